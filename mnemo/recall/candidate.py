@@ -135,6 +135,9 @@ class Candidate:
         sources: The steps it comes from, at least one, best first; of a step also the facts
             that restate it in other words and share its place, as references to that step.
         metadata: Its stored counts; ``None`` for a step that is not committed yet.
+        outdated_by: Node id of the newer candidate that replaced or ended it; it stands before
+            this one. ``None``: nothing is known to.
+        valid_to: When it ceased to hold; ``None`` while it does.
         why: How it came about, if ``explain=True`` asked for it.
     """
 
@@ -145,6 +148,8 @@ class Candidate:
     hop: int | None
     sources: list[SourceRef]
     metadata: NodeMetadata | None = field(default=None, compare=False)
+    outdated_by: str | None = None
+    valid_to: datetime | None = None
     why: Explanation | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:

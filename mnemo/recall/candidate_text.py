@@ -103,11 +103,16 @@ def _within(entries: Sequence[_Entry], size: int) -> str:
 
 def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Iterable[_Entry]:
     seen: set[str] = set()
+    candidates = tuple(candidates)
+    numbers = {candidate.node.id: number for number, candidate in enumerate(candidates, 1)}
     for rank, candidate in enumerate(candidates):
         source = candidate.sources[0]
-        line = yearless = entry_text(candidate)
+        see = numbers.get(candidate.outdated_by or "")
         if style == "compact":
-            line, yearless = _compact_text(candidate), _compact_text(candidate, with_year=False)
+            line = _compact_text(candidate, see)
+            yearless = _compact_text(candidate, see, with_year=False)
+        else:
+            line = yearless = _plain(entry_text(candidate)) + _until(candidate, see)
         if line in seen:
             continue
         seen.add(line)
@@ -128,9 +133,25 @@ def line_tokens(candidates: Sequence[Candidate], count: Count) -> tuple[int, ...
     return tuple(count(_cited(line, rank)) for rank, line in enumerate(lines))
 
 
+def _plain(text: str) -> str:
+    """*text* with what would read as a citation or a mark of a template escaped."""
+    return _CITATION.sub("&#91;", without_marks(text))
+
+
 def _cited(line: str, rank: int) -> str:
-    """Escape *line* and append its citation."""
-    return f"{_CITATION.sub('&#91;', without_marks(line))} [{rank + 1}]"
+    """Append its citation to *line*."""
+    return f"{line} [{rank + 1}]"
+
+
+def _until(candidate: Candidate, see: int | None) -> str:
+    """Until when *candidate* held, in brackets, and by which number it was replaced."""
+    if candidate.outdated_by is None or candidate.valid_to is None:
+        return ""
+    return f" (until {candidate.valid_to:%Y-%m-%d}{_see(see)})"
+
+
+def _see(number: int | None) -> str:
+    return "" if number is None else f"; see [{number}]"
 
 
 def _place(candidate: Candidate, rank: int, style: Style, order: Order) -> tuple[Any, ...]:
@@ -239,16 +260,28 @@ def entry_text(candidate: Candidate) -> str:
     return f"- {_said(candidate.node)} {_origin(candidate)}".rstrip()
 
 
-def _compact_text(candidate: Candidate, *, with_year: bool = True) -> str:
-    """Render *candidate* as one line: its text, then in brackets the day and the speaker."""
+def _compact_text(candidate: Candidate, see: int | None = None, *, with_year: bool = True) -> str:
+    """
+    Render *candidate* as one line: its text, then in brackets the day and the speaker.
+
+    Of what holds no longer, until when it held.
+
+    Args:
+        see: Number of what replaced it.
+    """
     node, source = candidate.node, candidate.sources[0]
     said, who = _text(node), one_line(source.actor or "")
-    day = short_day(source.at) if source.at is not None else ""
-    parts = [day if with_year else day.rpartition(" ")[0], "" if _names(said, who) else who]
-    if isinstance(node, Semantic) and node.valid_to is not None:
-        parts.append(f"held until {short_day(node.valid_to)}")
-    origin = ", ".join(part for part in parts if part)
-    return f"- {said}" + (f" ({origin})" if origin else "")
+
+    def day(at: datetime) -> str:
+        return short_day(at) if with_year else short_day(at).rpartition(" ")[0]
+
+    parts = ["" if _names(said, who) else who]
+    if candidate.valid_to is not None:
+        origin = f"until {day(candidate.valid_to)}{_see(see)}"
+    else:
+        parts = [day(source.at) if source.at is not None else "", *parts]
+        origin = _plain(", ".join(part for part in parts if part))
+    return _plain(f"- {said}") + (f" ({origin})" if origin else "")
 
 
 def _names(text: str, who: str) -> bool:

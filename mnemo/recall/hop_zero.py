@@ -83,6 +83,13 @@ class HopZero:
         hits = self.hits.get(type)
         return max((float(hits.cosines[d]) for d in hits.view.of(id)), default=0.0) if hits else 0.0
 
+    def vector(self, type: NodeType, id: str) -> NDArray[np.float32] | None:
+        """The first vector of node *id*, as the embedder gave it."""
+        hits = self.hits.get(type)
+        documents = hits.view.of(id) if hits else ()
+        rows = [hits.view.row_of(d) for d in documents] if hits else []
+        return next((hits.view.vectors[r] for r in rows if hits and r is not None), None)
+
     def parts(self, type: NodeType, id: str) -> dict[str, float]:
         """Signal → what it added to the score of node *id*."""
         hits = self.hits.get(type)

@@ -110,6 +110,7 @@ def outdated(
     question: str,
     given: Rivals,
     *,
+    known: Sequence[tuple[int, int]] = (),
     table: Mapping[str, float] | None = None,
     order_from: float = ORDER,
     mark_from: float = MARK,
@@ -120,6 +121,7 @@ def outdated(
     A question about the past is answered by what held then, and nothing is marked.
 
     Args:
+        known: Pairs of an older and the newer that replaced it, of which the store is sure.
         table: As ``weights()``, which it replaces.
         order_from, mark_from: Probabilities in [0, 1].
     """
@@ -127,6 +129,7 @@ def outdated(
     pairs = candidate_pairs(given)
     rows = question_numbers(question, given, pairs)
     judged = list(zip(_chances(rows, table or weights()), pairs, strict=True))
+    judged += [(1.0, pair) for pair in known]
     order = _order(given, moment, [pair for chance, pair in judged if chance >= order_from])
     marks: list[int | None] = [None] * len(given.texts)
     if moment == math.inf:

@@ -227,9 +227,7 @@ def _hits(
     for term in question.shared - question.terms.keys():
         if (posting := view.postings.read(term, view.count)) is not None:
             shares[posting[0]] = True
-    return Hits(
-        view, scores, match, near.plain, near.best, words, shares, is_note, parts
-    )
+    return Hits(view, scores, match, near.plain, near.best, words, shares, is_note, parts)
 
 
 def _match(cosine: Floats, words: Floats, dense_weight: float) -> Floats:

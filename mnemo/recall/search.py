@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
 
 from mnemo.config import Config, RecallConfig
 from mnemo.prompts.data import AskedQuestion
@@ -24,18 +26,21 @@ from mnemo.recall.hops import (
 )
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES
 from mnemo.recall.request import Adviser, RecallProgress, RecallRequest
+from mnemo.recall.rivals import BEST, Rivals, outdated
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import computed
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage
-from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType
+from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 
 __all__ = ["ScoredCandidate", "Search", "SearchScope", "SecondLook", "expand"]
 
+RIVAL_SCALE = 2.5
+"""Value → score of a note as it was when the weights of rivals were fitted."""
 KEPT = 5
 """Candidates that ``cut`` leaves in any case: behind the fifth it costs no answer (S)."""
 MAX_SOURCES = 50
@@ -103,6 +108,30 @@ class ScoredCandidate:
         """Best value first, then the better match, then later evidence, then id."""
         age = -(self.latest - _LONG_AGO).total_seconds()
         return (-self.value, -self.found.match, age, self.found.id)
+
+
+@dataclass(slots=True)
+class Place:
+    """
+    One place of the answer: a candidate, and what was made of the same step.
+
+    Attributes:
+        step: The step that all of them rest on; ``None``: it shares its place with nothing.
+        newer: What replaced or ended it.
+        until: When it ceased to hold.
+    """
+
+    scored: ScoredCandidate
+    step: str | None
+    others: list[ScoredCandidate] = field(default_factory=list)
+    newer: ScoredCandidate | None = None
+    until: datetime | None = None
+
+    def add(self, scored: ScoredCandidate) -> None:
+        """Add what shares the place; what was worded by hand takes it."""
+        if _by_hand(scored.node) and not _by_hand(self.scored.node):
+            self.scored, scored = scored, self.scored
+        self.others.append(scored)
 
 
 class Search:
@@ -195,45 +224,106 @@ class Search:
         return max((f.relevance for f in found), default=0.0)
 
     async def finish(self) -> list[Candidate]:
-        """Return the best candidates with their sources."""
-        best = self._best()
-        chosen = [one for scored, others in best for one in (scored, *others)]
-        await self._read_steps(id for one in chosen for id in self._named(one))
+        """Return the best candidates with their sources, what holds now before what held."""
+        places = self._places(max(self._request.k, BEST))
+        shown = [one for place in places for one in (place.scored, *place.others)]
+        await self._read_steps(id for one in shown for id in self._named(one))
         texts = [text for step in self._steps.values() for text in (step.observation, step.action)]
-        return await computed(lambda: [self._candidate(*places) for places in best], texts)
+        return await computed(
+            lambda: [self._candidate(place) for place in self._cut(self._current_first(places))],
+            texts,
+        )
 
-    def _best(self) -> list[tuple[ScoredCandidate, list[ScoredCandidate]]]:
+    def _places(self, most: int) -> list[Place]:
         """
-        Return the best *k*, each with what was made of the same step and shares its place.
+        Return the best *most*, each with what was made of the same step and shares its place.
 
         What was worded by hand takes the step's place: the step says what was corrected.
         """
-        best: list[tuple[ScoredCandidate, list[ScoredCandidate]]] = []
-        places: dict[str, int] = {}
-        least = self._request.min_score
+        places: list[Place] = []
+        of_step: dict[str, Place] = {}
         for scored in self.ranked:
-            if scored.found.relevance < least:
-                continue
-            if len(best) >= KEPT and scored.value < self._cut(scored) * best[0][0].value:
-                continue
             step = self._shared_step(scored)
-            place = places.get(step) if step is not None else None
+            place = of_step.get(step) if step is not None else None
             if place is not None:
-                first, others = best[place]
-                if _by_hand(scored.node) and not _by_hand(first.node):
-                    best[place] = (scored, [*others, first])
-                else:
-                    others.append(scored)
-            elif len(best) < self._request.k:
+                place.add(scored)
+            elif len(places) < most and scored.found.relevance >= self._request.min_score:
+                places.append(Place(scored, step))
                 if step is not None:
-                    places[step] = len(best)
-                best.append((scored, []))
-        return best
+                    of_step[step] = places[-1]
+        return places
 
-    def _cut(self, scored: ScoredCandidate) -> float:
-        """The share of the best value that it needs: of turns, whose scores lie closer, less."""
-        cut = self._config.recall.cut
-        return cut if self._zero.is_note(scored.found.type, scored.found.id) else cut**2
+    def _current_first(self, places: Sequence[Place]) -> Sequence[Place]:
+        """Place what holds now before what it replaced, and say of this until when it held."""
+        if not places:
+            return places
+        known = []
+        by_step = {place.step: number for number, place in enumerate(places) if place.step}
+        for number, place in enumerate(places):
+            for fact in self._ended(place):
+                place.until = fact.valid_to
+                closers = self._steps_behind(fact.superseded_by or "")
+                newer = max((by_step.get(step, -1) for step in closers), default=-1)
+                if newer >= 0 and places[newer].scored.latest > place.scored.latest:
+                    known.append((number, newer))
+        ranking = outdated(self._request.query, self._rivals(places), known=known)
+        for place, by in zip(places, ranking.outdated_by, strict=True):
+            if by is not None:
+                place.newer = places[by].scored
+                place.until = place.until or place.newer.latest
+        return [places[number] for number in ranking.order]
+
+    def _ended(self, place: Place) -> list[Semantic]:
+        """The fact of the place's step that answers best, if it holds no longer."""
+        facts = self._zero.hits.get("semantic")
+        if facts is None or place.step is None:
+            return []
+        pairs = self._corpus.restated
+        of_step = np.isin(pairs[:, 1], self._corpus.steps.of(place.step))
+        documents = [d for d in pairs[of_step, 0].tolist() if facts.view.alive[d]]
+        best = max(documents, key=lambda d: float(facts.match[d]), default=None)
+        node = facts.view.nodes[best] if best is not None else None
+        if not isinstance(node, Semantic) or node.valid_to is None:
+            return []
+        return [node] if node.valid_to <= self._scope.now else []
+
+    def _steps_behind(self, fact: str) -> list[str]:
+        pairs, steps = self._corpus.restated, self._corpus.steps
+        of_fact = np.isin(pairs[:, 0], self._corpus.nodes["semantic"].of(fact))
+        return [steps.ids[d] for d in pairs[of_fact, 1].tolist()]
+
+    def _rivals(self, places: Sequence[Place]) -> Rivals:
+        said = [self._steps.get(place.step or "") for place in places]
+        kinds = [self._spoken(place) for place in places]
+        vectors = [self._zero.vector(type, id) for type, id in kinds]
+        width = next((len(v) for v in vectors if v is not None), 1)
+        rows = np.stack([np.full(width, np.nan) if v is None else v for v in vectors])
+        return Rivals(
+            texts=[s.text if s else p.scored.node.text for s, p in zip(said, places, strict=True)],
+            times=[place.scored.latest.timestamp() for place in places],
+            speakers=[step.actor if step else None for step in said],
+            scores=[RIVAL_SCALE * place.scored.value for place in places],
+            near=rows @ rows.T,
+            cosines=np.asarray([self._zero.cosine(type, id) for type, id in kinds]),
+        )
+
+    def _spoken(self, place: Place) -> tuple[NodeType, str]:
+        found = place.scored.found
+        return ("episodic", place.step) if place.step else (found.type, found.id)
+
+    def _cut(self, places: Sequence[Place]) -> list[Place]:
+        """Leave out what is far below the best; of turns, whose scores lie closer, less."""
+        best = max(places, key=lambda place: place.scored.value, default=None)
+        kept: list[Place] = []
+        for place in places:
+            cut = self._config.recall.cut
+            cut = cut if self._is_note(place) and best and self._is_note(best) else cut**2
+            if best and (len(kept) < KEPT or place.scored.value >= cut * best.scored.value):
+                kept.append(place)
+        return kept[: self._request.k]
+
+    def _is_note(self, place: Place) -> bool:
+        return self._zero.is_note(*self._spoken(place))
 
     def _shared_step(self, scored: ScoredCandidate) -> str | None:
         """The step that the candidate is, or was made of; ``None``: it has a place of its own."""
@@ -348,17 +438,17 @@ class Search:
 
         return sorted(scored.support, key=order)[:MAX_SOURCES]
 
-    def _candidate(
-        self, scored: ScoredCandidate, restating: Sequence[ScoredCandidate]
-    ) -> Candidate:
+    def _candidate(self, place: Place) -> Candidate:
+        scored = place.scored
         steps = (self._steps.get(id) for id in self._named(scored))
         sources = [SourceRef.of(step) for step in steps if step is not None]
         # Of the same step, so that it counts once among the sources of the result.
-        wordings = dict.fromkeys(one.node.text for one in restating)
+        wordings = dict.fromkeys(one.node.text for one in place.others)
         said = {source.text for source in sources}
         sources += [
             replace(sources[0], text=text) for text in wordings if sources and text not in said
         ]
+        held = scored.node.valid_to if isinstance(scored.node, Semantic) else None
         return Candidate(
             node=scored.node,
             score=scored.value,
@@ -367,6 +457,8 @@ class Search:
             hop=scored.found.hop,
             sources=sources or [self._own_words(scored)],
             metadata=scored.metadata,
+            outdated_by=place.newer.node.id if place.newer else None,
+            valid_to=held or place.until,
             why=self._why(scored) if self._request.explain else None,
         )
 

@@ -172,6 +172,11 @@ class DocumentsView:
         # takes 2 ms took 50. Memory is the limit, not arithmetic.
         return self.best_of(np.einsum("ij,j->i", self.vectors, question)), known
 
+    def row_of(self, document: int) -> int | None:
+        """The row of a document's first vector."""
+        rows = np.flatnonzero((self.vector_documents == document) & (self.vector_passages == 0))
+        return int(rows[0]) if len(rows) else None
+
     def best_of(self, values: Floats) -> Floats:
         """The best of a document's *values*, of which each vector has one; 0 without any."""
         first, further = self._passages
@@ -244,6 +249,10 @@ class StepsView(DocumentsView):
     def of(self, id: str) -> tuple[int, ...]:
         """The living documents of a step, by its node's id, or of a message's document."""
         return super().of(self.canonical(id))
+
+    def row_of(self, document: int) -> int | None:
+        row = int(self.rows[document])
+        return row if 0 <= row < len(self.vectors) else None
 
     def first_of(self, values: Floats) -> Floats:
         """A document's first of *values*, of which each vector has one; 0 without any."""
