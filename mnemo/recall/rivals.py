@@ -64,6 +64,8 @@ question; from .5, 25 of 33.
 """
 
 
+KNOWN = 0.1
+"""Probability from which a pair that the store knows is one: below, the question is of others."""
 READ = 2_000
 """Characters of a statement that are read: bounds the work on one of many pages."""
 
@@ -129,7 +131,7 @@ def outdated(
     pairs = candidate_pairs(given)
     rows = question_numbers(question, given, pairs)
     judged = list(zip(_chances(rows, table or weights()), pairs, strict=True))
-    judged += [(1.0, pair) for pair in known]
+    judged = [(1.0 if p in known and c >= KNOWN else c, p) for c, p in judged]
     order = _order(given, moment, [pair for chance, pair in judged if chance >= order_from])
     marks: list[int | None] = [None] * len(given.texts)
     if moment == math.inf:

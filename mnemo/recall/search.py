@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mnemo.config import Config, RecallConfig
+from mnemo.english.asked import asked_in
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import Mode
 from mnemo.prompts.profiles import Profile
@@ -27,6 +28,7 @@ from mnemo.recall.hops import (
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES
 from mnemo.recall.request import Adviser, RecallProgress, RecallRequest
 from mnemo.recall.rivals import BEST, Rivals, outdated
+from mnemo.recall.score import SCALE
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import computed
@@ -39,6 +41,8 @@ from mnemo.values.steps import Step, episodic_node
 
 __all__ = ["ScoredCandidate", "Search", "SearchScope", "SecondLook", "expand"]
 
+TOLD = 0.6
+"""Score that a fact gets for giving a value of the attribute that is asked for (S)."""
 RIVAL_SCALE = 2.5
 """Value → score of a note as it was when the weights of rivals were fitted."""
 KEPT = 5
@@ -161,6 +165,7 @@ class Search:
         self._feed = feed
         self._config = config
         self._value_of = value_function(config.scoring)
+        self._asked = asked_in(self._request.query)
         self._neighbours = CandidateEdges(graph, corpus)
         self._steps: dict[str, Step] = {}
         self._scored: dict[tuple[NodeType, str], ScoredCandidate] = {}
@@ -393,11 +398,20 @@ class Search:
         if not self._is_inside(found, node, support):
             return None
         parameters = parameters_of(self._config.scoring, found.type)
+        if self._tells(node, support):
+            found = replace(found, relevance=min(found.relevance + TOLD / SCALE, 1.0))
         value = self._value_of(found.relevance, node, metadata, parameters, self._scope.now)
         weighted = value * self._scope.weights[found.type]
         return ScoredCandidate(
             found, node, metadata, weighted, support, self._latest(node, support)
         )
+
+    def _tells(self, node: Node, support: Sequence[str]) -> bool:
+        """Whether a fact gives a value of the attribute that is asked for."""
+        if not isinstance(node, Semantic) or not self._asked.attributes:
+            return False
+        step = next((self._steps[id] for id in support if id in self._steps), None)
+        return self._asked.is_told_by(node.proposition, step.actor if step else None)
 
     def _support(self, found: Found) -> tuple[str, ...]:
         if found.type in ("episodic", "source"):

@@ -1,0 +1,74 @@
+"""Ten lines of a person's life, asked about in other words than they were told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from mnemo import Mnemo
+
+LINES = (
+    "I work as a nurse at St James hospital in Leeds.",
+    "I rent a two room flat in Headingley for 750 pounds a month.",
+    "My boss is Helen, she runs the ward.",
+    "I'm lactose intolerant, so no milk or cheese for me.",
+    "We adopted a cat from the shelter, her name is Pepper.",
+    "My sister Ruth is getting married in June.",
+    "I quit the hospital, I now teach biology at a college.",
+    "We moved to York last weekend!",
+    "My new boss is Tom, Helen left.",
+    "The new flat is 900 pounds a month.",
+)
+QUESTIONS: tuple[tuple[tuple[str, str, str], tuple[int, ...]], ...] = (
+    (("What is her job?", "What does she do for a living?", "Which profession does she have?"), (6,)),
+    (("Where does she live?", "Which city is her home?", "In what town does the user live?"), (7,)),
+    (("Who is her manager?", "Who does she report to?", "Who is the user's supervisor?"), (8,)),
+    (("What pet does she have?", "Does she own any animals?", "Which animal lives with her?"), (4,)),
+    (
+        (
+            "How much does she pay for the flat?",
+            "What is her rent?",
+            "What does her apartment cost each month?",
+        ),
+        (9,),
+    ),
+    (("Which subject does she teach?", "What does she lecture on?", "What are her lessons about?"), (6,)),
+    (("What can she not eat?", "Which food does she have to avoid?", "Does she have any intolerances?"), (3,)),
+    (("What is the cat called?", "What's the name of her pet?", "Who is Pepper?"), (4,)),
+    (("Who is Ruth?", "Does she have any siblings?", "What is her sister's name?"), (5,)),
+    (("When is the wedding?", "What will Ruth celebrate this summer?", "Who is about to marry?"), (5,)),
+    (("Where did she work before?", "Which employer did she leave?", "Where was she a nurse?"), (0, 6)),
+    (("Where did she live before?", "Which part of town was her old flat in?", "Where was her former home?"), (1,)),
+    (("Who was her boss before?", "Who ran the ward?", "Who was her former manager?"), (2, 8)),
+    (
+        (
+            "What did the old flat cost?",
+            "What was her rent before she moved?",
+            "How much did she pay in Headingley?",
+        ),
+        (1,),
+    ),
+    (("When did she move?", "What happened in her life recently?", "Did she change towns?"), (7,)),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("apart", [timedelta(days=5), timedelta(minutes=1)], ids=["days", "minutes"])
+async def test_fifteen_questions_in_three_wordings_are_answered_at_once(apart: timedelta) -> None:
+    """None is empty, and at least 40 of 45 have the answer as it is now in the first two lines."""
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("ada")
+        began = datetime(2026, 3, 2, 9, tzinfo=UTC)
+        for number, line in enumerate(LINES):
+            await repo.remember(line, at=began + number * apart, key=str(number))
+        await repo.settle()
+        missed = []
+        for wordings, answers in QUESTIONS:
+            for question in wordings:
+                found = await repo.recall(question, k=5)
+                assert found.candidates, question
+                first = {s.key for c in found.candidates[:2] for s in c.sources}
+                if not first & set(map(str, answers)):
+                    missed.append((question, [c.node.text for c in found.candidates[:3]]))
+    assert len(missed) <= 5, missed
