@@ -128,7 +128,7 @@ async def test_a_new_step_is_in_the_next_corpus() -> None:
     assert (before.steps.count, after.steps.count) == (1, 2)
     assert before.steps.postings.read("hen", before.steps.count) is None
     assert after.steps.postings.read("hen", after.steps.count) is not None
-    assert after.steps.previous.tolist() == [-1, 0]
+    assert after.steps.pieces.previous.tolist() == [-1, 0]
     assert after.steps.of("episodic-1") == (1,)
     assert before.steps.of("episodic-1") == ()
 
@@ -396,8 +396,8 @@ async def test_sessions_are_chained_apart() -> None:
     feed = Feed()
     feed.said = [step(n, session=f"s{n % 2}") for n in range(4)]
     view = (await index_of(feed).corpus()).steps
-    assert view.previous.tolist() == [-1, -1, 0, 1]
-    assert view.next.tolist() == [2, 3, -1, -1]
+    assert view.pieces.previous.tolist() == [-1, -1, 0, 1]
+    assert view.pieces.next.tolist() == [2, 3, -1, -1]
 
 
 async def test_nearest_of_nothing_is_nothing() -> None:

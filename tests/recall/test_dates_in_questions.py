@@ -87,14 +87,3 @@ def test_no_date_is_too_far(query: str, ends: tuple[date, date]) -> None:
     """Whatever the store's span, spans run forwards and nothing overflows."""
     first, last = (datetime(d.year, d.month, d.day, tzinfo=UTC).timestamp() for d in sorted(ends))
     assert all(begin < end for begin, end in spans_of(query, first, last))
-
-
-async def test_what_was_said_then_comes_first(world: Any) -> None:
-    """Of the same words in every month those of the month that is asked for."""
-    for month in range(1, 13):
-        for day in (1, 15):
-            at = datetime(2024, month, day, 12, tzinfo=UTC)
-            await world.say("the keeper mended the hive", at=at, session=f"{month}-{day}")
-    await world.embedded()
-    found = await world.recall.recall("What did the keeper mend three months ago?", k=2)
-    assert {source.at.month for source in found.sources} == {9}

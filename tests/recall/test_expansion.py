@@ -32,11 +32,14 @@ class ChosenVectors:
 
 
 async def linked_facts(make_world: Any) -> tuple[Any, Semantic, Semantic]:
-    world = await make_world(embedder=ChosenVectors())
+    """More facts than hop 0 finds, one of which it finds by its words, and another beyond."""
+    config = Config(scoring={"semantic": {"top_k": 1}})
+    world = await make_world(embedder=ChosenVectors(), config=config)
     tag = Tag("apiary")
     near, far = Semantic("Ana keeps bees."), Semantic("Ana sells honey on Sundays.")
     edges = [Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP) for fact in (near, far)]
-    await world.commit(tag, near, far, edges=edges)
+    others = [Semantic(f"Bo paints boat {n}.") for n in range(12)]
+    await world.commit(tag, near, *others, far, edges=edges)
     await world.embedded()
     return world, near, far
 
@@ -45,7 +48,7 @@ async def test_a_hop_finds_what_the_question_does_not(make_world: Any) -> None:
     """A fact under the same tag, without a common word and of cosine 0, comes by a hop."""
     world, near, far = await linked_facts(make_world)
     result = await world.recall.recall("who has bees?")
-    assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [
+    assert [(c.node.id, c.phase, c.hop) for c in result.candidates[:2]] == [
         (near.id, "initial", 0),
         (far.id, "multi_hop", 1),
     ]
@@ -55,28 +58,28 @@ async def test_a_hop_finds_what_the_question_does_not(make_world: Any) -> None:
 
 async def test_without_hops_it_is_absent(make_world: Any) -> None:
     """``max_hops=0`` is hop 0 alone, with the same scores and order."""
-    world, near, _ = await linked_facts(make_world)
+    world, near, far = await linked_facts(make_world)
     none = await world.recall.recall("who has bees?", max_hops=0)
     two = await world.recall.recall("who has bees?", max_hops=2)
-    assert [c.node.id for c in none.candidates] == [near.id]
+    found = [(c.node.id, c.score) for c in none.candidates]
+    assert found[0][0] == near.id
+    assert far.id not in dict(found)
     first = [(c.node.id, c.score) for c in two.candidates if c.hop == 0]
-    assert first == [(c.node.id, c.score) for c in none.candidates]
+    assert first == found[: len(first)]
 
 
-async def test_the_steps_behind_a_fact_come_with_it(deaf: Any) -> None:
-    """Provenance: a step that shares no word with the question stands below its fact."""
-    step = await deaf.say("She got them from her uncle.", actor="Ana")
-    fact = Semantic("Ana inherited the beehives.")
-    await deaf.commit(fact, steps=[step], edges=[_behind(fact, step)])
+async def test_a_fact_has_the_score_of_its_step(deaf: Any) -> None:
+    """Of the best of its steps, so that no wording of it takes the place of another memory."""
+    far = await deaf.say("She got them from her uncle.", actor="Ana")
+    near = await deaf.say("The beehives are hers now, the old beehives.", actor="Ana")
+    fact = Semantic("Ana owns what her uncle had.")
+    await deaf.commit(fact, steps=[far, near], edges=[_behind(fact, s) for s in (far, near)])
     both = ("semantic", "episodic")
-    result = await deaf.recall.recall("beehives", mode="episodic", types=both)
-    assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [
-        (fact.id, "initial", 0),
-        (step.node_id, "provenance", None),
-    ]
-    assert result.candidates[1].score == 0.5 * result.candidates[0].score
-    semantic = await deaf.recall.recall("beehives", mode="semantic")
-    assert [c.node.id for c in semantic.candidates] == [fact.id]
+    result = await deaf.recall.recall("beehives", types=both)
+    relevance = {c.node.id: c.relevance for c in result.candidates}
+    assert relevance[fact.id] == relevance[near.node_id] > relevance[far.node_id]
+    united = await deaf.recall.recall("beehives")
+    assert [c.node.id for c in united.candidates] == [near.node_id, far.node_id]
 
 
 async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) -> None:
@@ -90,8 +93,8 @@ async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) ->
     found = (await deaf.recall.recall("beehives hum", mode="episodic")).candidates
     texts = {c.node.id: [source.text for source in c.sources] for c in found}
     assert texts == {
-        fact.id: ["She got them from her uncle."],
         rich.node_id: [rich.observation, bland.proposition],
+        fact.id: ["She got them from her uncle."],
     }
     only = await deaf.recall.recall("beehives hum", mode="episodic", k=2)
     assert {c.node.id for c in only.candidates} == texts.keys()
@@ -110,8 +113,9 @@ async def test_a_fact_in_the_words_of_its_step_is_no_second_source(deaf: Any) ->
     assert [source.text for source in result.answer.sources] == [said]
 
 
-async def test_every_candidate_names_its_sources_and_none_twice(world: Any) -> None:
+async def test_every_candidate_names_its_sources_and_none_twice(make_world: Any) -> None:
     """Facts, instructions, subgoals, steps and lone nodes all say where they come from."""
+    world = await make_world(config=Config(recall={"cut": 0}))
     steps = [
         await world.say("The bees need sugar in winter", "Wrote it down", actor="Ana"),
         await world.say("I fed the bees sugar", actor="Ana"),
@@ -221,6 +225,6 @@ async def test_a_node_without_provenance_names_its_changeset(world: Any) -> None
     """What ``apply`` stored without a step says which changeset brought it, in its own words."""
     await world.commit(Semantic("Bo sells boats."))
     await world.commit(Semantic("Bees dislike rain."))
-    (candidate,) = (await world.recall.recall("rain")).candidates
+    candidate, _ = (await world.recall.recall("rain")).candidates
     (source,) = candidate.sources
     assert (source.session_id, source.key, source.text) == (None, "c1", "Bees dislike rain.")

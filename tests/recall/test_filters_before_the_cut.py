@@ -1,4 +1,4 @@
-"""Filters decide who takes part, before anything is scored or cut."""
+"""Filters decide who takes part, before anything is cut, and change no score."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemo.config import Config
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
-from mnemo.recall.hop_zero import HopZero, hop_zero
+from mnemo.recall.candidate import GROUPS
+from mnemo.recall.hop_zero import HopZero, eligible_steps, hop_zero
 from mnemo.recall.question import ask
 from mnemo.runtime.clock import Breather
 from mnemo.values.corpus import CorpusView, Side
-from mnemo.values.filters import Filters, Window
+from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType, Semantic
 
 WIDTH = 16
@@ -65,9 +67,7 @@ turns = st.lists(
     min_size=2,
     max_size=90,
 ).map(lambda said: sorted(said, key=lambda one: one.hour))
-bounds = st.tuples(
-    st.one_of(st.none(), st.integers(0, 250)), st.one_of(st.none(), st.integers(150, 400))
-)
+NO_FILTERS = Filters.checked()
 
 
 def moment(hour: int) -> datetime:
@@ -81,17 +81,15 @@ def vector_of(number: int) -> np.ndarray:
     return (row / np.linalg.norm(row)).astype(np.float32)
 
 
-def repository(said: list[Said], window: Window | None) -> CorpusView:
-    """What of *said* lies inside *window*, and nothing else; without one, everything."""
+def repository(said: list[Said]) -> CorpusView:
+    """Everything that was said, and the facts that were drawn from it."""
     corpus, breather = Corpus(dimensions=WIDTH), Breather()
     for number, one in enumerate(said):
         at = moment(one.hour)
         text = f"{one.actor}: {' '.join(one.words)}"
-        inside = window is None or window.holds(at)
-        if inside:
-            corpus.add_side(side(number, one, text), breather)
-            corpus.add_vectors({f"{number}": vector_of(number)})
-        if one.told and inside and (window is None or holds_at_the_end(one, window)):
+        corpus.add_side(side(number, one, text), breather)
+        corpus.add_vectors({f"{number}": vector_of(number)})
+        if one.told:
             ended = moment(one.ended) if one.ended is not None else None
             fact = Semantic(text, id=f"f{number}", valid_from=at, valid_to=ended)
             details = {"latest_at": at, "steps": (str(number),)}
@@ -117,14 +115,7 @@ def side(number: int, one: Said, text: str) -> Side:
     )
 
 
-def holds_at_the_end(one: Said, window: Window) -> bool:
-    """Whether a fact is neither superseded now nor at the end that is asked for."""
-    if window.until is None:
-        return one.ended is None
-    return one.ended is None or moment(one.ended) > window.until
-
-
-def found(view: CorpusView, window: Window, query: str, types: tuple[NodeType, ...]) -> HopZero:
+def found(view: CorpusView, filters: Filters, query: str, types: tuple[NodeType, ...]) -> HopZero:
     """What *query* finds at hop 0."""
     vectors = vector_of(7_777)[np.newaxis]
     return hop_zero(
@@ -132,30 +123,54 @@ def found(view: CorpusView, window: Window, query: str, types: tuple[NodeType, .
         ask(query).embedded(vectors),
         searched=types,
         routes=(),
-        filters=Filters(window=window),
+        filters=filters,
         unwanted=frozenset(),
+        least=500,
         config=Config(),
         dense_weight=0.6,
     )
 
 
+filters = st.one_of(
+    st.integers(0, 400).map(lambda hour: Filters.checked(since=moment(hour))),
+    st.sampled_from(["ana", "bo", "agent"]).map(lambda actor: Filters.checked(actor=actor)),
+    st.sampled_from(["s1", "s2", "s3"]).map(lambda id: Filters.checked(session_id=id)),
+)
+
+
 @settings(max_examples=60)
-@given(said=turns, bounds=bounds, query=st.sampled_from([QUERY, DATED]))
-def test_a_filtered_recall_is_that_of_a_filtered_repository(
-    said: list[Said], bounds: tuple[int | None, int | None], query: str
-) -> None:
-    """Same candidates of the same relevance at hop 0, whatever lies outside the window."""
-    since, until = (moment(hour) if hour is not None else None for hour in bounds)
-    if since and until and since > until:
-        since, until = until, since
-    window = Window(since, until)
-    everything = repository(said, None)
-    only = repository(said, window)
-    for types in (("semantic", "episodic"), ("episodic",), ("semantic",)):
-        one = found(everything, window, query, types)
-        other = found(only, window, query, types)
-        seen = {(f.type, f.id): f.relevance for f in one.found}
-        expected = {(f.type, f.id): f.relevance for f in other.found}
-        assert seen.keys() == expected.keys()
-        assert np.allclose([seen[k] for k in expected], list(expected.values()), atol=1e-3)
-        assert {f.type for f in one.found} <= set(types)
+@given(said=turns, only=filters, query=st.sampled_from([QUERY, DATED]))
+def test_a_filter_chooses_and_changes_no_score(said: list[Said], only: Filters, query: str) -> None:
+    """What passes has the relevance that it has among everything."""
+    view = repository(said)
+    for types in (("episodic",), ("semantic",)):
+        every = found(view, NO_FILTERS, query, types).found
+        chosen = found(view, only, query, types).found
+        passing = {f.id for f in chosen}
+        if types == ("episodic",):
+            steps = eligible_steps(view.steps, only)
+            assert passing == {view.steps.ids[d] for d in np.flatnonzero(steps)}
+        whole = {f.id: f.relevance for f in every}
+        for one in chosen:
+            assert one.relevance == pytest.approx(whole[one.id], abs=1e-5)
+
+
+@settings(max_examples=60)
+@given(said=turns, hour=st.integers(0, 400))
+def test_a_question_of_a_time_does_not_know_what_came_later(said: list[Said], hour: int) -> None:
+    """With ``until`` steps have the scores that they had when nothing else was said yet."""
+    until = Filters.checked(until=moment(hour))
+    one = found(repository([replace(s, told=False) for s in said]), until, QUERY, ("episodic",))
+    before = [replace(s, told=False) for s in said if s.hour <= hour]
+    other = found(repository(before), NO_FILTERS, QUERY, ("episodic",))
+    seen = {f.id: parts_but_centred(one, f.id) for f in one.found}
+    expected = {f.id: parts_but_centred(other, f.id) for f in other.found}
+    assert seen.keys() == expected.keys()
+    for id, parts in expected.items():
+        assert seen[id] == pytest.approx(parts, abs=1e-6)
+
+
+def parts_but_centred(zero: HopZero, id: str) -> dict[str, float]:
+    """What adds up to the score of *id*, but for cosines: the centre is that of today."""
+    parts = zero.parts("episodic", id)
+    return {name: value for name, value in parts.items() if name not in GROUPS["meaning"]}

@@ -89,7 +89,8 @@ async def test_words_are_stemmed_when_the_embedder_fails(deaf: Any) -> None:
     await deaf.say("she was running along the river")
     await deaf.say("the kettle is on")
     result = await deaf.recall.recall("runs")
-    assert [s.text for s in result.sources] == ["she was running along the river"]
+    assert result.sources[0].text == "she was running along the river"
+    assert [c.relevance > 0 for c in result.candidates] == [True, False]
     assert result.trace.degraded == ("embedder: ModelTimeout",)
 
 
@@ -106,7 +107,8 @@ async def test_a_script_without_blanks_is_found_from_its_middle(deaf: Any) -> No
     await deaf.say("来週は京都の旅館に泊まります")
     await deaf.say("昨日は雨でした")
     result = await deaf.recall.recall("旅館")
-    assert [s.text for s in result.sources] == ["来週は京都の旅館に泊まります"]
+    assert result.sources[0].text == "来週は京都の旅館に泊まります"
+    assert [c.relevance > 0 for c in result.candidates] == [True, False]
 
 
 @pytest.mark.parametrize("mode", ["semantic", "procedural", "episodic", "mixed"])
@@ -166,28 +168,22 @@ async def test_a_removed_node_is_found_no_more(world: Any) -> None:
     assert (await world.recall.recall("bees")).candidates == []
 
 
-async def test_nothing_that_matches_is_no_candidate(deaf: Any) -> None:
-    """An empty list means that nothing matched."""
+async def test_what_does_not_match_stays_with_a_relevance_of_0(deaf: Any) -> None:
+    """Nothing matched: the answer is not empty, and says how far it is from the question."""
     await deaf.say("the kettle is on")
-    assert (await deaf.recall.recall("submarine")).candidates == []
+    (candidate,) = (await deaf.recall.recall("submarine")).candidates
+    assert (candidate.node.observation, candidate.relevance) == ("the kettle is on", 0)
+    assert (await deaf.recall.recall("submarine", min_score=0.01)).candidates == []
 
 
 async def test_equal_steps_are_found_although_none_stands_out(world: Any) -> None:
-    """Thirty sessions that say the same: no deviation among them, and yet they match."""
+    """Thirty sessions that say the same match alike."""
     for n in range(30):
         await world.say("the heron came", session=f"s{n}")
     await world.embedded()
     found = await world.recall.recall("heron", k=5)
-    assert len(found.candidates) == 5
-    assert all(c.relevance > 0 for c in found.candidates)
-    assert (await world.recall.recall("otter", k=5)).candidates == []
-
-
-async def test_rounding_is_no_deviation(deaf: Any) -> None:
-    """Equal scores in single precision differ from their own mean by the last bit."""
-    for n in range(20):
-        await deaf.say(f"heron {n} " + "x" * 60)
-    assert len((await deaf.recall.recall("heron", k=18)).candidates) == 18
+    assert len({c.relevance for c in found.candidates}) == 1
+    assert found.candidates[0].relevance > 0
 
 
 def nonsense(count: int) -> list[str]:

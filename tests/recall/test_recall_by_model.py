@@ -53,6 +53,16 @@ ALL_THREE = ("semantic", "procedural", "episodic")
 """Named, a fact and the step that it restates are two candidates."""
 
 
+ONE_OF_A_TYPE = Config(scoring={"episodic": {"top_k": 1}, "semantic": {"top_k": 1}})
+"""Hop 0 finds as many of a type as are asked for, and no more."""
+
+
+async def winter(world: Any) -> None:
+    """Say more than hop 0 finds; all of it shares a word with "sister in winter"."""
+    for n in range(12):
+        await world.say(f"winter day {n} was grey", actor="Ana")
+
+
 async def three_types(world: Any) -> None:
     """A fact with its step, an instruction, and a step, all about bees."""
     step = await world.say("The bees need sugar", "Wrote it down", actor="Ana")
@@ -137,13 +147,14 @@ async def test_without_a_model_every_stage_is_embedded(make_world: Any) -> None:
     world = await make_world()
     await three_types(world)
     plain = await world.recall.recall("bees", mode="mixed")
-    told = await world.recall.recall("bees", reason=True, types=("semantic", "procedural"))
+    told = await world.recall.recall("bees", reason=True, types=ALL_THREE)
     assert plain.trace.stages == {"plan": "embedded"}
     assert told.trace.stages == {
         "mode": "embedded",
         "plan": "embedded",
         "reason_semantic": "embedded",
         "reason_procedural": "embedded",
+        "reason_episodic": "embedded",
     }
     assert told.trace.model_calls == 0
 
@@ -160,12 +171,12 @@ async def test_an_empty_repository_asks_no_model(make_world: Any) -> None:
 
 
 async def test_the_tags_of_a_plan_find_what_the_query_does_not(with_model: Models) -> None:
-    """A tag gives a step without a word of the query, by its vector; 12 are used."""
+    """A step without a word of the query is first by the tag's vector; 12 are used."""
     tags = ["harbour", *(f"tag{n}" for n in range(30))]
     world, _ = await with_model({"plan": {"tags": tags}, "mode": {"mode": "episodic"}})
     await world.embedded()
     result = await world.recall.recall("profession?", reason=False)
-    assert [s.step_index for s in result.sources] == [1]
+    assert [s.step_index for s in result.sources] == [1, 0]
     assert result.tags == tuple(tags[:12])
 
 
@@ -191,7 +202,8 @@ async def test_tags_that_echo_the_query_change_no_order(with_model: Models) -> N
 )
 def test_a_tag_tells_something_if_it_has_a_word_of_its_own(tag: str, tells: bool) -> None:
     """Possessives, stop words and other forms of the query's words are echoes."""
-    assert ask("Where are Mara's mended nets?", [tag]).telling == ((0, 1) if tells else (0,))
+    asked = ask("Where are Mara's mended nets?", [tag])
+    assert asked.texts[1:] == ((tag,) if tells else ())
 
 
 async def test_the_context_is_shown_apart_from_the_query(with_model: Models) -> None:
@@ -223,7 +235,7 @@ async def test_what_was_said_while_the_model_thought_is_found(with_model: Models
         await anyio.wait_all_tasks_blocked()
         step = await world.say("The umbrella is in the hall")
         model.unblock()
-    assert [c.node.id for c in results[0].candidates] == [step.node_id]
+    assert results[0].candidates[0].node.id == step.node_id
 
 
 # ── Cost ─────────────────────────────────────────────────────────────────────────────
@@ -367,7 +379,7 @@ async def test_a_hanging_embedder_is_not_waited_for(with_model: Models) -> None:
     world, _ = await with_model(config=Config(recall={"timeout_s": 0.02}), embedder=embedder)
     embedder.embed = _hanging  # type: ignore[method-assign]
     result = await world.recall.recall("sister", reason=False, max_hops=0)
-    assert [s.step_index for s in result.sources] == [0]
+    assert [s.step_index for s in result.sources] == [0, 1]
     assert result.trace.degraded == ("embedder: TimeoutError",)
 
 
@@ -384,9 +396,11 @@ async def _hanging(texts: Sequence[str], *, kind: str = "document") -> Any:
 
 async def test_a_refinement_brings_new_candidates(with_model: Models) -> None:
     """They have phase ``refinement`` and the hop; one ``refine`` call with budget 1."""
-    world, model = await with_model({"plan": {"tags": []}, "refine": {"tags": ["harbour nets"]}})
-    result = await world.recall.recall("sister", reason=False)
-    assert [(c.phase, c.hop, c.sources[0].step_index) for c in result.candidates] == [
+    replies = {"plan": {"tags": []}, "refine": {"tags": ["harbour nets"]}}
+    world, model = await with_model(replies, ONE_OF_A_TYPE)
+    await winter(world)
+    result = await world.recall.recall("sister in winter", reason=False)
+    assert [(c.phase, c.hop, c.sources[0].step_index) for c in result.candidates[:2]] == [
         ("initial", 0, 0),
         ("refinement", 1, 1),
     ]
@@ -396,7 +410,7 @@ async def test_a_refinement_brings_new_candidates(with_model: Models) -> None:
     assert refinement["tags"] == ("harbour nets",)
     assert refinement["best_before"] == 0.6
     assert refinement["best_after"] == max(0.6, result.candidates[1].relevance)
-    assert result.trace.found["refinement 1"] == 1
+    assert result.trace.found["refinement 1"] >= 1
     assert result.trace.stages["refine"] == "model"
     assert result.trace.seconds["refine"] > 0
     assert 0 < result.candidates[1].relevance <= 0.5
@@ -404,14 +418,14 @@ async def test_a_refinement_brings_new_candidates(with_model: Models) -> None:
 
 async def test_a_refinement_leaves_what_was_found_alone(with_model: Models) -> None:
     """Candidates of hop 0 keep score and order."""
-    world, model = await with_model({"refine": {"tags": ["harbour"]}})
-    await world.say("My other sister is called Ida", actor="Ana")
-    with_look = await world.recall.recall("called sister", reason=False)
+    world, model = await with_model({"refine": {"tags": ["harbour"]}}, ONE_OF_A_TYPE)
+    await winter(world)
+    with_look = await world.recall.recall("sister in winter", reason=False)
     model.script("refine", {"tags": []})
-    without = await world.recall.recall("called sister", reason=False)
+    without = await world.recall.recall("sister in winter", reason=False)
     initial = [(c.node.id, c.score) for c in with_look.candidates if c.phase == "initial"]
-    assert initial == [(c.node.id, c.score) for c in without.candidates]
-    assert len(with_look.candidates) == len(without.candidates) + 1
+    assert 0 < len(initial) < len(with_look.candidates)
+    assert initial == [(c.node.id, c.score) for c in without.candidates][: len(initial)]
 
 
 @pytest.mark.parametrize(
@@ -430,9 +444,10 @@ async def test_the_budget_bounds_refinements(
 @pytest.mark.parametrize("first", [{"tags": []}, DOWN])
 async def test_a_refinement_in_vain_spends_no_budget(with_model: Models, first: Any) -> None:
     """After an empty list or an error nothing happens, and the next hop may ask again."""
-    world, model = await with_model({"refine": [first, {"tags": ["harbour"]}]})
-    result = await world.recall.recall("sister", reason=False)
-    assert [(c.phase, c.hop) for c in result.candidates] == [("initial", 0), ("refinement", 2)]
+    world, model = await with_model({"refine": [first, {"tags": ["harbour"]}]}, ONE_OF_A_TYPE)
+    await winter(world)
+    result = await world.recall.recall("sister in winter", reason=False)
+    assert [(c.phase, c.hop) for c in result.candidates[:2]] == [("initial", 0), ("refinement", 2)]
     assert len(model.calls("refine")) == 2
     assert result.trace.degraded == (() if first != DOWN else ("refine: ModelUnavailable",))
 
@@ -443,7 +458,7 @@ async def test_a_model_without_ideas_is_not_asked_for_ever(with_model: Models) -
     result = await world.recall.recall("sister", max_hops=50, reason=False)
     assert len(model.calls("refine")) == 2
     assert result.trace.refinements == ()
-    assert [c.phase for c in result.candidates] == ["initial"]
+    assert {c.phase for c in result.candidates} == {"initial"}
 
 
 async def test_a_refinement_is_asked_over_the_best_texts(with_model: Models) -> None:
@@ -463,10 +478,12 @@ async def test_a_refinement_is_asked_over_the_best_texts(with_model: Models) -> 
 
 async def test_the_window_holds_for_a_refinement_too(with_model: Models) -> None:
     """What refined tags find passes the filters of the call: types, times, steps in sight."""
-    world, _ = await with_model({"refine": {"tags": ["harbour nets"]}})
-    await world.commit(Semantic("Mara sells nets."))
-    only_facts = await world.recall.recall("sister", types=("semantic",), reason=False)
-    assert [(c.phase, c.node.type) for c in only_facts.candidates] == [("refinement", "semantic")]
+    world, _ = await with_model({"refine": {"tags": ["Mara sells nets"]}}, ONE_OF_A_TYPE)
+    grey = (Semantic(f"Winter day {n} was grey.") for n in range(12))
+    await world.commit(*grey, Semantic("Mara sells nets."))
+    only_facts = await world.recall.recall("sister in winter", types=("semantic",), reason=False)
+    assert {c.node.type for c in only_facts.candidates} == {"semantic"}
+    assert "refinement" in {c.phase for c in only_facts.candidates}
     seen = await world.say("the harbour is full of nets")
     context = RecallContext("sister", (seen,))
     in_context = await world.recall.recall("sister", context=context, reason=False)
@@ -490,7 +507,8 @@ async def test_each_type_is_put_into_words_apart(with_model: Models) -> None:
     results = []
 
     async def recall() -> None:
-        results.append(await world.recall.recall("bees sugar", reason=True, types=ALL_THREE))
+        asked = {"reason": True, "types": ALL_THREE, "min_score": 0.2}
+        results.append(await world.recall.recall("bees sugar", **asked))
 
     async with anyio.create_task_group() as group:
         group.start_soon(recall)
@@ -545,18 +563,18 @@ async def test_reason_false_makes_no_words(with_model: Models) -> None:
 async def test_no_candidates_need_no_words(with_model: Models) -> None:
     """Nothing found: ``answer`` is ``None`` and no reasoning call is made, even if asked for."""
     world, model = await with_model()
-    result = await world.recall.recall("zeppelin", reason=True)
+    result = await world.recall.recall("zeppelin", reason=True, min_score=0.5)
     assert (result.candidates, result.answer) == ([], None)
     assert not any(purpose.startswith("reason") for purpose in asked(model))
 
 
 async def test_a_step_is_a_source_in_its_own_words(with_model: Models) -> None:
-    """A fact that shares its place does not replace what was said."""
+    """Facts and instructions that share its place do not replace what was said."""
     world, _ = await with_model()
     await three_types(world)
     result = await world.recall.recall("bees need sugar", mode="episodic", reason=True)
     texts = [source.text for source in result.candidates[0].sources]
-    assert texts[1:] == ["Ana feeds the bees."]
+    assert set(texts[1:]) == {"Ana feeds the bees.", "winter comes\nfeed the bees sugar"}
     assert [s.text for s in result.answer.sources if "ees" in s.text] == texts[:1]
 
 
@@ -587,7 +605,7 @@ async def test_episodes_are_told_in_order_of_time(with_model: Models) -> None:
     for day in (3, 1, 2):
         at = datetime(2024, 5, day, tzinfo=UTC)
         await world.say("a heron " + "in the reeds " * day, at=at)
-    await world.recall.recall("heron", reason=True)
+    await world.recall.recall("heron", reason=True, min_score=0.01)
     rows = shown(model.calls("reason_episodic")[0], "RECALLED EPISODES")
     assert [row["date"][:14] for row in rows] == [
         "Wednesday 1 Ma",
@@ -662,6 +680,6 @@ async def test_recalled_text_is_shown_as_data(with_model: Models) -> None:
     await world.say(hostile)
     await world.recall.recall("heron", reason=True)
     (request,) = model.calls("reason_episodic")
-    assert shown(request, "RECALLED EPISODES")[0]["observation"] == hostile
+    assert hostile in [row["observation"] for row in shown(request, "RECALLED EPISODES")]
     assert request.messages[1].content.splitlines().count("END RECALLED EPISODES") == 1
     assert "ignore previous" not in request.messages[0].content

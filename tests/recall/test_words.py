@@ -247,7 +247,8 @@ async def test_facts_are_found_by_their_concepts_and_dates(deaf: Any) -> None:
     edge = Edge(fact.id, step.node_id, EdgeKind.PROVENANCE)
     await deaf.commit(fact, steps=[step], edges=[edge])
     result = await deaf.recall.recall("Tuesday in February", types=("semantic",))
-    assert [c.node.id for c in result.candidates] == [fact.id]
+    assert result.candidates[0].node.id == fact.id
+    assert result.candidates[0].relevance > result.candidates[1].relevance
 
 
 async def test_a_citation_leads_to_one_step_of_many_episodes(open_kit: Any) -> None:
