@@ -85,7 +85,7 @@ def only(*kept: str) -> Iterator[None]:
     """Within this block the signals *kept* count, and no others."""
     shipped = dict(score.WEIGHTS)
     nothing = dict.fromkeys((NOTE, CHAT, DOCUMENT), 0.0)
-    score.WEIGHTS.update({name: nothing for name in shipped.keys() - set(kept)})
+    score.WEIGHTS.update(dict.fromkeys(shipped.keys() - set(kept), nothing))
     try:
         yield
     finally:
@@ -111,7 +111,7 @@ async def ranks(repo: Repository, asked: Sequence[tuple[str, str]]) -> list[int]
 async def test_other_languages_and_shapes_are_not_worse(
     sessions: list[list[Turn]], asked: list[tuple[str, str]]
 ) -> None:
-    """A German chat and a tool log: evidence is among the first as often as by words and vectors, less one."""
+    """A German chat and a tool log: at most one question loses its place to English signals."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await said(memory, sessions)
         mine = await ranks(repo, asked)
