@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime
-from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -184,29 +182,6 @@ async def test_equal_steps_are_found_although_none_stands_out(world: Any) -> Non
     found = await world.recall.recall("heron", k=5)
     assert len({c.relevance for c in found.candidates}) == 1
     assert found.candidates[0].relevance > 0
-
-
-def nonsense(count: int) -> list[str]:
-    """Questions of random letters."""
-    chance = random.Random(1)
-
-    def word() -> str:
-        return "".join(chance.choice(ascii_lowercase) for _ in range(chance.randint(5, 9)))
-
-    return [f"{word()} {word()} {word()}" for _ in range(count)]
-
-
-async def test_a_question_about_nothing_stored_finds_nothing(make_world: Any) -> None:
-    """No stored word and nothing near: silence, and the trace says so."""
-    world = await make_world(embedder=WordLlamaEmbedder())
-    for number in range(25):
-        await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
-    await world.embedded()
-    for question in nonsense(20):
-        silent = await world.recall.recall(question)
-        assert (silent.candidates, silent.trace.abstained) == ([], True)
-    said = await world.recall.recall("xqzv orchard")
-    assert said.candidates
 
 
 async def test_a_tag_does_not_make_sense_of_random_letters(make_world: Any) -> None:
