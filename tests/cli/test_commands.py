@@ -14,6 +14,7 @@ from scripted_server import ScriptedServer
 import mnemo.cli.transfer
 from mnemo import Candidate, Mnemo, RecallResult, SourceRef, Tag
 from mnemo.cli.output import explained
+from mnemo.recall.candidate import GROUPS
 from mnemo.recall.result import RecallTrace
 from mnemo.testing import HashingEmbedder
 
@@ -320,16 +321,22 @@ def test_without_a_command_the_help_is_shown(cli):
 
 
 def test_recall_explains_where_each_candidate_comes_from(cli, write):
-    """Signals, factors and sources are printed per candidate; in JSON they are numbers."""
+    """Reasons in groups on one scale, factors and sources are printed; in JSON they are numbers."""
     lines = [{"observation": f"remark {i} about tea", "action": ""} for i in range(25)]
     lines.append({"observation": "Ada lives in Osaka.", "action": "", "actor": "Ada"})
     lines.append({"observation": "Bo says that Ada lives here.", "action": "", "actor": "Bo"})
     assert cli("import", str(write("steps.jsonl", lines))).code == 0
     told = cli("recall", "Where does Ada live?", "--explain")
     assert told.code == 0
-    bars = re.findall(r"^ {5}([a-z_' :]+?) +[+-]\d+\.\d\d ([+-]*)$", told.out, re.M)
-    assert set(dict(reversed(bars))["words"]) == {"+"}
-    assert set("".join(bar for _, bar in bars)) == {"+", "-"}
+    printed = r"^ {5}([a-z ]+?) +([+-]\d+\.\d\d) ([+-]*) +(\w.*)$"
+    bars = re.findall(printed, told.out, re.M)
+    assert {group for group, *_ in bars} <= set(GROUPS)
+    assert bars[0][0] == "words"
+    assert bars[0][3].startswith("words +")
+    most = max(abs(float(value)) for _, value, *_ in bars)
+    for _, value, bar, _ in bars:
+        assert set(bar) <= {"-" if float(value) < 0 else "+"}
+        assert abs(len(bar) - 24 * abs(float(value)) / most) <= 1
     assert "value: relevance" in told.out
     assert "Ada lives in Osaka." in told.out
     (first, *_) = cli("recall", "Where does Ada live?", "--explain", "--json").data["candidates"]

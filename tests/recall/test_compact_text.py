@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -84,10 +85,17 @@ def test_one_year_is_named_once_and_two_on_every_line():
 
 
 def test_a_fact_that_was_replaced_says_until_when_it_held():
-    """The end has its year, whatever the other dates are."""
-    fact = Semantic("Ada lives in Lund.", valid_to=datetime(2026, 4, 1, tzinfo=UTC))
-    shown = lines([candidate(fact)])
-    assert shown == ["- Ada lives in Lund. (2 Mar 2026, held until 1 Apr 2026) [1]"]
+    """That and what to see stand in the place of when it was said."""
+    old = replace(
+        candidate(Semantic("Ada lives in Lund.")),
+        valid_to=datetime(2026, 4, 1, tzinfo=UTC),
+    )
+    new = candidate(Semantic("Ada lives in Osaka."))
+    assert lines([old]) == ["- Ada lives in Lund. (until 1 Apr 2026) [1]"]
+    assert lines([new, replace(old, outdated_by=new.node.id)]) == [
+        "- Ada lives in Osaka. (2 Mar 2026) [1]",
+        "- Ada lives in Lund. (until 1 Apr; see [1]) [2]",
+    ]
 
 
 def test_lines_stand_by_relevance_or_by_time():

@@ -83,7 +83,7 @@ async def test_a_fact_has_the_score_of_its_step(deaf: Any) -> None:
 
 
 async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) -> None:
-    """The better one stands for both; the other is among its sources."""
+    """The step stands for both; the fact, which finds it in other words, is among its sources."""
     poor = await deaf.say("She got them from her uncle.", actor="Ana")
     fact = Semantic("Ana inherited the beehives.")
     rich = await deaf.say("the beehives stand in the orchard, the beehives hum", actor="Ana")
@@ -94,7 +94,7 @@ async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) ->
     texts = {c.node.id: [source.text for source in c.sources] for c in found}
     assert texts == {
         rich.node_id: [rich.observation, bland.proposition],
-        fact.id: ["She got them from her uncle."],
+        poor.node_id: [poor.observation, fact.proposition],
     }
     only = await deaf.recall.recall("beehives hum", mode="episodic", k=2)
     assert {c.node.id for c in only.candidates} == texts.keys()

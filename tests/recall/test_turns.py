@@ -23,14 +23,14 @@ class Watched:
         self._running = 0
         self.most = 0
 
-    async def corpus(self, *, embedded: bool = False) -> Any:
+    async def corpus(self, *, embedded: bool = False, query: str = "") -> Any:
         """Read it, slowly."""
         self._running += 1
         self.most = max(self.most, self._running)
         try:
             for _ in range(5):
                 await anyio.lowlevel.checkpoint()
-            return await self._index.corpus(embedded=embedded)
+            return await self._index.corpus(embedded=embedded, query=query)
         finally:
             self._running -= 1
 

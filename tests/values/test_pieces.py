@@ -14,8 +14,10 @@ Turn = tuple[str, str, float, int]
 """Thread, speaker, minute, words."""
 
 
-def pieces_of(turns: Sequence[Turn], gone: Sequence[int] = ()) -> Pieces:
-    """The pieces of *turns*, of which those at *gone* do not exist."""
+def pieces_of(
+    turns: Sequence[Turn], gone: Sequence[int] = (), asking: Sequence[int] = ()
+) -> Pieces:
+    """The pieces of *turns*: those at *gone* do not exist, those at *asking* are questions."""
     threads = sorted({thread for thread, *_ in turns})
     speakers = sorted({speaker for _, speaker, *_ in turns})
     exists = np.ones(len(turns), np.bool_)
@@ -25,6 +27,7 @@ def pieces_of(turns: Sequence[Turn], gone: Sequence[int] = ()) -> Pieces:
         np.array([60 * minute for *_, minute, _ in turns], np.float64),
         np.array([speakers.index(s) for _, s, *_ in turns], np.int32),
         np.array([math.log(words + HEAD_WORDS) for *_, words in turns], np.float32),
+        np.isin(np.arange(len(turns)), asking),
         exists,
     )
 
@@ -53,6 +56,15 @@ def talk(*words: int, speakers: str = "ab", every: float = 1, thread: str = "t")
 def test_the_kind_of_a_text_is_that_of_its_piece(turns: list[Turn], kinds: list[int]) -> None:
     """Short turns of two make a chat; what one says alone stands for itself, by its length."""
     assert pieces_of(turns).kind.tolist() == kinds
+
+
+@pytest.mark.parametrize(
+    ("count", "asking", "kind"), [(20, 2, CHAT), (21, 2, NOTE), (9, 1, NOTE), (2, 2, CHAT)]
+)
+def test_a_talk_without_names_asks(count: int, asking: int, kind: int) -> None:
+    """One unnamed speaker: two questions, and a tenth of all turns, make it a chat."""
+    pieces = pieces_of(talk(*[9] * count, speakers="a"), asking=range(asking))
+    assert set(pieces.kind) == {kind}
 
 
 def test_six_hours_of_silence_end_a_piece() -> None:

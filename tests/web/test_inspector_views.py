@@ -133,7 +133,7 @@ async def test_a_recall_shows_why_it_ranked_what_it_costs_and_how_long_it_took(i
     bars = [bar.split("\n")[0] for bar in await first.locator(".bar").all_inner_texts()]
     assert bars[:2] == ["score", "relevance"]
     assert bars[-5:] == ["recency", "frequency", "reward", "penalty", "weight of its kind"]
-    assert "· shared words" in bars
+    assert {"words", "· shared words", "meaning", "· meaning"} <= set(bars)
     found = await repo.recall("Where does Ada live?", explain=True)
     costs = found.trace.tokens
     told = await inspector.page.locator(".candidates > li > p:nth-child(2)").all_inner_texts()
@@ -145,6 +145,27 @@ async def test_a_recall_shows_why_it_ranked_what_it_costs_and_how_long_it_took(i
     assert {"embed", "score"} <= {name for name, *_ in rows}
     whole = float((await trace.locator("h3").inner_text()).split()[1])
     assert abs(whole - sum(float(ms.split()[0]) for *_, ms in rows)) <= 0.05 * (len(rows) + 1)
+
+
+async def test_the_reasons_of_all_candidates_are_drawn_on_one_scale(inspector, repo):
+    """A group is the sum of its parts; the strongest of all fills its track, others their share."""
+    await moved(repo)
+    await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
+    page = inspector.page
+    await page.locator("main details").evaluate_all("all => all.forEach(one => one.open = true)")
+    found = await repo.recall("Where does Ada live?", explain=True)
+    sums = [
+        {group: sum(parts.values()) for group, parts in candidate.why.grouped.items()}
+        for candidate in found.candidates
+    ]
+    most = max(abs(value) for groups in sums for value in groups.values())
+    for number, groups in enumerate(sums):
+        shown = page.locator(".candidates > li").nth(number)
+        for group, value in groups.items():
+            bar = shown.locator(".bar").filter(has=page.get_by_text(group, exact=True)).first
+            style = await bar.locator(".fill").get_attribute("style")
+            width = float(style.partition("width: ")[2].partition("%")[0])
+            assert abs(width - 100 * abs(value) / most) < 1
 
 
 async def test_a_thread_shows_what_leaves_next_and_what_is_kept_beside_it(inspector, repo):

@@ -121,10 +121,10 @@ export const Badge = ({ kind, children }) => html`<span class="badge ${kind}">${
 
 /** A bar from 0 to *most* with its number. */
 export function Bar({ label, value, most = 1 }) {
-  const width = Math.max(0, Math.min(1, value / most)) * 100;
+  const width = Math.min(1, Math.abs(value) / most) * 100;
   return html`<div class="bar">
     <span>${label}</span>
-    <span class="track" aria-hidden="true"><span class="fill" style=${{ width: `${width}%` }} /></span>
+    <span class="track" aria-hidden="true"><span class=${value < 0 ? "fill less" : "fill"} style=${{ width: `${width}%` }} /></span>
     <span class="number">${value.toFixed(2)}</span>
   </div>`;
 }

@@ -5,29 +5,40 @@ import { Badge, Bar, Empty, html, KINDS, Loaded, plural, Query, Sources, Text, T
 
 const MODES = { "": "chosen by the question", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
-const PHASES = { initial: "found directly", multi_hop: "over the graph, hop", refinement: "by another look", provenance: "as the step behind a memory" };
-/** Signals by their names in the library: what the bar says, and what it means. */
+const PHASES = { initial: "found directly", multi_hop: "over the graph, hop", refinement: "by another look" };
+/** Signals by their names in the library, grouped as there: what the bar says, and what it means. */
 const SIGNALS = {
-  words: ["shared words", "words of the question that it has (BM25); rare ones count more"],
-  joined: ["words, step before", "the same for it together with the step before"],
-  session: ["words, session", "the same for its whole session"],
-  cosine: ["meaning", "how near its embedding is to that of the question (cosine)"],
-  joined_cosine: ["meaning, step before", "the same for it together with the step before"],
-  restated: ["extracted fact", "a fact that was extracted from it matches"],
-  neighbours: ["steps around", "a share of what the steps around it score"],
-  priors: ["speaker, time, form", "the question names its speaker or its time; it is a question itself; its length"],
-  topic: ["topic", "how near it is to the rare words of the question (cosine)"],
-  "topic around": ["topic, steps around", "the same with the steps before and after it"],
-  speaker: ["speaker", "the question names who says it, and not another"],
-  "first person": ["first person", "it says “I”, “my” or “we”"],
-  date: ["date", "it names a day, month, year or time"],
-  "where: place": ["where: place", "the question asks where, and it names a place"],
-  "how long: number": ["how long: number", "the question asks how long, and it has a number or a time"],
-  "agent's reply": ["agent's reply", "the reply of the agent to it matches"],
+  words: {
+    words: ["shared words", "words of the question that it has (BM25); rare ones count more"],
+    joined: ["words, step before", "the same for it together with the step before"],
+    session: ["words, session", "the same for the whole piece of talk"],
+  },
+  meaning: {
+    cosine: ["meaning", "how near its embedding is to that of the question (cosine)"],
+    window: ["meaning, steps around", "the same with half of the step before and of the step after it"],
+    restated: ["extracted fact", "a fact that was extracted from it matches better than it does itself"],
+  },
+  who: {
+    speaker: ["speaker", "the question names who says it"],
+    "not the agent": ["not the agent", "somebody else than the agent wrote it"],
+    "first person": ["first person", "it says “I”, “my” or “we”"],
+    asks: ["asks", "it is a question itself"],
+  },
+  "when and where": {
+    date: ["date", "it names a day, month, year or time"],
+    "where: place": ["where: place", "the question asks where, and it names a place"],
+    "how long: number": ["how long: number", "the question asks how long, and it has a number or a time"],
+    length: ["length", "how long it is"],
+  },
+};
+const MEANINGS = Object.fromEntries(Object.values(SIGNALS).flatMap(Object.entries));
+const GROUP_WORDS = {
+  words: "what its words add", meaning: "what its meaning adds",
+  who: "what its speaker adds", "when and where": "what its time, place and form add",
 };
 /** The other parts of a score, and what each means. */
 const FACTORS = {
-  relevance: "sum of the signals (marked ·), on the scale that facts, instructions and steps share",
+  relevance: "sum of the reasons, on the scale that facts, instructions and steps share",
   recency: "how new it is",
   frequency: "how often it was recalled",
   reward: "how well the step behind it served its goal",
@@ -38,7 +49,7 @@ const KIND_WORDS = { step: "raw text, as it was said or seen", fact: "extracted 
 const TIMES = {
   read: "read what is new in the store", plan: "ask the model what to look for", items: "look through keyed items", embed: "make the embedding of the question",
   score: "compare with every text", load: "load the best", expand: "follow the graph", refine: "ask the model for another look",
-  provenance: "add the steps behind memories", sources: "find the sources", reason: "put it into words; nothing without a model",
+  sources: "find the sources", reason: "put it into words; nothing without a model",
 };
 
 export function Recall({ params }) {
@@ -81,7 +92,7 @@ function Answer({ params }) {
             ? "The question reads as no language, and no stored text has a word of it, so nothing is offered."
             : "No memory matches."}<//>`}
           <ol class="candidates">
-            ${found.candidates.map((candidate, index) => html`<${Candidate} key=${candidate.node.id} ...${{ candidate, index, costs: found.trace.tokens }} />`)}
+            ${found.candidates.map((candidate, index) => html`<${Candidate} key=${candidate.node.id} ...${{ candidate, index, costs: found.trace.tokens, most: strongest(found.candidates), numbers: numbered(found.candidates) }} />`)}
           </ol>
         </section>
         <${Trace} found=${found} />
@@ -93,31 +104,45 @@ function Answer({ params }) {
 const said = (node) =>
   node.proposition ?? [node.condition, node.instruction, node.observation, node.action].filter(Boolean).join("\n");
 
+const numbered = (candidates) => new Map(candidates.map(({ node }, index) => [node.id, index + 1]));
 const sum = (numbers) => numbers.reduce((whole, number) => whole + number, 0);
 const tokens = (count) => plural(count, "token");
 
-function Candidate({ candidate, index, costs }) {
+/** The strongest group of reasons of all candidates: what every bar is drawn beside. */
+const strongest = (candidates) =>
+  Math.max(1e-6, ...candidates.flatMap(({ why }) => grouped(why).map(([, , value]) => Math.abs(value))));
+
+/** Groups of reasons that count: the name, the signals in it, and their sum. */
+const grouped = (why) =>
+  Object.entries(SIGNALS)
+    .map(([group, names]) => [group, Object.keys(names).filter((name) => why?.signals[name])])
+    .filter(([, names]) => names.length)
+    .map(([group, names]) => [group, names, sum(names.map((name) => why.signals[name]))]);
+
+function Candidate({ candidate, index, costs, most, numbers }) {
   const { node, why, sources } = candidate;
-  const most = Math.max(1, ...Object.values(why?.signals ?? {}));
   const messages = new Map(sources.filter((source) => source.message_id).map((source) => [source.message_id, source]));
   const isMemory = node.type === "semantic" || node.type === "procedural";
+  const newer = numbers.get(candidate.outdated_by);
+  const shown = html`<${Text} text=${said(node)} />`;
+  const text = candidate.outdated_by ? html`<s>${shown}</s>` : shown;
   return html`<li class="panel">
-    <p class="lead">${index + 1}. ${isMemory
-      ? html`<${To} view="memories" params=${{ id: node.id }}><${Text} text=${said(node)} /><//>`
-      : html`<${Text} text=${said(node)} />`}</p>
+    <p class="lead">${index + 1}. ${isMemory ? html`<${To} view="memories" params=${{ id: node.id }}>${text}<//>` : text}</p>
     <p><${Badge} kind=${node.type}>${KINDS[node.type] || node.type}<//>
-      ${node.valid_to && html` <${Badge} kind="gone">ended<//> <${Time} at=${node.valid_to} day />`}
+      ${candidate.valid_to && html` <${Badge} kind="gone">ended<//> <${Time} at=${candidate.valid_to} day />${newer ? `, see ${newer}` : ""}`}
       <span class="quiet"> ${candidate.hop ? `found over the graph, hop ${candidate.hop}` : "found directly"}; ${tokens(costs[index])}${index ? `, ${tokens(sum(costs.slice(0, index + 1)))} with those above` : ""}</span></p>
     <${Bar} label="score" value=${candidate.score} />
     ${why && html`<details open=${index === 0}><summary>Why this score</summary>
       <${Bar} label="relevance" value=${candidate.relevance} />
-      ${Object.entries(why.signals).map(([name, value]) => html`<${Bar} key=${name} label=${`· ${SIGNALS[name]?.[0] ?? name.replaceAll("_", " ")}`} value=${value} most=${most} />`)}
+      ${grouped(why).map(([group, names, value]) => html`
+        <${Bar} key=${group} label=${group} value=${value} most=${most} />
+        ${names.map((name) => html`<${Bar} key=${name} label=${`· ${MEANINGS[name][0]}`} value=${why.signals[name]} most=${most} />`)}`)}
       <${Bar} label="recency" value=${why.recency} />
       <${Bar} label="frequency" value=${why.frequency} />
       <${Bar} label="reward" value=${why.reward} />
       <${Bar} label="penalty" value=${why.penalty} />
       <${Bar} label="weight of its kind" value=${why.mode_weight} />
-      <p class="quiet">Signals (·, drawn beside the strongest) add up to the relevance; the other bars turn it into the score. “What the words mean” has each.</p>
+      <p class="quiet">Reasons are drawn beside the strongest of all candidates, and their parts (·) below them. They add up to the relevance; the other bars turn it into the score. “What the words mean” has each.</p>
       ${why.via && html`<p class="quiet">Found through ${why.via}.</p>`}
     </details>`}
     <details open=${index === 0}><summary>Where it comes from (${sources.length})</summary>
@@ -162,7 +187,8 @@ function Trace({ found }) {
     <dl class="facts">
       <dt>Kind of memory wanted</dt><dd>${MODES[trace.mode] || trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] || trace.mode_chosen_by}</dd>
       <dt>Tags in the question</dt><dd>${trace.tags.join(", ") || "none"}</dd>
-      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${phase.replace(/^\w+/, (name) => PHASES[name] ?? name)}`).join(", ") || "none"}; ${trace.rejected.toLocaleString("en")} rejected as too far from the question</dd>
+      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${phase.replace(/^\w+/, (name) => PHASES[name] ?? name)}`).join(", ") || "none"}</dd>
+      <dt>Confidence</dt><dd>${(100 * found.confidence).toFixed(0)} % that the answer is among them</dd>
       <dt>Model calls</dt><dd>${trace.model_calls}</dd>
       ${trace.degraded.length > 0 && html`<dt>Done without</dt><dd class="failure">${trace.degraded.join(", ")}</dd>`}
     </dl>
@@ -179,13 +205,15 @@ function Trace({ found }) {
   </section>`;
 }
 
-/** What is shown under a name that is not plain: kinds, signals, factors and phases, with their meanings. */
+/** What is shown under a name that is not plain: kinds, reasons, factors and phases, with their meanings. */
 function terms({ candidates, trace }) {
   const kinds = new Set(candidates.map(({ node }) => KINDS[node.type]));
+  const groups = new Set(candidates.flatMap(({ why }) => grouped(why).map(([group]) => group)));
   const signals = new Set(candidates.flatMap(({ why }) => Object.keys(why?.signals ?? {})));
   return [
     ...Object.entries(KIND_WORDS).filter(([kind]) => kinds.has(kind)),
-    ...Object.entries(SIGNALS).filter(([name]) => signals.has(name)).map(([, [label, meaning]]) => [`· ${label}`, meaning]),
+    ...Object.entries(GROUP_WORDS).filter(([group]) => groups.has(group)),
+    ...Object.entries(MEANINGS).filter(([name]) => signals.has(name)).map(([, [label, meaning]]) => [`· ${label}`, meaning]),
     ...Object.entries(FACTORS).filter(() => candidates.length),
     ...Object.entries(TIMES).filter(([phase]) => phase in trace.seconds),
   ];
