@@ -22,6 +22,7 @@ __all__ = [
     "CompressionFailed",
     "ConsolidationCompleted",
     "DecayCompleted",
+    "EmbedderUnfit",
     "Event",
     "EventsDropped",
     "EvictionCompleted",
@@ -276,6 +277,13 @@ class RecallFailed(Event):
 
     query: str
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderUnfit(Event):
+    """Most of what was said last is in a language that the embedder does not know; said once."""
+
+    advice: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

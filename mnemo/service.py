@@ -30,10 +30,16 @@ from mnemo.errors import (
     StoreError,
     UsageError,
 )
-from mnemo.events import Event, EventsDropped
+from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.maintenance.copying import RepositoryCopy, copy_repository
 from mnemo.maintenance.reembed import ReembeddingReport
-from mnemo.models.named import chosen_by_default, embedder_from, named_embedder
+from mnemo.models.named import (
+    checked_models,
+    chosen_by_default,
+    embedder_from,
+    named_embedder,
+    way_to,
+)
 from mnemo.protocols import ChatModel, Clock, Embedder, EmbeddingSpace, Store, StoreReport
 from mnemo.repository import JobSlots, Repository, RepositoryParts
 from mnemo.runtime.bus import EventBus, Subscription
@@ -95,7 +101,7 @@ class Mnemo:
         self._config = Config().overlaid(config)
         self._clock: Clock = clock or SystemClock()
         self._make_store = _store_maker(store, self._config, self._clock)
-        self._embedder = _checked_models(chat_model, embedder)
+        self._embedder = checked_models(chat_model, embedder)
         self._chat_model = chat_model
         self._by_name: dict[str, Embedder] = {}
         self._adopted: dict[int, Any] = {}
@@ -262,7 +268,7 @@ class Mnemo:
         """
         store, owner = self._usable()
         checked_repo_id(repo_id)
-        embedder = _checked_models(chat_model, embedder)
+        embedder = checked_models(chat_model, embedder)
         effective = self._config.overlaid(config)
         while exist_ok and repo_id in self._opening:
             await self._opening[repo_id].wait()
@@ -357,6 +363,7 @@ class Mnemo:
                 agent_name=config.extraction.agent_name,
                 default_actor=config.extraction.default_actor,
                 owed_s=config.recall.embed_owed_ms / 1_000,
+                advise=partial(self._advised, repo_id),
             ),
             embedder=embedder,
             chat_model=chat_model,
@@ -369,8 +376,14 @@ class Mnemo:
             open_sessions=self._sessions,
             slots=self._slots,
             spans=spans,
+            embedder_from=embedder_from,
+            way_to=way_to,
             traced=traced,
         )
+
+    def _advised(self, repo_id: str, advice: str) -> None:
+        event = EmbedderUnfit(repo_id=repo_id, at=self._clock.now(), advice=advice)
+        self._bus.publish(event)
 
     async def _embedder_of(self, repo_id: str, store: Store) -> Embedder:
         """The service's, or where it was given none, what the repository's vectors call for."""
@@ -495,7 +508,7 @@ class Mnemo:
 
         store, _ = self._usable()
         checked_repo_id(repo_id)
-        embedder = _checked_models(None, embedder)
+        embedder = checked_models(None, embedder)
         self._adopt(embedder)
         target = traced(embedder or self._embedder or self._named(), self._spans)
         open_here = self._repos.get(repo_id)
@@ -765,30 +778,6 @@ async def _found_spans(wanted: TelemetryConfig) -> Spans:
     find = partial(find_spans, enabled=wanted.enabled, capture_content=wanted.capture_content)
     # The first time, this imports.
     return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
-
-
-def _checked_models(chat_model: object, embedder: Embedder | str | None) -> Embedder | None:
-    """
-    Refuse at once what could not be asked later: an address, a class, the other kind.
-
-    Returns:
-        The embedder, or the one of that name.
-
-    Raises:
-        ConfigError: One of them is no such model, or there is no embedder of that name.
-    """
-    embedder = embedder_from(embedder)
-    for argument, model, method, like in (
-        ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
-        ("embedder", embedder, "embed", "OpenAIEmbedder(base_url, name, dimensions)"),
-    ):
-        if model is None:
-            continue
-        is_class = isinstance(model, type)
-        if is_class or not callable(getattr(model, method, None)):
-            given = f"the class {model!r}" if is_class else f"a {type(model).__name__}"
-            raise ConfigError(f"{argument} must be an object to ask, like {like}, not {given}")
-    return embedder
 
 
 def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:

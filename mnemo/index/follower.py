@@ -12,7 +12,8 @@ vector, so it survives a restart; in memory are its keys, and a bounded part of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, repeat, zip_longest
@@ -21,6 +22,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.english.tongue import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus_writer import Corpus
@@ -60,6 +62,8 @@ LOOKED_AT = 64
 """Of these, how many it reads at once."""
 OVERHEAD_CHARACTERS = 40
 """What an embedder does for any text, in characters of a longer one."""
+JUDGED = 50
+"""Messages whose language is looked at, the last ones; more than half of them decide."""
 RECENT = 2_048
 """Vectors of texts embedded last that are remembered, for texts that are said again."""
 PATIENCE_S = 5.0
@@ -85,6 +89,8 @@ class IndexStatistics:
         documents: Texts that can be found.
         waiting: Vectors that are owed; a document without one is found by keyword only.
         failing: Why the embedder failed last; ``None`` if it did not.
+        advice: What to do where most of the last messages are in a language that the
+            embedder does not know; ``None`` if they are not.
     """
 
     cursor: FeedCursor
@@ -92,6 +98,7 @@ class IndexStatistics:
     documents: int
     waiting: int
     failing: str | None
+    advice: str | None = None
 
 
 class RepositoryIndex:
@@ -104,6 +111,7 @@ class RepositoryIndex:
         agent_name: Who acts, in the text of an action.
         default_actor: Who speaks, in the text of a user's message without a name.
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
+        advise: Called once with ``IndexStatistics.advice``, when there is some.
     """
 
     def __init__(
@@ -114,6 +122,7 @@ class RepositoryIndex:
         agent_name: str,
         default_actor: str = "User",
         owed_s: float = 0.03,
+        advise: Callable[[str], None] | None = None,
     ) -> None:
         self._feed = feed
         self._embedder = embedder
@@ -122,6 +131,7 @@ class RepositoryIndex:
         self._owed_s = owed_s
         self._lock = anyio.Lock()
         self._in_hand: anyio.Event | None = None
+        self._advise = advise
         self._threads = Threads(2)
         self._own = 0
         self._asked = 0
@@ -141,6 +151,7 @@ class RepositoryIndex:
         self._owed = Owed()
         self._refused: set[str] = set()
         self._recent: dict[bytes, Vector] = {}
+        self._tongues: deque[bool] = deque(maxlen=JUDGED)
         self._pace: float | None = None
         self._loaded = False
         self._batch = BATCH
@@ -156,6 +167,18 @@ class RepositoryIndex:
             self._corpus.documents,
             len(self._owed),
             self._failing,
+            self._advice,
+        )
+
+    @property
+    def _advice(self) -> str | None:
+        space = self._embedder.space
+        if not space.english_only or 2 * sum(self._tongues) <= JUDGED:
+            return None
+        return (
+            f"most of the last {JUDGED} messages are not in English, and {space.name} knows no "
+            'other language: give embedder="multilingual" and move what is stored with '
+            "`mnemo reembed --embedder multilingual`"
         )
 
     # ── Reading ──────────────────────────────────────────────────────────────────────
@@ -222,7 +245,7 @@ class RepositoryIndex:
             async with self._lock:
                 self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
                 self._owed, self._early = fresh._owed, fresh._early
-                self._damaged = fresh._damaged
+                self._damaged, self._tongues = fresh._damaged, fresh._tongues
         finally:
             self._renewing = False
         self.poke()
@@ -243,6 +266,10 @@ class RepositoryIndex:
             self._traffic.elsewhere += max(0, len(changes.steps) - self._own)
             self._own = 0
             more = changes.more
+        if self._advise is not None and (advice := self._advice) is not None:
+            log.warning("%s", advice)
+            self._advise(advice)
+            self._advise = None
 
     @property
     def _after(self) -> FeedCursor:
@@ -271,11 +298,15 @@ class RepositoryIndex:
             message = changes.repeats.get(step.node_id)
             if message is not None and not self._corpus.knows_step(step.node_id):
                 self._corpus.repeat(step, message)
+        said = deque[str](maxlen=JUDGED)
         for step in steps_in(changes, default_actor=self._default_actor):
             if not self._corpus.knows_step(step.node_id):
+                said.append(step.observation or step.action)
                 for side in step_sides(step, agent_name=self._agent_name):
                     self._owed.add(self._corpus.add_side(side, breather))
             breather.breathe()
+        judged = map(is_foreign, said)
+        self._tongues.extend(foreign for foreign in judged if foreign is not None)
         for node in changes.nodes:
             details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
             document = node_document(node, details, origin)

@@ -67,7 +67,11 @@ class MiniLMEmbedder:
 
     def __init__(self) -> None:
         self._space = EmbeddingSpace(
-            "all-minilm-l6-v2-int8", DIMENSIONS, dense_weight=1.0, passage_tokens=PASSAGE_TOKENS
+            "all-minilm-l6-v2-int8",
+            DIMENSIONS,
+            dense_weight=1.0,
+            passage_tokens=PASSAGE_TOKENS,
+            english_only=True,
         )
         # Apart, so that a question never waits for a batch of documents.
         self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}

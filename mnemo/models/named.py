@@ -10,7 +10,14 @@ from mnemo.models import minilm, multilingual, wordllama
 from mnemo.models.weights import not_installed
 from mnemo.protocols import Embedder, EmbeddingSpace
 
-__all__ = ["EMBEDDERS", "chosen_by_default", "embedder_from", "named_embedder", "way_to"]
+__all__ = [
+    "EMBEDDERS",
+    "checked_models",
+    "chosen_by_default",
+    "embedder_from",
+    "named_embedder",
+    "way_to",
+]
 
 EMBEDDERS: Mapping[str, Callable[[], Embedder]] = {
     "minilm": minilm.MiniLMEmbedder,
@@ -38,6 +45,30 @@ def named_embedder(name: str) -> Embedder:
 def embedder_from(given: Embedder | str | None) -> Embedder | None:
     """What a user gave, with a name replaced by the embedder of that name. *Raises* likewise."""
     return named_embedder(given) if isinstance(given, str) else given
+
+
+def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embedder | None:
+    """
+    Refuse at once what could not be asked later: an address, a class, the other kind.
+
+    Returns:
+        The embedder, or the one of that name.
+
+    Raises:
+        ConfigError: One of them is no such model, or there is no embedder of that name.
+    """
+    embedder = embedder_from(embedder)
+    for argument, model, method, like in (
+        ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
+        ("embedder", embedder, "embed", "OpenAIEmbedder(base_url, name, dimensions)"),
+    ):
+        if model is None:
+            continue
+        is_class = isinstance(model, type)
+        if is_class or not callable(getattr(model, method, None)):
+            given = f"the class {model!r}" if is_class else f"a {type(model).__name__}"
+            raise ConfigError(f"{argument} must be an object to ask, like {like}, not {given}")
+    return embedder
 
 
 def chosen_by_default(stored: EmbeddingSpace | None) -> str:

@@ -18,6 +18,7 @@ from mnemo.protocols import (
     Clock,
     DocumentFeed,
     Embedder,
+    EmbeddingSpace,
     GraphStore,
     ItemStore,
     NoteStore,
@@ -105,7 +106,8 @@ class RepositoryStatistics:
         steps: Raw steps, committed or not.
         pending_operations: Queued in all open sessions.
         append_backlog: Steps of open sessions that wait for annotation.
-        index: With ``revision`` (reflected), ``documents`` and ``waiting`` (for vectors).
+        index: With ``revision`` (reflected), ``documents``, ``waiting`` (for vectors) and
+            ``advice``, where the embedder does not know the language that is spoken.
         embedding_space: What the vectors were made by; ``None`` before the first.
         recall_usage: Purpose → what the calls of recalls cost since it was opened.
         messages: Stored messages, of all threads and epochs.
@@ -199,6 +201,8 @@ class RepositoryParts:
 
     Attributes:
         slots: The service's places for jobs.
+        embedder_from: Gives the embedder of a name; raises ``ConfigError``.
+        way_to: Says how to come by an embedder of a space.
         traced: Gives an embedder's calls their spans, where it asks somebody outside.
     """
 
@@ -224,6 +228,8 @@ class RepositoryParts:
     listening: Callable[[], bool]
     open_sessions: dict[str, Session]
     slots: JobSlots
+    embedder_from: Callable[[Embedder | str | None], Embedder | None]
+    way_to: Callable[[EmbeddingSpace], str]
     spans: Spans = NO_SPANS
     traced: Callable[[Embedder, Spans], Embedder] = _untraced
 

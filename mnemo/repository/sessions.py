@@ -12,7 +12,6 @@ import anyio
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
 from mnemo.errors import EmbeddingSpaceMismatch, NotFound
-from mnemo.models.named import embedder_from, way_to
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
@@ -96,7 +95,7 @@ class RepositorySessions:
         goal = checked_goal(goal)
         if session_id is not None:
             exact_id("session_id", session_id)
-        effective, embedder = self._effective(config), embedder_from(embedder)
+        effective, embedder = self._effective(config), self._parts.embedder_from(embedder)
         if embedder is not None:
             await self.check_space(embedder)
         now = self._parts.clock.now()
@@ -150,7 +149,7 @@ class RepositorySessions:
     ) -> Session:
         """Open a session as its last durable act left it, or give the one that is open."""
         session_id = known_id("session_id", session_id)
-        effective, embedder = self._effective(config), embedder_from(embedder)
+        effective, embedder = self._effective(config), self._parts.embedder_from(embedder)
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
             if open_here is not None and open_here.repo_id == self._parts.repo_id:
@@ -191,7 +190,7 @@ class RepositorySessions:
                 str(stored),
                 str(offered),
                 stored_space=(stored.name, stored.dimensions),
-                way=way_to(stored),
+                way=self._parts.way_to(stored),
             )
 
     async def _check_known(self, session_id: str) -> None:

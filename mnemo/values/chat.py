@@ -108,6 +108,8 @@ class EmbeddingSpace:
         passage_tokens: Tokens, by the estimate of ``values.passages``, that one vector says;
             a longer text gets one for each of its overlapping passages. ``None``: every
             text gets one. Not stamped.
+        english_only: Whether it knows no other language, so that a repository whose messages
+            are in one is told so. Not stamped.
     """
 
     name: str
@@ -115,6 +117,7 @@ class EmbeddingSpace:
     dense_weight: float = 1.0
     static: bool = False
     passage_tokens: int | None = None
+    english_only: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} ({self.dimensions} dimensions)"

@@ -602,3 +602,34 @@ async def test_however_it_came_the_vectors_are_the_same(monkeypatch) -> None:
     mine, theirs = dict(parted.vectors), dict(whole.vectors)
     assert mine.keys() == theirs.keys()
     assert all(np.array_equal(mine[key], theirs[key]) for key in theirs)
+
+
+GERMAN = "Ich habe heute mit meiner Schwester über die Bienen gesprochen"
+
+
+@pytest.mark.parametrize(("german", "advised"), [(25, False), (26, True), (50, True)])
+async def test_another_language_than_the_embedders_is_told_once(
+    german: int, advised: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the log, to whoever listens, and in the statistics; an embedder of more says nothing."""
+    told: list[str] = []
+    embedder = Flaky()
+    embedder.space = replace(embedder.space, english_only=True)
+    feed = Feed()
+    index = RepositoryIndex(
+        feed=feed,  # type: ignore[arg-type]
+        embedder=embedder,
+        agent_name="Agent",
+        advise=told.append,
+    )
+    feed.said = [step(n, GERMAN if n < german else "I saw the bees today") for n in range(50)]
+    await index.catch_up()
+    feed.said.append(step(50, "I saw them, too" if german < 50 else GERMAN))
+    await index.catch_up()
+    assert len(told) == advised
+    if advised:
+        assert 'embedder="multilingual"' in told[0]
+        assert "`mnemo reembed --embedder multilingual`" in told[0]
+        assert told[0] in caplog.text
+    embedder.space = replace(embedder.space, english_only=False)
+    assert index.statistics().advice is None

@@ -28,7 +28,7 @@ OF_THE_PAGE = """
 SessionTransitioned StepAppended StepAnnotated AnnotationFailed TrajectoryCommitted
 TrajectoryFlushed TrajectoryExtractionFailed SessionExpired ChangesetApplied NodesDeleted
 WriteFailed RecallExecuted RecallFailed ConsolidationCompleted DecayCompleted
-ValidationCompleted EventsDropped CompactionRecorded CompressionFailed SnapshotTaken
+ValidationCompleted EmbedderUnfit EventsDropped CompactionRecorded CompressionFailed SnapshotTaken
 EvictionCompleted EvictionFailed MemoryUpdateFinished
 """.split()  # noqa: SIM905
 SECRET = "The password of the harbour is heron."
