@@ -37,7 +37,7 @@ from mnemo.errors import (
     UsageError,
 )
 from mnemo.maintenance.copying import RepositoryCopy
-from mnemo.maintenance.reembed import ReembeddingReport
+from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
@@ -214,6 +214,7 @@ __all__ = [
     "RecallFailed",
     "RecallResult",
     "Recent",
+    "ReembeddingProgress",
     "ReembeddingReport",
     "Remembered",
     "RenderedViewport",

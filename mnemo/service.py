@@ -32,7 +32,7 @@ from mnemo.errors import (
 )
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.maintenance.copying import RepositoryCopy, copy_repository
-from mnemo.maintenance.reembed import ReembeddingReport
+from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
 from mnemo.models.named import (
     checked_models,
     chosen_by_default,
@@ -481,7 +481,11 @@ class Mnemo:
     # ── Moving to another embedding space ────────────────────────────────────────────
 
     async def reembed(
-        self, repo_id: str, *, embedder: Embedder | str | None = None
+        self,
+        repo_id: str,
+        *,
+        embedder: Embedder | str | None = None,
+        on_progress: Callable[[ReembeddingProgress], Any] | None = None,
     ) -> ReembeddingReport:
         """
         Move a repository to the space of another embedder, from the stored texts.
@@ -493,6 +497,7 @@ class Mnemo:
         Args:
             embedder: As of ``Mnemo``. Default: the service's, or ``"minilm"``. Later opens must
                 bring it, too, unless it has a name.
+            on_progress: Called after each batch of texts; what it raises is logged.
 
         Raises:
             ValueError: *repo_id* is blank, too long or cannot be stored.
@@ -524,6 +529,7 @@ class Mnemo:
                 passage_tokens=target.space.passage_tokens,
             ),
             switching=partial(self._switching, repo_id, target),
+            tell=partial(_reported, on_progress),
         )
         async with self._lock("move", repo_id):
             return await moving.run()
@@ -651,8 +657,7 @@ class Mnemo:
             for id in ids:
                 archives = store.archive(id), other.archive(id)
                 copied.append(await copy_repository(id, *archives, skip_damaged=skip_damaged))
-                if on_copied is not None:
-                    await _reported(on_copied, copied[-1])
+                await _reported(on_copied, copied[-1])
         return copied
 
     async def repos(self) -> list[RepositoryRecord]:
@@ -766,12 +771,16 @@ async def _opened_store(store: Store) -> AsyncIterator[Store]:
             await store.aclose()
 
 
-async def _reported(function: Callable[..., Any], value: object) -> None:
-    """Tell a function of the user; what it raises is logged."""
+async def _reported(function: Callable[..., Any] | None, value: object) -> None:
+    """Tell a function of the user, if there is one; what it raises is logged."""
+    if function is None:
+        return
     try:
         await called(function, value)
     except Exception as error:
-        log.error("a function that follows a copy failed: %s", error, exc_info=traceback_of(error))
+        log.error(
+            "a function that follows progress failed: %s", error, exc_info=traceback_of(error)
+        )
 
 
 async def _found_spans(wanted: TelemetryConfig) -> Spans:

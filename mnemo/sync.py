@@ -35,7 +35,7 @@ from mnemo.conversation.mirror import Feed as _Feed
 from mnemo.events import Event
 from mnemo.items.items import Items as _Items
 from mnemo.maintenance.copying import RepositoryCopy
-from mnemo.maintenance.reembed import ReembeddingReport
+from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
 from mnemo.notes.folder import FolderReport
 from mnemo.notes.notes import Notes as _Notes
 from mnemo.notes.notes import NotesStatistics
@@ -1584,9 +1584,17 @@ class Mnemo(Blocking[_Mnemo]):
         """Work off the jobs of all stored repositories, until it is cancelled."""
         self._portal.run(lambda: self._inner.work(repos, kinds=kinds, on_look=on_look))
 
-    def reembed(self, repo_id: str, *, embedder: Embedder | str | None = None) -> ReembeddingReport:
+    def reembed(
+        self,
+        repo_id: str,
+        *,
+        embedder: Embedder | str | None = None,
+        on_progress: Callable[[ReembeddingProgress], Any] | None = None,
+    ) -> ReembeddingReport:
         """Move a repository to the space of another embedder, from the stored texts."""
-        return self._portal.run(lambda: self._inner.reembed(repo_id, embedder=embedder))
+        return self._portal.run(
+            lambda: self._inner.reembed(repo_id, embedder=embedder, on_progress=on_progress)
+        )
 
     def export_repo(self, repo_id: str) -> AbstractContextManager[Iterator[str]]:
         """Everything of a repository, open or not, as lines of JSON (each with its end)."""

@@ -49,6 +49,7 @@ from mnemo.cli.output import (
     report_data,
     selected,
     session_data,
+    texts_progress,
 )
 
 __all__ = ["app", "run"]
@@ -414,7 +415,13 @@ def reembed(
 
     Stopped anywhere, it goes on where it was when it is run again.
     """
-    report = in_service(existing(store), lambda memory: memory.reembed(repo, embedder=embedder))
+    with texts_progress() as show:
+        report = in_service(
+            existing(store),
+            lambda memory: memory.reembed(
+                repo, embedder=embedder, on_progress=lambda now: show(now.done, now.total)
+            ),
+        )
     answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
 
 

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +29,7 @@ from mnemo import (
     UsageError,
 )
 from mnemo.protocols import StoreReport
+from mnemo.runtime.clock import elapsed
 from mnemo.runtime.text import one_line
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "report_data",
     "selected",
     "session_data",
+    "texts_progress",
     "visible",
 ]
 
@@ -299,6 +302,29 @@ def erasure_told(report: ErasureReport) -> str:
         return told
     topics = ", ".join(report.mixed_notes)
     return f"{told}\nNotes that rest on other sources too, and may still tell of it: {topics}"
+
+
+@contextmanager
+def texts_progress() -> Iterator[Callable[[int, int], None]]:
+    """
+    A bar on stderr, if that is a terminal: how many texts are embedded, a second and of all.
+
+    Yields:
+        To be called with how many are, and how many there are.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console, began = Console(stderr=True), elapsed()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Embedding", total=None)
+
+        def show(done: int, total: int) -> None:
+            pace = done / max(elapsed() - began, 1e-3)
+            told = f"Embedding: {pace:.0f} texts/s, {total - done} left"
+            bar.update(task, description=told, completed=done, total=total)
+
+        yield show
 
 
 def move_told(report: ReembeddingReport, repo: str) -> str:

@@ -32,12 +32,22 @@ from mnemo.cli.opening import (
     in_repo,
     in_service,
 )
-from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
+from mnemo.cli.output import (
+    answer,
+    as_data,
+    complain,
+    print_json,
+    print_line,
+    print_table,
+    texts_progress,
+)
 
 __all__ = ["register"]
 
 BROKEN = 1
 """Exit code where some records were broken, and the others are stored."""
+_LOOK_S = 0.25
+"""Seconds between two looks at what is not embedded yet."""
 _SHOWN = 60
 """Characters of a text in a preview."""
 
@@ -157,13 +167,14 @@ def _import_talks(
     file: Path, repo: str, store: str, embedder: str | None, *, as_json: bool
 ) -> None:
     talks = begun(stream_talks(file))
-    with _progress("steps", None) as advance:
-        tally = in_repo(
-            store,
-            repo,
-            lambda opened: import_talks(opened, talks, lambda: advance(1)),
-            embedder=embedder,
-        )
+
+    async def imported(opened: Repository) -> Tally:
+        with _progress("steps", None) as advance:
+            tally = await import_talks(opened, talks, lambda: advance(1))
+        await _embedded(opened)
+        return tally
+
+    tally = in_repo(store, repo, imported, embedder=embedder)
     problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store}
@@ -211,7 +222,7 @@ def _import_export(
             unindexed = Config(jobs={"background": False})
             arrival = in_repo(store, repo, stored, config=unindexed, embedder=embedder)
         if wait:
-            in_repo(store, repo, lambda opened: opened.settle(), embedder=embedder)
+            in_repo(store, repo, _embedded, embedder=embedder)
     if as_json:
         where = {"file": str(file), "from": source, "repo": repo, "store": store}
         print_json(where | {"dry_run": dry_run} | as_data(replace(arrival, problem=None)))
@@ -254,6 +265,23 @@ def _row(record: Record | KeyedRecord) -> tuple[str, str, str, str]:
     at = f"{message.at:%Y-%m-%d %H:%M}" if message.at else ""
     text = message.text or ", ".join(f"[calls {call.name}]" for call in message.tool_calls)
     return record.thread_id, at, message.actor or message.role, text[:_SHOWN]
+
+
+async def _embedded(repo: Repository) -> None:
+    """Wait until all is extracted and embedded, or the embedder fails; show how far it is."""
+    most = 0
+    with texts_progress() as show:
+        while repo.config.jobs.background:
+            try:
+                await repo.settle(_LOOK_S)
+                break
+            except TimeoutError:
+                index = (await repo.statistics()).index
+                most = max(most, index.waiting)
+                show(most - index.waiting, most)
+            if index.failing:
+                complain(f"{index.waiting} texts wait for their vectors: {index.failing}")
+                break
 
 
 @contextmanager

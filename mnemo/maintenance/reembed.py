@@ -8,7 +8,7 @@ transaction, the old space is in force.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -20,14 +20,33 @@ from mnemo.protocols import DocumentFeed, Embedder, Overhaul
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.threads import Threads
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
+from mnemo.values.passages import passage_place
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["Reembedding", "ReembeddingReport"]
+__all__ = ["Reembedding", "ReembeddingProgress", "ReembeddingReport"]
 
-BATCH = 256
-"""Texts per call of the embedder, at most."""
+BATCH = 64
+"""Texts per call of the embedder, at most: what a run that is stopped may lose."""
 PAGE = 2_000
 """Steps and nodes that are read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReembeddingProgress:
+    """
+    How far a repository is on its way to another space.
+
+    Attributes:
+        done: Documents that have a new vector, of this run and of those before it.
+        total: Documents with a vector in the old space, which a later write may add to.
+        embedded: Texts that this run embedded, further passages of long documents among them.
+        texts_per_s: How many of these in a second, so far.
+    """
+
+    done: int
+    total: int
+    embedded: int
+    texts_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +75,7 @@ class Reembedding:
     Args:
         texts: Gives the texts of the documents in a piece of the feed, by vector key.
         switching: Around the switch: keeps others from writing vectors of the old space.
+        tell: Called after each batch.
     """
 
     def __init__(
@@ -66,14 +86,17 @@ class Reembedding:
         embedder: Embedder,
         texts: Callable[[FeedChanges], Mapping[str, str]],
         switching: Callable[[], AbstractAsyncContextManager[None]],
+        tell: Callable[[ReembeddingProgress], Awaitable[None]],
     ) -> None:
         self._feed = feed
         self._overhaul = overhaul
         self._embedder = embedder
         self._texts = texts
         self._switching = switching
+        self._tell = tell
         self._threads = Threads()
-        self._embedded = 0
+        self._began = elapsed()
+        self._done = self._total = self._embedded = 0
 
     async def run(self) -> ReembeddingReport:
         """
@@ -84,11 +107,12 @@ class Reembedding:
             StoreError: The store could not be read or written. *Cancellation*: safe; the
                 switch completes or does not begin.
         """
-        began, space = elapsed(), self._embedder.space
+        space = self._embedder.space
         before = await self._feed.space()
         if before is None or (before.name, before.dimensions) == (space.name, space.dimensions):
             named = str(before) if before else None
             return ReembeddingReport(before=named, after=named)
+        self._total = (await self._feed.counts())["vectors"]
         await self._overhaul.begin_move(space)
         cursor = await self._follow(FeedCursor(vector=NO_VECTORS))
         async with self._switching():
@@ -100,7 +124,7 @@ class Reembedding:
             after=str(space),
             embedded=self._embedded,
             vectors=vectors,
-            duration_s=elapsed() - began,
+            duration_s=elapsed() - self._began,
         )
 
     async def _follow(self, cursor: FeedCursor) -> FeedCursor:
@@ -110,6 +134,7 @@ class Reembedding:
             changes = await self._feed.changes(cursor, limit=PAGE)
             texts, digests = await self._threads.run(self._read, changes)
             missing = await self._overhaul.unmoved(digests)
+            self._done += _documents(texts.keys() - missing)
             await self._embed({key: texts[key] for key in texts if key in missing}, digests)
             cursor, more = changes.cursor, changes.more
         return cursor
@@ -123,10 +148,33 @@ class Reembedding:
         return texts, digests
 
     async def _embed(self, texts: Mapping[str, str], digests: Mapping[str, bytes]) -> None:
-        space, keys = self._embedder.space, iter(texts)
-        while batch := list(islice(keys, BATCH)):
-            reply = await self._embedder.embed([texts[key] for key in batch], kind="document")
+        """Embed *texts*, those of like length together and equal ones once, and stage them."""
+        space, same = self._embedder.space, dict[bytes, list[str]]()
+        for key in sorted(texts, key=lambda key: len(texts[key])):
+            same.setdefault(digests[key], []).append(key)
+        left = iter(same.items())
+        while batch := dict(islice(left, BATCH)):
+            said = [texts[keys[0]] for keys in batch.values()]
+            reply = await self._embedder.embed(said, kind="document")
             rows = unit_rows(reply, rows=len(batch), dimensions=space.dimensions)
-            staged = {key: (digests[key], row) for key, row in zip(batch, rows, strict=True)}
+            staged = {
+                key: (digest, row)
+                for (digest, keys), row in zip(batch.items(), rows, strict=True)
+                for key in keys
+            }
             await self._overhaul.stage(space, staged)
-            self._embedded += len(batch)
+            self._embedded += len(staged)
+            self._done += _documents(staged)
+            await self._tell(self._progress())
+
+    def _progress(self) -> ReembeddingProgress:
+        return ReembeddingProgress(
+            done=self._done,
+            total=max(self._total, self._done),
+            embedded=self._embedded,
+            texts_per_s=self._embedded / max(elapsed() - self._began, 1e-9),
+        )
+
+
+def _documents(keys: Iterable[str]) -> int:
+    return sum(not passage_place(key)[1] for key in keys)

@@ -301,7 +301,7 @@ def test_a_wrong_variable_is_one_line(filled, monkeypatch):
 def test_an_interrupt_says_how_to_go_on(cli, write, monkeypatch):
     """Ctrl-C: exit code 130 and one line."""
 
-    def interrupted(*_arguments: object) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mnemo.cli.transfer, "in_repo", interrupted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from mnemo import (
     Mnemo,
     ModelUnavailable,
     NodeChange,
+    ReembeddingProgress,
     Repository,
     StoreError,
 )
@@ -51,6 +53,14 @@ class Gated:
             raise ModelUnavailable("no call is left")
         self.texts += texts
         return self._answer(await NEW.embed(texts, kind=kind))
+
+
+class Passages(HashingEmbedder):
+    """An embedder that reads a few words at once."""
+
+    def __init__(self) -> None:
+        super().__init__(32)
+        self._space = replace(self._space, passage_tokens=20)
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +298,47 @@ async def test_a_failed_switch_leaves_the_old_space_in_force(
             await memory.reembed("r", embedder=NEW)
         assert (await repo.statistics()).embedding_space == str(OLD.space)
         assert not (await repo.recall("Who bakes in Faro?")).trace.degraded
+
+
+async def test_progress_is_told_and_a_stopped_move_goes_on(db: Any) -> None:
+    """What an earlier run embedded is done, not embedded again; a listener's fault is its own."""
+    told: list[ReembeddingProgress] = []
+
+    def heard(progress: ReembeddingProgress) -> None:
+        told.append(progress)
+        raise ValueError("the listener is broken")
+
+    async with Mnemo(db) as memory:
+        count = (await (await filled(memory)).statistics()).vectors
+        half = Gated()
+        half.calls_left = 2
+        with pytest.raises(ModelUnavailable):
+            await memory.reembed("r", embedder=half, on_progress=heard)
+        first = told[-1]
+        assert 0 < first.done == first.embedded < first.total == count
+        report = await memory.reembed("r", embedder=NEW, on_progress=heard)
+        assert told[-1].done == told[-1].total == count
+        assert told[-1].embedded == report.embedded == count - first.done
+        assert told[-1].texts_per_s > 0
+
+
+async def test_long_texts_move_with_all_their_passages(db: Any) -> None:
+    """Of an embedder of passages into one without, and back; nothing is owed afterwards."""
+    parts = Passages()
+    async with Mnemo(db, embedder=parts) as memory:
+        repo = await memory.open_repo("long")
+        await repo.remember("Ana keeps bees. " * 40, thread_id="t")
+        await repo.settle()
+        several = (await repo.statistics()).vectors
+        await memory.reembed("long", embedder=NEW)
+        await repo.settle()
+        single = (await repo.statistics()).vectors
+        assert several > single
+        report = await memory.reembed("long", embedder=parts)
+        assert (report.vectors, report.embedded) == (several, several)
+        assert not (await repo.statistics()).index.waiting
+        await repo.forget(thread_id="t")
+        assert (await repo.statistics()).vectors == 0
 
 
 async def test_two_at_once_run_one_after_the_other(db: Any) -> None:
