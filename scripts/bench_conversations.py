@@ -114,7 +114,7 @@ class Growing:
 async def measure(path: Path, sizes: Sequence[int], calls: int, each: int) -> Figures:
     """Grow to each of *sizes*, and measure there; the ratios come last."""
     figures: Figures = {}
-    async with Mnemo(path) as memory:
+    async with Mnemo(path, embedder="static") as memory:
         repo = await memory.open_repo("bench")
         alone = Growing(repo.conversation("alone"), Sayings())
         watched = Growing(everything(repo, "watched"), Sayings(seed=12))

@@ -77,7 +77,7 @@ async def recall_filtered(sizes: Sizes, folder: Path) -> list[Figure]:
     questions = [words.question(text) for text in texts[:: max(1, len(texts) // sizes.queries)]]
     asked = {"": {}, **filters(len(texts))}
     took: dict[str, list[float]] = {name: [] for name in asked}
-    async with Mnemo(path) as memory:
+    async with Mnemo(path, embedder="static") as memory:
         repo = await memory.open_repo(REPO)
         await repo.recall(questions[0])
         for question in questions[: sizes.queries]:

@@ -162,7 +162,7 @@ async def _measured(
     path: Path,
     watched: AbstractAsyncContextManager[Heartbeat],
 ) -> tuple[list[Figure], Heartbeat]:
-    async with Mnemo(path) as memory:
+    async with Mnemo(path, embedder="static") as memory:
         repo = await memory.open_repo("bench")
         sessions = [await repo.start_session("Take everything down") for _ in range(SESSIONS)]
         settle_collector()

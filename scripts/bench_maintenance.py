@@ -122,7 +122,7 @@ class FactFiller(Filler):
 
 async def measure(name: str, path: Path, *, beside: bool, before_s: float) -> list[Figure]:
     """Run one operation on the store at *path*."""
-    async with Mnemo(path) as memory:
+    async with Mnemo(path, embedder="static") as memory:
         repo = await memory.open_repo(REPO)
         await repo.recall("What is there?", types=["semantic"])
         session = await repo.start_session("Append without pause")

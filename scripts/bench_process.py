@@ -49,7 +49,7 @@ def _children_cpu_s() -> float:
 async def idle_sessions(sizes: Sizes, folder: Path) -> list[Figure]:
     """Resident memory of sessions that are open and do nothing."""
     await warm_up(folder)
-    async with Mnemo(folder / "idle.db") as memory:
+    async with Mnemo(folder / "idle.db", embedder="static") as memory:
         repo = await memory.open_repo("bench")
         warm = await _open(repo, OPENED_AT_ONCE)
         await anyio.sleep(0.1)

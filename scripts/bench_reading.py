@@ -56,7 +56,7 @@ async def recall_at(count: int, sizes: Sizes, folder: Path) -> list[Figure]:
     gc.collect()
     gc.freeze()
     before = resident_bytes()
-    async with Mnemo(path) as memory:
+    async with Mnemo(path, embedder="static") as memory:
         repo = await memory.open_repo(REPO)
         async with heartbeat() as reading:
             began = perf_counter()

@@ -226,7 +226,7 @@ def recall(number: int) -> tuple[str, object]:
 
 async def filled(store: Path, nodes: int) -> None:
     """Make a repository of *nodes* facts, some thousand to a changeset."""
-    async with Mnemo(store) as memory:
+    async with Mnemo(store, embedder="static") as memory:
         repo = await memory.open_repo("read")
         for start in range(0, nodes, 2_000):
             tags = {word: Tag(f"{word} {start}") for word in WORDS}

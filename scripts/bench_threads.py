@@ -45,7 +45,7 @@ async def threads(sizes: Sizes, folder: Path) -> list[Figure]:
     """Remember, kill, remember again, settle, and count; memory after each settled quarter."""
     path, count = folder / "threads.db", sizes.threads
     half, other = count // 2, (str(folder / "threads.db"), str(count // 2), str(count))
-    async with Mnemo(path, config=AT_ONCE) as memory:
+    async with Mnemo(path, config=AT_ONCE, embedder="static") as memory:
         repo = await memory.open_repo(REPO)
         async with _program(*other) as killed:
             await _heard(killed, half + half // 2)
@@ -116,7 +116,7 @@ async def _heard(process: anyio.abc.Process, number: int) -> None:
 
 
 async def _work(path: str, first: int, end: int) -> None:
-    async with Mnemo(path, config=AT_ONCE) as memory:
+    async with Mnemo(path, config=AT_ONCE, embedder="static") as memory:
         repo = await memory.open_repo(REPO)
         for number in range(first, end):
             await remember(repo, range(number, number + 1))

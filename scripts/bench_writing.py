@@ -45,7 +45,7 @@ async def first_use(sizes: Sizes, folder: Path) -> list[Figure]:
 
 async def warm_up(folder: Path) -> None:
     """Have everything loaded that is loaded at its first use."""
-    async with Mnemo(folder / "warm.db") as memory:
+    async with Mnemo(folder / "warm.db", embedder="static") as memory:
         repo = await memory.open_repo("warm")
         session = await repo.start_session("Warm up")
         await append_all([session], 3)
@@ -72,7 +72,7 @@ async def _appends(mode: Durability, sizes: Sizes, folder: Path) -> list[Figure]
     for tasks in sizes.in_flight:
         count = sizes.appends_alone if tasks == 1 else sizes.appends
         config = Config(store=StoreConfig(synchronous=mode))
-        async with Mnemo(folder / f"{mode}-{tasks}.db", config=config) as memory:
+        async with Mnemo(folder / f"{mode}-{tasks}.db", config=config, embedder="static") as memory:
             repo = await memory.open_repo("bench")
             sessions = [await repo.start_session("Take everything down") for _ in range(tasks)]
             await append_all(sessions, 2)
@@ -125,10 +125,10 @@ async def append_all(sessions: Sequence[Session], each: int) -> Timed:
 async def episodes(sizes: Sizes, folder: Path) -> list[Figure]:
     """From close to committed: one episode alone, then many at once."""
     await warm_up(folder)
-    async with Mnemo(folder / "episodes.db") as memory:
+    async with Mnemo(folder / "episodes.db", embedder="static") as memory:
         repo = await memory.open_repo("bench")
         figures = await _one_by_one(repo, sizes.episodes)
-    async with Mnemo(folder / "drain.db") as memory:
+    async with Mnemo(folder / "drain.db", embedder="static") as memory:
         repo = await memory.open_repo("bench")
         return figures + await _all_at_once(repo, sizes)
 

@@ -44,6 +44,13 @@ def worker(
     health: Annotated[
         Path | None, typer.Option(help="A file that is written anew after each look for jobs.")
     ] = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MNEMO_EMBEDDER",
+            help="minilm, multilingual or static; default: each repository's own, or minilm.",
+        ),
+    ] = None,
     model_url: ModelUrl = None,
     model: Model = None,
     as_json: AsJson = False,
@@ -68,7 +75,7 @@ def worker(
 
     chat_model = chat_model_of(model_url, model)
     try:
-        in_service(url, work, chat_model=chat_model, workers=concurrency)
+        in_service(url, work, chat_model=chat_model, workers=concurrency, embedder=embedder)
     finally:
         if health is not None:
             health.unlink(missing_ok=True)
