@@ -148,6 +148,7 @@ function Sizes({ statistics }) {
     <h2 id="sizes">Sizes and queues</h2>
     <${Numbers} numbers=${sizes} />
     ${statistics.index.failing && html`<p class="failure"><strong>index:</strong> ${statistics.index.failing}</p>`}
+    ${statistics.index.advice && html`<p><strong>embedder:</strong> ${statistics.index.advice}</p>`}
   </section>`;
 }
 
