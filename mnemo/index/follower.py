@@ -305,8 +305,9 @@ class RepositoryIndex:
                 for side in step_sides(step, agent_name=self._agent_name):
                     self._owed.add(self._corpus.add_side(side, breather))
             breather.breathe()
-        judged = map(is_foreign, said)
-        self._tongues.extend(foreign for foreign in judged if foreign is not None)
+        if self._embedder.space.english_only:
+            judged = map(is_foreign, said)
+            self._tongues.extend(foreign for foreign in judged if foreign is not None)
         for node in changes.nodes:
             details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
             document = node_document(node, details, origin)

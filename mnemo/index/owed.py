@@ -36,9 +36,11 @@ class Owed:
     def add(self, texts: Mapping[str, str]) -> None:
         """Owe the vectors of *texts*, by key."""
         for key, text in texts.items():
-            self.drop(key)
+            debts = self._of(key)
+            if key in debts:
+                self.drop(key)
             self._made += 1
-            self._of(key)[key] = self._made
+            debts[key] = self._made
             if self._characters + len(text) <= MOST_CHARACTERS:
                 self._texts[key] = text
                 self._characters += len(text)
