@@ -33,7 +33,7 @@ SIDES = ("/observation", "/action")
 # within 12 % of all-MiniLM-L6-v2's in 49 of 50 texts.
 _TOKEN = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,2}|\S")
 _FIRST_WORD, _LAST_WORD = re.compile(r"\A\S{1,40}\s"), re.compile(r"\s\S{1,40}\Z")
-_FURTHER = frozenset(key[1] for key in PASSAGE_KEYS[1:])
+_FURTHER = frozenset(PASSAGE_KEYS[1:])
 
 
 def passages(text: str, tokens: int | None) -> list[str]:
@@ -82,13 +82,15 @@ def vector_keys(keys: Iterable[str]) -> list[str]:
 
 def keyed_passages(key: str, text: str, tokens: int | None) -> dict[str, str]:
     """The passages of the document with *key* by the keys of their vectors, in order."""
-    return {passage_key(key, n): part for n, part in enumerate(passages(text, tokens))}
+    first, *others = passages(text, tokens)
+    return {key: first} | {passage_key(key, n): part for n, part in enumerate(others, 1)}
 
 
 def passage_place(key: str) -> tuple[str, int]:
     """The document's key and the number of the passage, from 0, that the vector *key* is of."""
-    document, mark, number = key[:-2], key[-2:-1], key[-1:]
-    return (document, int(number)) if mark == "#" and number in _FURTHER else (key, 0)
+    if key[-2:] not in _FURTHER:
+        return key, 0
+    return key[:-2], int(key[-1])
 
 
 def owner_of_vector(key: str) -> tuple[str, bool]:
