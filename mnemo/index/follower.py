@@ -245,6 +245,7 @@ class RepositoryIndex:
             async with self._lock:
                 self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
                 self._owed, self._early = fresh._owed, fresh._early
+                self._pace, self._loaded = None, False
                 self._damaged, self._tongues = fresh._damaged, fresh._tongues
         finally:
             self._renewing = False
@@ -453,11 +454,12 @@ class RepositoryIndex:
 
     async def _embedded(self, keys: Iterable[str], texts: Mapping[str, str]) -> dict[str, Vector]:
         """The vectors of *keys*; a text that several of them have is embedded once."""
-        digests = {key: _digest(texts[key]) for key in keys}
+        space = self._embedder.space
+        digests = {key: _digest(space.name, texts[key]) for key in keys}
         fresh = {d: texts[key] for key, d in digests.items() if d not in self._recent}
         known = {d: self._recent[d] for d in digests.values() if d in self._recent}
         if fresh:
-            began, space = elapsed(), self._embedder.space
+            began = elapsed()
             try:
                 reply = await self._embedder.embed(list(fresh.values()))
                 rows = unit_rows(reply, rows=len(fresh), dimensions=space.dimensions)
@@ -568,8 +570,9 @@ def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
     return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
 
 
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _digest(space: str, text: str) -> bytes:
+    """Of a text's vector: a repository may move to another space."""
+    return blake2b(f"{space}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _nearest_of(

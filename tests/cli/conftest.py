@@ -35,7 +35,6 @@ def cli(capsys, monkeypatch, tmp_path) -> Cli:
     """Runs a command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MNEMO_STORE", raising=False)
-    monkeypatch.setenv("MNEMO_EMBEDDER", "static")  # it loads in a tenth of the time
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
 
     def ran(*arguments: str) -> Ran:

@@ -537,6 +537,25 @@ async def test_equal_texts_are_embedded_once(monkeypatch) -> None:
     assert len(embedder.texts) == 2
 
 
+async def test_in_another_space_a_text_is_embedded_anew(monkeypatch) -> None:
+    """What is remembered of the space before fits no more."""
+    embedder = Counting(monkeypatch)
+    feed = Feed()
+    feed.said = [step(0, "thanks")]
+    index = index_of(feed, embedder)
+    await index.embed_waiting()
+    embedder.inner = HashingEmbedder(32)
+    embedder.space = embedder.inner.space
+    feed.vectors.clear()
+    await index.renew()
+    feed.said.append(step(1, "thanks"))
+    await index.embed_waiting()
+    assert {key: len(vector) for key, vector in feed.vectors} == {
+        "episodic-0/observation": 32,
+        "episodic-1/observation": 32,
+    }
+
+
 async def test_further_passages_come_last(monkeypatch) -> None:
     """First every document has its first one, in calls of texts of like length."""
     embedder = Counting(monkeypatch)

@@ -23,7 +23,7 @@ def random_letters(count: int) -> list[str]:
 async def test_random_letters_find_nothing_and_stored_words_do() -> None:
     """Through ``remember``, ``settle`` and ``recall``, with facts, steps and messages stored."""
     said = [f"I keep {n} {thing}s in the cellar." for n, thing in enumerate(THINGS * 4)]
-    async with Mnemo("memory:") as memory:
+    async with Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo("ada")
         await repo.remember(said, actor="Ada", wait=True)
         await repo.settle()

@@ -13,7 +13,7 @@ WRONG = [
     ({"chat_model": "gpt-4o"}, "chat_model must be an object to ask, .* not a str"),
     ({"chat_model": ScriptedChatModel}, "not the class .*ScriptedChatModel"),
     ({"chat_model": HashingEmbedder()}, "chat_model must .* not a HashingEmbedder"),
-    ({"embedder": "text-embedding-3-small"}, "embedder must be an object to ask, .* not a str"),
+    ({"embedder": "text-embedding-3-small"}, "there is no embedder .*, or an object to ask"),
     ({"embedder": HashingEmbedder}, "not the class .*HashingEmbedder"),
     ({"embedder": ScriptedChatModel()}, "embedder must .* not a ScriptedChatModel"),
 ]
