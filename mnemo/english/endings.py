@@ -364,7 +364,8 @@ def _heads(words: list[str], verb: int, person: str, speaker: str) -> tuple[str,
     whole = set(person.split()[:-1] or speaker.split())
     for at, word in enumerate(words):
         lower = fold(word).removesuffix("'s")
-        if at == verb or not word[0].isalnum() or lower in whole or not _nouns(lower):
+        doing = at == verb + 1 and lower.endswith("ing")
+        if at == verb or doing or not word[0].isalnum() or lower in whole or not _nouns(lower):
             continue
         following = words[at + 1] if at + 1 < len(words) else ""
         ends = at + 1 == verb or not following or not _nouns(following) or following[0].isupper()

@@ -154,7 +154,12 @@ _ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
     (re.compile(rf"{_NAMED} used to (?P<v>\w.*)"), False),
     (re.compile(rf"{_NAMED} {_ADVERB}(?:is|are|has been|have been) (?P<v>\w+ing\b.*)"), True),
     (re.compile(rf"{_NAMED} {_ADVERB}(?:has |have )?(?:started|begun) (?P<v>\w+ing\b.*)"), True),
-    (re.compile(rf"{_NAMED} {_ADVERB}(?!has \w+(?:ed|en|wn)\b)(?P<v>[a-z]+s\b.*)"), True),
+    (
+        re.compile(
+            rf"{_NAMED} {_ADVERB}(?!has (?:all |both |just )?\w+(?:ed|en|wn)\b)(?P<v>[a-z]+s\b.*)"
+        ),
+        True,
+    ),
 )
 """How an activity is said to go on, or to have ended."""
 _HABIT = re.compile(

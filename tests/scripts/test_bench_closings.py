@@ -1,0 +1,37 @@
+"""``scripts/bench_closings`` counts what commits close of labelled pairs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_closings.py"
+
+
+def test_closings_of_labelled_pairs_are_counted(tmp_path: Path) -> None:
+    """One right, one wrong by its label, one change that is not seen."""
+    pairs = [
+        {"older": "I live in Leeds.", "newer": "I moved to York.", "changed": True},
+        {"older": "I have a boat.", "newer": "I sold the boat.", "changed": False},
+        {"older": "I adore the sea.", "newer": "The hills it is.", "changed": True},
+        {"older": "I have a boat.", "newer": "I like tea.", "changed": False},
+    ]
+    file = tmp_path / "pairs.json"
+    file.write_text(json.dumps(pairs), "utf-8")
+    command = [sys.executable, str(SCRIPT), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        "file": "pairs.json",
+        "pairs": 4,
+        "changed": 2,
+        "closed": 2,
+        "right": 1,
+        "precision": 0.5,
+        "recall": 0.5,
+    }
