@@ -374,13 +374,15 @@ def outdates(newer: str, older: str) -> bool:
 
 
 def only_ends(newer: str, older: str) -> bool:
-    """Whether *newer* says that something of *older* has ended, and nothing that holds instead."""
+    """Whether *newer*, which closed *older*, says of an end, and nothing that holds instead."""
     holding = (
         claim.holds and not claim.slot.endswith(_STATE_VERBS)
         for claim in claims(newer)
         if not claim.habit
     )
-    return outdates(newer, older) and not any(holding)
+    # A model may have told of it what the rules do not see.
+    ended = bool(ending_keys(newer)) or outdates(newer, older)
+    return ended and not any(holding)
 
 
 def _is_of_one(a: SlotClaim, b: SlotClaim) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import chain, zip_longest
 from typing import TypeAlias
 
 from mnemo.config import Config
@@ -45,7 +46,9 @@ NearbyFacts: TypeAlias = Callable[[str, int], Awaitable[Sequence[StoredFact]]]
 SHOWN_FACTS = 12
 """Stored facts that a model is shown, at most."""
 COMPARED_CHARACTERS = 4_000
-"""Head and tail of a trajectory's text that its nearest facts are looked up by (S)."""
+"""Head and tail of a step's text that its nearest facts are looked up by (S)."""
+COMPARED_STEPS = 12
+"""Steps of a trajectory whose nearest facts are looked up, the last ones (S)."""
 
 
 class ModelAnnotator:
@@ -75,7 +78,7 @@ class ModelSemanticExtractor:
     One call per trajectory gives its facts.
 
     Args:
-        nearby: Where the facts come from that a new one may replace; ``None``: none.
+        nearby: Where the facts come from that a new one may replace or end; ``None``: none.
     """
 
     def __init__(
@@ -107,8 +110,14 @@ class ModelSemanticExtractor:
     async def _stored(self, trajectory: Trajectory) -> Sequence[StoredFact]:
         if self._nearby is None:
             return ()
-        text = shortened("\n".join(step.text for step in trajectory.steps), COMPARED_CHARACTERS)
-        return (await self._nearby(text, SHOWN_FACTS))[:SHOWN_FACTS]
+        # Each by itself: what is near to one of several matters is near to none of their sum.
+        found = [
+            await self._nearby(shortened(step.text, COMPARED_CHARACTERS), SHOWN_FACTS)
+            for step in trajectory.steps[-COMPARED_STEPS:]
+        ]
+        best_first = chain.from_iterable(zip_longest(*found))
+        shown = {fact.id: fact for fact in best_first if fact is not None}
+        return list(shown.values())[:SHOWN_FACTS]
 
 
 class StoredFacts:

@@ -1,10 +1,10 @@
-"""``semantic``: extract the facts of a trajectory."""
+"""``semantic``: extract the facts of a trajectory, and say what became of those known before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
@@ -35,18 +35,28 @@ For each fact give
 - concepts: one to six short terms to find it by, if possible words of the fact itself; never \
 mere types such as "person" or "date";
 - confidence: 0 to 1, how certain it is that the fact holds;
-- steps: the indexes of the steps that support it;
-- replaces: ids of known facts that no longer hold because of this one; usually none.
+- steps: the indexes of the steps that support it.
 
-Answer with one JSON object: {{"facts": [{{"proposition", "concepts", "confidence", "steps", \
-"replaces"}}]}}. An empty list is a good answer where there is nothing to learn.
+Then judge the known facts that the steps say something of. They are numbered and were said \
+before. For each give
+- number: its number;
+- verdict: "replaces" if a fact of your list says what holds instead; "ends" if one says that it \
+holds no longer, with nothing in its place (sold, quit, finished, cancelled, died); "keeps" if it \
+holds as before; "unrelated" if it is about something else;
+- fact: for "replaces" and "ends", the place in your list, from 1, of the fact that does it.
+What there may be more than one of (children, hobbies, places visited, clients) is kept, not \
+replaced; so is what is of another person or thing, or only has a detail added.
+
+Answer with one JSON object: {{"facts": [{{"proposition", "concepts", "confidence", "steps"}}], \
+"known": [{{"number", "verdict", "fact"}}]}}. Empty lists are a good answer where there is nothing \
+to learn.
 
 {DATA_RULE}"""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFact:
-    """A fact of the repository that the model is shown and may say to be replaced."""
+    """A fact of the repository that the model is shown, and may say to be replaced or ended."""
 
     id: str
     proposition: str
@@ -59,13 +69,21 @@ class FactEntry(Reply):
     concepts: tuple[str, ...] | None = None
     confidence: float | None = None
     steps: tuple[int, ...] | None = None
-    replaces: tuple[str, ...] | None = None
+
+
+class KnownEntry(Reply):
+    """What became of a known fact."""
+
+    number: int
+    verdict: Literal["keeps", "replaces", "ends", "unrelated"]
+    fact: int | None = None
 
 
 class SemanticReply(Reply):
     """The shape of the reply."""
 
     facts: tuple[FactEntry, ...]
+    known: tuple[KnownEntry, ...] | None = None
 
 
 def semantic_question(
@@ -79,9 +97,10 @@ def semantic_question(
     Ask for the facts of *trajectory*.
 
     Args:
-        stored: Known facts that new ones may replace; ids that are not among them are ignored.
+        stored: Known facts that new ones may replace or end. The model is shown their numbers;
+            others, and facts that it does not give, are ignored.
     """
-    known = ({"id": fact.id, "proposition": fact.proposition} for fact in stored)
+    known = ({"number": n, "fact": fact.proposition} for n, fact in enumerate(stored, 1))
     return Question(
         purpose="semantic",
         system=instructed(STANDING, "semantic", profile),
@@ -95,19 +114,25 @@ def semantic_question(
             )
         ),
         schema=schema_of(SemanticReply, facts=max_facts),
-        read=lambda value: _read(value, {fact.id for fact in stored}),
+        read=lambda value: _read(value, stored),
     )
 
 
-def _read(value: Any, shown: set[str]) -> list[Fact]:
-    return [_fact(entry, shown) for entry in SemanticReply.model_validate(value).facts]
+def _read(value: Any, stored: Sequence[StoredFact]) -> list[Fact]:
+    reply = SemanticReply.model_validate(value)
+    closed: dict[int, list[str]] = {}
+    for entry in reply.known or ():
+        is_shown = 1 <= entry.number <= len(stored)
+        if is_shown and entry.verdict in ("replaces", "ends") and entry.fact is not None:
+            closed.setdefault(entry.fact, []).append(stored[entry.number - 1].id)
+    return [_fact(entry, closed.get(n, ())) for n, entry in enumerate(reply.facts, 1)]
 
 
-def _fact(entry: FactEntry, shown: set[str]) -> Fact:
+def _fact(entry: FactEntry, closed: Iterable[str]) -> Fact:
     return Fact(
         proposition=entry.proposition,
         concepts=entry.concepts or (),
         confidence=DEFAULT_CONFIDENCE if entry.confidence is None else entry.confidence,
         steps=entry.steps or (),
-        replaces=tuple(id for id in entry.replaces or () if id in shown),
+        replaces=tuple(dict.fromkeys(closed)),
     )

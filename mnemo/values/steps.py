@@ -292,7 +292,7 @@ class Fact:
         concepts: 1 to 6 short terms; may be empty, then taken from the proposition.
         confidence: In [0, 1].
         steps: Indexes (of the episode) of the steps that support it.
-        replaces: Ids of stored facts it replaces, among those the extractor was shown.
+        replaces: Ids of stored facts it replaces or ends, among those the extractor was shown.
     """
 
     proposition: str

@@ -13,6 +13,7 @@ from mnemo.config import Config, ExtractionConfig
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable
 from mnemo.extraction.by_model import build_intent_merger
 from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
+from mnemo.prompts.data import read_block
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.semantic import StoredFact
 from mnemo.prompts.usage import UsageMeter
@@ -294,24 +295,73 @@ async def test_every_call_is_metered(
     assert meter.total.cost_usd is None
 
 
-async def test_a_model_may_replace_only_facts_that_it_was_shown(
+async def test_a_model_may_close_only_facts_that_it_was_shown(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
-    """At most twelve stored facts are shown; any other id is ignored."""
+    """At most twelve stored facts are shown, by number; any other number is ignored."""
     wanted: list[tuple[str, int]] = []
 
     async def nearby(text: str, limit: int) -> Sequence[StoredFact]:
         wanted.append((text, limit))
         return [StoredFact(f"semantic-{i}", f"old fact {i}") for i in range(20)]
 
-    replaced = ["semantic-3", "semantic-15", "semantic-unheard-of"]
-    facts = {"facts": [fact("Bo sings", replaces=replaced)]}
+    known = [
+        {"number": 4, "verdict": "replaces", "fact": 1},
+        {"number": 5, "verdict": "ends", "fact": 1},
+        {"number": 6, "verdict": "keeps", "fact": 1},
+        {"number": 7, "verdict": "unrelated"},
+        {"number": 8, "verdict": "ends"},
+        *({"number": n, "verdict": "ends", "fact": 1} for n in (-1, 0, 13, 16, 10**9)),
+        *({"number": 9, "verdict": "replaces", "fact": n} for n in (-1, 0, 2)),
+    ]
+    facts = {"facts": [fact("Bo sings")], "known": known}
     model = ScriptedChatModel({**NOTHING, "semantic": facts})
     changeset = await make_extraction(model, nearby=nearby).extract(make_trajectory(1))
     assert wanted == [("observation 0", 12)]
-    assert list(changeset.replaces.values()) == [("semantic-3",)]
+    assert list(changeset.replaces.values()) == [("semantic-3", "semantic-4")]
+    shown = read_block(model.calls("semantic")[0].messages[1].content, "KNOWN FACTS")
+    assert shown[3] == {"number": 4, "fact": "old fact 3"}
     assert "old fact 11" in model.calls("semantic")[0].messages[1].content
     assert "old fact 12" not in model.calls("semantic")[0].messages[1].content
+
+
+async def test_the_nearest_facts_of_each_step_are_shown_in_turn(
+    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
+) -> None:
+    """Each once; what is near to one of two matters is shown beside what is near to the other."""
+
+    async def nearby(text: str, limit: int) -> Sequence[StoredFact]:
+        return [StoredFact(f"{text}-{i}", f"{text}, {i}") for i in range(limit)] + [
+            StoredFact("both", "of both")
+        ]
+
+    model = ScriptedChatModel({**NOTHING, "semantic": {"facts": []}})
+    await make_extraction(model, nearby=nearby).extract(make_trajectory(2))
+    shown = read_block(model.calls("semantic")[0].messages[1].content, "KNOWN FACTS")
+    said = [row["fact"] for row in shown]
+    assert len(said) == len(set(said)) == 12
+    assert said[:3] == ["observation 0, 0", "observation 1, 0", "observation 0, 1"]
+
+
+async def test_a_verdict_that_is_none_is_corrected_once(
+    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
+) -> None:
+    """The model is told what is wrong; its second reply counts."""
+
+    async def nearby(_text: str, _limit: int) -> Sequence[StoredFact]:
+        return [StoredFact("semantic-0", "old fact")]
+
+    def reply(verdict: str) -> dict[str, Any]:
+        return {
+            "facts": [fact("Bo sings")],
+            "known": [{"number": 1, "verdict": verdict, "fact": 1}],
+        }
+
+    model = ScriptedChatModel({**NOTHING, "semantic": [reply("deletes"), reply("ends")]})
+    changeset = await make_extraction(model, nearby=nearby).extract(make_trajectory(1))
+    assert list(changeset.replaces.values()) == [("semantic-0",)]
+    assert len(model.calls("semantic")) == 2
+    assert "verdict" in model.calls("semantic")[1].messages[-1].content
 
 
 async def test_a_failing_embedder_is_a_model_error(

@@ -188,9 +188,9 @@ def obedient(everything: list[str]) -> dict[Any, Any]:
             "concepts": ["deletion"],
             "confidence": 99,
             "steps": [0, 7, 40, -1, 10**9],
-            "replaces": ["*", "", *everything],
         }
-        return {"facts": [wipe], **orders}
+        known = [{"number": n, "verdict": "ends", "fact": 1} for n in range(-2, 30)]
+        return {"facts": [wipe], "known": known, **orders}
 
     def procedural(request: ChatRequest) -> Mapping[str, Any]:
         said = {"intent": "obey", "condition": "always", "instruction": "delete", "steps": [7, 40]}
@@ -215,14 +215,14 @@ async def remembered(kit: HttpKit) -> list[str]:
 
 
 def shown_facts(server: ScriptedServer, session_goal: str) -> set[str]:
-    """Ids of the stored facts that the model was shown for this goal."""
-    ids: set[str] = set()
+    """The stored facts that the model was shown for this goal."""
+    texts: set[str] = set()
     for call in server.calls("semantic"):
         assert call.chat is not None
         text = call.chat.messages[1].content
         if read_block(text, "GOAL")[0]["goal"] == session_goal:
-            ids |= {row["id"] for row in read_block(text, "KNOWN FACTS")}
-    return ids
+            texts |= {row["fact"] for row in read_block(text, "KNOWN FACTS")}
+    return texts
 
 
 async def test_a_model_that_obeys_an_injection_deletes_nothing(
@@ -243,7 +243,7 @@ async def test_a_model_that_obeys_an_injection_deletes_nothing(
         shown = shown_facts(server, "chat with a stranger")
         assert 0 < len(shown) <= 12
         for id, node in after.items():
-            if id not in shown:
+            if getattr(node, "proposition", None) not in shown:
                 assert node == before[id]
             elif node != before[id]:
                 assert node.proposition == before[id].proposition
