@@ -173,7 +173,7 @@ def _stands(left: str, joint: re.Match[str]) -> bool:
         return False
     if _ASKS.match(left):
         return True
-    return has_verb(left) and not (_SUBORDINATE.match(left) or _HANGING.search(left[-60:]))
+    return has_verb(left) and not (_SUBORDINATE.match(left) or _HANGING.search(left))
 
 
 def _stands_after(right: str, joint: re.Match[str]) -> bool:

@@ -36,7 +36,10 @@ _PEOPLE = word_set(
     """
 )
 _OF_PEOPLE = ("er", "or", "ist", "ian", "mate", "mates", "ers", "ors")
-_BREAKS = word_set(", ; : . and but because so that when while if since as")
+_OBJECTS = word_set("it them")
+_BREAKS = word_set(
+    ", ; : . - – — ( and but because so that when while if since as where who which after"
+)
 _TIMES = word_set(
     """
     week weekend month year morning afternoon evening night summer winter spring fall autumn
@@ -66,6 +69,10 @@ def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool
     """Whether something *before* the pointing *word* may be what it means."""
     if word in _POINTING and before and before[-1][0].isalnum():
         return False  # "In this trip", "take this as a prize"
+    if word in _OBJECTS:
+        # What a verb is done with is not who does it, nor what else is done: "Bo knows it".
+        breaks = [at for at, other in enumerate(before) if other in _BREAKS]
+        spelled, before = spelled[: breaks[-1]] if breaks else (), before[: (breaks or [0])[-1]]
     names = [at for at, other in enumerate(spelled) if at and other[0].isupper() and other != "I"]
     if spelled and spelled[0][0].isupper() and before[0] not in _BREAKS and has_noun(spelled[0]):
         names.insert(0, 0)
@@ -78,9 +85,8 @@ def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool
         return bool(names) or any(_is_person(w) or w.endswith("s") for w in nouns)
     if word == "there":
         return bool(names) or bool({"in", "at", "to"}.intersection(before) and nouns)
-    common = [w for at, w in enumerate(before) if at not in names and w in nouns]
-    # What a verb is done with is not who does it: "Bo knows it".
-    return bool(common) or bool(names and _BREAKS.intersection(before[names[0] :]))
+    # "I moved and my dog loves it": what was done is meant.
+    return bool(names or nouns) or (word == "it" and len(before) > 1)
 
 
 def _is_person(word: str) -> bool:

@@ -19,6 +19,8 @@ from mnemo.english.pronouns import refers_outside
         "I dug deep into those topics",
         "My sister likes this band",
         "they live in Rome",
+        "Only Bo knows it",
+        "I never had a chance to visit it",
     ],
 )
 def test_a_reference_that_nothing_before_it_explains_points_outside(clause: str) -> None:
@@ -37,6 +39,7 @@ def test_a_reference_that_nothing_before_it_explains_points_outside(clause: str)
         "I think that Bo moved",
         "I have one dog",
         "Bo and Ana love their garden",
+        "I bought a violin and sold it",
     ],
 )
 def test_a_reference_that_the_clause_explains_stays_inside(clause: str) -> None:
