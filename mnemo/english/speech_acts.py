@@ -6,7 +6,7 @@ import re
 
 from mnemo.english.clauses import is_imperative
 
-__all__ = ["is_passing", "is_report", "is_small_talk", "requests", "wanted_in"]
+__all__ = ["is_passing", "is_small_talk", "wanted_in"]
 
 # ── Requests ─────────────────────────────────────────────────────────────────────────
 
@@ -37,23 +37,16 @@ _LINKED = re.compile(
 )
 
 
-def is_report(clause: str) -> bool:
+def _is_report(clause: str) -> bool:
     """Whether *clause*, which begins like an order, names a deed and its result."""
     return _RESULT.search(clause) is not None and not _LINKED.search(clause)
-
-
-def requests(clause: str) -> bool:
-    """Whether *clause* asks its hearer to do something, as a question or an order."""
-    if _REQUEST.match(clause):
-        return True
-    return is_imperative(clause) and not is_report(clause)
 
 
 def wanted_in(sentence: str) -> str | None:
     """Extract what *sentence* requests, in its own words; ``None`` if it requests nothing."""
     if asked := _REQUEST.match(sentence):
         what = asked["what"].strip()
-    elif is_imperative(sentence) and not is_report(sentence):
+    elif is_imperative(sentence) and not _is_report(sentence):
         what = _PLEASE.sub("", sentence)
     else:
         return None

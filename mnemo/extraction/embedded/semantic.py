@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from mnemo.config import Config
@@ -11,7 +11,7 @@ from mnemo.english.sentences import sentences
 from mnemo.english.verbs import is_question, tokens_of
 from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of, workers
 from mnemo.extraction.embedded.speech import facts_of_agent, facts_of_turn
-from mnemo.extraction.embedded.statements import SpeechTurn, Statement, folded_key
+from mnemo.extraction.embedded.statements import SpeechTurn, Statement
 from mnemo.extraction.embedded.text_kinds import (
     Kind,
     call_name,
@@ -59,8 +59,7 @@ def _extract(trajectory: Trajectory, parties: Parties) -> list[Fact]:
     for at in range(len(trajectory.context), len(scene.steps)):
         said.extend(_of_step(scene, at, breather.breathe))
         breather.breathe()
-    kept = _distinct(said)
-    return [_fact(statement, trajectory) for statement in kept]
+    return [_fact(statement, trajectory) for statement in said]
 
 
 def _fact(said: Statement, trajectory: Trajectory) -> Fact:
@@ -129,17 +128,3 @@ def _question(text: str) -> str | None:
         return one_line(asked) if is_question(tokens_of(asked)) and '"' not in asked else None
     found = _QUESTION.findall(text)
     return one_line(found[-1]) if found and '"' not in found[-1] else None
-
-
-def _distinct(said: Sequence[Statement]) -> list[Statement]:
-    """Each text once, with the steps of all who said it."""
-    kept: dict[str, Statement] = {}
-    for fact in said:
-        key = folded_key(fact.text)
-        old = kept.get(key)
-        if old is None:
-            kept[key] = fact
-            continue
-        steps = tuple(sorted({*old.steps, *fact.steps}))
-        kept[key] = Statement(old.text, max(old.confidence, fact.confidence), steps, old.speaker)
-    return list(kept.values())

@@ -24,7 +24,7 @@ from mnemo.english.clauses import (
 from mnemo.english.dates import with_dates
 from mnemo.english.pronouns import refers_outside
 from mnemo.english.sentences import ends_as_question, sentences, with_apostrophes
-from mnemo.english.speech_acts import is_passing, is_small_talk, requests
+from mnemo.english.speech_acts import is_passing, is_small_talk, wanted_in
 from mnemo.english.topics import content_count
 from mnemo.english.verbs import finite_verb, is_gerund, is_question, may_have_verb, tokens_of
 from mnemo.english.words import ADVERBS, EVALUATIVE, LIGHT, is_past, word_set
@@ -55,20 +55,7 @@ _JUDGES = re.compile(
     r"\b(?:sounds?|seems?|looks?|makes? sense|(?:really|definitely) help(?:s|ed)?)\b", re.I
 )
 _NUMBER = re.compile(r"\d")
-# "I have a dog" has one content word and still says something.
-_OWNS = re.compile(
-    r"^(?:I|we)(?:['’]ve| (?:(?:don['’]t|never|no longer|now|still|also) )?(?:have|own))\b"
-    r"|^I(?:['’]m| am) an?\b"
-    r"|^(?:I(?:['’]m| am)|we(?:['’]re| are)) (?:(?:now|still|also|not|no longer) )?[\w-]+\W*$",
-    re.IGNORECASE,
-)
-# "I no longer smoke" says all in its verb; so does no verb of talk and no act of the moment.
-_HABIT = re.compile(
-    r"^(?:I|we) (?:(?:never|always|often|usually|sometimes|rarely|seldom|hardly ever|no longer"
-    r"|still|now|also|mostly|do not|don['’]t) )*(?P<verb>[a-z]+)"
-    r"(?: (?:out|in|at home|alone|well|badly|a lot|any ?more))*\W*$",
-    re.IGNORECASE,
-)
+# Verbs of talk, which tell of nothing but it.
 _OF_TALK = word_set(
     """
     admit agree apologise apologize assume concur confess disagree doubt forget insist laugh
@@ -142,7 +129,7 @@ def _adds(turn: SpeechTurn, words: str) -> bool:
     if not few or is_note(words) or is_small_talk(words) or ends_as_question(words):
         return False
     if has_verb(words):
-        plain = not (speaks_of_self(words) or speaks_of_other(words) or requests(words))
+        plain = not (speaks_of_self(words) or speaks_of_other(words) or wanted_in(words))
         return plain and not _NAME_OR_NUMBER.search(words) and _states(turn, words)
     return _NAME_OR_NUMBER.search(words[:1].lower() + words[1:]) is not None
 
@@ -170,7 +157,7 @@ def _states(turn: SpeechTurn, words: str) -> bool:
     clause = with_subject(with_apostrophes(words))
     if is_question(tokens_of(with_apostrophes(words))) or is_small_talk(words):
         return False
-    if requests(clause):
+    if wanted_in(clause) is not None:
         return False
     if speaks_of_other(clause) and not (_is_deed(clause) and turn.scene.is_talk):
         return False
@@ -208,19 +195,13 @@ def _tells(clause: str) -> bool:
 
 
 def _says_enough(clause: str, scene: Scene) -> bool:
-    """Whether it has two words that carry a topic, or one beside a name or a number."""
+    """Whether it has two words that carry a topic, or one, if it is short or has a name."""
     content = [w for w in words(clause) if w not in STOP_WORDS and w not in ADVERBS]
-    telling = [w for w in content if w not in LIGHT and not scene.is_name(w)]
+    telling = [w for w in content if not (w in LIGHT or w in _OF_TALK or scene.is_name(w))]
     if len(telling) >= 2:
         return True
     short = speaks_of_self(clause) and len(clause.split()) <= _SHORT_CLAUSE
-    named = _NAME_OR_NUMBER.search(clause) or _OWNS.match(clause) or _is_habit(clause)
-    return bool(telling) and bool(short or named)
-
-
-def _is_habit(clause: str) -> bool:
-    found = _HABIT.match(clause)
-    return found is not None and not is_past(found["verb"]) and found["verb"] not in _OF_TALK
+    return bool(telling) and (short or _NAME_OR_NUMBER.search(clause) is not None)
 
 
 def _told(turn: SpeechTurn, words: str) -> Statement:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mnemo.extraction.embedded.scene import Scene
-from mnemo.runtime.text import fold, one_line
+from mnemo.runtime.text import one_line
 
 __all__ = [
     "FINAL",
@@ -16,7 +16,6 @@ __all__ = [
     "Statement",
     "confidence_of",
     "finished",
-    "folded_key",
 ]
 
 PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
@@ -86,8 +85,3 @@ def finished(text: str) -> str:
     """Finish *text* as a sentence: one line, a point behind."""
     text = FINAL.sub("", one_line(text))
     return text if _POINTED.search(text) else text + "."
-
-
-def folded_key(text: str) -> str:
-    """What two facts share that say the same: case, blanks and the final point aside."""
-    return fold(FINAL.sub("", one_line(text)))

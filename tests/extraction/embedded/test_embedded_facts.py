@@ -226,15 +226,6 @@ async def test_the_configured_agent_is_named(step: Any, facts_of: Any) -> None:
     ) == ["Robin booked the table at Lido."]
 
 
-async def test_the_same_fact_twice_is_one_with_both_steps(step: Any, facts_of: Any) -> None:
-    """Equal texts are united with their steps."""
-    steps = [step(0, "My dog is called Rex."), step(1, "My dog is called Rex!")]
-
-    (fact,) = await facts_of(*steps)
-
-    assert fact.steps == (0, 1)
-
-
 async def test_code_in_fences_is_not_prose(step: Any, facts_of: Any) -> None:
     """Only the words around a code block are read."""
     text = "I use Flask for the shop.\n```python\nshop = 'I am code'\nimport flask\n```\n"
