@@ -151,6 +151,9 @@ _PASSING = re.compile(
                 |be sure|confirm|check|ask)\b
             (?:think|thought|believe|guess|hope|know|mean|wish|bet|doubt)\b ; hoping\b ; wish\b
             looking (?:for (?:help|advice|feedback|suggestions|tips|a way|ways)|forward)\b
+            (?:sitting|relaxing|chilling|waiting|heading|unwinding|content|plowing|supposed)\b
+            (?:been waiting|got (?:to|back|here|home)|woke up)\b
+            (?:gonna|going to|will) keep\b ; had (?:\w+ ){0,4}(?:setback|things happening)\b
             not getting\b ; (?:would like|want|need) to (?:further |also )?improve\b
             feeling\b ; staying\b ; promise\b ; might\b ; probably\b ; should\b
             crossing ; keen\b ; thankful\b ; grateful\b ; optimistic\b
@@ -164,7 +167,7 @@ _PASSING = re.compile(
     + r")"
     r"|^i['’]d (?:love|like) (?:to (?:see|know|hear|get|learn|understand)|(?:some|your|any|an?) )"
     r"|^i (?:\w+ )?fe(?:el|lt)\b|^(?:every|any|no|some)thing(?:['’]s)? "
-    r"|^(?:i|we) (?:could|should) |^we (?:can|gotta|all) "
+    r"|^(?:i|we) (?:could|should) |^we (?:can|gotta|all|learn) |^we['’]ll keep "
     r"|^i['’]ll (?:also |definitely |be sure|make sure|try|keep|check|look into|consider|focus|ask"
     r"|let|start)"
     r"|^(?:what|how|if|together|maybe|perhaps)\b|\bwe all\b",

@@ -77,7 +77,8 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Stateme
 
     Greetings, thanks, praise, requests and questions give none. A fact has the turn's words
     behind the speaker's name, with resolved dates; only a simple clause of "I" or "my" is
-    told in the third person.
+    told in the third person. What is pasted behind an "I have written this" is not the
+    speaker's, and gives none.
 
     Args:
         breathe: Called once per sentence, so that a long turn does not hold the thread.
@@ -85,8 +86,12 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Stateme
     found: list[Statement] = []
     last: str | None = None
     said = [s for s in sentences(turn.text) if len(s) <= _LONGEST]
+    pasted = len(said) > _LONGEST_REPORT and any(map(speaks_of_self, said[:2]))
     for at, sentence in enumerate(said):
         breathe()
+        if pasted and not speaks_of_self(sentence):
+            last = None
+            continue
         clauses = [_trimmed(turn, clause) for clause in split_clauses(without_lead(sentence))]
         answer = None
         if at <= 1 and not any(_stands(turn, clause) for clause in clauses):

@@ -110,6 +110,14 @@ async def test_speech_becomes_self_contained_facts(
     assert await propositions(facts_of, step(0, said, actor="Ana")) == facts
 
 
+async def test_what_is_pasted_is_not_the_speakers(step: Any, facts_of: Any) -> None:
+    """Behind "I have written this" only what is the speaker's own is a fact; minutes stay."""
+    lines = "\n".join(f"- Claim {n}: harbour {n} beats garden {n} in summer." for n in range(14))
+    own = f"I wrote an outline for Bo on 3 May.\n{lines}"
+    assert await propositions(facts_of, step(0, own)) == ["User wrote an outline for Bo on 3 May."]
+    assert len(await facts_of(step(0, lines))) == 14
+
+
 async def test_she_is_never_one_of_those_who_talk(step: Any, facts_of: Any) -> None:
     """Whoever talks is "I" or "you", so "she" means someone else, or is explained."""
     steps = [
