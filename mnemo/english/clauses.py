@@ -93,7 +93,7 @@ def without_vocatives(sentence: str, is_name: Callable[[str], bool]) -> str:
 
 _JOINT = re.compile(
     r"\s*;\s+"
-    r"|(?:,\s*|\s+)(?P<and>and|but)\s+(?=(?:I|i|I['’]\w+|i['’]\w+|we|we['’]\w+|my|our|the"
+    r"|(?:,\s*|\s+)(?P<and>and|but)\s+(?=(?:I|i|I['’]\w+|i['’]\w+|we|we['’]\w+|my|our"
     r")\s|(?P<name>[A-Z][\w'’]+)\s)"
     r"|\s+(?P<dash>[-–—]+)\s+(?=(?:I|we|my|our|I['’]\w+|we['’]\w+|can|could|would|will"
     r"|here['’]?s)\s)"

@@ -74,19 +74,27 @@ def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool
         breaks = [at for at, other in enumerate(before) if other in _BREAKS]
         spelled, before = spelled[: breaks[-1]] if breaks else (), before[: (breaks or [0])[-1]]
     names = [at for at, other in enumerate(spelled) if at and other[0].isupper() and other != "I"]
-    if spelled and spelled[0][0].isupper() and before[0] not in _BREAKS and has_noun(spelled[0]):
+    if spelled and spelled[0][0].isupper() and _is_noun(before[0]):
         names.insert(0, 0)
     if word in _SOMEBODY:
         # Those who write "anika dropped out" name in lower case.
-        written = bool(before) and spelled[0][0].islower() and has_noun(spelled[0])
-        return bool(names) or written or any(map(_is_person, before))
-    nouns = [w for w in before if not is_gerund(w) and has_noun(w)]
+        written = bool(before) and spelled[0][0].islower() and _is_noun(before[0])
+        return bool(names) or written or any(_is_person(w) and not _is_many(w) for w in before)
+    nouns = list(filter(_is_noun, before))
     if word in _SEVERAL:
         return bool(names) or any(_is_person(w) or w.endswith("s") for w in nouns)
-    if word == "there":
+    if word in ("there", "here"):
         return bool(names) or bool({"in", "at", "to"}.intersection(before) and nouns)
     # "I moved and my dog loves it": what was done is meant.
     return bool(names or nouns) or (word == "it" and len(before) > 1)
+
+
+def _is_noun(word: str) -> bool:
+    return not is_gerund(word) and has_noun(word)
+
+
+def _is_many(word: str) -> bool:
+    return word.endswith("s") or word in ("people", "children", "men", "women")
 
 
 def _is_person(word: str) -> bool:
@@ -105,6 +113,7 @@ def _points(words: Sequence[str], at: int) -> bool:
         # "That" inside a clause mostly opens another one.
         governed = at > 0 and words[at - 1] in PREPOSITIONS
         return word != "that" or at == 0 or ends or governed or following in _BE
-    if word == "there":
-        return following not in _BE and at > 0
+    if word in ("there", "here"):
+        # "Jun here, from Utrecht" says who speaks.
+        return following not in _BE and following not in ("in", "at") and at > 2 * (word == "here")
     return word in ("one", "ones") and at > 0 and (ends or following in PREPOSITIONS - {"of"})

@@ -136,10 +136,11 @@ _INSIDE = re.compile(
 
 
 _DEGREE = (
-    r"(?:(?:\w+ly|just|also|still|now|so|very|always|kinda|kind of|sort of|a (?:bit|little))\s+)*"
+    r"(?:(?:\w+ly|just|also|still|now|so|very|super|always|kinda|kind of|sort of"
+    r"|a (?:bit|little))\s+)*"
 )
 _PASSING = re.compile(
-    rf"^(?:i(?:['’]m| am|['’]ve been|['’]ve| have| was| feel| felt)? {_DEGREE}"
+    rf"^(?:\w+ly,? )?(?:i(?:['’]m| am|['’]ve been|['’]ve| have| was| feel| felt)? {_DEGREE}"
     r"|(?=feeling|looking forward|wish))(?:"
     + _any_of(
         r"""
@@ -159,7 +160,7 @@ _PASSING = re.compile(
             crossing ; keen\b ; thankful\b ; grateful\b ; optimistic\b
             relieved\b
             worried\b ; excited\b ; happy\b ; glad\b ; proud\b ; thrilled\b ; in awe\b
-            all about\b ; tried\b
+            upset\b ; hooked\b ; all about\b ; tried\b
             (?:love|like|liked|loved|enjoy|enjoyed|appreciate) (?:the|how|that|this|it|just~
                 |to just)\b
         """

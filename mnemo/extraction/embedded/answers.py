@@ -47,6 +47,7 @@ _DODGES = re.compile(
     r"|i (?:don['’]?t|do not) know|(?:it )?depends|why\b|skip|pass$|whatever)",
     re.IGNORECASE,
 )
+_HAPPENED = re.compile(r"^did you\b(?! ever)", re.I)
 _GREETS = re.compile(
     r"^(?:how(?:['’]s|['’]ve| is| are| was| were| have| did)|what(?:['’]s| is) (?:up|new))\b", re.I
 )
@@ -116,6 +117,8 @@ def _tells(turn: SpeechTurn, answer: str, content: Sequence[str]) -> bool:
     yes_no = _YES_NO_QUESTION.match(question) is not None
     of_you = _OF_YOU.search(question) is not None
     if refers_outside(question) or _GREETS.match(question):
+        return False
+    if turn.scene.is_talk and _HAPPENED.match(question):
         return False
     if turn.scene.is_talk and (len(question.split()) > _SHORT_QUESTION or _judges(answer)):
         return False
