@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from mnemo.english.topics import has_noun
-from mnemo.english.verbs import is_gerund, tokens_of
-from mnemo.english.words import MONTHS, PREPOSITIONS, WEEKDAYS, word_set
+from mnemo.english.verbs import finite_verb, is_gerund, tokens_of
+from mnemo.english.words import AUXILIARIES, MONTHS, PREPOSITIONS, WEEKDAYS, word_set
 
 __all__ = ["refers_outside"]
 
@@ -71,7 +71,9 @@ def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool
         return False  # "In this trip", "take this as a prize"
     if word in _OBJECTS:
         # What a verb is done with is not who does it, nor what else is done: "Bo knows it".
-        breaks = [at for at, other in enumerate(before) if other in _BREAKS]
+        joints = [at for at, other in enumerate(before) if other in _BREAKS]
+        # "And" joins nouns, too: "Bo and Ana know it".
+        breaks = [at for at in joints if before[at] != "and" or _has_verb(spelled[:at])]
         spelled, before = spelled[: breaks[-1]] if breaks else (), before[: (breaks or [0])[-1]]
     names = [at for at, other in enumerate(spelled) if at and other[0].isupper() and other != "I"]
     if spelled and spelled[0][0].isupper() and _is_noun(before[0]):
@@ -87,6 +89,10 @@ def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool
         return bool(names) or bool({"in", "at", "to"}.intersection(before) and nouns)
     # "I moved and my dog loves it": what was done is meant.
     return bool(names or nouns) or (word == "it" and len(before) > 1)
+
+
+def _has_verb(words: Sequence[str]) -> bool:
+    return finite_verb(tuple(words)) is not None
 
 
 def _is_noun(word: str) -> bool:
@@ -112,8 +118,11 @@ def _points(words: Sequence[str], at: int) -> bool:
             return False
         # "That" inside a clause mostly opens another one.
         governed = at > 0 and words[at - 1] in PREPOSITIONS
-        return word != "that" or at == 0 or ends or governed or following in _BE
+        asks = at == 1 and words[0] in AUXILIARIES
+        return word != "that" or at == 0 or asks or ends or governed or following in _BE
     if word in ("there", "here"):
         # "Jun here, from Utrecht" says who speaks.
         return following not in _BE and following not in ("in", "at") and at > 2 * (word == "here")
+    if word == "such":
+        return at > 0 and following not in ("a", "an", "as")
     return word in ("one", "ones") and at > 0 and (ends or following in PREPOSITIONS - {"of"})

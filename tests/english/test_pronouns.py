@@ -20,6 +20,10 @@ from mnemo.english.pronouns import refers_outside
         "My sister likes this band",
         "they live in Rome",
         "Only Bo knows it",
+        "My friends and I should consider it",
+        "Does that happen with your sport too",
+        "I heard of ways to handle such scenarios",
+        "I started volunteering here a year ago",
         "I never had a chance to visit it",
     ],
 )

@@ -52,7 +52,8 @@ _NAME_OR_NUMBER = re.compile(
     r"\d|(?<=[a-z,'’] )[A-Z][a-z]+|\b[A-Z]{2,}\b|^[A-Z][a-z]+ [A-Z][a-z]+|[a-z]\.[a-z]|`|\""
 )
 _JUDGES = re.compile(
-    r"\b(?:sounds?|seems?|looks?|makes? sense|(?:really|definitely) help(?:s|ed)?)\b", re.I
+    r"\b(?:sounds?|seems?|looks?|makes? (?:more )?sense|(?:really|definitely) help(?:s|ed)?)\b",
+    re.I,
 )
 _NUMBER = re.compile(r"\d")
 # Verbs of talk, which tell of nothing but it.
@@ -68,7 +69,9 @@ _HALF = re.compile(
     r"|until)\b[^,]*$",
     re.IGNORECASE,
 )
-_ENDS_OPEN = re.compile(r"\b(?:and|or|but|so|the|a|an|of|to|with|because)\W*$|[:,]\s*$", re.I)
+_ENDS_OPEN = re.compile(
+    r"\b(?:and|or|but|so|the|a|an|of|to|with|because|is|are)\W*$|[:,]\s*$", re.I
+)
 
 
 def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Statement]:
@@ -194,9 +197,9 @@ def _is_plain(clause: str) -> bool:
 
 
 def _tells(clause: str) -> bool:
-    """Whether *clause* is more than a judgement: of its speaker, with a name or a number."""
+    """Whether *clause* is more than a judgement: of its speaker, or with a number."""
     judged = _JUDGES.search(clause) or any(word in EVALUATIVE for word in words(clause))
-    return not judged or speaks_of_self(clause) or _NAME_OR_NUMBER.search(clause) is not None
+    return not judged or _is_own(clause) or _NUMBER.search(clause) is not None
 
 
 def _says_enough(clause: str, scene: Scene) -> bool:
