@@ -41,7 +41,8 @@ PAIR_WEIGHT = 0.3
 """Of one hand-written pair: the few questions decide, the many pairs hold the weights in place."""
 CENTRE = 200
 ORDERS = (0.15, 0.2, 0.25, 0.3)
-MARKS = (0.45, 0.5, 0.55, 0.6)
+COLUMNS = "   n answer% first%   above     marks unmarked   stable lost"
+MARKS = (0.35, 0.4, 0.45, 0.6)
 
 Floats = NDArray[np.float64]
 Row = dict[str, float]
@@ -56,6 +57,8 @@ class Asked:
     given: rivals.Rivals
     holds: set[int]
     old: set[int]
+    ever_old: set[int]
+    """Places of what is outdated for any question of the person."""
     pairs: list[tuple[int, int]]
     rows: list[Row]
 
@@ -111,6 +114,7 @@ async def read_questions(path: Path, *, dated: bool) -> list[Asked]:
         days = [start + timedelta(i * person["step_days"]) for i in range(len(person["messages"]))]
         texts = [with_day(t, d) for t, d in zip(person["messages"], days, strict=True)]
         vectors = await embed(texts if dated else person["messages"])
+        ever_old = {i for _, _, old in person["questions"] for i in old}
         asked = await embed([question for question, *_ in person["questions"]])
         for (question, holds, old), vector in zip(person["questions"], asked, strict=True):
             scores = ranked(question, vector, texts, vectors)
@@ -123,29 +127,12 @@ async def read_questions(path: Path, *, dated: bool) -> list[Asked]:
                 near=vectors[best] @ vectors[best].T,
                 cosines=vectors[best] @ vector,
             )
-            found.append(labelled(path.name, question, given, best, holds, old))
+            place = {message: i for i, message in enumerate(best)}
+            told = [{place[i] for i in some if i in place} for some in (holds, old, ever_old)]
+            pairs = rivals.candidate_pairs(given)
+            rows = rivals.question_numbers(question, given, pairs)
+            found.append(Asked(path.name, question, given, *told, pairs, rows))
     return found
-
-
-def labelled(
-    file: str,
-    question: str,
-    given: rivals.Rivals,
-    best: list[int],
-    holds: list[int],
-    old: list[int],
-) -> Asked:
-    place = {message: i for i, message in enumerate(best)}
-    pairs = rivals.candidate_pairs(given)
-    return Asked(
-        file,
-        question,
-        given,
-        {place[i] for i in holds if i in place},
-        {place[i] for i in old if i in place},
-        pairs,
-        rivals.question_numbers(question, given, pairs),
-    )
 
 
 def ranked(question: str, vector: Floats, texts: Sequence[str], vectors: Floats) -> Floats:
@@ -230,7 +217,9 @@ def counted(asked: Asked, ranking: rivals.Ranking) -> Counter[str]:
     place = {i: at for at, i in enumerate(ranking.order)}
     first = min((place[i] for i in asked.holds), default=SHOWN)
     found = Counter(questions=1, answered=first < SHOWN, first=first == 0)
-    found += Counter(marks=len(marked), right=sum(i in asked.old for i in marked))
+    right = sum(i in asked.ever_old - asked.holds for i in marked)
+    found += Counter(marks=len(marked), right=right, unmarked=len(asked.old & set(shown)))
+    found -= Counter(unmarked=len(asked.old & set(marked)))
     if asked.old:
         worst = min(place[i] for i in asked.old)
         found += Counter(changes=1, above=first < SHOWN and first < worst)
@@ -244,7 +233,8 @@ def line(name: str, found: Counter[str]) -> str:
     return (
         f"{name:26} {found['questions']:4} {100 * found['answered'] / n:7.1f}"
         f" {100 * found['first'] / n:6.1f} {found['above']:5}/{found['changes']:<3}"
-        f" {found['right']:5}/{found['marks']:<3} {found['lost']:4}/{found['stable']:<3}"
+        f" {found['right']:5}/{found['marks']:<3}"
+        f" {found['unmarked']:8} {found['lost']:4}/{found['stable']:<3}"
     )
 
 
@@ -280,7 +270,9 @@ async def run(args: argparse.Namespace) -> None:
     }
     for dated in both:
         print(f"\ntexts {'with' if dated else 'without'} their day")
-        print(f"{'each file left out':26}    n answer% first%   above     marks   stable lost")
+        print(
+            f"{'each file left out':26}    n answer% first%   above     marks unmarked   stable lost"
+        )
         for f in args.files:
             own = [q for q in asked[dated] if q.file == f.name]
             print(line(f"{f.name}, before", unjudged(own)))
@@ -302,7 +294,10 @@ async def run(args: argparse.Namespace) -> None:
                 area(truth, model.logits(told, asked=False)), 3
             )
     print("\narea under the curve, pairs alone:", figures)
-    for dated in both:
+    for dated in both if args.held else ():
+        print(
+            f"\n{'never fitted on':26}    n answer% first%   above     marks unmarked   stable lost"
+        )
         for f in args.held:
             own = await read_questions(f, dated=dated)
             days = "with" if dated else "without"
