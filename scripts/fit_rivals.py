@@ -262,7 +262,7 @@ async def run(args: argparse.Namespace) -> None:
         dated: [q for f in args.files for q in await read_questions(f, dated=dated)]
         for dated in both
     }
-    pairs = {dated: await read_pairs(PAIRS, dated=dated) for dated in both}
+    pairs = {dated: await read_pairs(args.pairs, dated=dated) for dated in both}
     rows, changed = [r for d in both for r in pairs[d][0]], [c for d in both for c in pairs[d][1]]
     left_out = {
         f.name: fit([q for d in both for q in asked[d] if q.file != f.name], rows, changed).table()
@@ -270,9 +270,7 @@ async def run(args: argparse.Namespace) -> None:
     }
     for dated in both:
         print(f"\ntexts {'with' if dated else 'without'} their day")
-        print(
-            f"{'each file left out':26}    n answer% first%   above     marks unmarked   stable lost"
-        )
+        print(f"{'each file left out':26} {COLUMNS}")
         for f in args.files:
             own = [q for q in asked[dated] if q.file == f.name]
             print(line(f"{f.name}, before", unjudged(own)))
@@ -295,9 +293,7 @@ async def run(args: argparse.Namespace) -> None:
             )
     print("\narea under the curve, pairs alone:", figures)
     for dated in both if args.held else ():
-        print(
-            f"\n{'never fitted on':26}    n answer% first%   above     marks unmarked   stable lost"
-        )
+        print(f"\n{'never fitted on':26} {COLUMNS}")
         for f in args.held:
             own = await read_questions(f, dated=dated)
             days = "with" if dated else "without"
@@ -306,14 +302,14 @@ async def run(args: argparse.Namespace) -> None:
                 line(f" after, {days} day", judged(own, model.table(), rivals.ORDER, rivals.MARK))
             )
     if args.write:
-        write(args.files, model.table(), figures)
+        write([args.pairs, *args.files], model.table(), figures)
 
 
 def write(files: Sequence[Path], table: Row, figures: dict[str, float]) -> None:
     constant = table.pop("")
     content: dict[str, Any] = {
         "fitted": datetime.now(UTC).date().isoformat(),
-        "files": {f.name: hashlib.sha256(f.read_bytes()).hexdigest()[:12] for f in (PAIRS, *files)},
+        "files": {f.name: hashlib.sha256(f.read_bytes()).hexdigest()[:12] for f in files},
         "area under the curve of pairs": figures,
         "constant": round(constant, 4),
         "weights": {name: round(weight, 4) for name, weight in table.items()},
@@ -321,11 +317,19 @@ def write(files: Sequence[Path], table: Row, figures: dict[str, float]) -> None:
     TABLE.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
+def existing(name: str) -> Path:
+    path = Path(name)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"no file {name}")
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--check", nargs="*", type=Path, default=[], help="pairs never fitted on")
-    parser.add_argument("--held", nargs="*", type=Path, default=[], help="files never fitted on")
+    parser.add_argument("files", nargs="+", type=existing, help="people with questions")
+    parser.add_argument("--pairs", type=existing, default=PAIRS, help="pairs to fit on")
+    parser.add_argument("--check", nargs="*", type=existing, default=[], help="other pairs")
+    parser.add_argument("--held", nargs="*", type=existing, default=[], help="other people")
     parser.add_argument("--write", action="store_true", help="replace the table of the library")
     anyio.run(run, parser.parse_args())
 

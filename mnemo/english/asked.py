@@ -48,7 +48,25 @@ _WAYS: tuple[tuple[str, str], ...] = (
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
 _OWNER = re.compile(r"\b([^\W\d_]+)['’]s?\b(?! (?:\w+ing|not|been)\b)")
 _NOBODY = frozenset(
-    map(stem, ["user", "what", "who", "where", "when", "how", "it", "that", "he", "she", "there", "let", "whose", "which"])
+    map(
+        stem,
+        [
+            "user",
+            "what",
+            "who",
+            "where",
+            "when",
+            "how",
+            "it",
+            "that",
+            "he",
+            "she",
+            "there",
+            "let",
+            "whose",
+            "which",
+        ],
+    )
 )
 
 

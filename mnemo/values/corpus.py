@@ -29,9 +29,7 @@ from mnemo.values.vectors import Heads
 __all__ = ["ROLES", "CorpusView", "Document", "DocumentsView", "Side", "StepsView", "thread_chain"]
 
 
-ROLES = frozenset(
-    ("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human")
-)
+ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"))
 """Folded names of speakers that are no names: a question that says "the user" names nobody."""
 
 Floats = NDArray[np.float32]

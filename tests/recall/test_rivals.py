@@ -49,6 +49,12 @@ def test_a_newer_statement_that_replaces_nothing_stays_where_it_is() -> None:
     assert outdated("What is her work now?", given) == Ranking([0, 1], [None, None])
 
 
+def test_equal_scores_keep_their_order_between_what_are_no_rivals() -> None:
+    """Recency decides between rivals alone, whatever the scores."""
+    given = replace(candidates(CAT, NURSE, near=0.1, cosine=0.1), scores=[1.0, 1.0])
+    assert outdated("What is her work now?", given).order == [0, 1]
+
+
 def test_the_older_is_never_placed_before_the_newer() -> None:
     """Where the newer is the better match anyway, the order is kept and the older marked."""
     found = outdated("What is her work now?", candidates(TEACHER, NURSE, days="10"))

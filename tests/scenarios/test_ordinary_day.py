@@ -21,10 +21,16 @@ LINES = (
     "The new flat is 900 pounds a month.",
 )
 QUESTIONS: tuple[tuple[tuple[str, str, str], tuple[int, ...]], ...] = (
-    (("What is her job?", "What does she do for a living?", "Which profession does she have?"), (6,)),
+    (
+        ("What is her job?", "What does she do for a living?", "Which profession does she have?"),
+        (6,),
+    ),
     (("Where does she live?", "Which city is her home?", "In what town does the user live?"), (7,)),
     (("Who is her manager?", "Who does she report to?", "Who is the user's supervisor?"), (8,)),
-    (("What pet does she have?", "Does she own any animals?", "Which animal lives with her?"), (4,)),
+    (
+        ("What pet does she have?", "Does she own any animals?", "Which animal lives with her?"),
+        (4,),
+    ),
     (
         (
             "How much does she pay for the flat?",
@@ -33,13 +39,40 @@ QUESTIONS: tuple[tuple[tuple[str, str, str], tuple[int, ...]], ...] = (
         ),
         (9,),
     ),
-    (("Which subject does she teach?", "What does she lecture on?", "What are her lessons about?"), (6,)),
-    (("What can she not eat?", "Which food does she have to avoid?", "Does she have any intolerances?"), (3,)),
+    (
+        (
+            "Which subject does she teach?",
+            "What does she lecture on?",
+            "What are her lessons about?",
+        ),
+        (6,),
+    ),
+    (
+        (
+            "What can she not eat?",
+            "Which food does she have to avoid?",
+            "Does she have any intolerances?",
+        ),
+        (3,),
+    ),
     (("What is the cat called?", "What's the name of her pet?", "Who is Pepper?"), (4,)),
     (("Who is Ruth?", "Does she have any siblings?", "What is her sister's name?"), (5,)),
-    (("When is the wedding?", "What will Ruth celebrate this summer?", "Who is about to marry?"), (5,)),
-    (("Where did she work before?", "Which employer did she leave?", "Where was she a nurse?"), (0, 6)),
-    (("Where did she live before?", "Which part of town was her old flat in?", "Where was her former home?"), (1,)),
+    (
+        ("When is the wedding?", "What will Ruth celebrate this summer?", "Who is about to marry?"),
+        (5,),
+    ),
+    (
+        ("Where did she work before?", "Which employer did she leave?", "Where was she a nurse?"),
+        (0, 6),
+    ),
+    (
+        (
+            "Where did she live before?",
+            "Which part of town was her old flat in?",
+            "Where was her former home?",
+        ),
+        (1,),
+    ),
     (("Who was her boss before?", "Who ran the ward?", "Who was her former manager?"), (2, 8)),
     (
         (
@@ -54,7 +87,9 @@ QUESTIONS: tuple[tuple[tuple[str, str, str], tuple[int, ...]], ...] = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("apart", [timedelta(days=5), timedelta(minutes=1)], ids=["days", "minutes"])
+@pytest.mark.parametrize(
+    "apart", [timedelta(days=5), timedelta(minutes=1)], ids=["days", "minutes"]
+)
 async def test_fifteen_questions_in_three_wordings_are_answered_at_once(apart: timedelta) -> None:
     """None is empty, and at least 40 of 45 have the answer as it is now in the first two lines."""
     async with Mnemo("memory:") as memory:
