@@ -63,13 +63,8 @@ Probability in [0, 1] from which the older is marked.
 Source: as above; 44 of 49 marks among the first five were on what is outdated for a
 question of that person and does not answer this one, of texts embedded with their day 52 of 60.
 """
-<<<<<<< ours
-
-
 KNOWN = 0.1
 """Probability from which a pair that the store knows is one: below, the question is of others."""
-=======
->>>>>>> theirs
 READ = 2_000
 """Characters of a statement that are read: bounds the work on one of many pages."""
 
