@@ -173,17 +173,19 @@ def hop_zero(
         hits["episodic"] = hits["source"] = score_steps(
             corpus.steps, question, steps, pieces, rarity, _agents(config), dense_weight
         )
+    said = hits.get("episodic")
+    gains = []
     for kind in dict.fromkeys((*searched, *routes)):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
             eligible[kind] = ok = eligible_nodes(corpus, kind, filters, steps)
             own = score_nodes(view, question, ok, rarity, corpus.steps.centre, dense_weight)
-            said = hits.get("episodic")
-            pairs = corpus.behind.get(kind) if said else None
-            hits[kind] = own
+            hits[kind], pairs = own, corpus.behind.get(kind)
             if said is not None and pairs is not None:
-                hits[kind], raised = with_steps(own, said, pairs, pieces)
-                hits["episodic"] = hits["source"] = raised
+                hits[kind], gain = with_steps(own, said, pairs, pieces, dense_weight)
+                gains.append(gain)
+    if said is not None and gains:
+        hits["episodic"] = hits["source"] = said.raised(np.max(gains, axis=0))
     base = HopZero(hits, eligible)
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     found = [f for kind in searched for f in _best(base, kind, config, unwanted, least)]

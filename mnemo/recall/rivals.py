@@ -63,6 +63,10 @@ Probability in [0, 1] from which the older is marked.
 Source: as above; 44 of 49 marks among the first five were on what is outdated for a
 question of that person and does not answer this one, of texts embedded with their day 52 of 60.
 """
+NEAR = 0.15
+"""Cosine below which two are no rivals; also where one has no vector."""
+LEAST = 0.25
+"""Share of the older's score that the newer has at least."""
 KNOWN = 0.1
 """Probability from which a pair that the store knows is one: below, the question is of others."""
 READ = 2_000
@@ -140,13 +144,19 @@ def outdated(
 
 
 def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
-    """Older and newer of each two that may be rivals: of one speaker, or naming one name."""
+    """
+    Older and newer of each two that may be rivals: of one speaker, or naming one name.
+
+    Near each other, and the newer not far from the question: beyond what the weights were
+    fitted on they tell nothing.
+    """
     best = sorted(range(min(BEST, len(given.texts))), key=lambda i: given.times[i])
     return [
         (older, newer)
         for older, newer in combinations(best, 2)
         if given.times[older] < given.times[newer]
-        and not math.isnan(given.near[older, newer])
+        and given.near[older, newer] >= NEAR
+        and given.scores[newer] >= LEAST * given.scores[older]
         and _of_one(given, older, newer)
     ]
 

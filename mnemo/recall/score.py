@@ -51,8 +51,6 @@ WEIGHTS: dict[str, dict[int, float]] = {
 """Signal → kind of text → weight; the bench leaves signals out to see what they give."""
 SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
-RESTATED = 1.0
-"""Share of what a fact says better than its step that counts."""
 WINDOWED = 1_000
 """Turns, best by everything else, whose window of neighbours is looked at."""
 _TYPICAL_LOG_WORDS = 3.0
@@ -99,6 +97,10 @@ class Hits:
             return {}
         named = ((name, float(values[best])) for name, values in self.parts.items())
         return {name: value for name, value in named if value}
+
+    def raised(self, gained: Floats) -> Hits:
+        """These hits, each with what the best of its facts says better."""
+        return replace(self, scores=self.scores + gained, parts={**self.parts, "restated": gained})
 
     def score(self, documents: Iterable[int]) -> float:
         """Of the best of *documents*; 0 if none is eligible."""
@@ -176,39 +178,41 @@ def score_steps(
 
 
 def with_steps(
-    nodes: Hits, steps: Hits, pairs: NDArray[np.int32], pieces: Pieces
-) -> tuple[Hits, Hits]:
+    nodes: Hits, steps: Hits, pairs: NDArray[np.int32], pieces: Pieces, dense_weight: float
+) -> tuple[Hits, Floats]:
     """
-    Score what was made of steps as these are, and raise the steps by what it says better.
+    Score what was made of steps as these are, and by what it says better.
 
     A fact says what a turn means by "it" or "tomorrow": where its cosine or its words are
     better, they count in the place of the step's. Fact and step are one candidate.
 
     Args:
         pairs: Documents of nodes and of the steps behind them, shape ``(pairs, 2)``.
+
+    Returns:
+        The nodes, scored; and what each step gains.
     """
     node, step = pairs[:, 0], pairs[:, 1]
     kind = pieces.kind[step]
     gain = np.zeros(len(pairs), np.float32)
-    for name, own, theirs in (
-        ("cosine", nodes.near, steps.near),
-        ("words", nodes.words, steps.words),
+    for name, scale, own, theirs in (
+        ("cosine", dense_weight, nodes.near, steps.near),
+        ("words", 1.0, nodes.words, steps.words),
     ):
-        weight = np.asarray([WEIGHTS[name][k] for k in (NOTE, CHAT, DOCUMENT)], np.float32)
-        gain += weight[kind] * np.maximum(own[node] - theirs[step], 0)
+        by_kind = [scale * WEIGHTS[name][k] for k in (NOTE, CHAT, DOCUMENT)]
+        weight = np.asarray(by_kind, np.float32)[kind]
+        gain += weight * np.maximum(own[node] - theirs[step], 0)
     eligible = np.isfinite(nodes.scores)[node] & np.isfinite(steps.scores)[step]
-    node, step, gain = node[eligible], step[eligible], np.float32(RESTATED) * gain[eligible]
+    node, step, gain = node[eligible], step[eligible], gain[eligible]
     scores = np.full(len(nodes.scores), -np.inf, np.float32)
     np.maximum.at(scores, node, steps.scores[step] + gain)
     alone = ~np.isfinite(scores)
     is_note = alone.copy()
     is_note[node] |= steps.is_note[step]
-    added = np.zeros(len(steps.scores), np.float32)
-    np.maximum.at(added, step, gain)
+    gained = np.zeros(len(steps.scores), np.float32)
+    np.maximum.at(gained, step, gain)
     scored = replace(nodes, scores=np.where(alone, nodes.scores, scores), is_note=is_note)
-    parts = {**steps.parts, "restated": np.maximum(steps.parts.get("restated", added), added)}
-    before = steps.parts.get("restated", np.float32(0))
-    return scored, replace(steps, scores=steps.scores + parts["restated"] - before, parts=parts)
+    return scored, gained
 
 
 def _hits(
