@@ -127,7 +127,8 @@ async def test_an_expired_message_is_found_no_more_but_its_step_is() -> None:
         await chat.append(Message(role="user", content="something else"))
         await chat.settle()
         found = await repo.recall("kite")
-        assert [candidate.sources[0].session_id for candidate in found.candidates] == [session.id]
+        of = {source.text: source.session_id for c in found.candidates for source in c.sources}
+        assert of == dict.fromkeys(("the blue kite", "something else"), session.id)
 
 
 async def test_messages_of_another_process_life_are_found(tmp_path: Any) -> None:
