@@ -9,6 +9,8 @@ import pytest_asyncio
 from inspector_kit import SCRIPT, inspected, served
 
 from mnemo import Changeset, Edge, Message, Semantic, Tag
+from mnemo.recall import search
+from mnemo.recall.rivals import Ranking, Rivals
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
@@ -166,6 +168,27 @@ async def test_the_reasons_of_all_candidates_are_drawn_on_one_scale(inspector, r
             style = await bar.locator(".fill").get_attribute("style")
             width = float(style.partition("width: ")[2].partition("%")[0])
             assert abs(width - 100 * abs(value) / most) < 1
+
+
+async def test_what_is_outdated_is_struck_through_and_names_what_to_see(
+    inspector, repo, monkeypatch
+):
+    """Until when it held, and the number of what replaced it."""
+    await moved(repo)
+
+    def second_by_first(question: str, given: Rivals, **_: object) -> Ranking:
+        count = len(given.texts)
+        return Ranking(list(range(count)), [None, 0, *[None] * (count - 2)])
+
+    monkeypatch.setattr(search, "outdated", second_by_first)
+    await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
+    shown = inspector.page.locator(".candidates > li")
+    assert await shown.count() > 2
+    struck = [await shown.nth(n).locator(".lead s").count() for n in range(await shown.count())]
+    assert struck == [0, 1, *[0] * (len(struck) - 2)]
+    told = await shown.nth(1).locator("> p:nth-child(2)").inner_text()
+    assert "ended" in told
+    assert ", see 1" in told
 
 
 async def test_a_thread_shows_what_leaves_next_and_what_is_kept_beside_it(inspector, repo):
