@@ -33,14 +33,8 @@ from mnemo.errors import (
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.maintenance.copying import RepositoryCopy, copy_repository
 from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
-from mnemo.models.named import (
-    checked_models,
-    chosen_by_default,
-    embedder_from,
-    named_embedder,
-    way_to,
-)
-from mnemo.protocols import ChatModel, Clock, Embedder, EmbeddingSpace, Store, StoreReport
+from mnemo.models.named import DefaultEmbedders, checked_models, embedder_from, way_to
+from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.repository import JobSlots, Repository, RepositoryParts
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
@@ -103,7 +97,7 @@ class Mnemo:
         self._make_store = _store_maker(store, self._config, self._clock)
         self._embedder = checked_models(chat_model, embedder)
         self._chat_model = chat_model
-        self._by_name: dict[str, Embedder] = {}
+        self._by_default = DefaultEmbedders()
         self._adopted: dict[int, Any] = {}
         self._adopt(chat_model, self._embedder)
         self._spans: Spans = NO_SPANS
@@ -382,20 +376,13 @@ class Mnemo:
         )
 
     def _advised(self, repo_id: str, advice: str) -> None:
-        event = EmbedderUnfit(repo_id=repo_id, at=self._clock.now(), advice=advice)
-        self._bus.publish(event)
+        self._bus.publish(EmbedderUnfit(repo_id=repo_id, at=self._clock.now(), advice=advice))
 
     async def _embedder_of(self, repo_id: str, store: Store) -> Embedder:
         """The service's, or where it was given none, what the repository's vectors call for."""
         if self._embedder is not None:
             return self._embedder
-        return self._named(await store.feed(repo_id).space())
-
-    def _named(self, stored: EmbeddingSpace | None = None) -> Embedder:
-        name = chosen_by_default(stored)
-        if name not in self._by_name:
-            self._by_name[name] = named_embedder(name)
-        return self._by_name[name]
+        return self._by_default.of(await store.feed(repo_id).space())
 
     def repo(self, repo_id: str) -> Repository:
         """The open repository. *Raises* ``NotFound`` if it is not open."""
@@ -515,7 +502,7 @@ class Mnemo:
         checked_repo_id(repo_id)
         embedder = checked_models(None, embedder)
         self._adopt(embedder)
-        target = traced(embedder or self._embedder or self._named(), self._spans)
+        target = traced(embedder or self._embedder or self._by_default.of(None), self._spans)
         open_here = self._repos.get(repo_id)
         config = open_here.config if open_here else self._config
         moving = Reembedding(

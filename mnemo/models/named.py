@@ -12,6 +12,7 @@ from mnemo.protocols import Embedder, EmbeddingSpace
 
 __all__ = [
     "EMBEDDERS",
+    "DefaultEmbedders",
     "checked_models",
     "chosen_by_default",
     "embedder_from",
@@ -87,6 +88,20 @@ def chosen_by_default(stored: EmbeddingSpace | None) -> str:
     if stored is None and (missing := _missing(_DEFAULT)):
         raise not_installed(f"{missing}, which the default embedder needs,", minilm.INSTALL)
     return _DEFAULT
+
+
+class DefaultEmbedders:
+    """The embedders of a service that was given none: one of each name, for all repositories."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Embedder] = {}
+
+    def of(self, stored: EmbeddingSpace | None) -> Embedder:
+        """That of the name ``chosen_by_default``. *Raises* likewise."""
+        name = chosen_by_default(stored)
+        if name not in self._made:
+            self._made[name] = named_embedder(name)
+        return self._made[name]
 
 
 def way_to(stored: EmbeddingSpace) -> str:
