@@ -74,6 +74,8 @@ MAX_RETRY_S = 60.0
 """Seconds beyond which that pause does not grow."""
 MOST_HOPEFUL = 0.1
 """Share of the vectors beyond which all are compared: single rows are read more slowly."""
+LOADING_S = 5.0
+"""Seconds that the first call may take, which loads the model: a question waits for that too."""
 HUNG_S = 0.25
 """Seconds after which a recall leaves an embedder that does not answer to the background."""
 
@@ -215,8 +217,8 @@ class RepositoryIndex:
         await self.catch_up()
         if embedded and len(self._owed) and self._failing is None:
             try:
-                with anyio.move_on_after(HUNG_S):
-                    await self._pay_for(query, elapsed() + self._owed_s)
+                with anyio.move_on_after(HUNG_S if self._loaded else LOADING_S):
+                    await self._pay_for(query)
             except Exception as error:
                 log.debug("the background embeds what is new: %s", error)
                 self.poke()
@@ -490,11 +492,14 @@ class RepositoryIndex:
 
     # ── Before an answer ─────────────────────────────────────────────────────────────
 
-    async def _pay_for(self, query: str, deadline: float) -> None:
-        """Embed what is likely to answer *query*, until *deadline*."""
+    async def _pay_for(self, query: str) -> None:
+        """Embed what is likely to answer *query*, for ``owed_s`` beside loading the model."""
+        deadline = elapsed() + self._owed_s
         if self._in_hand is not None:
-            with anyio.move_on_after(deadline - elapsed()):
+            cold = not self._loaded
+            with anyio.move_on_after(LOADING_S if cold else self._owed_s):
                 await self._in_hand.wait()
+            deadline = elapsed() + self._owed_s if cold else deadline
         async with self._lock:
             debts = await self._threads.run(self._wanted, query)
         wanted, rows = list(debts), dict[str, Vector]()
@@ -502,7 +507,9 @@ class RepositoryIndex:
             texts = await self._texts_of(wanted[at : at + LOOKED_AT])
             left = list(texts)
             while some := self._affordable(left, texts, deadline - elapsed()):
+                cold = not self._loaded
                 rows |= await self._embedded(some, texts)
+                deadline = elapsed() + self._owed_s if cold else deadline
                 left = left[len(some) :]
             if left:
                 break

