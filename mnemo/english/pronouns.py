@@ -96,7 +96,7 @@ def _has_verb(words: Sequence[str]) -> bool:
 
 
 def _is_noun(word: str) -> bool:
-    return not is_gerund(word) and has_noun(word)
+    return word not in ("yes", "no") and not is_gerund(word) and has_noun(word)
 
 
 def _is_many(word: str) -> bool:

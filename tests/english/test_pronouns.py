@@ -20,6 +20,7 @@ from mnemo.english.pronouns import refers_outside
         "My sister likes this band",
         "they live in Rome",
         "Only Bo knows it",
+        "Yes I am a fan of her songs",
         "My friends and I should consider it",
         "Does that happen with your sport too",
         "I heard of ways to handle such scenarios",

@@ -93,7 +93,7 @@ def facts_of_output(text: str, call: str | None, breathe: Callable[[], None]) ->
 def _of_lines(text: str, source: str, breathe: Callable[[], None]) -> Iterator[str]:
     lines = [line for raw in text.split("\n") if (line := _trimmed(raw))]
     if len(lines) == 1 and not verdict(lines[0]).bad and len(lines[0]) <= _LONGEST_VALUE:
-        if _REPORTS_SPEECH.search(lines[0]):
+        if _REPORTS_SPEECH.search(lines[0]) or not any(map(str.isalnum, lines[0])):
             return
         yield _of_line(lines[0], source) or f"{source} returned {lines[0].rstrip('.')}."
         return
