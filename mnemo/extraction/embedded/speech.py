@@ -197,9 +197,13 @@ def _is_plain(clause: str) -> bool:
 
 
 def _tells(clause: str) -> bool:
-    """Whether *clause* is more than a judgement: of its speaker, or with a number."""
-    judged = _JUDGES.search(clause) or any(word in EVALUATIVE for word in words(clause))
-    return not judged or _is_own(clause) or _NUMBER.search(clause) is not None
+    """Whether *clause* is more than a judgement: of its speaker, or of somebody named."""
+    if _is_own(clause):
+        return True
+    if _JUDGES.search(clause):
+        return _NUMBER.search(clause) is not None
+    judged = any(word in EVALUATIVE for word in words(clause))
+    return not judged or _NAME_OR_NUMBER.search(clause) is not None
 
 
 def _says_enough(clause: str, scene: Scene) -> bool:
