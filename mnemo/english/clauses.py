@@ -221,8 +221,12 @@ _DOING = word_set(
     considering saving training learning moving researching living
     """
 )
-_GOES = word_set(
-    "moved started worked returned travelled traveled relocated graduated retired signed"
+_DONE_TO = word_set(
+    """
+    approved assigned attached blocked booked cancelled canceled caused closed delivered deployed
+    fixed handled hosted included installed located merged owned planned postponed released
+    replaced reported rescheduled resolved scheduled
+    """
 )
 _PASSIVE = re.compile(r" (?:to|by|in|as|from|with|for|on|at|out|because|after)\b", re.IGNORECASE)
 # "Been busy" may be said of oneself or of the week; "been running" only of oneself.
@@ -270,6 +274,6 @@ def _prefix(verb: str, rest: str) -> str:
     if verb in _NOT_ACTS or verb in PARTICIPLES or not is_past(verb) or not rest.startswith(" "):
         return ""
     # "Assigned to Bo", "fixed in May" tell what was done to something.
-    if verb.endswith("ed") and verb not in _GOES and _PASSIVE.match(rest):
+    if verb in _DONE_TO and _PASSIVE.match(rest):
         return ""
     return "" if verb in ("were", "had", "did", "was") and not rest[1:2].islower() else "I "

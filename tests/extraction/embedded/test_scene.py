@@ -233,6 +233,7 @@ async def test_a_guess_of_the_agent_is_no_fact(step: Any, facts_of: Any, guess: 
         ("I updated the travel profile: you live in Rome now.",
          "Agent updated the travel profile."),
         ("I found three flats in Lund.", "Agent found three flats in Lund."),
+        ("Looked in room 7 and told Omar.", "Agent: Looked in room 7 and told Omar."),
     ],
 )  # fmt: skip
 async def test_a_deed_of_the_agent_is_a_fact(
