@@ -132,6 +132,7 @@ class RepositoryIndex:
         self._default_actor = default_actor
         self._owed_s = owed_s
         self._lock = anyio.Lock()
+        self._embedding = anyio.Lock()
         self._in_hand: anyio.Event | None = None
         self._advise = advise
         self._threads = Threads(2)
@@ -414,12 +415,13 @@ class RepositoryIndex:
         """
         await self.catch_up()
         while len(self._owed):
-            async with self._lock:
-                debts = self._owed.oldest(WINDOW)
-            texts = await self._texts_of(debts)
-            # What is gone from the store never comes back with the feed.
-            self._owed.paid({key: debts[key] for key in debts.keys() - texts.keys()})
-            await self._embed_window(debts, texts)
+            async with self._embedding:
+                async with self._lock:
+                    debts = self._owed.oldest(WINDOW)
+                texts = await self._texts_of(debts)
+                # What is gone from the store never comes back with the feed.
+                self._owed.paid({key: debts[key] for key in debts.keys() - texts.keys()})
+                await self._embed_window(debts, texts)
 
     async def _embed_window(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
         left = sorted(texts, key=lambda key: (key in self._refused, len(texts[key])))
