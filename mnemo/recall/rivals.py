@@ -67,6 +67,8 @@ NEAR = 0.15
 """Cosine below which two are no rivals; also where one has no vector."""
 LEAST = 0.25
 """Share of the older's score that the newer has at least."""
+LOST = 0.6
+"""Share, by rarity, of the question's words in the older that a newer without them outdates not."""
 KNOWN = 0.1
 """Probability from which a pair that the store knows is one: below, the question is of others."""
 READ = 2_000
@@ -131,7 +133,7 @@ def outdated(
         order_from, mark_from: Probabilities in [0, 1].
     """
     moment = asked_moment(question, given.times)
-    pairs = candidate_pairs(given)
+    pairs = _still_asked(question, given, candidate_pairs(given))
     rows = question_numbers(question, given, pairs)
     judged = list(zip(_chances(rows, table or weights()), pairs, strict=True))
     judged = [(1.0 if p in known and c >= KNOWN else c, p) for c, p in judged]
@@ -165,6 +167,31 @@ def _of_one(given: Rivals, a: int, b: int) -> bool:
     return given.speakers[a] == given.speakers[b] or bool(
         _named(given.texts[a][:READ]) & _named(given.texts[b][:READ])
     )
+
+
+def _still_asked(
+    question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """
+    The *pairs* whose newer has most of what the question names and the older has.
+
+    "Who bakes in Faro?" is not answered anew by somebody who bakes in Evora, unless a change
+    is told.
+    """
+    best = given.texts[:BEST]
+    terms = [_terms(text[:READ]) for text in best]
+    changes = [bool(kinds_of(text[:READ]) & {"change", "end", "begin"}) for text in best]
+    rare, sought = _idf(terms), _terms(question)
+
+    def weight(found: frozenset[str]) -> float:
+        return sum(map(rare.__getitem__, found))
+
+    return [
+        (older, newer)
+        for older, newer in pairs
+        if changes[newer]
+        or weight((held := sought & terms[older]) - terms[newer]) <= LOST * weight(held)
+    ]
 
 
 def _order(given: Rivals, moment: float, pairs: Sequence[tuple[int, int]]) -> list[int]:
