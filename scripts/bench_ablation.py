@@ -40,8 +40,8 @@ EVERYTHING: dict[str, Without] = {
 @contextmanager
 def left_out(signals: Sequence[str]) -> Iterator[None]:
     """Within this block these signals weigh nothing."""
-    shipped = {name: WEIGHTS[name] for name in signals}
-    WEIGHTS.update({name: dict.fromkeys(shipped[name], 0.0) for name in signals})
+    shipped = {name: WEIGHTS[name] for name in signals if name in WEIGHTS}
+    WEIGHTS.update({name: dict.fromkeys(weights, 0.0) for name, weights in shipped.items()})
     try:
         yield
     finally:

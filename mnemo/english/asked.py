@@ -48,25 +48,7 @@ _WAYS: tuple[tuple[str, str], ...] = (
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
 _OWNER = re.compile(r"\b([^\W\d_]+)['’]s?\b(?! (?:\w+ing|not|been)\b)")
 _NOBODY = frozenset(
-    map(
-        stem,
-        [
-            "user",
-            "what",
-            "who",
-            "where",
-            "when",
-            "how",
-            "it",
-            "that",
-            "he",
-            "she",
-            "there",
-            "let",
-            "whose",
-            "which",
-        ],
-    )
+    ("user", "what", "who", "where", "when", "how", "it", "that", "he", "she", "there", "let")
 )
 
 
@@ -89,7 +71,8 @@ class Asked:
         """Whether *text*, said by *speaker*, gives a value of what is asked."""
         if not self.attributes:
             return False
-        told = text if speaker is None or text.startswith(f"{speaker}") else f"{speaker}: {text}"
+        of_speaker = speaker is None or fold(text).startswith(fold(speaker))
+        told = text if of_speaker else f"{speaker}: {text}"
         return any(claim.holds and self._is_meant(claim.slot, speaker) for claim in claims(told))
 
     def _is_meant(self, slot: str, speaker: str | None) -> bool:
@@ -111,7 +94,7 @@ def asked_in(question: str) -> Asked:
     found = {name.replace("_", " ") for name in found}
     found |= {_kept(name) for name in _NAMED.findall(asked)}
     stems = frozenset(map(stem, words(asked)))
-    owners = frozenset(map(stem, _OWNER.findall(asked))) - _NOBODY
+    owners = frozenset(map(stem, set(_OWNER.findall(asked)) - _NOBODY))
     return Asked(frozenset(found), owners, stems)
 
 

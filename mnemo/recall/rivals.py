@@ -222,12 +222,16 @@ _NOW = re.compile(
     r"|现在|还|目前"
 )
 _PAST_TENSE = re.compile(r"\b(?:did|was|were|had)\b")
-_STOPS = frozenset(index_terms(" ".join(STOP_WORDS)))
+
+
+@cache
+def _stops() -> frozenset[str]:
+    return frozenset(index_terms(" ".join(STOP_WORDS)))
 
 
 @lru_cache(maxsize=4_096)
 def _terms(text: str) -> frozenset[str]:
-    return frozenset(index_terms(text)) - _STOPS
+    return frozenset(index_terms(text)) - _stops()
 
 
 @lru_cache(maxsize=4_096)

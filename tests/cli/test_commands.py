@@ -110,7 +110,7 @@ def test_recall_prints_text_with_its_sources(filled):
     """What an agent would be given: the memory, who told it, which step."""
     found = filled("recall", "Where does Ada live?")
     assert found.code == 0
-    assert "I live in Bern" in found.out
+    assert "lives in Bern" in found.out
     assert "(2 Jan 2026, user)" in found.out
 
 
@@ -148,7 +148,7 @@ def test_recall_asks_the_model_that_is_named(filled, monkeypatch):
         monkeypatch.setenv("MNEMO_MODEL", "scripted")
         assert filled("recall", "Where does Ada live?").code == 0
         assert server.requests == []
-        assert "I live in Bern" in filled("recall", "Where does Ada live?", "--use-model").out
+        assert "lives in Bern" in filled("recall", "Where does Ada live?", "--use-model").out
         assert {"mode", "plan"} <= {request.purpose for request in server.requests}
 
 

@@ -34,7 +34,7 @@ async def test_an_import_brings_every_turn_in_once_and_commits(db):
     async with service(db) as memory:
         repo = await memory.open_repo("r")
         tally = await import_talks(repo, TALKS)
-        found = await repo.recall("e says 3", k=1)
+        found = await repo.recall("e says 3", session_id="r/e", k=1)
         statistics = await repo.statistics()
         states = {record.state for record in await repo.sessions()}
     assert tally == Tally(new_sessions=6, new_steps=36)

@@ -18,7 +18,9 @@ def connect(tmp_path) -> Connect:
     """Makes a client of ``mnemo mcp`` as a process of its own; its id is in ``server.pid``."""
 
     def made(*options: str) -> Client:
-        command = shlex.join([sys.executable, "-m", "mnemo", "mcp", *options])
+        command = shlex.join(
+            [sys.executable, "-m", "mnemo", "mcp", "--embedder", "static", *options]
+        )
         parameters = StdioServerParameters(
             command="sh", args=["-c", f"echo $$ > server.pid; exec {command}"], cwd=tmp_path
         )

@@ -23,11 +23,13 @@ from mnemo.extraction.embedded.text_kinds import (
 from mnemo.extraction.embedded.tool_output import CONFIDENCE, facts_of_output
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import is_blank, one_line
+from mnemo.values.corpus import ROLES
 from mnemo.values.steps import Fact, Trajectory
 
 __all__ = ["EmbeddedSemanticExtractor"]
 
 _QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")
+_FIRST_WORD = re.compile(r"[a-z]+")
 _LONGEST_QUESTION = 160  # characters of a question without a mark
 
 
@@ -65,7 +67,14 @@ def _extract(trajectory: Trajectory, parties: Parties) -> list[Fact]:
 def _fact(said: Statement, trajectory: Trajectory) -> Fact:
     indexes = {step.index for step in trajectory.steps}
     steps = tuple(i for i in said.steps if i in indexes)
-    return Fact(proposition=said.text, confidence=said.confidence, steps=steps)
+    return Fact(proposition=_begun(said.text), confidence=said.confidence, steps=steps)
+
+
+def _begun(text: str) -> str:
+    """*text* with a capital where it begins with a role: "user lives in Bern."."""
+    named = _FIRST_WORD.match(text)
+    is_role = named is not None and named[0] in ROLES
+    return text[:1].upper() + text[1:] if is_role else text
 
 
 def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
