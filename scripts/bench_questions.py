@@ -272,7 +272,7 @@ def _lines(result: RecallResult) -> list[Line]:
     return [
         Line(
             frozenset(source.key for source in candidate.sources if source.key is not None),
-            getattr(candidate, "outdated_by", None) is not None,
+            candidate.outdated_by is not None,
         )
         for candidate in result.candidates
     ]
