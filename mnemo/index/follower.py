@@ -168,7 +168,8 @@ class RepositoryIndex:
             self._cursor,
             self._view.revision,
             self._corpus.documents,
-            len(self._owed),
+            # What serves while all is read anew gets no vectors: it is not settled.
+            max(len(self._owed), int(self._renewing)),
             self._failing,
             self._advice,
         )

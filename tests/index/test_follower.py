@@ -433,6 +433,25 @@ async def test_a_renewed_index_holds_nothing_of_what_was_removed() -> None:
     assert renewed.steps.of("episodic-1")
 
 
+async def test_an_index_that_is_renewed_is_not_settled(monkeypatch) -> None:
+    """What is written meanwhile gets its vectors afterwards: until then something waits."""
+    feed = Feed()
+    feed.said = [step(0)]
+    index = index_of(feed)
+    await index.embed_waiting()
+    seen: list[int] = []
+    read = feed.changes
+
+    async def watched(after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        seen.append(index.statistics().waiting)
+        return await read(after, limit=limit)
+
+    monkeypatch.setattr(feed, "changes", watched)
+    await index.renew()
+    assert set(seen) == {1}
+    assert index.statistics().waiting == 0
+
+
 async def test_a_renewal_that_fails_leaves_an_index_that_serves() -> None:
     """What it passed over meanwhile is read again."""
     feed = Feed()

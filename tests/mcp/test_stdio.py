@@ -128,7 +128,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 async def main():
     parameters = StdioServerParameters(
-        command="sh", args=["-c", f"echo $$ > server.pid; exec {sys.executable} -m mnemo mcp"]
+        command="sh", args=["-c", f"echo $$ > server.pid; exec {sys.executable} -m mnemo mcp --embedder static"]
     )
     async with Client(stdio_client(parameters)) as client:
         await client.call_tool("remember", {"text": "Ada plays the cello."})

@@ -253,7 +253,7 @@ async def test_an_assistant_who_speaks_in_steps_is_the_agent(
     ]
 
     assert await propositions(facts_of, *steps) == [
-        "assistant to Ana: I found the Green Fork for you.",
+        "Assistant to Ana: I found the Green Fork for you.",
     ]
     assert [i.condition for i in await instructions_of(*steps)] == ["When assisting Ana"]
 
