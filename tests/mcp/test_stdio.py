@@ -127,8 +127,9 @@ import sys, anyio, os
 from mcp import Client, StdioServerParameters, stdio_client
 
 async def main():
+    serve = f"exec {sys.executable} -m mnemo mcp --embedder static"
     parameters = StdioServerParameters(
-        command="sh", args=["-c", f"echo $$ > server.pid; exec {sys.executable} -m mnemo mcp --embedder static"]
+        command="sh", args=["-c", f"echo $$ > server.pid; {serve}"]
     )
     async with Client(stdio_client(parameters)) as client:
         await client.call_tool("remember", {"text": "Ada plays the cello."})
