@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from mnemo.config import Config, RecallConfig
 from mnemo.english.asked import asked_in
@@ -25,9 +24,17 @@ from mnemo.recall.hops import (
     routes_from,
     targets_of,
 )
+from mnemo.recall.places import (
+    LONG_AGO,
+    Place,
+    ScoredCandidate,
+    current_first,
+    is_by_hand,
+    worth_reading,
+)
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES
 from mnemo.recall.request import Adviser, RecallProgress, RecallRequest
-from mnemo.recall.rivals import BEST, Rivals, outdated
+from mnemo.recall.rivals import BEST
 from mnemo.recall.score import SCALE
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
@@ -39,14 +46,10 @@ from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 
-__all__ = ["ScoredCandidate", "Search", "SearchScope", "SecondLook", "expand"]
+__all__ = ["Search", "SearchScope", "SecondLook", "expand"]
 
 TOLD = 0.6
 """Score that a fact gets for giving a value of the attribute that is asked for (S)."""
-RIVAL_SCALE = 2.5
-"""Value → score of a note as it was when the weights of rivals were fitted."""
-KEPT = 5
-"""Candidates that ``cut`` leaves in any case: behind the fifth it costs no answer (S)."""
 MAX_SOURCES = 50
 """Steps named behind one candidate, those that match the query best."""
 REFINED_WEIGHT = 0.5
@@ -61,7 +64,6 @@ _LEADING: tuple[NodeType, ...] = ("tag", "intent", "semantic", "procedural", "su
 """Types of node that lead to others."""
 _UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
 """Types of which those of one step take one place."""
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,54 +90,6 @@ class SearchScope:
     def routes(self) -> tuple[NodeType, ...]:
         """The types that hops go over."""
         return ROUTES[self.mode]
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredCandidate:
-    """
-    A candidate with its value.
-
-    Attributes:
-        support: Node ids of the steps behind it that lie inside the window.
-        latest: Time of its latest evidence.
-    """
-
-    found: Found
-    node: Node
-    metadata: NodeMetadata | None
-    value: float
-    support: tuple[str, ...]
-    latest: datetime
-
-    @property
-    def order(self) -> tuple[float, float, float, str]:
-        """Best value first, then the better match, then later evidence, then id."""
-        age = -(self.latest - _LONG_AGO).total_seconds()
-        return (-self.value, -self.found.match, age, self.found.id)
-
-
-@dataclass(slots=True)
-class Place:
-    """
-    One place of the answer: a candidate, and what was made of the same step.
-
-    Attributes:
-        step: The step that all of them rest on; ``None``: it shares its place with nothing.
-        newer: What replaced or ended it.
-        until: When it ceased to hold.
-    """
-
-    scored: ScoredCandidate
-    step: str | None
-    others: list[ScoredCandidate] = field(default_factory=list)
-    newer: ScoredCandidate | None = None
-    until: datetime | None = None
-
-    def add(self, scored: ScoredCandidate) -> None:
-        """Add what shares the place; what was worded by hand takes it."""
-        if _by_hand(scored.node) and not _by_hand(self.scored.node):
-            self.scored, scored = scored, self.scored
-        self.others.append(scored)
 
 
 class Search:
@@ -234,10 +188,13 @@ class Search:
         shown = [one for place in places for one in (place.scored, *place.others)]
         await self._read_steps(id for one in shown for id in self._named(one))
         texts = [text for step in self._steps.values() for text in (step.observation, step.action)]
-        return await computed(
-            lambda: [self._candidate(place) for place in self._cut(self._current_first(places))],
-            texts,
-        )
+        return await computed(partial(self._answered, places), texts)
+
+    def _answered(self, places: Sequence[Place]) -> list[Candidate]:
+        asked, now = self._request.query, self._scope.now
+        best = current_first(places, asked, self._zero, self._corpus, self._steps, now)
+        best = worth_reading(best, self._zero, self._config.recall.cut, self._request.k)
+        return [self._candidate(place) for place in best]
 
     def _places(self, most: int) -> list[Place]:
         """
@@ -257,78 +214,6 @@ class Search:
                 if step is not None:
                     of_step[step] = places[-1]
         return places
-
-    def _current_first(self, places: Sequence[Place]) -> Sequence[Place]:
-        """Place what holds now before what it replaced, and say of this until when it held."""
-        if not places:
-            return places
-        known = []
-        by_step = {place.step: number for number, place in enumerate(places) if place.step}
-        for number, place in enumerate(places):
-            for fact in self._ended(place):
-                place.until = fact.valid_to
-                closers = self._steps_behind(fact.superseded_by or "")
-                newer = max((by_step.get(step, -1) for step in closers), default=-1)
-                if newer >= 0 and places[newer].scored.latest > place.scored.latest:
-                    known.append((number, newer))
-        ranking = outdated(self._request.query, self._rivals(places), known=known)
-        for place, by in zip(places, ranking.outdated_by, strict=True):
-            if by is not None:
-                place.newer = places[by].scored
-                place.until = place.until or place.newer.latest
-        return [places[number] for number in ranking.order]
-
-    def _ended(self, place: Place) -> list[Semantic]:
-        """The fact of the place's step that answers best, if it holds no longer."""
-        facts = self._zero.hits.get("semantic")
-        if facts is None or place.step is None:
-            return []
-        pairs = self._corpus.restated
-        of_step = np.isin(pairs[:, 1], self._corpus.steps.of(place.step))
-        documents = [d for d in pairs[of_step, 0].tolist() if facts.view.alive[d]]
-        best = max(documents, key=lambda d: float(facts.match[d]), default=None)
-        node = facts.view.nodes[best] if best is not None else None
-        if not isinstance(node, Semantic) or node.valid_to is None:
-            return []
-        return [node] if node.valid_to <= self._scope.now else []
-
-    def _steps_behind(self, fact: str) -> list[str]:
-        pairs, steps = self._corpus.restated, self._corpus.steps
-        of_fact = np.isin(pairs[:, 0], self._corpus.nodes["semantic"].of(fact))
-        return [steps.ids[d] for d in pairs[of_fact, 1].tolist()]
-
-    def _rivals(self, places: Sequence[Place]) -> Rivals:
-        said = [self._steps.get(place.step or "") for place in places]
-        kinds = [self._spoken(place) for place in places]
-        vectors = [self._zero.vector(type, id) for type, id in kinds]
-        width = next((len(v) for v in vectors if v is not None), 1)
-        rows = np.stack([np.full(width, np.nan) if v is None else v for v in vectors])
-        return Rivals(
-            texts=[s.text if s else p.scored.node.text for s, p in zip(said, places, strict=True)],
-            times=[place.scored.latest.timestamp() for place in places],
-            speakers=[step.actor if step else None for step in said],
-            scores=[RIVAL_SCALE * place.scored.value for place in places],
-            near=rows @ rows.T,
-            cosines=np.asarray([self._zero.cosine(type, id) for type, id in kinds]),
-        )
-
-    def _spoken(self, place: Place) -> tuple[NodeType, str]:
-        found = place.scored.found
-        return ("episodic", place.step) if place.step else (found.type, found.id)
-
-    def _cut(self, places: Sequence[Place]) -> list[Place]:
-        """Leave out what is far below the best; of turns, whose scores lie closer, less."""
-        best = max(places, key=lambda place: place.scored.value, default=None)
-        kept: list[Place] = []
-        for place in places:
-            cut = self._config.recall.cut
-            cut = cut if self._is_note(place) and best and self._is_note(best) else cut**2
-            if best and (len(kept) < KEPT or place.scored.value >= cut * best.scored.value):
-                kept.append(place)
-        return kept[: self._request.k]
-
-    def _is_note(self, place: Place) -> bool:
-        return self._zero.is_note(*self._spoken(place))
 
     def _shared_step(self, scored: ScoredCandidate) -> str | None:
         """The step that the candidate is, or was made of; ``None``: it has a place of its own."""
@@ -421,7 +306,7 @@ class Search:
 
     def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
         """Whether one of its sources matches, or the node itself where it is its own source."""
-        by_hand = _by_hand(node)
+        by_hand = is_by_hand(node)
         if support or (self._neighbours.support(found.id) and not by_hand):
             return bool(support)
         return self._request.filters.holds(
@@ -437,7 +322,7 @@ class Search:
         seconds = [float(steps.last[d]) for id in support for d in steps.of(id)]
         if seconds:
             return of_timestamp(max(seconds))
-        return node.created_at or _LONG_AGO
+        return node.created_at or LONG_AGO
 
     # ── Sources ──────────────────────────────────────────────────────────────────────
 
@@ -509,10 +394,6 @@ class Search:
         origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
         key = origins[-1] if origins else None
         return SourceRef.of_node(node, key)
-
-
-def _by_hand(node: Node) -> bool:
-    return isinstance(node, Claim) and node.worded_at is not None
 
 
 # ── Expansion ────────────────────────────────────────────────────────────────────────
