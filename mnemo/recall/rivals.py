@@ -69,6 +69,8 @@ LEAST = 0.25
 """Share of the older's score that the newer has at least."""
 LOST = 0.6
 """Share, by rarity, of the question's words in the older that a newer without them outdates not."""
+MANY = 3
+"""Of so many words of the question in the older, a newer that tells a change has one at least."""
 KNOWN = 0.1
 """Probability from which a pair that the store knows is one: below, the question is of others."""
 READ = 2_000
@@ -186,12 +188,14 @@ def _still_asked(
     def weight(found: frozenset[str]) -> float:
         return sum(map(rare.__getitem__, found))
 
-    return [
-        (older, newer)
-        for older, newer in pairs
-        if changes[newer]
-        or weight((held := sought & terms[older]) - terms[newer]) <= LOST * weight(held)
-    ]
+    def is_asked(older: int, newer: int) -> bool:
+        held = sought & terms[older]
+        lost = held - terms[newer]
+        if changes[newer]:
+            return len(held) < MANY or lost != held
+        return weight(lost) <= LOST * weight(held)
+
+    return [pair for pair in pairs if is_asked(*pair)]
 
 
 def _order(given: Rivals, moment: float, pairs: Sequence[tuple[int, int]]) -> list[int]:

@@ -55,6 +55,25 @@ def test_equal_scores_keep_their_order_between_what_are_no_rivals() -> None:
     assert outdated("What is her work now?", given).order == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("question", "older", "newer"),
+    [
+        ("Who bakes in Faro?", "My friend in Faro bakes bread.", "My friend in Evora bakes bread."),
+        (
+            "What should be done when the linker runs out of memory?",
+            "When the linker runs out of memory, set LINK_JOBS=2 before building.",
+            "Always clear the build cache after changing compiler flags.",
+        ),
+    ],
+)
+def test_a_newer_without_the_words_that_are_asked_about_is_no_rival(
+    question: str, older: str, newer: str
+) -> None:
+    """The older names what the question names, the newer another: both stay as they are."""
+    found = outdated(question, candidates(older, newer, near=0.8))
+    assert found == Ranking([0, 1], [None, None])
+
+
 def test_the_older_is_never_placed_before_the_newer() -> None:
     """Where the newer is the better match anyway, the order is kept and the older marked."""
     found = outdated("What is her work now?", candidates(TEACHER, NURSE, days="10"))
