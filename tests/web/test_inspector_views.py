@@ -9,7 +9,7 @@ import pytest_asyncio
 from inspector_kit import SCRIPT, inspected, served
 
 from mnemo import Changeset, Edge, Message, Semantic, Tag
-from mnemo.recall import search
+from mnemo.recall import places
 from mnemo.recall.rivals import Ranking, Rivals
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
@@ -180,7 +180,7 @@ async def test_what_is_outdated_is_struck_through_and_names_what_to_see(
         count = len(given.texts)
         return Ranking(list(range(count)), [None, 0, *[None] * (count - 2)])
 
-    monkeypatch.setattr(search, "outdated", second_by_first)
+    monkeypatch.setattr(places, "outdated", second_by_first)
     await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
     shown = inspector.page.locator(".candidates > li")
     assert await shown.count() > 2
