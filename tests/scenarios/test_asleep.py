@@ -30,13 +30,26 @@ _CUT = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = 'asleep' AND pid <> pg_backend_pid()
 """
+_BUSY = """
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name = 'asleep' AND state <> 'idle' AND pid <> pg_backend_pid()
+"""
 
 
 async def asleep(other: Other, server: str, schema: str) -> None:
-    """Stop the process, and wait until its lease is over by a second."""
+    """
+    Stop the process outside its transactions, and wait until its lease is over by a second.
+
+    Within one it would hold locks, which others are refused for until the server ends it.
+    """
     pid = other.process.pid
-    other.process.send_signal(signal.SIGSTOP)
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+    while True:
+        other.process.send_signal(signal.SIGSTOP)
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+            await anyio.lowlevel.checkpoint()
+        if execute(server, _BUSY) == [(0,)]:
+            break
+        other.process.send_signal(signal.SIGCONT)
         await anyio.lowlevel.checkpoint()
     while execute(server, _LAPSED.format(schema, pid)) != [(1,)]:
         await anyio.lowlevel.checkpoint()
