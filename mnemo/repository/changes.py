@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -161,9 +161,7 @@ class ChangeCalls:
 
     _parts: RepositoryParts
     _memories: Memories
-
-    def _check_usable(self) -> None:
-        raise NotImplementedError
+    _check_usable: Callable[..., None]
 
     async def changes(
         self,
