@@ -76,6 +76,12 @@ MOST_HOPEFUL = 0.1
 """Share of the vectors beyond which all are compared: single rows are read more slowly."""
 LOADING_S = 5.0
 """Seconds that the first call may take, which loads the model: a question waits for that too."""
+FIRST_S = 0.3
+"""
+Seconds of embedding before the first answer, beside loading: it waits for the model anyway.
+
+About thirty short messages: what a script remembers before its first question (S).
+"""
 HUNG_S = 0.25
 """Seconds after which a recall leaves an embedder that does not answer to the background."""
 
@@ -496,13 +502,18 @@ class RepositoryIndex:
     # ── Before an answer ─────────────────────────────────────────────────────────────
 
     async def _pay_for(self, query: str) -> None:
-        """Embed what is likely to answer *query*, for ``owed_s`` beside loading the model."""
-        deadline = elapsed() + self._owed_s
+        """
+        Embed what is likely to answer *query*, for ``owed_s``.
+
+        While the model is not loaded: for ``FIRST_S``, beside loading it.
+        """
+        cold = not self._loaded
+        allowed = max(FIRST_S, self._owed_s) if cold and self._owed_s else self._owed_s
+        deadline = elapsed() + allowed
         if self._in_hand is not None:
-            cold = not self._loaded
             with anyio.move_on_after(LOADING_S if cold else self._owed_s):
                 await self._in_hand.wait()
-            deadline = elapsed() + self._owed_s if cold else deadline
+            deadline = elapsed() + allowed if cold else deadline
         async with self._lock:
             debts = await self._threads.run(self._wanted, query)
         wanted, rows = list(debts), dict[str, Vector]()
@@ -510,9 +521,9 @@ class RepositoryIndex:
             texts = await self._texts_of(wanted[at : at + LOOKED_AT])
             left = list(texts)
             while some := self._affordable(left, texts, deadline - elapsed()):
-                cold = not self._loaded
+                loading = not self._loaded
                 rows |= await self._embedded(some, texts)
-                deadline = elapsed() + self._owed_s if cold else deadline
+                deadline = elapsed() + allowed if loading else deadline
                 left = left[len(some) :]
             if left:
                 break

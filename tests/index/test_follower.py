@@ -505,7 +505,7 @@ async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch) -> None:
     feed.said = [same_length(n) for n in range(200)]
     feed.said[7] = step(7, "the linker is out of it now")
     index = index_of(feed, embedder)
-    await index.catch_up()
+    monkeypatch.setattr(follower, "FIRST_S", 0.0)
     view = await index.corpus(embedded=True, query="What happened to the linker?")
     told = {text.partition("] ")[2] or text for text in embedder.texts}
     assert len(told) == 4  # the first call loads the model, which does not count
@@ -516,6 +516,27 @@ async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch) -> None:
     again = await index.corpus(embedded=True, query="linker")
     assert again.owed == 193
     assert (await index.corpus()).owed == 193
+
+
+async def test_the_first_answer_has_the_vectors_of_a_short_script(monkeypatch) -> None:
+    """What is remembered in a new process is found by its meaning at once, while the model loads."""
+    embedder = Counting(monkeypatch, ms=9)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(30)]
+    index = index_of(feed, embedder)
+    assert (await index.corpus(embedded=True)).owed == 0
+    feed.said += [same_length(n) for n in range(30, 60)]
+    assert (await index.corpus(embedded=True)).owed > 20
+
+
+async def test_who_allows_nothing_waits_for_nothing(monkeypatch) -> None:
+    """With 0 milliseconds words alone answer, in a new process too."""
+    embedder = Counting(monkeypatch, ms=9)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(30)]
+    index = RepositoryIndex(feed=feed, embedder=embedder, agent_name="Agent", owed_s=0.0)
+    assert (await index.corpus(embedded=True)).owed == 30
+    assert not embedder.calls
 
 
 async def test_a_fast_embedder_owes_nothing_to_an_answer(monkeypatch) -> None:
@@ -612,7 +633,7 @@ async def test_texts_beyond_a_bound_are_read_again(monkeypatch) -> None:
 
 async def test_a_restart_finds_what_is_owed(monkeypatch) -> None:
     """What the store holds without a vector, further passages too."""
-    embedder = Counting(monkeypatch, ms=40)
+    embedder = Counting(monkeypatch, ms=400)
     feed = Feed()
     feed.said = [step(0, "bees and hives " * 10), same_length(1)]
     index = index_of(feed, embedder)
