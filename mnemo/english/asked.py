@@ -1,7 +1,9 @@
 """
-Read which attribute of whom a question asks for: "What does she do for a living?", her job.
+Read what a question asks for: an attribute of whom, a kind of value, the person itself.
 
-English only; a question that no row fits asks for none, and is answered by its meaning.
+"What does she do for a living?" asks for her job, "How much is the flat?" for an amount.
+English, the kinds of value with a few words of German, Spanish and Chinese; a question that no
+row fits asks for nothing of this, and is answered by its meaning.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mnemo.english.change import values_of
+from mnemo.english.entities import names
 from mnemo.english.slot_table import ATTRIBUTES, SPELLINGS, SYNONYMS
 from mnemo.english.slots import claims
 from mnemo.runtime.text import fold, stem, words
@@ -45,6 +49,40 @@ _WAYS: tuple[tuple[str, str], ...] = (
     (r"\b(?:phone|mobile|telephone|cell) ?(?:number)?\b|\bcall (?:her|him|them)\b", "phone_number"),
 )
 """How a question asks, and the attributes that answer it."""
+_KINDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = tuple(
+    (re.compile(way), frozenset(kinds.split()))
+    for way, kinds in (
+        (
+            r"\bhow (?:much|expensive)\b|\b(?:cost|price|salary|wage|budget|earn|rent|fee)s?\b"
+            r"|\bwhat (?:\w+ ){1,5}pa(?:y|ys|id)\b|\bwie (?:viel|teuer|hoch)\b|\bwas kostet\b"
+            r"|\bcuanto (?:cuesta|paga|vale|gana|cobra)\b|多少钱|价格|工资|房租",
+            "money number",
+        ),
+        (
+            r"\bhow (?:many|old|far|long|big|large|tall|heavy|fast|high)\b"
+            r"|\bwie (?:viele|alt|weit|lange|gross|schwer)\b|\bcuant[oa]s?\b|\bque edad\b"
+            r"|多少|几|多大|多久|多远",
+            "number time day",
+        ),
+        (
+            r"\bwhen\b|\b(?:what|which) (?:date|day|time|year|month|weekday)\b|\bhow soon\b"
+            r"|\bdeadline\b|\bdue\b|\bwann\b|\bwie spat\b|\bcuando\b|\bque dia\b|\ba que hora\b"
+            r"|什么时候|何时|哪天|几点",
+            "day time",
+        ),
+        (r"\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b", "name"),
+    )
+)
+"""How a question asks, and the kinds of value of which its answer has one; the first row counts."""
+_RELATION = (
+    r"(?:(?:step|half)?(?:sister|brother|mother|father|son|daughter)|siblings?|mum|mom|dad|parents?"
+    r"|grand(?:ma|mother|pa|father|parents|son|daughter)|husband|wife|partner|spouse|girlfriend"
+    r"|boyfriend|fianc[eé]e?|ex|aunt|uncle|cousin|niece|nephew|kids?|child(?:ren)?|baby|in-laws"
+    r"|family|relatives?|friends?|mate|flatmate|roommate|housemate|neighbou?r|landlord|landlady"
+    r"|boss|manager|supervisor|colleague|coworker|teacher|tutor|coach)"
+)
+_OF_ANOTHER = re.compile(rf"\W*(?:my|our) (?:\w+ ){{0,2}}?{_RELATION}\b")
+_ASKS_OF_ANOTHER = re.compile(rf"\b{_RELATION}s?\b|\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b")
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
 _OWNER = re.compile(r"\b([^\W\d_]+)['’]s?\b(?! (?:\w+ing|not|been)\b)")
 _NOBODY = frozenset(
@@ -61,11 +99,15 @@ class Asked:
         attributes: Names of slots' attributes, any of which answers.
         owners: Stems of whom it names as their owner; empty: the speaker, or whom it names.
         said: Stems of all its words.
+        kinds: Of value, of which its answer has one; of ``change.VALUES``, or ``"name"``.
+        of_another: Whether it asks for somebody beside the speaker, or about such a person.
     """
 
     attributes: frozenset[str]
     owners: frozenset[str]
     said: frozenset[str]
+    kinds: frozenset[str] = frozenset()
+    of_another: bool = False
 
     def is_told_by(self, text: str, speaker: str | None) -> bool:
         """Whether *text*, said by *speaker*, gives a value of what is asked."""
@@ -74,6 +116,18 @@ class Asked:
         of_speaker = speaker is None or fold(text).startswith(fold(speaker))
         told = text if of_speaker else f"{speaker}: {text}"
         return any(claim.holds and self._is_meant(claim.slot, speaker) for claim in claims(told))
+
+    def is_of_a_kind(self, text: str) -> bool:
+        """Whether *text* has a value of a kind that is asked for."""
+        if "name" in self.kinds:
+            # The capital at the beginning is none of a name.
+            return bool(names(text.partition(" ")[2]))
+        values = values_of(text) if self.kinds else {}
+        return any(values[kind] for kind in self.kinds)
+
+    def is_past_by(self, text: str) -> bool:
+        """Whether *text* begins with another person of the speaker, who is not asked about."""
+        return not self.of_another and _OF_ANOTHER.match(fold(text)) is not None
 
     def _is_meant(self, slot: str, speaker: str | None) -> bool:
         found = next((a for a in self.attributes if slot == a or slot.endswith(f" {a}")), None)
@@ -95,7 +149,8 @@ def asked_in(question: str) -> Asked:
     found |= {_kept(name) for name in _NAMED.findall(asked)}
     stems = frozenset(map(stem, words(asked)))
     owners = frozenset(map(stem, set(_OWNER.findall(asked)) - _NOBODY))
-    return Asked(frozenset(found), owners, stems)
+    kinds = next((kinds for way, kinds in _KINDS if way.search(asked)), frozenset())
+    return Asked(frozenset(found), owners, stems, kinds, _ASKS_OF_ANOTHER.search(asked) is not None)
 
 
 def _kept(name: str) -> str:
