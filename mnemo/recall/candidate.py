@@ -18,9 +18,9 @@ SHOWN_CHARACTERS = 60
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "words": ("words", "joined", "session"),
-    "meaning": ("cosine", "window", "restated"),
-    "who": ("speaker", "not the agent", "first person", "asks"),
-    "when and where": ("date", "where: place", "how long: number", "length"),
+    "meaning": ("cosine", "window", "restated", "attribute"),
+    "who": ("speaker", "not the agent", "first person", "asks", "name", "another"),
+    "when and where": ("date", "where: place", "how long: number", "length", "value"),
 }
 """What signals are about, as explanations group them."""
 

@@ -35,6 +35,7 @@ class ScoredCandidate:
     Attributes:
         support: Node ids of the steps behind it that lie inside the window.
         latest: Time of its latest evidence.
+        answers: What it got for a form that the question asks for, of ``score.ANSWERS``.
     """
 
     found: Found
@@ -43,6 +44,7 @@ class ScoredCandidate:
     value: float
     support: tuple[str, ...]
     latest: datetime
+    answers: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[float, float, float, str]:

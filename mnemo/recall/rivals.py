@@ -71,7 +71,7 @@ LOST = 0.6
 """Share, by rarity, of the question's words in the older that a newer without them outdates not."""
 MANY = 3
 """Of so many words of the question in the older, a newer that tells a change has one at least."""
-KNOWN = 0.1
+KNOWN = 0.04
 """Probability from which a pair that the store knows is one: below, the question is of others."""
 READ = 2_000
 """Characters of a statement that are read: bounds the work on one of many pages."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from mnemo.config import Config, RecallConfig
@@ -35,7 +36,7 @@ from mnemo.recall.places import (
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES
 from mnemo.recall.request import Adviser, RecallProgress, RecallRequest
 from mnemo.recall.rivals import BEST
-from mnemo.recall.score import SCALE
+from mnemo.recall.score import ANSWERS, SCALE
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import computed
@@ -48,8 +49,8 @@ from mnemo.values.steps import Step, episodic_node
 
 __all__ = ["Search", "SearchScope", "SecondLook", "expand"]
 
-TOLD = 0.6
-"""Score that a fact gets for giving a value of the attribute that is asked for (S)."""
+READ_AT_ONCE = 10
+"""Best steps without a fact among the found that are read for an attribute: .5 ms each (S)."""
 MAX_SOURCES = 50
 """Steps named behind one candidate, those that match the query best."""
 REFINED_WEIGHT = 0.5
@@ -122,6 +123,7 @@ class Search:
         self._asked = asked_in(self._request.query)
         self._neighbours = CandidateEdges(graph, corpus)
         self._steps: dict[str, Step] = {}
+        self._unread: frozenset[str] = frozenset()
         self._scored: dict[tuple[NodeType, str], ScoredCandidate] = {}
         self.found_by: Counter[str] = Counter()
 
@@ -230,6 +232,7 @@ class Search:
         await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
         nodes = await self._nodes(found)
         metadata = await self._graph.metadata([node.id for node in nodes.values()], intact=True)
+        self._choose_unread(found)
         for f in found:
             node = nodes.get((f.type, f.id))
             scored = self._score(f, node, metadata.get(node.id)) if node else None
@@ -283,20 +286,45 @@ class Search:
         if not self._is_inside(found, node, support):
             return None
         parameters = parameters_of(self._config.scoring, found.type)
-        if self._tells(node, support):
-            found = replace(found, relevance=min(found.relevance + TOLD / SCALE, 1.0))
+        answers = self._answers(found, node, support)
+        relevance = found.relevance + sum(answers.values()) / SCALE
+        found = replace(found, relevance=min(max(relevance, 0.0), 1.0))
         value = self._value_of(found.relevance, node, metadata, parameters, self._scope.now)
         weighted = value * self._scope.weights[found.type]
-        return ScoredCandidate(
-            found, node, metadata, weighted, support, self._latest(node, support)
-        )
+        latest = self._latest(node, support)
+        return ScoredCandidate(found, node, metadata, weighted, support, latest, answers)
 
-    def _tells(self, node: Node, support: Sequence[str]) -> bool:
-        """Whether a fact gives a value of the attribute that is asked for."""
-        if not isinstance(node, Semantic) or not self._asked.attributes:
+    def _answers(self, found: Found, node: Node, support: Sequence[str]) -> dict[str, float]:
+        """The ``score.ANSWERS`` that a candidate gets."""
+        asked, forms = self._asked, []
+        if self._tells(found, node, support):
+            forms.append("attribute")
+        if self._zero.is_note(found.type, found.id):
+            steps = (self._steps[id].text for id in support if id in self._steps)
+            said = " ".join(steps) or node.text
+            if asked.is_of_a_kind(said):
+                forms.append("name" if "name" in asked.kinds else "value")
+            if asked.is_past_by(said):
+                forms.append("another")
+        return {form: ANSWERS[form] for form in forms}
+
+    def _tells(self, found: Found, node: Node, support: Sequence[str]) -> bool:
+        """Whether a fact, or a step that none was made of yet, gives the attribute asked for."""
+        if not self._asked.attributes:
             return False
         step = next((self._steps[id] for id in support if id in self._steps), None)
-        return self._asked.is_told_by(node.proposition, step.actor if step else None)
+        speaker = step.actor if step else None
+        if isinstance(node, Semantic):
+            return self._asked.is_told_by(node.proposition, speaker)
+        return found.id in self._unread and self._asked.is_told_by(node.text, speaker)
+
+    def _choose_unread(self, found: Sequence[Found]) -> None:
+        """Note the best steps that are to be read themselves: no fact that was found tells them."""
+        if self._asked.attributes:
+            facts = (f.id for f in found if f.type == "semantic")
+            told = {step for id in facts for step in self._neighbours.support(id)}
+            steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
+            self._unread |= {*islice(steps, READ_AT_ONCE)}
 
     def _support(self, found: Found) -> tuple[str, ...]:
         if found.type in ("episodic", "source"):
@@ -381,7 +409,7 @@ class Search:
         """What adds up to its score: of what was made of a step, to that of the step."""
         step = next(iter(self._named(scored)), None)
         parts = self._zero.parts("episodic", step) if step is not None else {}
-        return parts or self._zero.parts(scored.found.type, scored.found.id)
+        return (parts or self._zero.parts(scored.found.type, scored.found.id)) | scored.answers
 
     def _words_of(self, id: str) -> str:
         """Return the text of node *id*, which led to another."""

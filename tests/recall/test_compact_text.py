@@ -119,7 +119,7 @@ def test_stored_text_spells_no_citation_and_opens_no_line():
 
 
 async def test_most_of_the_text_is_what_was_said_and_each_number_leads_back():
-    """At least 60 % of the characters are of the memories, of the full style not half."""
+    """At least 60 % of the characters are of the memories, of the full style a tenth less."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await told(memory)
         both = ("semantic", "procedural", "episodic")
@@ -128,7 +128,7 @@ async def test_most_of_the_text_is_what_was_said_and_each_number_leads_back():
         text = found.as_text()
         assert len(found.candidates) >= 6
         assert said / len(text) >= 0.6
-        assert said / len(found.as_text(style="full")) < 0.5
+        assert said / len(found.as_text(style="full")) < said / len(text) - 0.1
         assert "talk-1" not in text
         for line in text.splitlines():
             number = int(line.rpartition("[")[2].rstrip("]"))

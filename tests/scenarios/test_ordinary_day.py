@@ -87,6 +87,34 @@ QUESTIONS: tuple[tuple[tuple[str, str, str], tuple[int, ...]], ...] = (
 
 
 @pytest.mark.slow
+async def test_who_quit_has_the_new_job_first_and_the_old_one_marked() -> None:
+    """Two lines, without a word in common with each other or the question."""
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("ada")
+        await repo.remember("I work as a nurse", at=datetime(2026, 3, 2, tzinfo=UTC))
+        await repo.remember("I quit, I now teach biology", at=datetime(2026, 3, 9, tzinfo=UTC))
+        await repo.settle()
+        for question in ("What is her job?", "What does she do for a living?"):
+            new, old = (await repo.recall(question)).candidates
+            assert "biology" in new.node.text
+            assert old.outdated_by == new.node.id
+
+
+@pytest.mark.slow
+async def test_before_anything_is_extracted_a_step_tells_the_attribute_asked_for() -> None:
+    """Steps of an open episode have no facts yet; their own words are read."""
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("ada")
+        session = await repo.start_session("talk")
+        for line in LINES:
+            await session.append(line, "", actor="User")
+        found = await repo.recall("What does she do for a living?")
+        assert {c.node.type for c in found.candidates} == {"episodic"}
+        assert "biology" in found.candidates[0].node.text
+        assert "Helen" not in found.candidates[1].node.text
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "apart", [timedelta(days=5), timedelta(minutes=1)], ids=["days", "minutes"]
 )

@@ -17,18 +17,22 @@ const SIGNALS = {
     cosine: ["meaning", "how near its embedding is to that of the question (cosine)"],
     window: ["meaning, steps around", "the same with half of the step before and of the step after it"],
     restated: ["extracted fact", "a fact that was extracted from it matches better than it does itself"],
+    attribute: ["attribute", "it tells the attribute that the question asks for: a job, a home, a rent"],
   },
   who: {
     speaker: ["speaker", "the question names who says it"],
     "not the agent": ["not the agent", "somebody else than the agent wrote it"],
     "first person": ["first person", "it says “I”, “my” or “we”"],
     asks: ["asks", "it is a question itself"],
+    name: ["name", "the question asks who, and it has a name"],
+    another: ["another person", "it begins with somebody whom the question does not ask about"],
   },
   "when and where": {
     date: ["date", "it names a day, month, year or time"],
     "where: place": ["where: place", "the question asks where, and it names a place"],
     "how long: number": ["how long: number", "the question asks how long, and it has a number or a time"],
     length: ["length", "how long it is"],
+    value: ["kind of value", "it has an amount, a number, a day or a time, as the question asks for"],
   },
 };
 const MEANINGS = Object.fromEntries(Object.values(SIGNALS).flatMap(Object.entries));
