@@ -519,7 +519,7 @@ async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch) -> None:
 
 
 async def test_the_first_answer_has_the_vectors_of_a_short_script(monkeypatch) -> None:
-    """What is remembered in a new process is found by its meaning at once, while the model loads."""
+    """What a new process remembers is found by its meaning at once, while the model loads."""
     embedder = Counting(monkeypatch, ms=9)
     feed = Feed()
     feed.said = [same_length(n) for n in range(30)]
