@@ -99,6 +99,9 @@ class StoredGraph:
         locks = self._locks.copy()
         if write.settlement is not None:
             locks.append(("session", write.settlement.session_id))
+            if write.settlement.extraction is not None:
+                # It finishes a job and moves its thread on, which whoever appends writes, too.
+                locks.append(("transcript", self._repo_id))
         try:
             return await self._engine.writing(
                 lambda tx: apply_write(tx, self._repo_id, prepared, owner.token, self._lease_time),

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
 import anyio
 import anyio.to_thread
 import psycopg
 import pytest
-from postgres_server import execute
+from postgres_server import execute, postgres_store
 
 from mnemo import Mnemo
+from mnemo.protocols import TranscriptWriter
 from mnemo.testing import HashingEmbedder
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import Kit
+from mnemo.testing.contracts.talk import said
+from mnemo.values.job_rules import claim_jobs, demand_extraction
+from mnemo.values.jobs import Extraction, JobState
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -49,3 +59,73 @@ async def test_an_import_keeps_no_other_repository_waiting(
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
         found = {record.id: record.sessions for record in await memory.repos()}
         assert found == {"imported": 1, "other": 1}
+
+
+def remember(tx: TranscriptWriter, *, seq: int, demanding: bool) -> None:
+    """Append a message to thread ``"t"``, and have it be extracted at once."""
+    message, thread = said(seq), tx.thread("t")
+    tx.add([message])
+    tx.keep(replace(thread, next_seq=seq + 1))
+    if demanding:
+        demand_extraction(tx, [message], quiet_s=5, most_waiting=12, at_once=True)
+
+
+async def blocked(server: str, count: int) -> None:
+    """Wait until so many statements wait for a lock."""
+    while await anyio.to_thread.run_sync(execute, server, _WAITING) != [(count,)]:
+        pass
+
+
+@pytest.mark.parametrize("demanding", [False, True], ids=["append", "remember"])
+async def test_a_worker_undoes_nothing_that_is_appended_while_it_commits(
+    postgres_url: str, postgres_server: str, demanding: bool
+) -> None:
+    """
+    A commit that finishes a thread's job is held between its reads and its writes.
+
+    What another service appends to the thread then stays, is due, and more can follow.
+    """
+    schema, clock = postgres_url.rpartition("=")[2], ManualClock()
+    stores = [postgres_store(postgres_url, clock) for _ in range(2)]
+    application, worker = stores
+    await application.open()
+    kit = Kit(lambda _: worker, clock, worker, await worker.open())
+    await application.transcript("r").writing(partial(remember, seq=0, demanding=True))
+    (job,) = await worker.transcript("r").writing(partial(claim_jobs, owner=kit.owner, limit=1))
+    await kit.start()
+    done = Extraction(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
+    settlement = replace(kit.settlement(ends=True), extraction=done)
+    appended = anyio.Event()
+
+    async def append() -> None:
+        work = partial(remember, seq=1, demanding=demanding)
+        await application.transcript("r").writing(work)
+        appended.set()
+
+    async def appended_or_blocked() -> None:
+        async with anyio.create_task_group() as tasks:
+            for waiting in (appended.wait, partial(blocked, postgres_server, 2)):
+                tasks.start_soon(_then_cancel, waiting, tasks.cancel_scope)
+
+    async with anyio.create_task_group() as tasks:
+        with psycopg.connect(postgres_server) as holder:
+            holder.execute(f"SELECT 1 FROM {schema}.jobs FOR UPDATE")
+            tasks.start_soon(partial(kit.apply, settlement=settlement))
+            await blocked(postgres_server, 1)
+            tasks.start_soon(append)
+            await appended_or_blocked()
+    thread, left = await application.transcript("r").reading(
+        lambda tx: (tx.thread("t"), tx.job("extract", "t"))
+    )
+    assert (thread.next_seq, thread.extracted_seq) == (2, 1)
+    assert left is not None
+    assert left.state is (JobState.WAITING if demanding else JobState.DONE)
+    await application.transcript("r").writing(partial(remember, seq=2, demanding=False))
+    assert (await application.check()).problems == ()
+    for store in stores:
+        await store.aclose()
+
+
+async def _then_cancel(waiting: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
+    await waiting()
+    scope.cancel()
