@@ -12,7 +12,10 @@ from mnemo.store.tx import Tx
 
 __all__ = ["check_space", "drop_vectors", "put_vectors"]
 
-_STAMP = "UPDATE repos SET space_name = ?, space_dimensions = ? WHERE no = ?"
+# Vectors of nodes, messages and items are written under locks of their own.
+_STAMP = """
+UPDATE repos SET space_name = ?, space_dimensions = ? WHERE no = ? AND space_name IS NULL
+"""
 _FLOAT_BYTES = 4
 _DROP = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
 
@@ -48,7 +51,8 @@ def check_space(
         return
     number, _, name, dimensions = repo_row(tx, repo_id)
     if name is None and space is not None:
-        tx.run(_STAMP, (space.name, space.dimensions, number))
+        if not tx.run(_STAMP, (space.name, space.dimensions, number)).rowcount:
+            _, _, name, dimensions = repo_row(tx, repo_id)
     expected = dimensions or (space.dimensions if space else min(lengths))
     stored = f"{name} ({dimensions} dimensions)" if name else f"{expected} dimensions"
     if (

@@ -13,11 +13,13 @@ import pytest
 from postgres_server import execute, postgres_store
 
 from mnemo import Mnemo
-from mnemo.protocols import TranscriptWriter
+from mnemo.errors import EmbeddingSpaceMismatch
+from mnemo.protocols import EmbeddingSpace, TranscriptWriter
 from mnemo.testing import HashingEmbedder
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import Kit
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.talk import said
+from mnemo.values.items import Item
 from mnemo.values.job_rules import claim_jobs, demand_extraction
 from mnemo.values.jobs import Extraction, JobState
 
@@ -124,6 +126,45 @@ async def test_a_worker_undoes_nothing_that_is_appended_while_it_commits(
     assert (await application.check()).problems == ()
     for store in stores:
         await store.aclose()
+
+
+async def test_two_spaces_are_not_stamped_at_once(postgres_url: str, postgres_server: str) -> None:
+    """Two services write the first vectors of a repository, under other locks: one is refused."""
+    schema, clock = postgres_url.rpartition("=")[2], ManualClock()
+    store, other = (postgres_store(postgres_url, clock) for _ in range(2))
+    kit = Kit(lambda _: store, clock, store, await store.open())
+    await other.open()
+    await kit.start()
+    step = await kit.append("said")
+    item = Item(namespace=(), key="k", texts=(("text", "put"),), value={}, created_at=NOON,
+                updated_at=NOON)  # fmt: skip
+    found: list[object] = []
+
+    async def keep(writing: Callable[[], Awaitable[object]]) -> None:
+        try:
+            found.append(await writing())
+        except EmbeddingSpaceMismatch:
+            found.append("refused")
+
+    save = partial(
+        store.feed("r").save_vectors,
+        SPACE,
+        {f"{step.node_id}/observation": unit_vector(1, 0, 0, 0)},
+    )
+    elsewhere = EmbeddingSpace("elsewhere", 3)
+    put = partial(
+        other.items("r").writing, lambda tx: tx.put(item, [unit_vector(1, 0, 0)], elsewhere)
+    )
+    async with anyio.create_task_group() as tasks:
+        with psycopg.connect(postgres_server) as holder:
+            holder.execute(f"SELECT 1 FROM {schema}.repos FOR UPDATE")
+            tasks.start_soon(keep, save)
+            tasks.start_soon(keep, put)
+            await blocked(postgres_server, 2)
+    assert sorted(map(str, found)) == ["None", "refused"]
+    assert (await store.check()).problems == ()
+    await store.aclose()
+    await other.aclose()
 
 
 async def _then_cancel(waiting: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
