@@ -51,8 +51,8 @@ def check_space(
         return
     number, _, name, dimensions = repo_row(tx, repo_id)
     if name is None and space is not None:
-        if not tx.run(_STAMP, (space.name, space.dimensions, number)).rowcount:
-            _, _, name, dimensions = repo_row(tx, repo_id)
+        tx.run(_STAMP, (space.name, space.dimensions, number))
+        _, _, name, dimensions = repo_row(tx, repo_id)
     expected = dimensions or (space.dimensions if space else min(lengths))
     stored = f"{name} ({dimensions} dimensions)" if name else f"{expected} dimensions"
     if (
