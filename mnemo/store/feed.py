@@ -141,9 +141,11 @@ class StoredFeed:
             EmbeddingSpaceMismatch: The repository is stamped with another space.
         """
         rows = await compute(partial(_encoded, vectors))
+        # Else an owner that is looked for, and is there, may be gone by the time of the insert.
+        kinds = ("graph", "transcript") if any(map(_is_of_message, rows)) else ("graph",)
         await self._engine.writing(
             partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows),
-            locks=[("graph", self._repo_id)],
+            locks=[(kind, self._repo_id) for kind in kinds],
         )
 
     async def space(self) -> EmbeddingSpace | None:
@@ -373,6 +375,10 @@ def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str
     kept = {key: vector for key, vector in vectors.items() if key in owned}
     check_space(tx, repo_id, space, kept.values())
     put_vectors(tx, repo, kept)
+
+
+def _is_of_message(key: str) -> bool:
+    return document_number(owner_of_vector(key)[0]) is not None
 
 
 def owned_keys(tx: Tx, repo: int, keys: Iterable[str]) -> set[str]:

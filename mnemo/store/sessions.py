@@ -25,6 +25,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.journal import (
     Act,
     ChangesetStaged,
+    EpisodeDiscarded,
     Journal,
     Owner,
     SessionRecord,
@@ -115,11 +116,13 @@ class StoredSessions:
     async def record(self, act: Act, owner: Owner) -> None:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
         encoded: tuple[Any, ...] = ()
+        # What is discarded leaves the vectors, too, which are not guarded by the session.
+        is_discarded = isinstance(act, EpisodeDiscarded)
         if isinstance(act, TrajectoryStaged | ChangesetStaged):
             encoded = await compute(partial(encode_staged, act))
         await self._engine.writing(
             lambda tx: write_act(tx, act, owner.token, encoded),
-            locks=[("session", act.session_id)],
+            locks=[] if is_discarded else [("session", act.session_id)],
         )
 
     async def load(self, session_id: str) -> Journal | None:

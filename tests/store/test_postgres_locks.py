@@ -22,6 +22,7 @@ from mnemo.testing.contracts.talk import said
 from mnemo.values.items import Item
 from mnemo.values.job_rules import claim_jobs, demand_extraction
 from mnemo.values.jobs import Extraction, JobState
+from mnemo.values.journal import EpisodeDiscarded
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -78,6 +79,18 @@ async def blocked(server: str, count: int) -> None:
         pass
 
 
+async def first_of(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Wait until one of *waits* ends."""
+
+    async def wait(one: Callable[[], Awaitable[object]]) -> None:
+        await one()
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for one in waits:
+            tasks.start_soon(wait, one)
+
+
 @pytest.mark.parametrize("demanding", [False, True], ids=["append", "remember"])
 async def test_a_worker_undoes_nothing_that_is_appended_while_it_commits(
     postgres_url: str, postgres_server: str, demanding: bool
@@ -104,18 +117,13 @@ async def test_a_worker_undoes_nothing_that_is_appended_while_it_commits(
         await application.transcript("r").writing(work)
         appended.set()
 
-    async def appended_or_blocked() -> None:
-        async with anyio.create_task_group() as tasks:
-            for waiting in (appended.wait, partial(blocked, postgres_server, 2)):
-                tasks.start_soon(_then_cancel, waiting, tasks.cancel_scope)
-
     async with anyio.create_task_group() as tasks:
         with psycopg.connect(postgres_server) as holder:
             holder.execute(f"SELECT 1 FROM {schema}.jobs FOR UPDATE")
             tasks.start_soon(partial(kit.apply, settlement=settlement))
             await blocked(postgres_server, 1)
             tasks.start_soon(append)
-            await appended_or_blocked()
+            await first_of(appended.wait, partial(blocked, postgres_server, 2))
     thread, left = await application.transcript("r").reading(
         lambda tx: (tx.thread("t"), tx.job("extract", "t"))
     )
@@ -167,6 +175,41 @@ async def test_two_spaces_are_not_stamped_at_once(postgres_url: str, postgres_se
     await other.aclose()
 
 
-async def _then_cancel(waiting: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
-    await waiting()
-    scope.cancel()
+@pytest.mark.parametrize("what", ["message", "step"])
+async def test_no_vector_is_kept_of_what_goes_while_it_is_saved(
+    postgres_url: str, postgres_server: str, what: str
+) -> None:
+    """A vector is held between the look for its owner and the insert; the owner is erased."""
+    schema, clock = postgres_url.rpartition("=")[2], ManualClock()
+    store, other = (postgres_store(postgres_url, clock) for _ in range(2))
+    kit = Kit(lambda _: store, clock, store, await store.open())
+    await other.open()
+    for session in ("stays", "goes"):
+        await kit.start(session)
+    step = await kit.append("stays", session="stays")
+    gone = (await kit.append("goes", session="goes")).node_id
+    await store.transcript("r").writing(partial(remember, seq=0, demanding=False))
+    (message,) = (await kit.changes()).messages
+    keys = [f"{one}/observation" for one in (step.node_id, gone if what == "step" else message)]
+    vectors = dict.fromkeys(keys, unit_vector(1, 0, 0, 0))
+    await store.feed("r").save_vectors(SPACE, {keys[0]: vectors[keys[0]]})
+    erased = anyio.Event()
+
+    async def erase() -> None:
+        if what == "step":
+            discarded = EpisodeDiscarded(**kit.place("goes", None))
+            await other.sessions.record(discarded, kit.owner)
+        else:
+            await other.transcript("r").writing(lambda tx: tx.erase("t", [0]))
+        erased.set()
+
+    async with anyio.create_task_group() as tasks:
+        with psycopg.connect(postgres_server) as holder:
+            holder.execute(f"SELECT 1 FROM {schema}.vectors FOR UPDATE")
+            tasks.start_soon(store.feed("r").save_vectors, SPACE, vectors)
+            await blocked(postgres_server, 1)
+            tasks.start_soon(erase)
+            await first_of(erased.wait, partial(blocked, postgres_server, 2))
+    assert (await store.check()).problems == ()
+    await store.aclose()
+    await other.aclose()
