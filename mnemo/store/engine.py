@@ -15,6 +15,7 @@ from mnemo.runtime.threads import shared_threads
 from mnemo.store.tx import Tx
 
 __all__ = [
+    "GUARDS",
     "OWNERS",
     "Bulk",
     "Engine",
@@ -38,14 +39,36 @@ out all others from a writer that names none.
 """
 
 
+GUARDS: Mapping[str, Sequence[str]] = {
+    "session": ("sessions", "episodes", "steps", "staged"),
+    "graph": ("nodes", "node_keys", "edges", "vectors", "changesets", "moving"),
+    "transcript": (
+        *("threads", "messages", "message_calls", "message_vectors", "compactions", "snapshots"),
+        *("outcomes", "goals", "pins", "surfaced", "surfaced_records", "jobs"),
+    ),
+    "notes": (
+        *("notes", "note_versions", "note_vectors", "note_journal", "note_marks"),
+        *("note_requests", "note_tasks", "note_conversations", "note_usage"),
+    ),
+    "items": ("items", "item_vectors"),
+    "checkpoints": ("checkpoints", "checkpoint_values", "checkpoint_writes"),
+    "owner": ("owners",),
+}
+"""
+Which lock guards the rows of which tables; its id is the repository's, or the session's.
+
+A row is written whole only under the lock that guards it: the writer has read it there, and
+nobody else has changed it since. Without that lock, columns that no whole row has are set by
+themselves, with their condition in the statement (``sessions.owner``), or added to. ``repos``
+is written in this way alone.
+"""
 OWNERS: Locks = [("owner", "")]
 """What a writer names that only changes who owns sessions: claims check that by themselves."""
 
 
 def repository_locks(repo_id: str) -> Locks:
     """What a writer names that changes all of a repository but its sessions."""
-    kinds = ("graph", "transcript", "notes", "items", "checkpoints")
-    return [(kind, repo_id) for kind in kinds]
+    return [(kind, repo_id) for kind in GUARDS if kind not in ("session", "owner")]
 
 
 class Snapshot(Protocol):
