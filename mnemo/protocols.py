@@ -529,8 +529,12 @@ class Store(Protocol):
 
     async def tend(self, woken: Callable[[], None]) -> Never: ...
 
-    async def check(self) -> StoreReport:
-        """Check the file, full text against steps, vectors against their owners, edges' ends."""
+    async def check(self, *, repair: bool = False) -> StoreReport:
+        """
+        Check the file, full text against steps, vectors against their owners, edges' ends.
+
+        *repair* first puts right what follows from the other rows.
+        """
 
 
 # ── Recall ───────────────────────────────────────────────────────────────────────────

@@ -710,10 +710,22 @@ class Mnemo:
         store, _ = self._usable()
         return await store.scrub(at_once=True)
 
-    async def check(self) -> StoreReport:
-        """Check the whole store: file, rows, full text, vectors. *Cancellation*: safe."""
+    async def check(self, *, repair: bool = False) -> StoreReport:
+        """
+        Check the whole store: file, rows, full text, vectors.
+
+        Args:
+            repair: First put right what follows from the other rows: a thread whose next seq
+                is behind its messages takes messages again, and what of it no job had left is
+                extracted; vectors of what is gone are deleted. ``StoreReport.repaired`` says
+                what was done.
+
+        Raises:
+            StoreReadOnly: *repair* of a store that cannot be written. *Cancellation*: safe;
+                a repair completes.
+        """
         store, _ = self._usable()
-        return await store.check()
+        return await store.check(repair=repair)
 
     # ── Events ───────────────────────────────────────────────────────────────────────
 

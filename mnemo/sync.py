@@ -1641,9 +1641,9 @@ class Mnemo(Blocking[_Mnemo]):
         """
         return self._portal.run(lambda: self._inner.scrub())
 
-    def check(self) -> StoreReport:
+    def check(self, *, repair: bool = False) -> StoreReport:
         """Check the whole store: file, rows, full text, vectors."""
-        return self._portal.run(lambda: self._inner.check())
+        return self._portal.run(lambda: self._inner.check(repair=repair))
 
     def subscribe(self, observer: Callable[[Event], Any]) -> Subscription:
         """Call *observer* with every event from now on, in order."""

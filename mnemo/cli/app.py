@@ -297,15 +297,24 @@ def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = F
 
 
 @app.command(rich_help_panel=OPERATION)
-def doctor(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+def doctor(
+    store: Store = "mnemo.db",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="First put right what follows from the other rows.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
     try:
-        found = report_data(in_service(existing(store), lambda memory: memory.check()))
+        checked = in_service(existing(store), lambda memory: memory.check(repair=repair))
+        found = report_data(checked)
     except StoreCorrupt as error:
-        found = {"healthy": False, "problems": [str(error)], "counts": {}}
+        found = {"healthy": False, "problems": [str(error)], "repaired": [], "counts": {}}
     if as_json:
         print_json(found)
     else:
+        for done in found["repaired"]:
+            print_line(f"Repaired: {done}.")
         counted = ", ".join(f"{count} {name}" for name, count in found["counts"].items())
         print_line("\n".join(found["problems"]) or f"No problems: {counted}.")
     if not found["healthy"]:

@@ -228,6 +228,7 @@ def report_data(report: StoreReport) -> dict[str, Any]:
     return {
         "healthy": not report.problems,
         "problems": list(report.problems),
+        "repaired": list(report.repaired),
         "counts": dict(report.counts),
         "schema_version": report.schema_version,
         "synchronous": report.synchronous,

@@ -20,7 +20,7 @@ from mnemo.values.archive import EpisodeStatus
 from mnemo.values.graph import NODE_TYPES
 from mnemo.values.messages import Kind, Role
 
-__all__ = ["ENCODED", "check_rows", "check_store"]
+__all__ = ["DANGLING_VECTORS", "ENCODED", "check_rows", "check_store"]
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
@@ -126,6 +126,12 @@ CASE WHEN {_DOCUMENT} LIKE '%/observation' THEN substr(v.key, 1, length({_DOCUME
      ELSE {_DOCUMENT} END
 """
 _NUMBER = f"CASE WHEN v.key LIKE 'message-%' THEN CAST(substr({_OWNER}, 9) AS BIGINT) END"
+DANGLING_VECTORS = f"""
+vectors v WHERE {_no("nodes n", f"n.repo = v.repo AND n.id IN (v.key, {_OWNER})")}
+AND {_no("steps t", f"t.repo = v.repo AND t.node_id = {_OWNER} AND t.gone = 0")}
+AND {_no("messages m", f"m.repo = v.repo AND m.no = {_NUMBER}")}
+"""
+"""The vectors whose owner is gone, behind FROM."""
 _UNREPLACED = """
 SELECT c.id FROM {0} c WHERE c.{1} IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.thread = c.thread AND o.id = c.{1})
@@ -135,9 +141,7 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
     (
         "vectors whose node, step or message is gone",
         "v.key",
-        f"""vectors v WHERE {_no("nodes n", f"n.repo = v.repo AND n.id IN (v.key, {_OWNER})")}
-        AND {_no("steps t", f"t.repo = v.repo AND t.node_id = {_OWNER} AND t.gone = 0")}
-        AND {_no("messages m", f"m.repo = v.repo AND m.no = {_NUMBER}")}""",
+        DANGLING_VECTORS,
     ),
     (
         "vectors of a wrong length",

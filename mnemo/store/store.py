@@ -21,6 +21,7 @@ from mnemo.store.notes import StoredNotes
 from mnemo.store.overhaul import StoredOverhaul
 from mnemo.store.owners import LeaseTime, forget_the_dead, new_owner, register
 from mnemo.store.records import StoredRecords
+from mnemo.store.repair import repair_store
 from mnemo.store.repositories import delete_repository, repository_records
 from mnemo.store.sessions import StoredSessions
 from mnemo.store.transcript import StoredTranscript
@@ -179,8 +180,16 @@ class EngineStore:
         """
         await self.engine.tend(woken)
 
-    async def check(self) -> StoreReport:
-        """Check the file, full text against records, vectors against their owners, edges' ends."""
+    async def check(self, *, repair: bool = False) -> StoreReport:
+        """
+        Check the file, full text against records, vectors against their owners, edges' ends.
+
+        *repair* puts right what can be: see ``Mnemo.check``. *Cancellation*: the repair completes.
+        """
+        repaired: list[str] = []
+        if repair:
+            time = self._lease_time
+            repaired = await self.engine.writing(lambda tx: repair_store(tx, time(tx)))
         problems, counts = await self.engine.reading(check_store)
         if not self.engine.is_read_only:
             problems += await self.engine.writing(
@@ -191,4 +200,5 @@ class EngineStore:
             counts=counts,
             schema_version=self.engine.version,
             synchronous=self.engine.synchronous,
+            repaired=tuple(repaired),
         )

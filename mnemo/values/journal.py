@@ -336,9 +336,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReport:
-    """What a check of the whole store found; no *problems* is healthy."""
+    """
+    What a check of the whole store found; no *problems* is healthy.
+
+    Attributes:
+        repaired: What was put right before the check, if that was asked for.
+    """
 
     problems: tuple[str, ...]
     counts: Mapping[str, int]
     schema_version: int
     synchronous: str
+    repaired: tuple[str, ...] = ()

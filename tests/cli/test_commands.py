@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import sqlite3
+from contextlib import closing
 
 import anyio
 import pytest
@@ -249,6 +250,19 @@ def test_the_doctor_finds_what_is_missing(filled, tmp_path):
     assert sick.data["healthy"] is False
     assert sick.data["problems"]
     assert filled("doctor").out.splitlines() == sick.data["problems"]
+
+
+def test_the_doctor_repairs_what_follows_from_other_rows(cli, tmp_path):
+    """A thread that was set back is told, and sound afterwards."""
+    cli("remember", "I live in Bern.", "--thread", "talk")
+    with closing(sqlite3.connect(tmp_path / "mnemo.db")) as file:
+        file.execute("UPDATE threads SET next_seq = 0")
+        file.commit()
+    assert cli("doctor").code == 1
+    told, counted = cli("doctor", "--repair").out.splitlines()
+    assert told == "Repaired: 1 threads whose next seq was behind, e.g. talk."
+    assert counted.startswith("No problems: ")
+    assert cli("doctor", "--repair", "--json").data["repaired"] == []
 
 
 def test_the_doctor_calls_a_file_that_is_no_store_sick(cli, write):
