@@ -226,6 +226,46 @@ async def test_a_writer_that_is_paused_holds_up_nobody_for_long(
         assert await said(other) == ["meanwhile"]
 
 
+_BACKEND = "SELECT pg_backend_pid()"
+_LIVES = "SELECT count(*) FROM pg_stat_activity WHERE pid = {}"
+
+
+@pytest.mark.parametrize("met_by", ["statement", "commit"])
+async def test_a_transaction_beyond_the_timeout_of_the_server_is_repeated(
+    postgres_url: str, postgres_server: str, met_by: str
+) -> None:
+    """The server ends the connection; what was written goes with it, and is written anew, once."""
+    tries: list[int] = []
+
+    def outlast_the_server(tx: Tx) -> None:
+        (backend,) = tx.run(_BACKEND).fetchone()
+        tx.run("SET LOCAL transaction_timeout = 1")
+        if met_by == "statement":
+            tx.run("SELECT pg_sleep(30)")
+        while execute(postgres_server, _LIVES.format(backend)) != [(0,)]:
+            pass
+
+    def work(tx: Tx) -> int:
+        tries.append(len(tries))
+        tx.run("INSERT INTO repos (id) VALUES ('once')")
+        if tries == [0]:
+            outlast_the_server(tx)
+        return tries[-1]
+
+    async with opened(postgres_url) as kit:
+        assert await kit.store.engine.writing(work) == 1
+        assert [record.id for record in await kit.store.repositories()] == ["once"]
+        with pytest.raises(StoreUnavailable, match=r"transaction timeout.*try again"):
+            await kit.store.engine.reading(read_for_too_long)
+        assert [record.id for record in await kit.store.repositories()] == ["once"]
+
+
+def read_for_too_long(tx: Tx) -> None:
+    """Read for longer than the server allows."""
+    tx.run("SET LOCAL transaction_timeout = 1")
+    tx.run("SELECT pg_sleep(30)")
+
+
 # ── Room ─────────────────────────────────────────────────────────────────────────────
 
 

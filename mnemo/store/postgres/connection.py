@@ -228,12 +228,9 @@ _REFUSED = re.compile(r"authentication failed|no password|pg_hba|does not exist|
 """What a server, or libpq, says to a connection that no repetition makes possible."""
 _RIGHTS = (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)
 _TIMEOUTS = (errors.QueryCanceled, errors.LockNotAvailable)
-_LOST = (
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    PoolTimeout,
-    errors.IdleInTransactionSessionTimeout,
-)
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_ENDED = ("25P03", "25P04")
+"""The server ended the connection: idle in a transaction, or that took too long altogether."""
 
 
 @contextmanager
@@ -262,7 +259,7 @@ def _ours(error: psycopg.Error, what: str) -> StoreError:
         return StoreError(f"{what}: the server's disk is full; nothing was half-written")
     if isinstance(error, errors.ProgramLimitExceeded):
         return StoreError(f"{what}: {said}")
-    if isinstance(error, _LOST):
+    if isinstance(error, _LOST) or error.sqlstate in _ENDED:
         if error.sqlstate is None and _REFUSED.search(said):
             return StoreError(f"{what}: the server refuses the connection ({said})")
         return StoreUnavailable(f"{what}: the server is not available ({said}); try again")

@@ -173,7 +173,7 @@ class Writer(GroupWriter):
         self._run_batch(batch)
         try:
             self._connection.execute("COMMIT")
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             if self._connection.closed:
                 raise _InDoubt from error
             raise
