@@ -1,0 +1,502 @@
+"""
+Soak: two applications and two workers share a store, and are killed and paused in turns.
+
+Each application remembers in threads and collects sessions, recalls, and forgets its oldest
+thread or session for each new one. It writes what was acknowledged to a ledger, which this
+process keeps. In the end every acknowledged message that was not forgotten is there, stored and
+extracted once, nothing forgotten is, ``check`` finds no problem, and neither memory nor store
+have grown in the second half. The first application and the first worker are killed; the second
+ones are only paused, so that they get as old as the run, and it is their memory that is looked
+at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from pathlib import Path
+from statistics import median
+from string import ascii_lowercase
+from time import monotonic
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.abc
+from bench_kit import Figure, machine
+
+from mnemo import Config, Mnemo, Repository
+from mnemo.errors import (
+    CommitFailed,
+    Conflict,
+    MnemoError,
+    SessionBusy,
+    SessionClosed,
+    StoreLocked,
+    StoreUnavailable,
+)
+from mnemo.testing import HashingEmbedder
+
+REPO = "soak"
+MESSAGES = 8
+"""Messages of a thread, and steps of a session."""
+TURN_S = (1.0, 4.0)
+"""Seconds between two kills or pauses: least and most."""
+PAUSED_S = (0.5, 4.0)
+"""Seconds of a pause; the longer ones outlast the lease."""
+CONFIG = Config(
+    jobs={"quiet_s": 0.1, "poll_s": 0.2, "retry_backoff_s": 0.1, "max_tries": 100},
+    session={"lease_s": 2.0},
+)
+TURNS = (
+    ("application 0", "kill"),
+    ("worker 0", "pause"),
+    ("application 1", "pause"),
+    ("worker 0", "kill"),
+    ("application 0", "pause"),
+    ("worker 1", "pause"),
+)
+OLDEST = ("application 1", "worker 1")
+"""Those that are never killed."""
+EXPECTED = (CommitFailed, Conflict, SessionBusy, SessionClosed, StoreLocked, StoreUnavailable)
+"""What a call may raise while others are killed and paused: nothing was acknowledged."""
+WARM_S = 60.0
+"""Seconds of each half from which on memory and store are held to their bounds."""
+GROWTH = 1.15
+"""Most of what the last quarter may take of the one before it."""
+END_S = 300.0
+"""Seconds that what was left may take in the end."""
+
+
+# ── Inside: an application, a worker ─────────────────────────────────────────────────
+
+
+def tell(*told: object) -> None:
+    """Write one line of the ledger: one write is never cut by a kill."""
+    os.write(1, (json.dumps(told) + "\n").encode())
+
+
+@asynccontextmanager
+async def service(store: str, workers: int) -> AsyncIterator[Mnemo]:
+    """A service on the store."""
+    async with Mnemo(store, embedder=HashingEmbedder(), config=CONFIG, workers=workers) as memory:
+        yield memory
+
+
+class Application:
+    """
+    One life of an application.
+
+    Args:
+        name: Of this life; begins what it makes.
+        left: Threads and sessions, by kind and id, of the lives before it.
+        keep: Threads, and sessions, that are live at a time.
+    """
+
+    def __init__(
+        self, repo: Repository, name: str, left: Sequence[tuple[str, str]], keep: int
+    ) -> None:
+        self.repo, self.name, self.keep = repo, name, keep
+        self.live = {
+            kind: deque(id for its_kind, id in left if its_kind == kind)
+            for kind in ("thread", "session")
+        }
+
+    async def run(self) -> None:
+        """Finish what earlier lives have left, then talk and collect until the end."""
+        for record in await self.repo.unfinished_sessions():
+            if record.id in self.live["session"]:
+                await self.going_on(self.finish, record.id)
+        async with anyio.create_task_group() as group:
+            for kind, take in (("thread", self.talk), ("session", self.collect)):
+                group.start_soon(self.renew, kind, take)
+
+    async def renew(self, kind: str, take: Callable[[str], Any]) -> None:
+        """Make one thread or session after the other, and forget the oldest."""
+        for number in count():
+            id = f"{self.name} {kind} {number} {''.join(random.choices(ascii_lowercase, k=10))}"
+            tell("begun", kind, id)
+            self.live[kind].append(id)
+            await self.going_on(take, id)
+            while len(self.live[kind]) > self.keep:
+                await self.going_on(self.forget, kind)
+
+    async def going_on(self, call: Callable[..., Any], *arguments: object) -> None:
+        """Call, and note what is refused."""
+        try:
+            await call(*arguments)
+        except MnemoError as error:
+            kind = "refused" if isinstance(error, EXPECTED) else "failed"
+            tell(kind, type(error).__name__, str(error))
+
+    async def talk(self, thread: str) -> None:
+        """Remember messages of a thread, and recall one."""
+        for place in range(MESSAGES):
+            await self.going_on(self.say, thread, place)
+        await self.repo.recall(f"Where is the key of house {place} in {word_of(thread)}?")
+
+    async def say(self, thread: str, place: int) -> None:
+        key = f"{thread} {place}"
+        stored = await self.repo.remember(said(thread, place), thread_id=thread, key=key)
+        tell("said", thread, key, stored.messages[0].stored_id)
+
+    async def collect(self, id: str) -> None:
+        """Take a session through its steps to its commit; one in eight is discarded."""
+        session = await self.repo.start_session("Keep house", session_id=id)
+        try:
+            for place in range(MESSAGES):
+                key = f"{id} {place}"
+                await session.append(said(id, place), "Noted it", key=key)
+                tell("said", id, key, None)
+            if random.random() < 1 / 8:
+                tell("forgetting", id)
+                await session.discard()
+                tell("forgot", id)
+                return
+            await session.close_and_commit(max_retries=100)
+        finally:
+            await session.aclose()
+
+    async def finish(self, id: str) -> None:
+        """Bring a session that was left to its commit."""
+        session = await self.repo.resume_session(id)
+        try:
+            await session.close_and_commit(max_retries=100)
+        finally:
+            await session.aclose()
+
+    async def forget(self, kind: str) -> None:
+        """Erase the oldest thread or session, of which nothing is recalled then."""
+        id = self.live[kind][0]
+        tell("forgetting", id)
+        await self.repo.forget(**{f"{kind}_id": id})
+        self.live[kind].popleft()
+        tell("forgot", id)
+        found = await self.repo.recall(f"Where is the key of house 0 in {word_of(id)}?")
+        if any(word_of(id) in one.node.text for one in found.candidates):
+            tell("failed", "recalled", id)
+
+
+def word_of(id: str) -> str:
+    """What is in everything said there, and nowhere else."""
+    return id.rpartition(" ")[2]
+
+
+def said(id: str, place: int) -> str:
+    """What is said at this place of a thread or session; no two say the same."""
+    return f"Ana keeps the key of house {place} in {word_of(id)} below step {7 * place}."
+
+
+async def inside(given: argparse.Namespace) -> None:
+    """Be an application or a worker until the end comes from outside."""
+    if given.inside == "worker":
+        async with service(given.store, 2) as memory:
+            tell("ready")
+            await memory.work()
+    left = [(kind, id) for kind, id in json.loads(sys.stdin.readline())]
+    async with service(given.store, 0) as memory:
+        repo = await memory.open_repo(REPO)
+        tell("ready")
+        await Application(repo, given.name, left, given.live).run()
+
+
+# ── The ledger ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Unit:
+    """A thread or session: what was acknowledged of it, and whether it was forgotten."""
+
+    kind: str
+    id: str
+    keys: dict[str, str | None] = field(default_factory=dict)
+    state: str = "live"
+
+
+class Ledger:
+    """What the applications were told."""
+
+    def __init__(self) -> None:
+        self.units: dict[str, Unit] = {}
+        self.refused = Counter[str]()
+        self.failed: list[str] = []
+
+    def note(self, what: str, *told: Any) -> None:
+        """Take in a line."""
+        if what == "begun":
+            self.units[told[1]] = Unit(*told)
+        elif what == "said":
+            self.units[told[0]].keys[told[1]] = told[2]
+        elif what in ("forgetting", "forgot"):
+            self.units[told[0]].state = what
+        elif what == "refused":
+            self.refused[told[0]] += 1
+        elif what != "ready":
+            self.failed.append(": ".join(told))
+
+    def left_by(self, name: str) -> list[tuple[str, str]]:
+        """What an application has not forgotten yet, oldest first."""
+        return [
+            (unit.kind, unit.id)
+            for unit in self.units.values()
+            if unit.id.startswith(f"{name} ") and unit.state != "forgot"
+        ]
+
+    def keys(self, state: str) -> dict[str, Unit]:
+        """What was acknowledged of the units in *state*."""
+        units = (unit for unit in self.units.values() if unit.state == state)
+        return {key: unit for unit in units for key in unit.keys}
+
+
+# ── Processes ────────────────────────────────────────────────────────────────────────
+
+
+class Life:
+    """A process under a name; another one when it was killed."""
+
+    def __init__(self, name: str, given: argparse.Namespace, ledger: Ledger) -> None:
+        self.name, self._given, self._ledger = name, given, ledger
+        self._number = count()
+        self._ended = anyio.Event()
+        self._is_killed = False
+        self.process: anyio.abc.Process
+
+    async def begin(self, group: anyio.abc.TaskGroup) -> None:
+        """Start the process, read what it tells, and wait until it has the store open."""
+        role, place = self.name.split()
+        name = f"{role[0]}{place}"
+        command = [sys.executable, __file__, self._given.engine, "--inside", role]
+        command += ["--store", self._given.store, "--live", str(self._given.live)]
+        command += ["--name", f"{name} life {next(self._number)}"]
+        self.process = await anyio.open_process(command, stderr=None)
+        assert self.process.stdin is not None
+        await self.process.stdin.send(f"{json.dumps(self._ledger.left_by(name))}\n".encode())
+        self._ended, self._is_killed, ready = anyio.Event(), False, anyio.Event()
+        group.start_soon(self._read, self.process, ready, self._ended)
+        await ready.wait()
+
+    async def _read(
+        self, process: anyio.abc.Process, ready: anyio.Event, ended: anyio.Event
+    ) -> None:
+        assert process.stdout is not None
+        rest = b""
+        async for chunk in process.stdout:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._ledger.note(*json.loads(line))
+                ready.set()
+        ready.set()
+        await process.wait()
+        if not self._is_killed:
+            self._ledger.failed.append(f"{self.name} ended by itself ({process.returncode})")
+        ended.set()
+
+    async def kill(self) -> None:
+        """SIGKILL, and read all that it had been told."""
+        self._is_killed = True
+        if self.process.returncode is None:
+            self.process.kill()
+        await self._ended.wait()
+
+    async def pause(self, seconds: float) -> None:
+        """SIGSTOP for so long."""
+        self.process.send_signal(signal.SIGSTOP)
+        await anyio.sleep(seconds)
+        self.process.send_signal(signal.SIGCONT)
+
+    @property
+    def memory(self) -> int:
+        """Resident bytes; 0: it has just ended."""
+        try:
+            pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        except OSError:
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def disturb(lives: dict[str, Life], group: anyio.abc.TaskGroup, end: float) -> None:
+    """Kill or pause one after the other, until the clock says *end*."""
+    for name, what in cycle(TURNS):
+        await anyio.sleep(random.uniform(*TURN_S))
+        if monotonic() > end:
+            return
+        life = lives[name]
+        if life.process.returncode is not None:
+            await life.begin(group)
+        elif what == "pause":
+            await life.pause(random.uniform(*PAUSED_S))
+        else:
+            await life.kill()
+            await life.begin(group)
+
+
+# ── What is measured ─────────────────────────────────────────────────────────────────
+
+
+class Sample(NamedTuple):
+    """Bytes at one moment: of the oldest processes, of the largest, of the store."""
+
+    oldest: tuple[int, ...]
+    largest: int
+    store: int
+
+
+def size_of(store: str) -> int:
+    """Bytes of a file and its log, or of the tables of a schema."""
+    if not store.startswith("postgresql:"):
+        parts = (Path(store + end) for end in ("", "-wal"))
+        return sum(part.stat().st_size for part in parts if part.exists())
+    from postgres_server import execute
+
+    server, _, schema = store.partition("&schema=")
+    query = f"""
+    SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
+    WHERE c.relnamespace = '{schema}'::regnamespace AND c.relkind = 'r'
+    """
+    return int(execute(server, query)[0][0])
+
+
+async def sample(lives: dict[str, Life], store: str, samples: list[Sample]) -> None:
+    """Look once a second."""
+    while True:
+        oldest = tuple(lives[name].memory for name in OLDEST)
+        largest = max(life.memory for life in lives.values())
+        size = await anyio.to_thread.run_sync(size_of, store)
+        samples.append(Sample(oldest, largest, size))
+        await anyio.sleep(1)
+
+
+def growth(name: str, bytes: Sequence[int], most: float | None) -> Figure:
+    """What the last quarter takes of the quarter before it."""
+    half = bytes[len(bytes) // 2 :]
+    before, last = half[: len(half) // 2], half[len(half) // 2 :]
+    ratio = median(last) / median(before) if before and median(before) else 1.0
+    shown = f"{median(last) / 2**20:.0f} MiB" if last else "nothing"
+    return Figure(f"{name}, {shown}: last quarter to the one before", ratio, "x", most=most)
+
+
+async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
+    """What is not as it should be, with its number; workers are running."""
+    async with service(store, 0) as memory:
+        repo = await memory.open_repo(REPO)
+        for record in await repo.unfinished_sessions():
+            session = await repo.resume_session(record.id)
+            await session.close_and_commit(max_retries=100)
+            await session.aclose()
+        await repo.settle(timeout_s=END_S)
+        nodes: list[Any] = await repo.get_nodes(["episodic"])
+        steps = Counter(node.key for node in nodes)
+        live, gone = ledger.keys("live"), ledger.keys("forgot")
+        missing = messages = 0
+        for unit in ledger.units.values():
+            if unit.kind == "thread":
+                stored = {one.stored_id for one in await repo.conversation(unit.id).history()}
+                messages += len(stored) if unit.state == "forgot" else 0
+                if unit.state == "live":
+                    missing += len(set(unit.keys.values()) - stored)
+        jobs = (await repo.statistics()).jobs
+        problems = (await memory.check()).problems
+    for one in (*problems, *ledger.failed):
+        print(one, file=sys.stderr)
+    return {
+        "messages acknowledged and not there": missing,
+        "messages and steps acknowledged and not extracted": sum(not steps[key] for key in live),
+        "steps there twice": sum(times > 1 for times in steps.values()),
+        "messages and steps forgotten and there": messages + sum(key in gone for key in steps),
+        "jobs left or given up": jobs.waiting + jobs.running + jobs.dead,
+        "problems of the check": len(problems),
+        "failures of processes": len(ledger.failed),
+    }
+
+
+async def soaked(given: argparse.Namespace) -> list[Figure]:
+    """Run for the time that was asked for, then look at everything."""
+    ledger, samples = Ledger(), list[Sample]()
+    names = dict.fromkeys(name for name, _ in TURNS)
+    lives = {name: Life(name, given, ledger) for name in sorted(names)}
+    async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+        for life in lives.values():
+            await life.begin(group)
+            stack.push_async_callback(life.kill)
+        async with anyio.create_task_group() as turns:
+            turns.start_soon(sample, lives, given.store, samples)
+            await disturb(lives, group, monotonic() + 60 * given.minutes)
+            turns.cancel_scope.cancel()
+        for name, life in lives.items():
+            if name.startswith("application"):
+                await life.kill()
+        wrong = await found_wrong(given.store, ledger)
+        await stack.aclose()
+    return [*told(ledger), *held(wrong, samples, given.minutes)]
+
+
+def told(ledger: Ledger) -> list[Figure]:
+    """How much was done."""
+    figures = [
+        Figure("messages and steps acknowledged, live in the end", len(ledger.keys("live")), ""),
+        Figure("messages and steps forgotten", len(ledger.keys("forgot")), ""),
+    ]
+    return figures + [Figure(f"refused: {kind}", n, "") for kind, n in ledger.refused.items()]
+
+
+def held(wrong: dict[str, int], samples: Sequence[Sample], minutes: float) -> list[Figure]:
+    """What has a bound; memory and store only where they had time to become steady."""
+    most = GROWTH if 30 * minutes >= WARM_S else None
+    figures = [Figure(what, value, "", most=0) for what, value in wrong.items()]
+    for place, name in enumerate(OLDEST):
+        figures.append(growth(f"memory of {name}", [one.oldest[place] for one in samples], most))
+    largest = max(one.largest for one in samples) / 2**20
+    figures.append(Figure("memory of the largest process", largest, "MiB"))
+    return [*figures, growth("store", [one.store for one in samples], most)]
+
+
+@contextmanager
+def store_of(engine: str) -> Iterator[str]:
+    """A file, or a schema on a server started for it."""
+    if engine == "postgres":
+        from postgres_server import new_schema, running_server
+
+        with running_server() as server, new_schema(server.url) as url:
+            yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="mnemo-soak-") as folder:
+        yield str(Path(folder) / "soak.db")
+
+
+def main() -> int:
+    """Read the arguments, soak and print; 1: something is not as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("engine", choices=("sqlite", "postgres"))
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--live", type=int, default=24, help="Threads, and sessions, of each.")
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+    parser.add_argument("--inside", choices=("application", "worker"), help=argparse.SUPPRESS)
+    parser.add_argument("--store", help=argparse.SUPPRESS)
+    parser.add_argument("--name", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        anyio.run(inside, given)
+        return 0
+    with store_of(given.engine) as given.store:
+        figures = anyio.run(soaked, given)
+    if given.json:
+        told = [figure.as_json() for figure in figures]
+        print(json.dumps({"machine": machine(), "figures": told}))
+    else:
+        for figure in figures:
+            missed = " (missed)" if figure.met is False else ""
+            print(f"{figure.name}: {figure.value:.6g} {figure.unit}{missed}".rstrip())
+    return int(any(figure.met is False for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
