@@ -439,12 +439,13 @@ def _place(config: RunnableConfig) -> tuple[str, str, str | None]:
     named = config.get("configurable", {})
     if "thread_id" not in named:
         raise ConfigError("config['configurable'] must name a thread_id")
-    id = named.get("checkpoint_id")
-    return (
-        str(named["thread_id"]),
-        str(named.get("checkpoint_ns") or ""),
-        None if id is None else str(id),
-    )
+    return (str(named["thread_id"]), str(named.get("checkpoint_ns") or ""), _named_id(config))
+
+
+def _named_id(config: RunnableConfig) -> str | None:
+    """The checkpoint that *config* names; an empty id names none, as for LangGraph's savers."""
+    id = config.get("configurable", {}).get("checkpoint_id")
+    return str(id) if id else None
 
 
 def _config(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
@@ -460,13 +461,9 @@ def _wanted(
     """What ``Checkpoints.list`` is asked for."""
     named = {} if config is None else config.get("configurable", {})
     wanted: dict[str, Any] = {"metadata": dict(filter or {})}
-    if before is not None:
-        wanted["before"] = before.get("configurable", {}).get("checkpoint_id")
-    for argument, key in (
-        ("thread_id", "thread_id"),
-        ("namespace", "checkpoint_ns"),
-        ("id", "checkpoint_id"),
-    ):
+    wanted["before"] = None if before is None else _named_id(before)
+    wanted["id"] = None if config is None else _named_id(config)
+    for argument, key in (("thread_id", "thread_id"), ("namespace", "checkpoint_ns")):
         if named.get(key) is not None:
             wanted[argument] = str(named[key])
     return wanted

@@ -174,6 +174,27 @@ async def test_a_search_is_narrowed_by_config_before_and_limit(saver: MnemoSaver
         assert found == of_two[:count]
 
 
+@pytest.mark.parametrize("id", [{}, {"checkpoint_id": None}, {"checkpoint_id": ""}])
+async def test_an_id_that_names_no_checkpoint_is_as_none_given(
+    saver: MnemoSaver, id: dict[str, Any]
+) -> None:
+    """Missing, ``None`` or empty: the newest, all of them, and no parent, as in LangGraph's own."""
+    for one in (saver, InMemorySaver()):
+        first, second = empty_checkpoint(), empty_checkpoint()
+        root = await one.aput(config(**id), first, {}, {})
+        newest = await one.aput(root, second, {}, {})
+        found = await one.aget_tuple(config(**id))
+        assert found is not None
+        assert found.config == newest
+        assert found.parent_config == root
+        before: Any = config(**id)
+        shown = [t.checkpoint["id"] async for t in one.alist(config(**id), before=before)]
+        assert shown == [second["id"], first["id"]]
+        oldest = await one.aget_tuple(root)
+        assert oldest is not None
+        assert oldest.parent_config is None
+
+
 async def test_keys_with_hyphens_and_digits_are_compared(saver: MnemoSaver) -> None:
     """At the top and below, where a dot leads down."""
     metadata: Any = {"access-level": 1, "user": {"access-level": 2, "1a": 3}, "1a": 4, "a.b": 5}
