@@ -184,8 +184,8 @@ class Notes:
         Create or replace a note; the same text again makes no new version.
 
         Args:
-            expected_version: What the note is thought to be at, 0: not there; ``None``: the
-                last writer wins, and the former text stays in the history.
+            expected_version: What the note is thought to be at, whatever its text, 0: not
+                there; ``None``: the last writer wins, and the former text stays in the history.
 
         Raises:
             InvalidNote: The texts cannot be kept; ``.reason`` says why.

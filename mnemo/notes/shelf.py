@@ -99,7 +99,10 @@ class Shelf:
                 tx.save_vectors(space, {row.topic: (row.version, vector)})
             return written
 
-        written = await self.store.writing(work)
+        def made(tx: NoteReader, written: Written) -> bool:
+            return written.changed and present(tx, written.row.topic) == written.row
+
+        written = await transacted(self.store.writing, self.store.reading, work, made)
         if written.created:
             self._created += 1
             self._created_as[written.row.topic] = self._created
@@ -143,6 +146,10 @@ class Shelf:
             log.warning("that notes were read was not stored: %s", error)
             return None
         return now
+
+    async def topics(self) -> frozenset[str]:
+        """Of the notes that are there. *Raises* ``StoreError``."""
+        return frozenset(await self.store.reading(lambda tx: tx.topics()))
 
     # ── Ranked ───────────────────────────────────────────────────────────────────────
 

@@ -210,6 +210,7 @@ class NoteToolbox:
         self._limited = limited
         self._began = shelf.moment()
         self._shown: dict[str, int] = {}
+        self._there: frozenset[str] | None = None  # topics, at the last look at all of them
         self._counted = _Counted()
 
     def __repr__(self) -> str:
@@ -258,8 +259,8 @@ class NoteToolbox:
         """
         Answer a conflict with the present note, which the caller has read then.
 
-        A note that was created since the toolbox was made could not be read before: that is
-        a conflict as well.
+        A note that was created since the toolbox was made, or since it looked which there are,
+        could not be read before: that is a conflict as well.
         """
         row = changed.row
         if row is None:
@@ -273,7 +274,8 @@ class NoteToolbox:
     def _why_unknown(self, row: NoteRow) -> tuple[str, str]:
         if row.topic in self._shown:
             return "conflict", "has changed since you read it"
-        if self._shelf.is_newer(row, self._began):
+        is_new = self._there is not None and row.topic not in self._there
+        if is_new or self._shelf.is_newer(row, self._began):
             return "conflict", "was created by another meanwhile"
         return "not_read", "was not read before"
 
@@ -283,6 +285,7 @@ class NoteToolbox:
         self, query: str | None = None, offset: int = 0, limit: int | None = None
     ) -> Answer:
         rows = await self._shelf.ranked(query)
+        self._there = frozenset(row.topic for row in rows)
         end = offset + (limit or self._config.list_page)
         shown = [
             {
@@ -325,6 +328,8 @@ class NoteToolbox:
             revives=self._material is not None and bool(self._material.asked),
         )
         self._check_limits(writes=1, deletes=len(absorbed))
+        if self._there is None and topic not in self._shown:
+            self._there = await self._shelf.topics()
         if unread := [one for one in absorbed if not self._shown.get(one)]:
             raise Changed(unread[0], await self._shelf.read(unread[0], touching=False))
         written = await self._shelf.write(change)

@@ -162,10 +162,7 @@ def checked_text(config: NotesConfig, topic: object, description: object, body: 
 
 def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
     """
-    Create, replace or merge a note; the same text again changes nothing.
-
-    The same text is no conflict, whatever version is expected: a write whose answer was
-    lost can be repeated.
+    Create, replace or merge a note; the same text again, at the version expected, changes nothing.
 
     Raises:
         Changed: A version is another than the writer knows.
@@ -178,10 +175,10 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
         raise AlreadyServed
     row = present(tx, text.topic)
     there = row if row is not None and row.is_there else None
+    _expect(text.topic, row, change.expected)
     if there and not change.absorbs and change.action is None and _same(there, text):
         _cover(tx, source, text.topic)
         return Written(there, changed=False)
-    _expect(text.topic, row, change.expected)
     _cover(tx, source, text.topic)
     if there is None:
         _check_new(tx, row, change, config)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes
 
-from mnemo.errors import Conflict, InvalidNote, NotFound
+from mnemo.errors import Conflict, InvalidNote, NotFound, StoreError
 from mnemo.notes.notes import Notes
 from mnemo.notes.tools import specs
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
@@ -178,6 +178,69 @@ async def test_a_note_of_another_process_that_is_newer_is_a_conflict(open_notes)
     elsewhere = Notes(kit.notes._parts)
     await elsewhere.write("travel", "- Tokyo", "Travel")
     assert (await toolbox.run(writing("x")))["code"] == "conflict"
+
+
+async def test_a_note_that_was_not_in_the_list_is_a_conflict(open_notes):
+    """Whatever the clock says: this process or another made it after the tools looked."""
+    kit = await open_notes()
+    toolbox = kit.notes.toolbox()
+    await toolbox.carry_out("list_notes", {})
+    elsewhere = Notes(kit.notes._parts)
+    await elsewhere.write("travel", "- Tokyo", "Travel")
+    assert (await toolbox.run(writing("x")))["code"] == "conflict"
+
+
+async def test_a_note_that_another_creates_during_the_call_is_a_conflict(open_notes, monkeypatch):
+    """Both see that there is none, and the clock stands still; the later is told."""
+    kit = await open_notes()
+    toolbox = kit.notes.toolbox()
+    elsewhere = Notes(kit.notes._parts)
+    embed = kit.notes._parts.embedder.embed
+
+    async def create_first(texts, **kind):
+        monkeypatch.undo()
+        await elsewhere.write("travel", "- Tokyo", "Travel")
+        return await embed(texts, **kind)
+
+    monkeypatch.setattr(kit.notes._parts.embedder, "embed", create_first)
+    met = await toolbox.run(writing("x"))
+    assert (met["code"], met["body"]) == ("conflict", "- Tokyo")
+
+
+async def test_a_write_of_equal_text_expects_its_version(open_notes):
+    """Two that read one count and add one write the same text: the later has to read again."""
+    kit = await open_notes()
+    read = await kit.notes.write("count", "5", "A count")
+    first = await kit.notes.write("count", "6", "A count", expected_version=read.version)
+    with pytest.raises(Conflict):
+        await kit.notes.write("count", "6", "A count", expected_version=read.version)
+    same = await kit.notes.write("count", "6", "A count", expected_version=first.version)
+    assert same == first
+    assert await kit.notes.write("count", "6", "A count") == first
+    with pytest.raises(Conflict):
+        await kit.notes.write("count", "6", "A count", expected_version=0)
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_write_whose_answer_is_lost_is_looked_up(open_notes, monkeypatch, before):
+    """What was stored counts as written; what was not raises the store's error."""
+    kit = await open_notes()
+    writing = kit.notes._parts.store.writing
+
+    async def lose(work):
+        monkeypatch.undo()
+        if not before:
+            await writing(work)
+        raise StoreError("the answer is lost")
+
+    monkeypatch.setattr(kit.notes._parts.store, "writing", lose)
+    if before:
+        with pytest.raises(StoreError):
+            await kit.notes.write("travel", "- Tokyo", "Travel", expected_version=0)
+        assert await kit.notes.list() == []
+    else:
+        note = await kit.notes.write("travel", "- Tokyo", "Travel", expected_version=0)
+        assert (await kit.notes.read("travel")).version == note.version == 1
 
 
 def _answers(request) -> list[dict]:
