@@ -252,6 +252,43 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(
         assert found == ["number 1", "number 2"]
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_an_import_whose_answer_is_lost_is_looked_up(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """It was written: it is done. It was not: nothing is left, and it can be imported again."""
+    lost: list[str] = []
+
+    class Connection(psycopg.Connection[Any]):
+        moves = False
+
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            self.moves = self.moves or "INSERT INTO commits" in query
+            if query != "COMMIT" or not self.moves or lost:
+                return super().execute(query, *args, **kwargs)
+            lost.append(query)
+            if is_committed:
+                super().execute(query)
+            self.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as here:
+        repo = await here.open_repo("r")
+        await repo.remember("Ana lives in Bern.", key="first")
+        async with here.export_repo("r") as exported:
+            lines = [line async for line in exported]
+    async with Mnemo(postgres_url, embedder=HashingEmbedder()) as there:
+        monkeypatch.setattr("psycopg.connect", Connection.connect)  # not the writer's
+        if not is_committed:
+            with pytest.raises(StoreUnavailable, match="nothing was written"):
+                await there.import_repo("r", lines)
+            assert there.list_repos() == []
+        await there.import_repo("r", lines)
+        assert lost == ["COMMIT"]
+        copied = await there.open_repo("r")
+        assert [hit.snippet for hit in await copied.search("Bern")] == ["Ana lives in Bern."]
+
+
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Never, TypeVar
@@ -19,6 +19,7 @@ from mnemo.errors import StoreError, UsageError
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.engine import OWNERS, Bulk, Locks
+from mnemo.store.postgres.commits import CommitInDoubt, Commits
 from mnemo.store.postgres.connection import (
     Address,
     Connection,
@@ -119,7 +120,8 @@ class PostgresEngine:
         with anyio.CancelScope(shield=True):
             connection = await anyio.to_thread.run_sync(self._staged, tables)
         try:
-            yield _Staging(connection, "" if self._is_pooled else self._begin_write)
+            commits = Commits(self._connect, self._begin_write)
+            yield _Staging(connection, commits, "" if self._is_pooled else self._begin_write)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(connection.close)
@@ -324,8 +326,9 @@ class _Staging:
         begin: The statement that begins a transaction; empty: the one that is open holds all.
     """
 
-    def __init__(self, connection: Connection, begin: str) -> None:
+    def __init__(self, connection: Connection, commits: Commits, begin: str) -> None:
         self._connection = connection
+        self._commits = commits
         self._begin = begin
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
@@ -346,13 +349,19 @@ class _Staging:
 
     def _write(self, work: Callable[[Tx], T], lock: str) -> T:
         with translated("importing"):
-            self._connection.execute(f"{self._begin}; {lock}")
+            with closing(self._commits.connect()) as apart:  # no transaction is open there
+                self._commits.enter(apart)
+            self._connection.execute(f"{self._begin}; {lock}; {self._commits.next()}")
             try:
                 result = work(PostgresTx(self._connection))
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+            try:
+                self._commits.commit(self._connection)
+            except CommitInDoubt:
+                if error := self._commits.looked_up():
+                    raise error from None
             return result
 
 

@@ -1,10 +1,8 @@
-"""The writer over PostgreSQL: locks, group commit, retries, and commits in doubt."""
+"""The writer over PostgreSQL: locks, group commit and retries."""
 
 from __future__ import annotations
 
 import logging
-import secrets
-import time
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -13,6 +11,7 @@ from psycopg import errors
 
 from mnemo.errors import StoreError, StoreUnavailable
 from mnemo.store.engine import Locks
+from mnemo.store.postgres.commits import CommitInDoubt, Commits
 from mnemo.store.postgres.connection import Connection, PostgresTx, closed_on_error, translated
 from mnemo.store.postgres.schema import LOCKS
 from mnemo.store.tx import Tx
@@ -25,19 +24,9 @@ log = logging.getLogger("mnemo")
 _MOST_TRIES = 5
 # In each commit, notifying would take nine tenths of the throughput.
 _BETWEEN_NOTICES_S = 0.02
-# A server that restarts refuses connections for some seconds.
-_IN_DOUBT_S = 30.0
-_BETWEEN_LOOKS_S = 0.2
 _LOCK = "SELECT no FROM locks WHERE no = ANY ('{{{}}}') ORDER BY no FOR UPDATE"
 _LOCK_ALL = "LOCK TABLE locks IN EXCLUSIVE MODE"
 """Keeps out every writer: those that lock rows, too, lock the table in a weaker mode."""
-_COUNT = (
-    "INSERT INTO commits (writer, batch, at) VALUES ('{0}', {1}, now()) "
-    "ON CONFLICT (writer) DO UPDATE SET batch = {1}, at = now()"
-)
-# Waits for the transaction of the lost connection, where the server has not ended it yet.
-_LAST = "SELECT batch FROM commits WHERE writer = %s FOR UPDATE"
-_SWEEP = "DELETE FROM commits WHERE at < now() - interval '1 day'"
 _REPEATED = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
@@ -47,10 +36,6 @@ class _Refused(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
         self.error = error
-
-
-class _InDoubt(Exception):
-    """The connection was lost while a transaction committed."""
 
 
 class Writer(GroupWriter):
@@ -75,11 +60,9 @@ class Writer(GroupWriter):
         self._wrote_jobs = False
         self._notified_at: float | None = None
         self._is_notifying = False
-        self._id = secrets.token_hex(8)
-        self._batch = 0
+        self._commits = Commits(connect, begin)
         with closed_on_error(connect()) as connection:
-            noted = _COUNT.format(self._id, self._batch)
-            connection.execute(f"{begin}; {_SWEEP}; {noted}; COMMIT")
+            self._commits.enter(connection)
         self._use(connection)
 
     def _use(self, connection: Connection) -> None:
@@ -152,10 +135,9 @@ class Writer(GroupWriter):
                 if len(batch) == 1:
                     batch[0].result = refused.error
                     break
-            except _InDoubt:
-                wrote_jobs = self._tx.wrote_jobs
-                error = self._looked_up()
-                self._wrote_jobs |= wrote_jobs and error is None
+            except CommitInDoubt:
+                error = self._commits.looked_up()
+                self._wrote_jobs |= self._tx.wrote_jobs and error is None
                 return error
             except Exception as error:
                 self._abandon()
@@ -167,42 +149,10 @@ class Writer(GroupWriter):
 
     def _transact(self, batch: list[Unit]) -> None:
         self._tx.wrote_jobs = False
-        self._batch += 1
         locks = locking([unit.locks for unit in batch])
-        self._connection.execute(f"{self._begin}; {locks}; {_COUNT.format(self._id, self._batch)}")
+        self._connection.execute(f"{self._begin}; {locks}; {self._commits.next()}")
         self._run_batch(batch)
-        try:
-            self._connection.execute("COMMIT")
-        except psycopg.Error as error:
-            if self._connection.closed:
-                raise _InDoubt from error
-            raise
-
-    def _looked_up(self) -> Exception | None:
-        """What became of the last transaction; ``None``: it is committed."""
-        stop = time.monotonic() + _IN_DOUBT_S
-        while time.monotonic() < stop:
-            try:
-                last = self._last_committed()
-            except psycopg.Error as error:
-                self._connection.close()
-                log.info("the outcome of a commit cannot be looked up yet: %s", error)
-                time.sleep(_BETWEEN_LOOKS_S)
-                continue
-            if last is None:
-                break
-            if last < self._batch:
-                return StoreUnavailable("the server ended while it wrote; nothing was written")
-            return None
-        return StoreError("the server ended while it committed: read again what is stored")
-
-    def _last_committed(self) -> int | None:
-        """The last batch that was committed; ``None``: its row was swept, a day after it."""
-        self._use(self._connect())
-        self._connection.execute(self._begin)
-        row = self._connection.execute(_LAST, (self._id,)).fetchone()
-        self._connection.execute("ROLLBACK")
-        return None if row is None else int(row[0])
+        self._commits.commit(self._connection)
 
     def _run_in_savepoint(self, units: list[Unit]) -> Exception | None:
         if self._has_savepoints:
