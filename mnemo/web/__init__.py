@@ -3,11 +3,22 @@
 try:
     from mnemo.web.app import web_app
     from mnemo.web.gate import LOOPBACK
+    from mnemo.web.link import Limits
     from mnemo.web.serving import serve
     from mnemo.web.tokens import Token, new_token, read_tokens, token_of
 except ModuleNotFoundError as error:
-    if (error.name or "").split(".")[0] not in ("fastapi", "sse_starlette", "starlette", "uvicorn"):
+    extra = ("fastapi", "httptools", "sse_starlette", "starlette", "uvicorn")
+    if (error.name or "").split(".")[0] not in extra:
         raise
     raise ImportError("the HTTP service needs pip install 'mnemo-sessions[serve]'") from error
 
-__all__ = ["LOOPBACK", "Token", "new_token", "read_tokens", "serve", "token_of", "web_app"]
+__all__ = [
+    "LOOPBACK",
+    "Limits",
+    "Token",
+    "new_token",
+    "read_tokens",
+    "serve",
+    "token_of",
+    "web_app",
+]

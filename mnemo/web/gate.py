@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -20,7 +20,7 @@ from mnemo.web.problems import problem
 from mnemo.web.tokens import Token, TokenTable
 from mnemo.web.turnstile import Turnstile
 
-__all__ = ["LOOPBACK", "Gate"]
+__all__ = ["ADDED_IN_PRIVATE", "HEAD_BYTES", "LINK", "LOOPBACK", "Gate", "too_long_a_head"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names under which a service on this machine is called."""
@@ -28,6 +28,10 @@ PUBLIC = ("/healthz", "/readyz", "/openapi.json")
 """Paths that need no token; beside them all that is no API, such as the page."""
 GUARDED = ("/v1", "/metrics", "/mcp")
 UNDER_GUARDED = tuple(f"{path}/" for path in GUARDED)
+HEAD_BYTES = 64 * 2**10
+"""Bytes of a request's first line and headers together, at most (S)."""
+LINK = "mnemo.link"
+"""Key of a request's scope: the connection that it came by, in mnemo's own server."""
 BODY_BYTES = 16 * 2**20
 """Bytes of a request's body, at most (S)."""
 TOO_LARGE = f"a body has at most {BODY_BYTES} bytes"
@@ -54,6 +58,17 @@ SECURITY_HEADERS = {
 }
 ADDED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 ADDED_IN_PRIVATE = [*ADDED, (b"cache-control", b"no-store")]
+
+
+class Carrier(Protocol):
+    """The connection of a request, as ``mnemo.web.link`` has it."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more connections than the server takes."""
+
+    def carries(self, work: anyio.CancelScope) -> None:
+        """Cancel *work* when the client leaves."""
 
 
 @dataclass(slots=True)
@@ -118,10 +133,22 @@ class Gate:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
+        link: Carrier | None = scope.get(LINK)
+        with anyio.CancelScope() as work:
+            if link is not None:
+                link.carries(work)
+            await self._answer(
+                scope, receive, send, is_crowded=link is not None and link.is_crowded
+            )
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, *, is_crowded: bool
+    ) -> None:
         await self._turnstile.passed()
         headers, guarded = Headers(scope=scope), _is_guarded(scope["path"])
         answer = _sender(send, private=guarded)
-        refusal = self._foreign(headers) or _too_large(headers)
+        refusal = self._foreign(headers) or _crowded(scope) or _too_long(scope)
+        refusal = refusal or _too_large(headers)
         if refusal is None and guarded and not self._is_preflight(scope, headers):
             refusal = await self._unauthorized(scope, headers)
         if refusal is not None:
@@ -201,6 +228,29 @@ def _sender(send: Send, *, private: bool) -> Send:
         await send(message)
 
     return sent
+
+
+def _crowded(scope: Scope) -> Response | None:
+    link: Carrier | None = scope.get(LINK)
+    if link is None or not link.is_crowded:
+        return None
+    return problem(
+        503, "too_many_connections", "too many connections are open", headers={"Retry-After": "1"}
+    )
+
+
+def too_long_a_head() -> Response:
+    """The refusal of a request whose head has more than ``HEAD_BYTES``."""
+    detail = f"the first line and the headers have at most {HEAD_BYTES} bytes together"
+    headers = {"Connection": "close"}
+    return problem(431, "request_header_fields_too_large", detail, headers=headers)
+
+
+def _too_long(scope: Scope) -> Response | None:
+    sizes = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    if sizes + len(scope["path"]) + len(scope.get("query_string", b"")) <= HEAD_BYTES:
+        return None
+    return too_long_a_head()
 
 
 def _too_large(headers: Headers) -> Response | None:

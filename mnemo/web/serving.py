@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
+from typing import cast
 
 import anyio
 import uvicorn
@@ -12,6 +15,7 @@ import uvicorn
 from mnemo import ConfigError, Mnemo
 from mnemo.web.app import web_app
 from mnemo.web.gate import LOOPBACK
+from mnemo.web.link import Limits, Link
 from mnemo.web.live import Live
 from mnemo.web.tokens import Token
 
@@ -19,8 +23,6 @@ __all__ = ["listening", "serve"]
 
 GRACE_S = 3
 """Seconds that open requests may still take when the service is stopped (S)."""
-MOST_CONNECTIONS = 2_000
-"""Connections at once; further ones get 503 (S)."""
 IDLE_S = 30
 """Seconds after which a connection without requests is closed (S)."""
 
@@ -33,6 +35,7 @@ async def serve(
     port: int = 0,
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
+    limits: Limits | None = None,
     ready: Callable[[str], object] = lambda url: None,
 ) -> None:
     """
@@ -41,21 +44,23 @@ async def serve(
     Args:
         host, port: Where to listen; port 0 is a free one.
         hosts, origins: As of ``web_app``.
+        limits: Of connections and of the heads of requests.
         ready: Called with the URL once connections are accepted.
 
     Raises:
         ConfigError: The address cannot be listened on.
     """
     gate = web_app(memory, tokens=tokens, hosts=hosts, origins=origins)
+    link = partial(Link, limits=limits or Limits(), idle={})
     config = uvicorn.Config(
         gate,
+        http=cast(type[asyncio.Protocol], link),
         log_level="warning",
         access_log=False,
         server_header=False,
         lifespan="on",
         proxy_headers=False,
         ws="none",
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=GRACE_S,
     )

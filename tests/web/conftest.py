@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import anyio
 import httpx
 import pytest
 import pytest_asyncio
@@ -19,7 +20,7 @@ from inspector_kit import LIMIT_S, chromium
 
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
-from mnemo.web import Token, new_token, token_of, web_app
+from mnemo.web import Token, new_token, serve, token_of, web_app
 
 Connect = Callable[..., httpx.AsyncClient]
 
@@ -64,6 +65,51 @@ async def browser() -> AsyncIterator[Any]:
 
 
 @dataclass
+class Served:
+    """``mnemo.web.serve`` on the event loop of the test."""
+
+    url: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a request must bring."""
+        return {"authorization": f"Bearer {self.token}"}
+
+    @property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1."""
+        return int(self.url.rpartition(":")[2])
+
+
+Serving = Callable[..., AbstractAsyncContextManager[Served]]
+
+
+@pytest.fixture
+def serving(memory: Mnemo) -> Serving:
+    """Serves the store in memory over real sockets; arguments as of ``mnemo.web.serve``."""
+
+    @asynccontextmanager
+    async def served(**arguments: Any) -> AsyncIterator[Served]:
+        secret, ready, urls = new_token(), anyio.Event(), list[str]()
+
+        def listening(url: str) -> None:
+            urls.append(url)
+            ready.set()
+
+        async def run() -> None:
+            await serve(memory, tokens=[token_of(secret, "all")], ready=listening, **arguments)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await ready.wait()
+            yield Served(urls[0], secret)
+            group.cancel_scope.cancel()
+
+    return served
+
+
+@dataclass
 class Server:
     """``mnemo serve`` as a process of its own."""
 
@@ -86,8 +132,8 @@ class Server:
         return self.process.wait(LIMIT_S)
 
 
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+@pytest.fixture(name="serve")
+def serve_command(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts servers of a store in an empty folder; those that still run are killed at the end."""
     servers: list[subprocess.Popen[str]] = []
 
