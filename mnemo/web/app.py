@@ -9,7 +9,6 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -63,11 +62,6 @@ def web_app(
     app.state.mcp = McpEndpoint(memory)
     app.state.metrics = Metrics()
     add_handlers(app)
-    if origins:
-        headers = ["authorization", "content-type", "last-event-id"]
-        app.add_middleware(
-            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=headers
-        )
     plain = [route for router in ROUTERS for route in router.routes]
     app.router.routes.append(ShortRoute(plain, app.router))
     for router in ROUTERS:

@@ -11,8 +11,9 @@ import anyio
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo.runtime.clock import SystemClock
 from mnemo.web.metrics import Metrics
@@ -43,6 +44,19 @@ LONGEST_WAIT_S = 2.0
 """Seconds that such an answer waits, at most (S)."""
 MOST_WAITING = 64
 """Such answers that may wait at once; further requests without a known token get 429 (S)."""
+
+CORS_SENT = (
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+)
+"""Headers that pages of the allowed origins may send."""
+CORS_READ = ("allow", "mcp-session-id", "retry-after", "www-authenticate")
+"""Headers of answers that such pages may read, beside those that any may."""
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -124,6 +138,15 @@ class Gate:
         self._waiting = 0
         self._turnstile = Turnstile()
         self._metrics: Metrics = app.state.metrics
+        self._behind: ASGIApp = self._admit
+        if origins:  # outside of what refuses: a page can read why it was refused, too
+            self._behind = CORSMiddleware(
+                self._admit,
+                allow_origins=origins,
+                allow_methods=["*"],
+                allow_headers=CORS_SENT,
+                expose_headers=CORS_READ,
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -137,24 +160,23 @@ class Gate:
         with anyio.CancelScope() as work:
             if link is not None:
                 link.carries(work)
-            await self._answer(
-                scope, receive, send, is_crowded=link is not None and link.is_crowded
-            )
+            await self._answer(scope, receive, send)
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, *, is_crowded: bool
-    ) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._turnstile.passed()
-        headers, guarded = Headers(scope=scope), _is_guarded(scope["path"])
-        answer = _sender(send, private=guarded)
-        refusal = self._foreign(headers) or _crowded(scope) or _too_long(scope)
-        refusal = refusal or _too_large(headers)
-        if refusal is None and guarded and not self._is_preflight(scope, headers):
+        answer = _sender(send, private=_is_guarded(scope["path"]))
+        behind = self._foreign(Headers(scope=scope)) or self._behind
+        await behind(scope, receive, answer)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        refusal = _crowded(scope) or _too_long(scope) or _too_large(headers)
+        if refusal is None and _is_guarded(scope["path"]):
             refusal = await self._unauthorized(scope, headers)
         if refusal is not None:
-            await refusal(scope, receive, answer)
+            await refusal(scope, receive, send)
             return
-        with self._metrics.timed(scope, answer) as counted:
+        with self._metrics.timed(scope, send) as counted:
             await self.app(scope, _bounded(receive), counted)
 
     def _foreign(self, headers: Headers) -> Response | None:
@@ -168,11 +190,6 @@ class Gate:
         if urlsplit(origin).netloc.lower() != host.lower():
             return problem(403, "foreign_origin", "pages of this origin may not call the service")
         return None
-
-    def _is_preflight(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a browser asks what a page of an allowed origin may send; it sends no token."""
-        asks = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
-        return asks and headers.get("origin") in self._origins
 
     async def _unauthorized(self, scope: Scope, headers: Headers) -> Response | None:
         """Find the token of the request and take from its rate; a problem where that fails."""

@@ -7,6 +7,8 @@ import pytest
 
 from mnemo import ConfigError
 from mnemo.web import new_token, read_tokens, token_of, web_app
+from mnemo.web.gate import HEAD_BYTES
+from mnemo.web.metrics import Metrics
 
 
 async def remembered(client, text="Ada plays the cello.", repo="a"):
@@ -115,6 +117,38 @@ async def test_a_page_of_an_allowed_origin_may_call_with_a_token(memory):
         sent = {"origin": mine, "authorization": f"Bearer {secret}"}
         answer = await browser.get("/v1/caller", headers=sent)
         assert answer.headers["access-control-allow-origin"] == mine
+
+
+async def test_a_page_of_an_allowed_origin_reads_why_it_was_refused(memory, monkeypatch):
+    """Whatever the service answers such a page, the browser lets it read, with its headers."""
+    monkeypatch.setattr(Metrics, "text", None)  # /metrics fails, and that is read, too
+    await memory.open_repo()
+    reading, slow, mine = new_token(), new_token(), "https://page.example"
+    tokens = [
+        token_of(reading, "reading", rights="read"),
+        token_of(slow, "slow").model_copy(update={"rate_per_s": 0.001}),
+    ]
+    app = web_app(memory, tokens=tokens, origins=[mine])
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as page:
+        wanted = {
+            401: ("GET", "caller", {"authorization": ""}, None),
+            403: ("POST", "remember", {}, {"content": "Ada sings."}),
+            404: ("GET", "statistics?repo=b", {}, None),
+            413: ("POST", "recall", {"content-length": "99999999"}, None),
+            422: ("POST", "recall", {}, {}),
+            429: ("GET", "caller", {"authorization": f"Bearer {slow}"}, None),
+            431: ("GET", "caller", {"x": "a" * HEAD_BYTES}, None),
+            500: ("GET", "../metrics", {}, None),
+        }
+        for status, (method, path, headers, body) in wanted.items():
+            sent = {"origin": mine, "authorization": f"Bearer {reading}"} | headers
+            answer = await page.request(method, f"/v1/{path}", headers=sent, json=body)
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == mine
+            assert "origin" in answer.headers["vary"].lower()
+            read = answer.headers["access-control-expose-headers"]
+            assert {"retry-after", "www-authenticate", "mcp-session-id"} <= {*read.split(", ")}
 
 
 async def test_every_answer_has_the_security_headers(client):

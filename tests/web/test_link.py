@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import httpx
 import pytest
 from inspector_kit import LIMIT_S
 
+from mnemo import Repository
 from mnemo.web import Limits
 from mnemo.web.gate import HEAD_BYTES
 from mnemo.web.link import MOST_DISCARDED, Link
@@ -187,16 +189,55 @@ async def test_the_oldest_idle_connection_makes_room(serving):
 
 async def test_more_connections_than_there_may_be_get_503(serving):
     """When all are busy, a further one is told so in a problem document."""
-    async with serving(limits=Limits(connections=2)) as server:
+    mine = "https://page.example"
+    async with serving(limits=Limits(connections=2), origins=[mine]) as server:
         links = []
         for _ in range(2):
             links.append(await anyio.connect_tcp("127.0.0.1", server.port))
             await links[-1].send(stream_of(server))
             assert (await links[-1].receive()).startswith(b"HTTP/1.1 200")
         async with httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as client:
-            answer = await client.get("/healthz")
+            answer = await client.get("/healthz", headers={"origin": mine})
             assert answer.status_code == 503
             assert answer.json()["reason"] == "too_many_connections"
             assert answer.headers["retry-after"] == "1"
+            assert answer.headers["access-control-allow-origin"] == mine
         for link in links:
             await link.aclose()
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("recall", {"query": "cello"}),
+        ("search", {"query": "cello"}),
+        ("remember", {"content": "Ada sings."}),
+        ("statistics", None),
+    ],
+)
+async def test_a_client_that_leaves_ends_its_work(serving, memory, monkeypatch, call, body):
+    """Nobody would read the answer: the call is cancelled, and the service goes on."""
+    begun, ended = anyio.Event(), anyio.Event()
+
+    async def hang(self, *given, **named):
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    await memory.open_repo()
+    monkeypatch.setattr(Repository, call, hang)
+    async with (
+        serving() as server,
+        httpx.AsyncClient(base_url=server.url, headers=server.headers, timeout=LIMIT_S) as client,
+    ):
+        async with anyio.create_task_group() as group:
+            asked = ("GET", f"/v1/{call}") if body is None else ("POST", f"/v1/{call}")
+            group.start_soon(partial(client.request, *asked, json=body))
+            with anyio.fail_after(LIMIT_S):
+                await begun.wait()
+                group.cancel_scope.cancel()
+        with anyio.fail_after(LIMIT_S):
+            await ended.wait()
+        assert (await client.get("/v1/caller")).status_code == 200

@@ -65,3 +65,35 @@ async def test_an_mcp_client_remembers_and_recalls_behind_the_tokens(serve, tmp_
             assert answer.status_code == status
             assert answer.headers["content-type"] == "application/problem+json"
     assert server.stop() == 130
+
+
+async def test_a_page_of_an_allowed_origin_is_an_mcp_client(serving):
+    """A browser asks first, sends the headers of the protocol, and reads the session's id."""
+    mine = "https://page.example"
+    client = {"name": "page", "version": "1"}
+    asked = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    sent = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asked}
+    preflight = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type,last-event-id,"
+        "mcp-protocol-version,mcp-session-id",
+    }
+    accepts = {"accept": "application/json, text/event-stream"}
+    async with (
+        serving(origins=[mine]) as server,
+        httpx2.AsyncClient(base_url=server.url, headers={"origin": mine}) as page,
+    ):
+        for method in ("POST", "GET", "DELETE"):
+            allowed = await page.options(
+                "/mcp", headers=preflight | {"access-control-request-method": method}
+            )
+            assert allowed.status_code == 200
+            assert allowed.headers["access-control-allow-origin"] == mine
+        answer = await page.post("/mcp", json=sent, headers=accepts | server.headers)
+        assert answer.status_code == 200
+        assert answer.headers["mcp-session-id"]
+        assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
+        assert answer.headers["access-control-allow-origin"] == mine
+        refused = await page.post("/mcp", json=sent, headers=accepts)
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == mine
