@@ -9,14 +9,17 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from mnemo import Mnemo, __version__
 from mnemo.pictures import Graphs
-from mnemo.web.gate import LOOPBACK, Gate
+from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.mcp_endpoint import McpEndpoint
 from mnemo.web.metrics import Metrics
@@ -27,7 +30,8 @@ from mnemo.web.tokens import Token
 
 __all__ = ["web_app"]
 
-STATIC = Path(__file__).parent / "static"
+FILES = StaticFiles(directory=Path(__file__).parent / "static", html=True)
+FILE_METHODS = ("GET", "HEAD")
 
 
 def web_app(
@@ -54,6 +58,7 @@ def web_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
         responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}},
     )
     app.state.memory = memory
@@ -61,15 +66,34 @@ def web_app(
     app.state.graphs = Graphs()
     app.state.mcp = McpEndpoint(memory)
     app.state.metrics = Metrics()
-    add_handlers(app)
+    add_handlers(app, _methods())
     plain = [route for router in ROUTERS for route in router.routes]
     app.router.routes.append(ShortRoute(plain, app.router))
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/openapi.json", _described, include_in_schema=False))
     app.router.routes.append(Route("/mcp", app.state.mcp, include_in_schema=False))
-    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    app.router.default = _elsewhere
     return Gate(app, tokens=tokens, hosts=hosts, origins=origins)
+
+
+def _methods() -> dict[str, set[str]]:
+    """The methods of every path of the API."""
+    found: dict[str, set[str]] = {}
+    for router in ROUTERS:
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                found.setdefault(route.path, set()).update(route.methods or ())
+    return found
+
+
+async def _elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """Give a file of the page; below the paths of the API there is none."""
+    if is_guarded(scope["path"]):
+        raise HTTPException(404, f"there is no {scope['path']}; /openapi.json lists what there is")
+    if scope["method"] not in FILE_METHODS:
+        raise HTTPException(405, headers={"Allow": ", ".join(FILE_METHODS)})
+    await FILES(scope, receive, send)
 
 
 async def _described(request: Request) -> JSONResponse:

@@ -21,7 +21,15 @@ from mnemo.web.problems import problem
 from mnemo.web.tokens import Token, TokenTable
 from mnemo.web.turnstile import Turnstile
 
-__all__ = ["ADDED_IN_PRIVATE", "HEAD_BYTES", "LINK", "LOOPBACK", "Gate", "too_long_a_head"]
+__all__ = [
+    "ADDED_IN_PRIVATE",
+    "HEAD_BYTES",
+    "LINK",
+    "LOOPBACK",
+    "Gate",
+    "is_guarded",
+    "too_long_a_head",
+]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names under which a service on this machine is called."""
@@ -70,8 +78,9 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-ADDED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-ADDED_IN_PRIVATE = [*ADDED, (b"cache-control", b"no-store")]
+_ADDED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+ADDED_IN_PUBLIC = _ADDED
+ADDED_IN_PRIVATE = [*_ADDED, (b"cache-control", b"no-store")]
 
 
 class Carrier(Protocol):
@@ -164,14 +173,14 @@ class Gate:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._turnstile.passed()
-        answer = _sender(send, private=_is_guarded(scope["path"]))
+        answer = _sender(send, private=is_guarded(scope["path"]))
         behind = self._foreign(Headers(scope=scope)) or self._behind
         await behind(scope, receive, answer)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         refusal = _crowded(scope) or _too_long(scope) or _too_large(headers)
-        if refusal is None and _is_guarded(scope["path"]):
+        if refusal is None and is_guarded(scope["path"]):
             refusal = await self._unauthorized(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -182,6 +191,8 @@ class Gate:
     def _foreign(self, headers: Headers) -> Response | None:
         """Refuse another name of this machine (DNS rebinding), and pages of other origins."""
         host = headers.get("host", "")
+        if len(headers.getlist("host")) > 1:
+            return problem(400, "bad_request", "a request has one Host header")
         if "*" not in self._hosts and _name_of(host) not in self._hosts:
             return problem(421, "wrong_host", "the service is not called by this name here")
         origin = headers.get("origin")
@@ -223,7 +234,8 @@ def _too_many(reason: str, detail: str, wait_s: float) -> Response:
     return problem(429, reason, detail, headers={"Retry-After": str(max(1, round(wait_s)))})
 
 
-def _is_guarded(path: str) -> bool:
+def is_guarded(path: str) -> bool:
+    """Whether *path* needs a token, also where nothing is."""
     return path in GUARDED or path.startswith(UNDER_GUARDED)
 
 
@@ -235,7 +247,7 @@ def _name_of(host: str) -> str:
 
 def _sender(send: Send, *, private: bool) -> Send:
     """Add the security headers to every response, in place of what it has of them."""
-    added = ADDED_IN_PRIVATE if private else ADDED
+    added = ADDED_IN_PRIVATE if private else ADDED_IN_PUBLIC
     replaced = {name for name, _ in added}
 
     async def sent(message: Message) -> None:

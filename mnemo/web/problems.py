@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -109,8 +109,14 @@ def problem(
     return Response(content, status, dict(headers or {}), "application/problem+json")
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Have *app* answer every error with a problem document."""
+def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
+    """
+    Have *app* answer every error with a problem document.
+
+    Args:
+        methods: Of every path of *app* that is answered by the method, to be told with a 405.
+    """
+    app.state.methods = methods
     for kind in (MnemoError, ValueError, TimeoutError):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -134,6 +140,10 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if any(one["loc"] == ("body",) for one in error.errors()) and _is_no_json(request):
+        return problem(
+            415, "unsupported_media_type", "send the body with content-type: application/json"
+        )
     found = [
         {"place": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()
     ]
@@ -143,13 +153,25 @@ async def _invalid(request: Request, error: Exception) -> Response:
     )
 
 
+def _is_no_json(request: Request) -> bool:
+    """Whether the request has a body that does not say that it is JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    has_body = (
+        "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+    )
+    return has_body and kind != "application/json" and not kind.endswith("+json")
+
+
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    headers, methods = error.headers, request.app.state.methods.get(request.scope["path"])
+    if error.status_code == 405 and methods:  # Starlette names those of one route of the path
+        headers = {"Allow": ", ".join(sorted(methods))}
     return problem(
         error.status_code,
         _REASONS.get(error.status_code, HTTPStatus(error.status_code).name.lower()),
         str(error.detail),
-        headers=error.headers,
+        headers=headers,
     )
 
 

@@ -169,6 +169,16 @@ async def test_what_is_no_http_is_told_so(serving):
         assert b"HTTP/1.1" not in rest
 
 
+async def test_two_hosts_are_a_bad_request(serving):
+    """Which of them counts would be anybody's guess."""
+    async with serving() as server:
+        for host in (b"127.0.0.1", b"evil.example"):
+            received = await answer(
+                server, LINE + b"connection: close\r\nhost: " + host + b"\r\n\r\n"
+            )
+            assert told(received) == (400, "bad_request")
+
+
 async def test_the_oldest_idle_connection_makes_room(serving):
     """At nine tenths the one that is idle the longest goes; a stream is not idle."""
     async with serving(limits=Limits(connections=10)) as server:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from mnemo import Node
+from mnemo import Node, NotFound
 from mnemo.exchange import NodeShape
 from mnemo.pictures import Picture
 from mnemo.web.access import Readable
@@ -35,7 +35,10 @@ async def graph(
     return await graphs.picture(repo, limit=limit, community=community, around=around)
 
 
-@router.get("/graph/node", response_model=NodeShape | None)
-async def node(repo: Readable, id: Id) -> Node | None:
-    """Give one node of any type, whole; ``null``: there is none."""
-    return await repo.get_node(id)
+@router.get("/graph/node", response_model=NodeShape)
+async def node(repo: Readable, id: Id) -> Node:
+    """Give one node of any type, whole."""
+    found = await repo.get_node(id)
+    if found is None:
+        raise NotFound("node", id)
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
@@ -249,12 +249,17 @@ async def wait(session: Opened, body: WaitFor) -> Any:
     return await session.wait_for(*body.states, timeout_s=body.timeout_s)
 
 
-@router.post("/session/{operation}", response_model=Status)
-async def operate(
-    operation: Literal["close", "discard"], memory: Memory_, repo: Writable, session: Opened
-) -> Any:
-    """Close the episode, or discard it."""
-    await (session.close() if operation == "close" else session.discard())
+@router.post("/session/close", response_model=Status)
+async def close(memory: Memory_, repo: Writable, session: Opened) -> Any:
+    """Close the episode."""
+    await session.close()
+    return await _status(memory, repo, session.id)
+
+
+@router.post("/session/discard", response_model=Status)
+async def discard(memory: Memory_, repo: Writable, session: Opened) -> Any:
+    """Discard the episode."""
+    await session.discard()
     return await _status(memory, repo, session.id)
 
 

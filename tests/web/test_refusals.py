@@ -1,0 +1,92 @@
+"""What the service answers to requests that it cannot carry out."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from inspector_kit import LIMIT_S
+
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def called(serving):
+    """A client of a server behind a socket."""
+    async with (
+        serving() as server,
+        httpx.AsyncClient(base_url=server.url, headers=server.headers, timeout=LIMIT_S) as client,
+    ):
+        yield client
+
+
+def reason(answer):
+    """Status and reason of the problem document that *answer* must be."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == answer.status_code
+    return answer.status_code, answer.json()["reason"]
+
+
+async def test_a_mistyped_path_is_not_found_by_any_method(serving):
+    """Nothing is redirected, nothing is a method's fault; without a token no path is told apart."""
+    async with called(serving) as real:
+        for path in (
+            "/v1",
+            "/v1/rememberr",
+            "/v1/remember/",
+            "/v1/session/clos",
+            "/v1/graph/nodes",
+        ):
+            for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"):
+                answer = await real.request(method, path)
+                assert answer.status_code == 404
+                assert method == "HEAD" or reason(answer) == (404, "not_found")
+        token = real.headers.pop("authorization")
+        seen = {(await real.post(path)).text for path in ("/v1/rememberr", "/v1/remember", "/v1")}
+        assert len(seen) == 1
+        assert json.loads(seen.pop())["reason"] == "token_missing"
+        real.headers["authorization"] = token
+
+
+async def test_a_wrong_method_is_told_the_right_ones(serving):
+    """``Allow`` names all methods of the path, also where two routes share it."""
+    async with called(serving) as real:
+        for path, allowed in {
+            "/v1/remember": "POST",
+            "/v1/memory": "GET, PATCH",
+            "/v1/session": "DELETE, GET",
+            "/v1/session/close": "POST",
+            "/v1/note": "DELETE, GET, PUT",
+            "/healthz": "GET",
+            "/": "GET, HEAD",
+        }.items():
+            answer = await real.request("TRACE", path)
+            assert reason(answer) == (405, "method_not_allowed")
+            assert answer.headers["allow"] == allowed
+
+
+async def test_an_unknown_node_is_not_found(serving):
+    """Also in a repository that is there."""
+    async with called(serving) as real:
+        await real.post("/v1/remember", json={"content": "Ada sings."})
+        answer = await real.get("/v1/graph/node", params={"id": "nothing"})
+        assert reason(answer) == (404, "not_found")
+        assert answer.json()["error"] == "NotFound"
+
+
+async def test_a_body_that_does_not_say_that_it_is_json_is_told_to(serving):
+    """What ``curl -d`` sends by itself gives the header that is missing; an empty body does not."""
+    async with called(serving) as real:
+        body = json.dumps({"content": "Ada sings."})
+        for kind in ("application/x-www-form-urlencoded", "text/plain", ""):
+            answer = await real.post("/v1/remember", content=body, headers={"content-type": kind})
+            assert reason(answer) == (415, "unsupported_media_type")
+            assert "application/json" in answer.json()["detail"]
+        for kind in ("application/json", "application/json; charset=utf-8", "Application/JSON"):
+            answer = await real.post("/v1/remember", content=body, headers={"content-type": kind})
+            assert answer.status_code == 200
+        assert reason(await real.post("/v1/remember")) == (422, "invalid_argument")
+        kind = {"content-type": "application/json"}
+        assert reason(await real.post("/v1/remember", content="[]", headers=kind))[0] == 422
