@@ -11,6 +11,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -32,6 +33,10 @@ __all__ = ["web_app"]
 
 FILES = StaticFiles(directory=Path(__file__).parent / "static", html=True)
 FILE_METHODS = ("GET", "HEAD")
+GZIPPED_BYTES = 16 * 2**10
+"""Bytes of an answer from which on it is compressed: a few pages, lists, scripts (S)."""
+GZIP_LEVEL = 4
+"""Of zlib: half the time of level 9 or less, for 5 % more bytes (S)."""
 
 
 def web_app(
@@ -67,6 +72,7 @@ def web_app(
     app.state.mcp = McpEndpoint(memory)
     app.state.metrics = Metrics()
     add_handlers(app, _methods())
+    app.add_middleware(GZipMiddleware, minimum_size=GZIPPED_BYTES, compresslevel=GZIP_LEVEL)
     plain = [route for router in ROUTERS for route in router.routes]
     app.router.routes.append(ShortRoute(plain, app.router))
     for router in ROUTERS:

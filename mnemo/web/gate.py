@@ -79,8 +79,9 @@ SECURITY_HEADERS = {
     "x-frame-options": "DENY",
 }
 _ADDED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-ADDED_IN_PUBLIC = _ADDED
+ADDED_IN_PUBLIC = [*_ADDED, (b"cache-control", b"no-cache")]
 ADDED_IN_PRIVATE = [*_ADDED, (b"cache-control", b"no-store")]
+"""What the API answers is not kept; a file of the page is asked for again (ETag) each time."""
 
 
 class Carrier(Protocol):

@@ -1,13 +1,16 @@
-"""What the service answers to requests that it cannot carry out."""
+"""What the service answers to requests that it cannot carry out, and how answers are sent."""
 
 from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
 
+import anyio
 import httpx
 import pytest
 from inspector_kit import LIMIT_S
+
+from mnemo.web.app import GZIPPED_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -90,3 +93,39 @@ async def test_a_body_that_does_not_say_that_it_is_json_is_told_to(serving):
         assert reason(await real.post("/v1/remember")) == (422, "invalid_argument")
         kind = {"content-type": "application/json"}
         assert reason(await real.post("/v1/remember", content="[]", headers=kind))[0] == 422
+
+
+async def test_long_answers_are_compressed_and_streams_are_not(serving):
+    """Where the client takes it; a stream's events arrive one by one."""
+    async with called(serving) as real:
+        said = [{"role": "user", "content": f"message {n}"} for n in range(300)]
+        where = {"thread": "desk"}
+        await real.post("/v1/conversation/messages", params=where, json={"messages": said})
+        path = "/v1/conversation/messages?thread=desk&limit=300"
+        packed = await real.get(path)
+        plain = await real.get(path, headers={"accept-encoding": "identity"})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert int(packed.headers["content-length"]) < len(packed.content) / 4
+        assert "content-encoding" not in plain.headers
+        assert len(plain.content) > GZIPPED_BYTES
+        assert packed.json() == plain.json()
+        for answer in (packed, plain):
+            assert "accept-encoding" in answer.headers["vary"].lower()
+        short = await real.get("/v1/caller")
+        assert "content-encoding" not in short.headers
+        with anyio.fail_after(LIMIT_S):
+            async with real.stream("GET", "/v1/events?repo=default") as stream:
+                assert "content-encoding" not in stream.headers
+                assert (await anext(stream.aiter_lines())).startswith(("id:", "event: ready"))
+
+
+async def test_answers_say_how_long_they_may_be_kept(serving):
+    """Those of the API not at all; files of the page are asked for again, and then not sent."""
+    async with called(serving) as real:
+        for path in ("/v1/caller", "/v1/nothing", "/metrics", "/v1/recall"):
+            assert (await real.get(path)).headers["cache-control"] == "no-store"
+        for path in ("/", "/app.js", "/vendor/marked.js", "/missing.js"):
+            assert (await real.get(path)).headers["cache-control"] == "no-cache"
+        page = await real.get("/app.js")
+        again = await real.get("/app.js", headers={"if-none-match": page.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
