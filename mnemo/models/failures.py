@@ -7,10 +7,12 @@ import math
 import re
 import socket
 import ssl
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import unquote, unquote_plus
 
 from pydantic import SecretStr
 
@@ -225,12 +227,14 @@ HIDDEN = "***"
 
 _MASKED = re.compile(r"[*•…]{3,}|\.{4,}|x{6,}", re.IGNORECASE)
 _USERINFO = re.compile(r"//[^/\s@]+@")
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _WORD = re.compile(r"""[^\s"'<>(){}\[\],;]+""")
 
 
 class Scrubber:
     """
-    Hides secrets in foreign texts: as they are, in part, or masked by the server.
+    Hides secrets in foreign texts: as they are, in part, in Base64, escaped as in a URL, or
+    masked by the server.
 
     Args:
         secrets: Keys and header values.
@@ -239,6 +243,8 @@ class Scrubber:
     def __init__(self, secrets: Iterable[SecretStr]) -> None:
         values = (secret.get_secret_value() for secret in secrets)
         self._secrets = tuple(SecretStr(value) for value in values if value)
+        told = (secret.get_secret_value() for secret in self._secrets)
+        self._forms = tuple(SecretStr(form) for secret in told for form in _forms(secret))
 
     def hide(self, text: str) -> str:
         """*text* without secrets; its length and lines are otherwise kept."""
@@ -254,8 +260,36 @@ class Scrubber:
 
     def _word(self, found: re.Match[str]) -> str:
         word = found.group()
-        betrays = any(_shares(word, secret.get_secret_value()) for secret in self._secrets)
+        once = unquote_plus(word)
+        readings = {word, unquote(word), once, unquote_plus(once)}
+        betrays = any(
+            _shares(reading, form.get_secret_value())
+            for form in self._forms
+            for reading in readings
+        )
         return HIDDEN if betrays else word
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """*secret* as it may be quoted: itself, the parts of a Basic header, each in Base64 too."""
+    scheme, _, encoded = secret.partition(" ")
+    known = [secret]
+    if scheme.lower() == "basic":
+        try:
+            pair = b64decode(encoded, validate=True).decode()
+        except ValueError:
+            pair = ""
+        password = pair.partition(":")[2]
+        known += [part for part in (encoded, pair, password) if len(part) >= SHARED]
+    for one in known:
+        yield one
+        for before in range(3):
+            # What stands before it in a longer text shifts its bits; the ends are not its own.
+            written = b64encode(bytes(before) + one.encode())
+            whole = written[-(-8 * before // 6) : len(written) - 4 or None]
+            if len(whole) >= SHARED:
+                yield whole.decode()
+                yield whole.translate(_URL_SAFE).decode()
 
 
 def _shares(word: str, secret: str) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from http_doubles import KEY, status
@@ -33,6 +36,45 @@ SCRUBBER = Scrubber([SecretStr(KEY), SecretStr("")])
 def test_secrets_are_hidden_whole_in_part_and_masked(said: str, shown: str) -> None:
     """Anything else is left as it is, a mask without the key's ends included."""
     assert SCRUBBER.hide(said) == shown
+
+
+LIVELY = "k-/+?&=~ü9z-Q/1+"
+
+
+@pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
+@pytest.mark.parametrize("around", [("", ""), (":", ""), ("", ":"), ("me:", ""), ("user:", "\n")])
+@pytest.mark.parametrize("key", [KEY, LIVELY])
+def test_a_key_is_hidden_in_base64(
+    key: str, around: tuple[str, str], encode: Callable[[bytes], bytes]
+) -> None:
+    """Alone, or as user or password of a Basic header; also the part of it that is quoted."""
+    said = encode(f"{around[0]}{key}{around[1]}".encode()).decode()
+    scrubber = Scrubber([SecretStr(key)])
+    assert scrubber.hide(f"got Authorization: Basic {said}") == "got Authorization: Basic ***"
+    assert scrubber.hide(f"got {said[4:18]}… instead") == "got *** instead"
+    assert scrubber.hide(said.rstrip("=")) == "***"
+
+
+@pytest.mark.parametrize("safe", ["", "/"])
+def test_a_key_is_hidden_in_a_url(safe: str) -> None:
+    """Escaped by a browser or a server, once or twice, in upper or lower case."""
+    scrubber = Scrubber([SecretStr(LIVELY)])
+    once = quote(LIVELY, safe=safe)
+    for said in (once, once.lower(), quote(once, safe=safe), quote_plus(LIVELY)):
+        assert scrubber.hide(f"GET /v1?key={said} failed") == "GET *** failed"
+
+
+def test_the_password_of_a_basic_header_is_hidden() -> None:
+    """A header's value is a secret, and so is what it stands for."""
+    header = f"Basic {b64encode(b'ada:hunter2hunter2').decode()}"
+    scrubber = Scrubber([SecretStr(header)])
+    assert scrubber.hide("no user ada with hunter2hunter2") == "no user ada with ***"
+
+
+def test_words_that_look_encoded_stay() -> None:
+    """Ids and paths of a server are what its message is about."""
+    said = "request req_bG9yZW0gaXBzdW0gZG9sb3I= to /v1/a%20b%2Fc failed"
+    assert SCRUBBER.hide(said) == said
 
 
 def test_a_short_key_is_hidden_as_it_is() -> None:
