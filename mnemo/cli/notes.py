@@ -25,7 +25,8 @@ from mnemo.cli.opening import (
     in_known_repo,
     in_repo,
 )
-from mnemo.cli.output import answer, complain, print_json, print_line, print_table, visible
+from mnemo.cli.output import answer, complain, print_json, print_line, print_table
+from mnemo.runtime.text import visible
 
 __all__ = ["register"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from mnemo import (
 )
 from mnemo.protocols import StoreReport
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.text import one_line
+from mnemo.runtime.text import one_line, visible
 
 __all__ = [
     "OPERATIONS",
@@ -51,33 +50,24 @@ __all__ = [
     "selected",
     "session_data",
     "texts_progress",
-    "visible",
 ]
 
 _WIDE = 1_000
 """Columns of a table that no terminal shows."""
 
-# Stored text must not steer the terminal that it is shown on.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
 
 def print_line(text: str = "") -> None:
-    """Print for a person, control characters made visible."""
+    """Print for a person; stored text does not steer the terminal, see ``visible``."""
     typer.echo(visible(text))
-
-
-def visible(text: str) -> str:
-    """*text* with the control characters, but for line ends and tabs, replaced by a mark."""
-    return _CONTROLS.sub("\ufffd", text)
 
 
 def complain(text: str) -> None:
     """Say on stderr what is wrong, in one line."""
-    typer.echo(f"mnemo: {_CONTROLS.sub(' ', one_line(text))}", err=True)
+    typer.echo(f"mnemo: {visible(one_line(text))}", err=True)
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print *rows* in columns, control characters made visible."""
+    """Print *rows* in columns; see ``visible``."""
     table = Table(box=None)
     for head in heads:
         table.add_column(head, overflow="fold")

@@ -267,7 +267,7 @@ def optional_text(arguments: Mapping[str, Any], name: str) -> str | None:
 
 
 def _found(query: str, hits: list[SearchHit]) -> str:
-    asked = one_line(query)[:SHOWN_QUERY]
+    asked = without_marks(one_line(query)[:SHOWN_QUERY])
     if not hits:
         return f'No results found for "{asked}".'
     count = "1 result" if len(hits) == 1 else f"{len(hits)} results"

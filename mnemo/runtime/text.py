@@ -11,7 +11,7 @@ import math
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -33,6 +33,7 @@ __all__ = [
     "terms",
     "terms_of",
     "unspaced_runs",
+    "visible",
     "words",
 ]
 
@@ -70,6 +71,18 @@ _BLANK = re.compile(r"\s")
 SLICE = 65_536
 """Characters that are looked through in one call, or a few more."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
+# Controls but tab and line end; format characters; selectors behind another, or of no script.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)"
+    "|[\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+    "|(?<=[\ufe00-\ufe0f])[\ufe00-\ufe0f]"
+    # A flag such as Scotland's is one match, which stays; a tag elsewhere is hidden text.
+    "|\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+    "|[\U000e0000-\U000e0fff]"
+)
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_JOINERS, _DIRECTION_MARKS = frozenset("\u200c\u200d"), frozenset("\u061c\u200e\u200f")
+_LETTER_KINDS = frozenset(("L", "M", "So", "Sk"))
 
 
 def clean(text: str) -> str:
@@ -88,6 +101,59 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return _SURROGATES.sub("\ufffd", text)
     return text
+
+
+def visible(text: str, spelled: Callable[[str], str] | None = None) -> str:
+    """
+    Spell what nobody sees in *text*, and what steers a terminal, as ``\\u202e``; one rule for
+    prompts, terminals and answers of tools. Stored text keeps it.
+
+    That is: controls but tab and line end, embeddings, overrides and isolates of direction,
+    zero-width and other format characters, tag characters. What scripts and emoji need stays:
+    joiners (U+200C, U+200D) beside a letter, mark or emoji outside ASCII, a zero-width space
+    beside a script without blanks, single direction marks in a text of a right-to-left script,
+    and the tags of flags.
+
+    Args:
+        spelled: Spells one character; default: ``\\u`` and four digits, or ``\\U`` and eight.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    marks = not text.isascii() and _RIGHT_TO_LEFT.search(text) is not None
+    spell = spelled or _spelled
+
+    def shown(found: re.Match[str]) -> str:
+        one = found.group()
+        return one if _is_needed(text, found.start(), one, marks=marks) else spell(one)
+
+    return _HIDDEN.sub(shown, text)
+
+
+def _spelled(one: str) -> str:
+    code = ord(one)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _is_needed(text: str, at: int, one: str, *, marks: bool) -> bool:
+    """Whether the script around it needs *one*; *marks*: marks of direction may stand."""
+    before, after = text[max(at - 1, 0) : at], text[at + 1 : at + 2]
+    if one in _JOINERS:
+        return _joins(before) or _joins(after)
+    if one in _DIRECTION_MARKS:
+        return marks and before not in _DIRECTION_MARKS
+    if one == "\u200b":
+        return has_unspaced(before) or has_unspaced(after)
+    if "\U000e0100" <= one <= "\U000e01ef":  # a variant of a Han character
+        return has_unspaced(before)
+    return len(one) > 1
+
+
+def _joins(one: str) -> bool:
+    """Whether *one* is a letter, mark or emoji outside ASCII; of nothing it is false."""
+    if not one or one.isascii():
+        return False
+    kind = unicodedata.category(one)
+    return kind in _LETTER_KINDS or kind[0] in _LETTER_KINDS
 
 
 def composed(text: str) -> str:

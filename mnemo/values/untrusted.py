@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mnemo.runtime.text import visible
+
 __all__ = ["escaped", "json_line", "untrusted", "without_marks"]
 
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _QUOTED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;"})
 
-_LINE_END = re.compile(r"[\x85\u2028\u2029]")
-"""What some servers read as the end of a line, and JSON lets stand."""
 _MARK = re.compile(
     r"""
     < (?= [|\uff5c]                                   # <|im_start|>, <|eot_id|>, fullwidth bars
@@ -38,24 +38,23 @@ Servers that split the whole prompt into tokens take them for their own, whereve
 
 def without_marks(text: str, spelled: Callable[[str], str] = lambda one: f"&#{ord(one)};") -> str:
     """
-    *text* in which no mark of a chat template stands; what has none is unchanged.
+    *text* in which no mark of a chat template and nothing hidden stands; see ``visible``.
 
-    The one escaping of stored text that enters a request as data.
+    The one escaping of stored text that enters a request as data; other text is unchanged.
 
     Args:
         spelled: Spells the first character of a mark; default: as an HTML entity.
     """
-    return _MARK.sub(lambda found: spelled(found.group()), text)
+    return _MARK.sub(lambda found: spelled(found.group()), visible(text))
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """*row* as JSON on one line, with line ends and marks of chat templates escaped in it."""
-    written = json.dumps(row, ensure_ascii=False)
-    return without_marks(_LINE_END.sub(lambda found: _as_json(found.group()), written), _as_json)
+    """*row* as JSON on one line; what is hidden and marks of chat templates are escaped in it."""
+    return without_marks(visible(json.dumps(row, ensure_ascii=False), _as_json), _as_json)
 
 
 def _as_json(one: str) -> str:
-    return f"\\u{ord(one):04x}"
+    return json.dumps(one)[1:-1] if not one.isascii() else f"\\u{ord(one):04x}"
 
 
 def escaped(text: str) -> str:

@@ -183,12 +183,12 @@ def test_reading_needs_no_embedder(cli, command):
 
 
 def test_stored_control_characters_do_not_reach_the_terminal(cli, write):
-    """A stored escape sequence is shown as a mark."""
-    log = [{"role": "user", "content": "The lamp \x1b[2J is green."}]
+    """A stored escape sequence or override of direction is spelled."""
+    log = [{"role": "user", "content": "The lamp \x1b[2J is \u202egreen."}]
     cli("import", str(write("log.jsonl", log)))
-    found = cli("recall", "lamp")
-    assert "lamp" in found.out
-    assert "\x1b" not in found.out
+    for found in (cli("recall", "lamp"), cli("recall", "lamp", "--explain"), cli("search", "lamp")):
+        assert r"The lamp \u001b[2J is \u202egreen." in found.out
+        assert not {"\x1b", "\u202e"} & set(found.out)
 
 
 def test_sessions_are_listed(filled):

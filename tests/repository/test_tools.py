@@ -4,6 +4,42 @@ from __future__ import annotations
 
 import pytest
 
+HIDDEN = "The \u202elamp\u202c \x1b[2Jis\u200b \U000e0041green."
+SPELLED = r"The \u202elamp\u202c \u001b[2Jis\u200b \U000e0041green."
+
+
+async def test_what_nobody_sees_is_spelled_in_every_text_for_a_model(open_kit):
+    """Results, tools, notes and context show it; what is stored keeps it."""
+    repo = (await open_kit(embedded=True)).repo
+    talk = repo.conversation("t")
+    (stored,) = await talk.append({"role": "user", "content": HIDDEN, "actor": "A\u202eda"})
+    await talk.goals.add(HIDDEN)
+    await repo.add_memory(HIDDEN)
+    await repo.notes.write("lamp", HIDDEN, HIDDEN)
+    view = await repo.view(stored.id)
+    tools = {tool.name: tool for tool in repo.tools(names=("list_memories", "search_messages"))}
+    told = [
+        (await repo.recall("lamp", notes=True)).as_text(),
+        (await repo.recall("lamp")).as_text(style="full"),
+        (await repo.notes.recall("lamp")).as_text(),
+        await repo.notes.overview(1_000),
+        view.as_text(),
+        await tools["list_memories"].call({}),
+        await tools["search_messages"].call({"query": "lamp"}),
+        *(str(m.content) for m in (await talk.viewport(4_000).render()).messages if m.id is None),
+    ]
+    for text in told:
+        assert not set("\u202e\u202c\x1b\u200b\U000e0041") & set(text)
+    # Notes lose it when they are written.
+    assert [SPELLED in text for text in told] == [True, True, False, False, True, True, True, True]
+    assert view.target.text == HIDDEN
+
+
+async def test_no_answer_repeats_hidden_characters_of_a_question(open_kit):
+    """A model that was tricked into asking shows what it asked."""
+    (search,) = (await open_kit()).repo.tools(names=("search_messages",))
+    assert await search.call({"query": "a\u202eb"}) == r'No results found for "a\u202eb".'
+
 
 async def test_tools_come_in_the_order_in_which_they_are_named(open_kit):
     """Without names, searching and viewing; an unknown name is refused with those that exist."""

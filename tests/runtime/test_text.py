@@ -22,6 +22,7 @@ from mnemo.runtime.text import (
     one_line,
     stem,
     terms,
+    visible,
     words,
 )
 
@@ -100,3 +101,52 @@ def test_the_compiled_stemmer_stems_as_the_pure_one(algorithm: str, pure: Any) -
     assert len(spelled) > 2_000
     stemmer = pure()
     assert [compiled.stemWord(word) for word in spelled] == [stemmer.stemWord(w) for w in spelled]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain words,\tin two\r\nlines\n",
+        "Grüße, Ελλάδα, Привет, 你好",
+        "\U0001f469\u200d\U0001f4bb ships \u2764\ufe0f\u200d\U0001f525 and 1\ufe0f\u20e3",
+        "\U0001f3f3\ufe0f\u200d\U0001f308 \U0001f44d\U0001f3fd",
+        "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f of Scotland",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u06a9\u062a\u0627\u0628",
+        "PDF\u200c\u0647\u0627",
+        "\u0d28\u0d4d\u200d, \u0d85\u0dc1\u0dca\u200d\u0dbb\u0dd3",
+        "\u05e9\u05dc\u05d5\u05dd!\u200f C++\u200e",
+        "\u200f\u05e9\u05dc\u05d5\u05dd",
+        "\u0e2a\u0e27\u0e31\u0e2a\u200b\u0e14\u0e35",
+        "\u8fbb\U000e0100",
+    ],
+)
+def test_text_of_any_script_stays_as_it_is(text):
+    """Joiners of Persian, Malayalam and emoji, marks of Hebrew, breaks of Thai, flags."""
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("\x1b[31mred\x07", r"\u001b[31mred\u0007"),
+        ("a\rb\x7f\x9b\x85", r"a\u000db\u007f\u009b\u0085"),
+        ("pay\u202elap\u202c", r"pay\u202elap\u202c"),
+        ("\u2066a\u2069 \u05e9\u202b\u05e9", "\\u2066a\\u2069 \u05e9\\u202b\u05e9"),
+        ("pass\u200bwo\u200crd\ufeff\u2060", r"pass\u200bwo\u200crd\ufeff\u2060"),
+        ("pass\u200dword\u200e", r"pass\u200dword\u200e"),
+        ("\U0001f600\ufe0f\ufe01\U000e0155", "\U0001f600\ufe0f\\ufe01\\U000e0155"),
+        ("hi\U000e0069\U000e0067", r"hi\U000e0069\U000e0067"),
+        ("\u05e9\u200f\u200e", "\u05e9\u200f\\u200e"),
+    ],
+)
+def test_what_nobody_sees_is_spelled(text, spelled):
+    """Controls, overrides and isolates of direction, zero width within Latin words, tags."""
+    assert visible(text) == spelled
+
+
+@given(st.text())
+def test_what_is_spelled_once_stays(text):
+    """Prompts within prompts change nothing more, and no line gets another number."""
+    shown = visible(text)
+    assert visible(shown) == shown
+    assert not set("\x1b\u202e\u2066\x85") & set(shown)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mnemo.values.untrusted import untrusted
+from mnemo.runtime.text import visible
+from mnemo.values.untrusted import json_line, untrusted, without_marks
 
 
 @given(some.text(), some.text())
@@ -21,7 +23,7 @@ def test_exactly_one_tag_opens_and_one_closes(text: str, value: str) -> None:
         r'<summary of="([^"]*)" trusted="false">\n(.*)\n</summary>', wrapped, re.DOTALL
     )
     assert matched is not None
-    assert html.unescape(matched[2]) == html.unescape(text) or "&" in text
+    assert html.unescape(matched[2]) == html.unescape(visible(text)) or "&" in text
 
 
 def test_attributes_stand_before_the_verdict() -> None:
@@ -29,3 +31,15 @@ def test_attributes_stand_before_the_verdict() -> None:
     assert untrusted("m", "a<b", {"from": 1, "to": 2}) == (
         '<m from="1" to="2" trusted="false">\na&lt;b\n</m>'
     )
+
+
+def test_what_nobody_sees_is_spelled_in_every_form() -> None:
+    """Escape sequences, overrides of direction and tags reach neither a prompt nor a terminal."""
+    hidden = "a\x1b[2J\x9b\u202eb\u200bc\U000e0041"
+    spelled = "a\\u001b[2J\\u009b\\u202eb\\u200bc\\U000e0041"
+    assert without_marks(hidden) == spelled
+    assert spelled in untrusted("m", hidden)
+    line = json_line({"text": hidden})
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line) == {"text": hidden}
