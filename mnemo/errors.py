@@ -160,7 +160,7 @@ class StaleRevision(Conflict):
 
 class NotToFeed(Conflict):
     """
-    The message was erased, or made a step by the job of its thread, since a feed read it.
+    The message is a step of the job of its thread, or was erased since a feed read it.
 
     It never leaves mnemo.
     """

@@ -1108,13 +1108,18 @@ class Repository(Blocking[_Repository]):
         retrieval: Retrieval = OMITTED,
         compression: Compression | Sequence[Compression] | None = OMITTED,
         ttl_s: float | None = OMITTED,
+        remember: bool = False,
     ) -> Conversation:
         """Make a handle of one thread of messages; a plain call that touches nothing."""
         return Conversation(
             self._portal,
             self._portal.call(
                 lambda: self._inner.conversation(
-                    thread_id, retrieval=retrieval, compression=compression, ttl_s=ttl_s
+                    thread_id,
+                    retrieval=retrieval,
+                    compression=compression,
+                    ttl_s=ttl_s,
+                    remember=remember,
                 )
             ),
         )

@@ -26,15 +26,17 @@ class MnemoSession(Adapter):
     """
     The SDK's ``Session`` over one thread of a repository.
 
-    Items are messages of the thread: searched, recalled, and fed to sessions as others are.
-    They come back as they were given, without summaries, of the thread's present epoch. Their
-    ids are not message ids: an item that was popped may be added again.
+    Items are messages of the thread: searched and recalled, and with *remember* facts are
+    extracted from them. They come back as they were given, without summaries, of the thread's
+    present epoch. Their ids are not message ids: an item that was popped may be added again.
 
     Args:
         thread_id: The thread; the SDK's ``session_id``.
         repo: An open repository; of ``mnemo.sync`` in a program without an event loop of its
             own (``Runner.run_sync``).
         session_settings: The SDK's, or a mapping of its fields.
+        remember: Have facts extracted from the items in the background; see
+            ``Repository.conversation``.
 
     Raises:
         ConfigError: *repo* is no open repository, or a field of the settings is unknown.
@@ -46,9 +48,11 @@ class MnemoSession(Adapter):
         repo: AnyRepository | LazyService,
         *,
         session_settings: SessionSettings | Mapping[str, Any] | None = None,
+        remember: bool = False,
     ) -> None:
         self.session_id = thread_id
         self.session_settings: SessionSettings | None = _settings(session_settings)
+        self._remember = remember
         self._attach(repo, Repository, blocking.Repository)
         self._conversation: Any = None
 
@@ -60,6 +64,7 @@ class MnemoSession(Adapter):
         *,
         repo_id: str = "default",
         session_settings: SessionSettings | Mapping[str, Any] | None = None,
+        remember: bool = False,
     ) -> Self:
         """
         A session over a file of its own, opened at the first call; close it, or use ``async with``.
@@ -67,7 +72,8 @@ class MnemoSession(Adapter):
         Usable from any event loop, one after the other. For many threads of a file open one
         ``Mnemo`` and share its repository: each service loads its own embedder.
         """
-        return cls(thread_id, LazyService(path, repo_id), session_settings=session_settings)
+        service = LazyService(path, repo_id)
+        return cls(thread_id, service, session_settings=session_settings, remember=remember)
 
     def __repr__(self) -> str:
         return f"<MnemoSession {self.session_id!r}>"
@@ -129,7 +135,7 @@ class MnemoSession(Adapter):
 
     def _chat(self, repo: Any) -> Any:
         if self._conversation is None:
-            self._conversation = repo.conversation(self.session_id)
+            self._conversation = repo.conversation(self.session_id, remember=self._remember)
         return self._conversation
 
 

@@ -70,18 +70,23 @@ class MnemoConversationStore(Adapter, ConversationStore):
 
     Args:
         repo: An open repository, or one of ``mnemo.sync``.
+        remember: Have facts extracted from the messages in the background; see
+            ``Repository.conversation``.
 
     Raises:
         ConfigError: *repo* is no open repository.
     """
 
-    def __init__(self, repo: AnyRepository | LazyService) -> None:
+    def __init__(self, repo: AnyRepository | LazyService, *, remember: bool = False) -> None:
+        self._remember = remember
         self._attach(repo, Repository, blocking.Repository)
 
     @classmethod
-    def from_path(cls, path: str | PathLike[str], *, repo_id: str = "default") -> Self:
+    def from_path(
+        cls, path: str | PathLike[str], *, repo_id: str = "default", remember: bool = False
+    ) -> Self:
         """A store over a file, opened at the first call; use ``async with``, or close it."""
-        return cls(LazyService(path, repo_id))
+        return cls(LazyService(path, repo_id), remember=remember)
 
     # ── Records ──────────────────────────────────────────────────────────────────────
 
@@ -262,7 +267,9 @@ class MnemoConversationStore(Adapter, ConversationStore):
 
     async def _chat(self, conversation_id: str, work: Any) -> Any:
         thread = thread_of(conversation_id)
-        return await self._handle.run(lambda repo: work(repo.conversation(thread)))
+        return await self._handle.run(
+            lambda repo: work(repo.conversation(thread, remember=self._remember))
+        )
 
 
 def _appended(chat: Any, *, batch: list[Message], seq: int) -> Any:

@@ -469,9 +469,9 @@ class RemoteRepository:
         )
         return found
 
-    def conversation(self, thread_id: str) -> RemoteConversation:
-        """Make a handle of one thread; a plain call."""
-        return RemoteConversation(self, thread_id)
+    def conversation(self, thread_id: str, *, remember: bool = False) -> RemoteConversation:
+        """Make a handle of one thread, see ``Repository.conversation``; a plain call."""
+        return RemoteConversation(self, thread_id, remember)
 
     @property
     def notes(self) -> RemoteNotes:
@@ -482,8 +482,9 @@ class RemoteRepository:
 class RemoteConversation:
     """One thread; its calls are those of ``Conversation``, which says more."""
 
-    def __init__(self, repo: RemoteRepository, thread_id: str) -> None:
+    def __init__(self, repo: RemoteRepository, thread_id: str, remember: bool = False) -> None:
         self._repo = repo
+        self._remember = remember
         self.thread_id = thread_id
 
     async def append(
@@ -494,7 +495,11 @@ class RemoteConversation:
         format: Format | None = None,
     ) -> list[StoredMessage]:
         """Store one message, or several in one transaction, at most 1,000."""
-        body = given(messages=messages_as_json(listed(messages), format), expected_seq=expected_seq)
+        body = given(
+            messages=messages_as_json(listed(messages), format),
+            expected_seq=expected_seq,
+            remember=self._remember or None,
+        )
         found: list[StoredMessage] = await self._repo._call(
             list[StoredMessage], "POST", "/conversation/messages", body, thread=self.thread_id
         )

@@ -93,8 +93,13 @@ class MessageLog:
         """
         if expected_seq is not None:
             whole_number("expected_seq", expected_seq, 0)
+        return await self._append(listed(messages), expected_seq=expected_seq, format=format)
+
+    async def _append(
+        self, batch: Sequence[Given], *, expected_seq: int | None, format: Format | None
+    ) -> list[StoredMessage]:
         return await self.append_with(
-            listed(messages), lambda tx, stored: None, expected_seq=expected_seq, format=format
+            batch, lambda tx, stored: None, expected_seq=expected_seq, format=format
         )
 
     async def append_with(

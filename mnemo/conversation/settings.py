@@ -33,12 +33,14 @@ class ThreadSettings:
 
     Attributes:
         ttl_s: Seconds; ``None``: as the configuration says; 0: for ever.
+        remember: Whether what is appended is demanded to be extracted as well.
     """
 
     thread_id: str
     retrieval: Retrieval
     compressions: tuple[Summary | ToolOutputPruner, ...] = ()
     ttl_s: float | None = None
+    remember: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,24 +77,28 @@ def settings_of(
     retrieval: Retrieval = OMITTED,
     compression: Summary | ToolOutputPruner | Sequence[Summary | ToolOutputPruner] | None = OMITTED,
     ttl_s: float | None = OMITTED,
+    remember: bool = False,
 ) -> ThreadSettings:
     """
     Make the settings of a handle's keywords; those omitted are as *config* says.
 
     Raises:
-        ValueError: The id is blank, too long or cannot be stored, a strategy is none, or *ttl_s* is
-            not above 0.
+        ValueError: The id is blank, too long or cannot be stored, a strategy is none, *ttl_s* is
+            not above 0, or *remember* no ``bool``.
     """
     exact_id("a thread's id", thread_id)
     own = config.conversation
     chosen = own.retrieval if retrieval is OMITTED else retrieval
     if not isinstance(chosen, Recent | Nearest | Composite):
         raise ValueError("retrieval must be Recent, Nearest or Composite")
+    if not isinstance(remember, bool):
+        raise ValueError(f"remember must be True or False, not {remember!r}")
     return ThreadSettings(
         thread_id=thread_id,
         retrieval=chosen,
         compressions=own.compressions if compression is OMITTED else _compressions(compression),
         ttl_s=None if ttl_s is OMITTED else _ttl(ttl_s),
+        remember=remember,
     )
 
 

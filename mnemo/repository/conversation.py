@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,8 @@ from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
 from mnemo.values.erasure import Erased, Selection
+from mnemo.values.messages import StoredMessage
+from mnemo.wire import Format, Given
 
 __all__ = ["Conversation", "RepositoryConversations"]
 
@@ -133,6 +135,14 @@ class Conversation(MessageLog):
         await shared.mneme.settled(self.thread_id)
         await shared.indexing.settled(self.thread_id)
 
+    async def _append(
+        self, batch: Sequence[Given], *, expected_seq: int | None, format: Format | None
+    ) -> list[StoredMessage]:
+        if self._settings.remember:
+            remembered = self._shared.remembered
+            return await remembered(self, batch, expected_seq=expected_seq, format=format)
+        return await super()._append(batch, expected_seq=expected_seq, format=format)
+
     async def feed(self, session: Session, *, from_seq: int | None = None) -> Feed:
         """
         Have every message become a step of *session*, as the conversation grows.
@@ -183,7 +193,12 @@ class RepositoryConversations:
         forget: Erases what is selected, with all that was derived from it alone.
         overview: Renders an overview of the repository's notes, for windows that show it.
         check_usable: Raises ``UsageError`` where the repository is closed.
+
+    Attributes:
+        remembered: As ``Remembering.append``, which is put here.
     """
+
+    remembered: Callable[..., Awaitable[list[StoredMessage]]]
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from mnemo.conversation.log import MessageLog
 from mnemo.conversation.portion import Portion, next_portion
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
 from mnemo.protocols import TranscriptReader, TranscriptWriter
@@ -99,6 +100,7 @@ class Remembering:
         )
         self._needs = needs_of(parts.config, parts.embedder.space)
         self._handing_over = HandingOver(parts, self.jobs.watch, sessions.taken_over)
+        conversations.remembered = self.append
         if parts.slots.most == 0:
             sessions.extracted_elsewhere = self._handing_over.extracted
 
@@ -124,6 +126,24 @@ class Remembering:
             format=format,
         )  # fmt: skip
         messages = await computed(make, content)
+        handle = self._conversations.handle(thread_id)
+        stored = await self.append(handle, messages, wait=wait)
+        node_ids: tuple[str, ...] = ()
+        if wait and stored:
+            extracted = partial(self._extracted, thread_id, stored)
+            node_ids = await on_clock(self._parts.clock.sleep, timeout_s, extracted)
+        return Remembered(messages=tuple(stored), thread_id=thread_id, node_ids=node_ids)
+
+    async def append(
+        self,
+        handle: MessageLog,
+        batch: Sequence[Given],
+        *,
+        wait: bool = False,
+        expected_seq: int | None = None,
+        format: Format | None = None,
+    ) -> list[StoredMessage]:
+        """Append *batch* to the thread of *handle*, and its job in the same transaction."""
         config = self._parts.config.jobs
         needs = {**self._needs, "space": str(self._parts.embedder.space)}
         is_due: list[bool] = []
@@ -140,15 +160,10 @@ class Remembering:
                 )
                 is_due[:] = [due]
 
-        handle = self._conversations.handle(thread_id)
-        stored = await handle.append_with(messages, demand)
+        stored = await handle.append_with(batch, demand, expected_seq=expected_seq, format=format)
         if any(is_due):
             self.jobs.poke()
-        node_ids: tuple[str, ...] = ()
-        if wait and stored:
-            extracted = partial(self._extracted, thread_id, stored)
-            node_ids = await on_clock(self._parts.clock.sleep, timeout_s, extracted)
-        return Remembered(messages=tuple(stored), thread_id=thread_id, node_ids=node_ids)
+        return stored
 
     async def _extracted(
         self, thread_id: str, messages: Sequence[StoredMessage]

@@ -321,6 +321,7 @@ class Repository(ChangeCalls):
         retrieval: Retrieval = OMITTED,
         compression: Compression | Sequence[Compression] | None = OMITTED,
         ttl_s: float | None = OMITTED,
+        remember: bool = False,
     ) -> Conversation:
         """
         Make a handle of one thread of messages; a plain call that touches nothing.
@@ -331,13 +332,20 @@ class Repository(ChangeCalls):
             compression: ``Summary``, ``ToolOutputPruner``, several in order, or ``None``.
             ttl_s: Seconds after which messages expire; ``None``: never. What is omitted is
                 as ``config.conversation`` says.
+            remember: Have facts extracted in the background from what this handle appends, and
+                from what others append behind that, as ``Repository.remember`` does. A message
+                is extracted once: by a session that has it as a step before, or by this.
 
         Raises:
             ValueError: The id is blank, or a keyword is of no use.
         """
         self._check_usable()
         return self._conversations.handle(
-            thread_id, retrieval=retrieval, compression=compression, ttl_s=ttl_s
+            thread_id,
+            retrieval=retrieval,
+            compression=compression,
+            ttl_s=ttl_s,
+            remember=remember,
         )
 
     async def threads(self) -> list[ThreadRecord]:

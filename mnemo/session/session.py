@@ -245,9 +245,10 @@ class Session:
         Add chat messages as steps, in order; each is durable before the next is written.
 
         What a user, the system or a tool says is observed; what an assistant says, thinks
-        and calls is acted. Summaries and messages that say nothing are left out. A step's
-        key is its message's id (``<id>@<thread>`` for one of a second thread), so that the
-        same messages again give the same steps; of a message without an id, another one.
+        and calls is acted. Summaries, messages that say nothing, and those of a thread that
+        ``remember`` has had extracted are left out. A step's key is its message's id
+        (``<id>@<thread>`` for one of a second thread), so that the same messages again give
+        the same steps; of a message without an id, another one.
 
         Args:
             messages: One or several, as ``Conversation.append`` takes them or ``history``

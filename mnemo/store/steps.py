@@ -30,7 +30,7 @@ STEPS = tables.STEPS.rows
 """Steps of rows with ``COLUMNS``."""
 
 _LANES = """
-SELECT s.id, s.owner, s.no, s.repo, e.id, e.no, e.status,
+SELECT s.id, s.owner, s.no, s.repo, s.thread_id, e.id, e.no, e.status,
        (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
 FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id IN $texts
 WHERE s.id IN $texts
@@ -53,7 +53,10 @@ class Handed(NamedTuple):
 
 
 _Found: TypeAlias = dict[tuple[str, str | None], tuple[Any, ...]]
-"""Owner, numbers of session and repository, and number, status and next index of an episode."""
+"""
+Owner, numbers of session and repository, the thread whose job the session does, and number,
+status and next index of an episode.
+"""
 
 
 @dataclass(slots=True)
@@ -70,9 +73,9 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     """
     Write steps with their full text, in order; a refused one leaves no gap.
 
-    A message that a feed gives is refused if it was erased since, or if a job has made it a
-    step. The job looks for fed messages once its own steps are written: whichever of the two
-    writes first keeps it.
+    A message that a job has made a step is refused of sessions by hand, and of a feed one that
+    was erased since too. The job looks for steps by hand once its own are written: whichever of
+    the two writes first keeps the message.
 
     Args:
         clock: The service's; gives the time at which they were recorded.
@@ -93,7 +96,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
         if isinstance(lane, UsageError):
             results.append(lane)
             continue
-        if (lane.repo, one.draft.thread_id, one.draft.message_id) in unfit:
+        if one.draft.node_id in unfit:
             what = f"message {one.draft.message_id!r} was erased, or is a step already"
             results.append(NotToFeed(what))
             continue
@@ -131,24 +134,29 @@ def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
     found: _Found = {}
     sessions = listed({one.session_id for one in handed})
     episodes = listed({one.episode_id for one in handed})
-    for id, owner, session, repo, *episode in tx.run(_LANES, (episodes, sessions)):
-        found[id, None] = found[id, episode[0]] = (owner, session, repo, *episode[1:])
+    for id, owner, session, repo, job, *episode in tx.run(_LANES, (episodes, sessions)):
+        found[id, None] = found[id, episode[0]] = (owner, session, repo, job, *episode[1:])
     return found
 
 
-def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[tuple[int, str, str]]:
-    """Repository, thread and id of the fed messages that were erased, or made steps by a job."""
-    fed: dict[int, set[tuple[str, str]]] = {}
+def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
+    """Node ids of the drafts by hand whose message a job made a step, or that a feed read late."""
+    by_hand: dict[int, dict[str, tuple[tuple[str, str], bool]]] = {}
     for one in handed:
         row, draft = found.get((one.session_id, None)), one.draft
-        if draft.is_fed and row is not None and draft.thread_id and draft.message_id:
-            fed.setdefault(row[2], set()).add((draft.thread_id, draft.message_id))
-    return {
-        (repo, *message)
-        for repo, messages in fed.items()
-        for message in (messages - held_messages(tx, repo, messages))
-        | stepped_messages(tx, repo, messages, by_job=True)
-    }
+        if row is not None and row[3] is None and draft.thread_id and draft.message_id:
+            named = ((draft.thread_id, draft.message_id), draft.is_fed)
+            by_hand.setdefault(row[2], {})[draft.node_id] = named
+    unfit: set[str] = set()
+    for repo, drafts in by_hand.items():
+        messages = {message for message, _ in drafts.values()}
+        fed = {message for message, is_fed in drafts.values() if is_fed}
+        taken = stepped_messages(tx, repo, messages, by_job=True)
+        erased = fed - held_messages(tx, repo, fed) if fed else set()
+        for node_id, (message, is_fed) in drafts.items():
+            if message in taken or (is_fed and message in erased):
+                unfit.add(node_id)
+    return unfit
 
 
 def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
@@ -162,7 +170,7 @@ def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
     row = found.get((one.session_id, one.episode_id))
     if row is None:
         return NotFound("episode", one.episode_id)
-    _, session, repo, episode, status, next_index = row
+    _, session, repo, _, episode, status, next_index = row
     if status != "open":
         return Conflict(f"episode {one.episode_id!r} takes no more steps")
     return _Lane(session, repo, episode, next_index or 0)

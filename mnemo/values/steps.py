@@ -46,7 +46,7 @@ class StepDraft:
     A step before the store gave it its index; see ``Step``.
 
     Attributes:
-        is_fed: Whether a feed made it: refused if its message was erased, or is a step of a job.
+        is_fed: Whether a feed made it: refused if its message was erased.
     """
 
     observation: str

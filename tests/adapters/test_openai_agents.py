@@ -164,6 +164,20 @@ async def test_items_are_popped_from_the_end(session: MnemoSession) -> None:
     assert await session.get_items() == []
 
 
+async def test_facts_are_extracted_from_remembered_items_until_they_are_popped(kit: Kit) -> None:
+    """With ``remember=True`` no session is needed for facts; a popped item takes its own along."""
+    session = MnemoSession("t", kit.repo, remember=True)
+    await session.add_items(said("I am allergic to peanuts.", "I live in Lund."))
+    await kit.repo.settle()
+    assert len((await kit.repo.memories()).items) == 2
+    await session.pop_item()
+    (left,) = (await kit.repo.memories()).items
+    assert "peanuts" in left.text
+    await session.add_items(said("I live in Lund."))
+    await kit.repo.settle()
+    assert len((await kit.repo.memories()).items) == 2
+
+
 async def test_a_session_pops_its_own_items_alone(kit: Kit) -> None:
     """Two threads of one repository know nothing of each other."""
     one, other = (MnemoSession(name, kit.repo) for name in ("one", "other"))

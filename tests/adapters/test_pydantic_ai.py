@@ -113,6 +113,20 @@ async def test_a_conversation_is_saved_and_loaded(store: ConversationStore) -> N
     assert await store.save(loaded) == []
 
 
+async def test_facts_are_extracted_from_saved_messages_that_are_remembered(kit: Kit) -> None:
+    """With ``remember=True`` facts come of a conversation without a session, each once."""
+    store = MnemoConversationStore(kit.repo, remember=True)
+    conversation = Conversation(messages=[asked("I live in Lund.")], conversation_id="c")
+    await store.save(conversation)
+    loaded = await store.load("c")
+    assert loaded is not None
+    loaded.messages += [told("Noted.")]
+    await store.save(loaded)
+    await kit.repo.settle()
+    (fact,) = (await kit.repo.memories()).items
+    assert "Lund" in fact.text
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(0, []), (1, ["a2"]), (3, ["a1", "q2", "a2"])])
 async def test_a_limit_loads_the_last_messages(
     store: ConversationStore, limit: int, expected: list[str]

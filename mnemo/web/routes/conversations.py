@@ -23,9 +23,10 @@ Seq: TypeAlias = Annotated[int, Query(ge=0, le=2**53)]
 
 
 class Append(Body):
-    """Messages; arguments as of ``Conversation.append``."""
+    """Messages; arguments as of ``Conversation.append`` and ``Repository.conversation``."""
 
     messages: list[JsonObject] = Field(max_length=MOST_AT_ONCE)
+    remember: bool = False
     expected_seq: int | None = Field(default=None, ge=0, le=2**53)
     format: Literal["openai", "responses", "anthropic"] | None = None
 
@@ -67,7 +68,8 @@ async def threads(repo: Readable) -> Any:
 async def append(repo: Writable, thread: Thread, body: Append) -> Any:
     """Store messages in one transaction."""
     messages = [timed(message) for message in body.messages]
-    return await repo.conversation(thread).append(**given(body) | {"messages": messages})
+    conversation = repo.conversation(thread, remember=body.remember)
+    return await conversation.append(messages, expected_seq=body.expected_seq, format=body.format)
 
 
 @router.get("/conversation/messages", response_model=Messages)
