@@ -328,7 +328,7 @@ class RemoteRepository:
         thread_id: str = "default",
         role: Literal["user", "assistant", "system", "tool"] = "user",
         actor: str | None = None,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         wait: bool = False,

@@ -104,7 +104,7 @@ class RemoteSession:
         observation: str,
         action: str,
         *,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         actor: str | None = None,
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,

@@ -14,7 +14,6 @@ from mnemo.english.slots import only_ends
 from mnemo.recall.candidate import SourceRef
 from mnemo.repository.memories import Memories, Memory, Order, Page, cursor, named, place
 from mnemo.repository.parts import RepositoryParts
-from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import words
 from mnemo.runtime.validation import stored_text, stored_time, whole_number
 from mnemo.values.corpus import DocumentsView
@@ -60,8 +59,8 @@ class FactChanges:
     async def page(
         self,
         *,
-        since: datetime | None,
-        until: datetime | None,
+        since: datetime | str | None,
+        until: datetime | str | None,
         subject: str | None,
         order: Order,
         limit: int,
@@ -139,8 +138,8 @@ def _subject(subject: str | None) -> list[str]:
     return found
 
 
-def _seconds(name: str, at: datetime | None) -> float | None:
-    return None if at is None else as_utc(stored_time(name, at)).timestamp()
+def _seconds(name: str, at: datetime | str | None) -> float | None:
+    return None if at is None else stored_time(name, at).timestamp()
 
 
 def _places(view: DocumentsView | None, since: float | None, until: float | None) -> list[_Place]:
@@ -166,8 +165,8 @@ class ChangeCalls:
     async def changes(
         self,
         *,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
         subject: str | None = None,
         order: Order = "newest",
         limit: int = 100,
@@ -179,7 +178,8 @@ class ChangeCalls:
         What is added meanwhile moves no change from one page to another.
 
         Args:
-            since: Of changes from then on, inclusive; *until* likewise. No zone means UTC.
+            since: Of changes from then on, inclusive; *until* likewise. ISO 8601 text
+                too; no zone means UTC.
             subject: Only changes of which the old or the new fact names it, a person or a
                 thing; case aside, whole words.
             order: By when the old fact ceased to hold: ``"newest"`` or ``"oldest"`` first, ties

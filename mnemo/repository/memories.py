@@ -278,7 +278,7 @@ class Memories:
         *,
         type: str,
         tags: Sequence[str],
-        at: datetime | None,
+        at: datetime | str | None,
         metadata: Mapping[str, Any] | None,
     ) -> Memory:
         """See ``Repository.add_memory``."""

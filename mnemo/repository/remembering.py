@@ -24,7 +24,7 @@ from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import RepositorySessions, SessionTask
 from mnemo.runtime.tasks import Branch, computed, on_clock
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import finite_number
+from mnemo.runtime.validation import finite_number, stored_time
 from mnemo.session.appends import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
@@ -111,7 +111,7 @@ class Remembering:
         thread_id: str,
         role: Role,
         actor: str | None,
-        at: datetime | None,
+        at: datetime | str | None,
         key: str | None,
         metadata: Mapping[str, Any] | None,
         wait: bool,
@@ -293,12 +293,13 @@ def _messages(
     key: str | None,
     format: Format | None,
     actor: str | None,
-    at: datetime | None,
+    at: datetime | str | None,
     metadata: Mapping[str, Any] | None,
 ) -> list[Message]:
     """Make messages of *content*; what the call says stands where a message says nothing."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
+    said_at = stored_time("at", at) if at is not None else None
     batch = [content] if isinstance(content, str) else listed(content)
     given = [_spoken(one, role) if isinstance(one, str) else one for one in batch]
     made = list(messages_of(given, format))
@@ -309,7 +310,7 @@ def _messages(
             message,
             id=message.id or own_key,
             actor=message.actor or actor,
-            at=message.at or at,
+            at=message.at or said_at,
             metadata={**(metadata or {}), **message.metadata},
         )
         for message, own_key in zip(made, keys, strict=True)

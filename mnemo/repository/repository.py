@@ -198,7 +198,7 @@ class Repository(ChangeCalls):
         thread_id: str = "default",
         role: Role = "user",
         actor: str | None = None,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         wait: bool = False,
@@ -391,8 +391,8 @@ class Repository(ChangeCalls):
         session_id: str | None = None,
         thread_id: str | None = None,
         actor: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
         types: Sequence[str] | None = None,
         min_score: float = 0.0,
         min_confidence: float = 0.0,
@@ -420,7 +420,8 @@ class Repository(ChangeCalls):
                 ``{"exists": False}`` alone, values of different kinds never match.
             session_id: Evidence of this session or thread; *thread_id* of this thread only.
             actor: Evidence by this speaker, case and accents aside.
-            since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
+            since: Inclusive, looks at the evidence; *until* likewise. A
+                ``datetime`` or ISO 8601 text; no zone means UTC.
             types: Exactly these node types. A fact and the step that it restates are one
                 candidate, the better one, with the other among its sources, unless both
                 types are named. ``item`` finds keyed items by their texts: *where* looks at
@@ -462,8 +463,8 @@ class Repository(ChangeCalls):
         session_id: str | None = None,
         thread_id: str | None = None,
         actor: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
         types: Sequence[str] | None = None,
         min_score: float = 0.0,
         min_confidence: float = 0.0,
@@ -493,8 +494,8 @@ class Repository(ChangeCalls):
         session_id: str | None = None,
         thread_id: str | None = None,
         actor: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
         types: Sequence[str] | None = None,
         limit: int = 5,
         not_visible_in: str | None = None,
@@ -595,8 +596,8 @@ class Repository(ChangeCalls):
         session_id: str | None = None,
         thread_id: str | None = None,
         actor: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
     ) -> Page[Memory]:
         """
         List facts and instructions, a page at a time.
@@ -611,7 +612,8 @@ class Repository(ChangeCalls):
             limit: 1 to 1,000.
             after: ``Page.next`` of the page before, of the same listing.
             where: Conditions on metadata; *session_id*, *thread_id*, *actor* of the source.
-            since: Inclusive, looks at the source; *until* likewise. No zone means UTC.
+            since: Inclusive, looks at the source; *until* likewise. A ``datetime`` or
+                ISO 8601 text; no zone means UTC.
 
         Raises:
             ValueError: An argument out of range, an unknown operator, or *after* of another
@@ -643,7 +645,7 @@ class Repository(ChangeCalls):
         *,
         type: Literal["semantic", "procedural"] = "semantic",
         tags: Sequence[str] = (),
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Memory:
         """
@@ -654,7 +656,8 @@ class Repository(ChangeCalls):
 
         Args:
             tags: Concepts of a fact, found together with others of the same concept.
-            at: Since when it holds; default: now. No zone means UTC.
+            at: Since when it holds; default: now. A ``datetime`` or ISO 8601 text; no zone means
+                UTC.
             metadata: A JSON object, matched by ``where=``.
 
         Raises:
@@ -856,7 +859,7 @@ class Repository(ChangeCalls):
         steps: Sequence[Step | str] = (),
         session_id: str | None = None,
         thread_id: str | None = None,
-        before: datetime | None = None,
+        before: datetime | str | None = None,
         sources: bool = True,
         dry_run: bool = False,
     ) -> ErasureReport:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +28,7 @@ __all__ = [
     "is_small",
     "known_id",
     "known_ids",
+    "known_time",
     "one_of",
     "stored_id",
     "stored_json",
@@ -183,19 +185,34 @@ def finite_number(name: str, value: object) -> float:
     return value
 
 
+def known_time(name: str, value: object) -> datetime:
+    """
+    A time to look for: *value*, or what its ISO 8601 text says, aware; UTC without a zone.
+
+    Raises:
+        ValueError: It is no ``datetime`` and no such text.
+    """
+    at = value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            at = datetime.fromisoformat(value)
+    if not isinstance(at, datetime):
+        kinds = "a datetime or an ISO 8601 time such as '2026-03-01'"
+        raise ValueError(f"{name} must be {kinds}, not {value!r:.100}")
+    return as_utc(at)
+
+
 def stored_time(name: str, value: object) -> datetime:
     """
-    Return *value*, aware; UTC without a zone.
+    Return *value* as ``known_time`` does.
 
     A time is kept if it lies in the years 1 to 9999 in UTC, but for their last second: so it
     can be converted to UTC, and to Unix seconds and back.
 
     Raises:
-        ValueError: It is no ``datetime``, or lies outside.
+        ValueError: It is no time, or lies outside.
     """
-    if not isinstance(value, datetime):
-        raise ValueError(f"{name} must be a datetime, not {type(value).__name__}")
-    aware = as_utc(value)
+    aware = known_time(name, value)
     if not _FIRST <= aware < _BEHIND_LAST:
         raise ValueError(f"{name} must lie in the years 1 to 9999 of UTC, not {value}")
     return aware

@@ -215,7 +215,7 @@ def make_draft(
     observation: str,
     action: str,
     *,
-    at: datetime | None,
+    at: datetime | str | None,
     actor: str | None,
     key: str | None,
     metadata: Mapping[str, Any] | None,

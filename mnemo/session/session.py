@@ -207,7 +207,7 @@ class Session:
         observation: str,
         action: str,
         *,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         actor: str | None = None,
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -221,7 +221,7 @@ class Session:
         Args:
             observation: What was said or seen; may be empty if *action* is not.
             action: What the agent did about it.
-            at: When; without a zone UTC; default: now.
+            at: When, a ``datetime`` or ISO 8601 text; without a zone UTC; default: now.
             actor: Whose words the observation is; default ``config.extraction.default_actor``.
             key: Makes it idempotent: the same key again gives the first step, in any state.
             metadata: A JSON object, kept and given back.
@@ -419,7 +419,7 @@ class Session:
         action: str,
         callback: Callback | None = None,
         *,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         actor: str | None = None,
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,

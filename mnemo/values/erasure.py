@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from mnemo.runtime.clock import as_utc, in_utc
-from mnemo.runtime.validation import known_id, known_ids
+from mnemo.runtime.validation import known_id, known_ids, known_time
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
@@ -62,7 +62,7 @@ class Selection:
         *,
         session_id: str | None = None,
         thread_id: str | None = None,
-        before: datetime | None = None,
+        before: datetime | str | None = None,
         memory_ids: Sequence[str] = (),
         message_ids: Sequence[str] = (),
         steps: Sequence[Step | str] = (),
@@ -77,9 +77,7 @@ class Selection:
             session_id = known_id("session_id", session_id)
         if thread_id is not None:
             thread_id = known_id("thread_id", thread_id)
-        if before is not None and not isinstance(before, datetime):
-            raise ValueError(f"before must be a datetime, not {type(before).__name__}")
-        aware = as_utc(before) if before is not None else None
+        aware = known_time("before", before) if before is not None else None
         return cls(
             session_id=session_id,
             thread_id=thread_id,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import fold, is_blank
-from mnemo.runtime.validation import finite_number, known_id, stored_text
+from mnemo.runtime.validation import finite_number, known_id, known_time, stored_text
 
 __all__ = [
     "OPERATORS",
@@ -247,17 +247,17 @@ class Window:
     until: datetime | None = None
 
     @classmethod
-    def checked(cls, since: datetime | None, until: datetime | None) -> Window:
+    def checked(cls, since: datetime | str | None, until: datetime | str | None) -> Window:
         """
         Both bounds, aware (no zone means UTC).
 
         Raises:
-            ValueError: *since* lies after *until*, or one of them is no datetime.
+            ValueError: *since* lies after *until*, or one of them is no time.
         """
-        for name, bound in (("since", since), ("until", until)):
-            if bound is not None and not isinstance(bound, datetime):
-                raise ValueError(f"{name} must be a datetime, not {type(bound).__name__}")
-        window = cls(as_utc(since) if since else None, as_utc(until) if until else None)
+        window = cls(
+            known_time("since", since) if since is not None else None,
+            known_time("until", until) if until is not None else None,
+        )
         if window.since and window.until and window.since > window.until:
             raise ValueError(f"since ({since}) lies after until ({until})")
         return window
@@ -302,8 +302,8 @@ class Filters:
         session_id: str | None = None,
         thread_id: str | None = None,
         actor: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
     ) -> Filters:
         """
         Check the arguments that all filtered calls take.

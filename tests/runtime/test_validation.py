@@ -36,7 +36,8 @@ WEST, EAST = timezone(timedelta(hours=-12)), timezone(timedelta(hours=14))
         datetime.max.replace(tzinfo=UTC),
         datetime.max.replace(tzinfo=WEST),
         datetime.min.replace(tzinfo=EAST),
-        "2024-01-01",
+        "2024-13-01",
+        "noon",
         0,
     ],
 )
