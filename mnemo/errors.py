@@ -64,6 +64,8 @@ class SessionError(UsageError):
     Attributes:
         reason: One of the reasons of the session table, e.g. ``"not_collecting"``.
         state: The session's state at that moment.
+        projected: The state that everything ahead of a queued operation leads to; ``None`` where
+            that does not matter.
         operation: The operation's name, e.g. ``"append"``.
     """
 
@@ -72,20 +74,23 @@ class SessionError(UsageError):
         reason: str,
         *,
         state: str | None = None,
+        projected: str | None = None,
         operation: str | None = None,
         message: str | None = None,
+        help: str | None = None,
     ) -> None:
         self.reason = reason
         self.state = state
+        self.projected = projected
         self.operation = operation
-        super().__init__(message or _refusal(reason, state, operation))
+        help = help or _HELP.get(reason)
+        super().__init__(message or _refusal(reason, state, operation, help))
 
 
-def _refusal(reason: str, state: str | None, operation: str | None) -> str:
+def _refusal(reason: str, state: str | None, operation: str | None, help: str | None) -> str:
     what = f"{operation} was refused" if operation else "the operation was refused"
     where = f" while the session is {state}" if state else ""
-    help = f"; {_HELP[reason]}" if reason in _HELP else ""
-    return f"{what}{where}: {reason}{help}"
+    return f"{what}{where}: {reason}" + (f"; {help}" if help else "")
 
 
 _HELP = {
@@ -96,8 +101,7 @@ _HELP = {
     "session_failed": "commit to extract the episode again, or discard it",
     "extraction_in_progress": "wait for the state ready or failed",
     "commit_in_progress": "wait until the commit has ended",
-    "append_backlog_full": "await some of the appends first",
-    "pending_queue_full": "await some of the pending operations first",
+    "session_closed": "repo.resume_session(id) opens its durable work again",
 }
 
 
@@ -127,8 +131,9 @@ class SessionClosed(SessionError):
         state: str | None = None,
         operation: str | None = None,
         message: str | None = None,
+        help: str | None = None,
     ) -> None:
-        super().__init__(reason, state=state, operation=operation, message=message)
+        super().__init__(reason, state=state, operation=operation, message=message, help=help)
 
 
 class NotFound(UsageError, LookupError):

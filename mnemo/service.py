@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import anyio
 import anyio.to_thread
@@ -52,6 +52,8 @@ from mnemo.values.journal import Owner, RepositoryRecord
 __all__ = ["Mnemo"]
 
 log = logging.getLogger("mnemo")
+_CLOSED = "the service is closed; make a new Mnemo"
+_PLAIN_WITH = "write `async with Mnemo(…)`, or in blocking code `with mnemo.sync.Mnemo(…)`"
 _LAZY = "index.follower models.embedder_wrappers repository.remembering repository.wiring"
 
 
@@ -175,7 +177,7 @@ class Mnemo:
             grace_s = self._config.shutdown_grace_s
             async with anyio.create_task_group() as group:
                 for repo in (*self._repos.values(), *self._closing):
-                    group.start_soon(repo._aclose, grace_s)
+                    group.start_soon(repo._aclose, grace_s, _CLOSED)
             await self._bus.aclose(grace_s)
             if self._owner is not None:
                 await store.sessions.release(self._owner)
@@ -187,6 +189,11 @@ class Mnemo:
             await self._root.aclose()
             await store.aclose()
             await close_all(self._adopted.values())
+
+    def __enter__(self) -> NoReturn:
+        raise UsageError(_PLAIN_WITH)
+
+    __exit__ = __enter__  # ``with`` looks for both first
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -224,7 +231,7 @@ class Mnemo:
 
     def _usable(self) -> tuple[Store, Owner]:
         if self._closed:
-            raise UsageError("the service is closed; make a new Mnemo")
+            raise UsageError(_CLOSED)
         if self._store is None or self._owner is None or self._home is None:
             raise UsageError("the service is not open; use `async with Mnemo(…) as memory:`")
         self._home.check()
@@ -319,7 +326,7 @@ class Mnemo:
         async with self._lock("open", repo_id):
             await repo._open()
         if self._closed:
-            await repo._aclose(0)
+            await repo._aclose(0, _CLOSED)
         self._usable()
         self._repos[repo_id] = repo
         return repo
@@ -801,6 +808,8 @@ def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Cal
         raise ConfigError("the store's path cannot hold U+0000 or half a surrogate pair")
     if name.startswith(("postgres://", "postgresql://")):
         return lambda: _postgres_store(name, config, clock)
+    if name.removeprefix("sqlite:").lstrip("/") == ":memory:":
+        raise ConfigError("a store that nothing is kept of is 'memory:', without the first colon")
     if "://" in name.removeprefix("sqlite:///"):
         kind = name.partition("://")[0]  # what follows may hold a password
         raise ConfigError(f"no {kind}:// store: give a path, memory:, sqlite:/// or postgresql://")

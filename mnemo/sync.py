@@ -22,7 +22,7 @@ from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from mnemo.config import Config
 from mnemo.context.compressed import CompressedViewport
@@ -32,6 +32,7 @@ from mnemo.context.rendering import RenderedViewport, WindowLook
 from mnemo.context.snapshots import Snapshots as _Snapshots
 from mnemo.context.viewport import Viewport as _Viewport
 from mnemo.conversation.mirror import Feed as _Feed
+from mnemo.errors import UsageError
 from mnemo.events import Event
 from mnemo.items.items import Items as _Items
 from mnemo.maintenance.copying import RepositoryCopy
@@ -1518,6 +1519,13 @@ class Mnemo(Blocking[_Mnemo]):
         traceback: TracebackType | None,
     ) -> None:
         self.aclose()
+
+    async def __aenter__(self) -> NoReturn:
+        raise UsageError(
+            "write `with mnemo.sync.Mnemo(…)`, or in a coroutine `async with mnemo.Mnemo(…)`"
+        )
+
+    __aexit__ = __aenter__  # ``async with`` looks for both first
 
     def open(self) -> None:
         """Start the private loop and open the store."""

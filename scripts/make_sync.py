@@ -157,6 +157,7 @@ class Writer:
         self._taken = {cls.__name__ for cls in self.sources}
         self._taken |= {"Self", "TracebackType", "Blocking", "Portal"}
         self._imported("typing", "Any", "Any")
+        self._imported("mnemo.errors", "UsageError", "UsageError")
 
     def module(self) -> str:
         """The whole text, not yet formatted."""
@@ -167,7 +168,7 @@ class Writer:
     def _imports(self) -> str:
         lines = [
             "from types import TracebackType",
-            "from typing import Self",
+            "from typing import NoReturn, Self",
             "from mnemo.runtime.portal import Blocking, Portal",
         ]
         for (module, name), local in self.imports.items():
@@ -338,6 +339,13 @@ def __exit__(
     traceback: TracebackType | None,
 ) -> None:
     self.aclose()
+
+async def __aenter__(self) -> NoReturn:
+    raise UsageError(
+        "write `with mnemo.sync.Mnemo(…)`, or in a coroutine `async with mnemo.Mnemo(…)`"
+    )
+
+__aexit__ = __aenter__  # ``async with`` looks for both first
 
 def open(self) -> None:
     """Start the private loop and open the store."""

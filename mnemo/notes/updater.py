@@ -123,7 +123,7 @@ class Updater:
         operation = PendingOperation("update_notes", _callback=told)
         elsewhere = self._elsewhere()
         if elsewhere is not None:
-            operation._end(Outcome(value=elsewhere))
+            operation._end(value=elsewhere)
             return operation
         try:
             if callback is not None and told is None:
@@ -145,10 +145,10 @@ class Updater:
         return call in self._calls
 
     def _end(self, operation: PendingOperation, update: NoteUpdate) -> None:
-        operation._end(Outcome(value=update))
+        outcome = operation._end(value=update)
         if operation._callback is not None:
             try:
-                self._callbacks.add(operation._callback, operation.outcome or Outcome())
+                self._callbacks.add(operation._callback, outcome)
             except Exception:
                 log.exception("nobody is there to run the callback of an update of notes")
 

@@ -301,6 +301,8 @@ def _messages(
         raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
     said_at = stored_time("at", at) if at is not None else None
     batch = [content] if isinstance(content, str) else listed(content)
+    if not batch:
+        raise ValueError("content is empty: give a text, a message, or several")
     given = [_spoken(one, role) if isinstance(one, str) else one for one in batch]
     made = list(messages_of(given, format))
     keys = [key] if key is None or len(made) == 1 else [f"{key}:{n}" for n in range(len(made))]

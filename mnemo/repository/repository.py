@@ -58,14 +58,16 @@ class Repository(ChangeCalls):
 
         self._home = Home(f"repository {parts.repo_id!r}")
         self._parts = parts
-        self._closed = False
+        self._closed: str | None = None
         self._ended = False
         self._tasks = Branch(parts.root.spawn)
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
         self._lane = lane = wiring.commit_lane(parts)
         self._memories = Memories(parts, lane)
-        self._sessions = RepositorySessions(parts, lane, check_usable=self._check_usable)
+        self._sessions = RepositorySessions(
+            parts, lane, check_usable=self._check_usable, closed_above=lambda: self._closed
+        )
         self._maintenance = wiring.maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
@@ -78,7 +80,7 @@ class Repository(ChangeCalls):
         )
         self._notes = wiring.notes(
             parts,
-            closing=lambda: self._closed,
+            closing=lambda: self._closed is not None,
             check_usable=partial(self._check_usable, while_closing=True),
         )
         self._checkpoints = wiring.checkpoints(parts, self._check_usable)
@@ -124,8 +126,8 @@ class Repository(ChangeCalls):
         return f"<Repository {self.id!r} {'closed' if self._closed else 'open'}>"
 
     def _check_usable(self, *, while_closing: bool = False) -> None:
-        if self._ended if while_closing else self._closed:
-            raise UsageError(f"repository {self.id!r} is closed; open it again with open_repo")
+        if self._closed is not None and (self._ended or not while_closing):
+            raise UsageError(self._closed)
         self._home.check()
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────────
@@ -225,7 +227,7 @@ class Repository(ChangeCalls):
             format: As of ``Conversation.append``.
 
         Raises:
-            ValueError: A blank text, or something that is no message; nothing was stored.
+            ValueError: Nothing, a blank text, or something that is no message; nothing was stored.
             Conflict: A key or id stands for another message already; nothing was stored.
             ExtractionFailed: With *wait*: a try failed; the messages stay, others follow.
             TimeoutError: With *wait*: it goes on. *Cancellation*: all messages are stored, with
@@ -942,7 +944,7 @@ class Repository(ChangeCalls):
 
     # ── The end ──────────────────────────────────────────────────────────────────────────
 
-    async def _aclose(self, grace_s: float) -> None:
+    async def _aclose(self, grace_s: float, why: str | None = None) -> None:
         """
         End its sessions (resumable) and what follows the store. Idempotent.
 
@@ -950,8 +952,10 @@ class Repository(ChangeCalls):
 
         Args:
             grace_s: Seconds that extraction and background commits may still take.
+            why: What calls are told from now on; default: that it is closed.
         """
-        self._closed = True
+        closed = f"repository {self.id!r} is closed; open it again with open_repo"
+        self._closed = self._closed or why or closed
         grace_s = await self._remembering.jobs.end(grace_s)
         async with anyio.create_task_group() as group:
             group.start_soon(self._sessions.aclose, grace_s)

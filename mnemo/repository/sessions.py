@@ -56,6 +56,7 @@ class RepositorySessions:
     Args:
         lane: Where commits go.
         check_usable: Raises ``UsageError`` where the repository is closed.
+        closed_above: As of ``SessionParts``.
 
     Attributes:
         extracted_elsewhere: As of ``SessionParts``, with the session's config; ``None``: this
@@ -69,10 +70,12 @@ class RepositorySessions:
         lane: CommitLane,
         *,
         check_usable: Callable[[], None],
+        closed_above: Callable[[], str | None],
     ) -> None:
         self._parts = parts
         self._lane = lane
         self._check_usable = check_usable
+        self._closed_above = closed_above
         self._opening = anyio.Lock()
         self._in_doubt: dict[str, SessionRecord] = {}
         self.extracted_elsewhere: Callable[[str, Config], Awaitable[Journal]] | None = None
@@ -293,6 +296,7 @@ class RepositorySessions:
             written=partial(self._parts.index.poke, by_job=task is not None),
             ended=self._forget_session,
             release=partial(self._parts.sessions.release, self._parts.owner),
+            closed_above=self._closed_above,
             spans=spans,
             preceding=task.preceding if task else (),
         )

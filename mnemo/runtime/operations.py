@@ -27,10 +27,11 @@ log = logging.getLogger("mnemo")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operation: *value* of a success, or *error*."""
+    """The outcome of the *operation* of that name: *value* of a success, or *error*."""
 
     value: Any = None
     error: BaseException | None = None
+    operation: str = ""
 
 
 Callback = Callable[[Outcome], Any]
@@ -85,11 +86,12 @@ class PendingOperation:
         self._check_loop()
         return self._withdraw is not None and self._withdraw(self)
 
-    def _end(self, outcome: Outcome) -> None:
-        """Set the outcome and wake who waits; called once, by who runs it."""
-        self.outcome = outcome
+    def _end(self, *, value: Any = None, error: BaseException | None = None) -> Outcome:
+        """Make the outcome and wake who waits; called once, by who runs it."""
+        self.outcome = Outcome(value=value, error=error, operation=self.name)
         if self._ended is not None:
             self._ended.set()
+        return self.outcome
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._wait().__await__()

@@ -356,7 +356,14 @@ class SessionCore:
     def refuse_full_backlog(self) -> None:
         """Let an append that cannot wait pass, or raise ``append_backlog_full``."""
         if self._backlog_full:
-            raise PendingQueueFull("append_backlog_full", state=self.life.state, operation="append")
+            raise PendingQueueFull(
+                "append_backlog_full",
+                state=self.life.state,
+                operation="append",
+                help=f"{self.backlog} steps wait for annotation, and config.session."
+                f"max_append_backlog allows {self.parts.config.session.max_append_backlog}: await "
+                "append, which waits for room",
+            )
 
     def _step_written(self, step: Step) -> None:
         """Take a durable step into the episode, once; a gap before it is filled later."""

@@ -11,7 +11,7 @@ what extraction and commit report.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -27,6 +27,7 @@ __all__ = [
     "destination",
     "diagram",
     "project",
+    "queue_refusal",
     "refusal",
     "settled",
 ]
@@ -125,6 +126,42 @@ def refusal(
     if state is FAILED and operation == "start_episode":
         reason = "session_failed"
     return InvalidOperation(reason, state=now, operation=operation)
+
+
+def queue_refusal(
+    life: Lifecycle, operation: str, projected: SessionState, *, at_once: bool
+) -> InvalidOperation:
+    """
+    The error of a queued *operation* that is illegal in the state *projected*.
+
+    Args:
+        at_once: Whether nothing is ahead of it.
+    """
+    first = [f"{name}_async" for name in _leading_to(operation, projected, auto=life.auto)]
+    help = f"queue {' and '.join(first)} first" if first else "nothing that can be queued allows it"
+    if not at_once:
+        help = f"once what is ahead of it has ended, the session will be {projected}: {help}"
+    return InvalidOperation(
+        "invalid_operation" if at_once else "invalid_queued_operation",
+        state=life.state,
+        projected=projected,
+        operation=operation,
+        help=help,
+    )
+
+
+def _leading_to(operation: str, state: SessionState, *, auto: bool) -> Sequence[str]:
+    """The fewest operations after which *operation* is legal; none: there are no such."""
+    paths: dict[SessionState, tuple[str, ...]] = {state: ()}
+    for here in (queue := [state]):
+        for name in _REFUSALS:
+            after = project(here, name, auto=auto)
+            if after is not None and name == operation:
+                return paths[here]
+            if after is not None and after not in paths:
+                paths[after] = (*paths[here], name)
+                queue.append(after)
+    return ()
 
 
 @cache

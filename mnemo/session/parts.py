@@ -77,6 +77,7 @@ class SessionParts:
             gives the journal with the outcome; ``None``: it is extracted here. Raises
             ``ExtractionFailed`` where that was given up, ``SessionClosed`` where another process
             has gone on.
+        closed_above: Says that the repository or the service is closed; ``None``: neither is.
         preceding: Steps before those of its episodes, for their annotation and extraction.
     """
 
@@ -95,6 +96,7 @@ class SessionParts:
     written: Callable[[], None]
     ended: Callable[[str], None]
     release: Callable[[str], Awaitable[None]]
+    closed_above: Callable[[], str | None]
     spans: Spans = NO_SPANS
     extracted_elsewhere: Callable[[str], Awaitable[Journal]] | None = None
     preceding: tuple[Step, ...] = ()

@@ -18,7 +18,7 @@ from mnemo.errors import (
     SessionClosed,
 )
 from mnemo.runtime.operations import Callback, CallbackRunner, Outcome, PendingOperation
-from mnemo.session.machine import Lifecycle, Operation, project
+from mnemo.session.machine import Lifecycle, Operation, project, queue_refusal
 from mnemo.values.journal import SessionState
 
 __all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation", "PendingQueue"]
@@ -90,10 +90,15 @@ class PendingQueue:
         at_once = self.nothing_ahead and not life.occupied
         projected = self._projected(life.projected, auto=life.auto)
         if project(projected, cast(Operation, operation.name), auto=life.auto) is None:
-            reason = "invalid_operation" if at_once else "invalid_queued_operation"
-            raise InvalidOperation(reason, state=life.state, operation=operation.name)
+            raise queue_refusal(life, operation.name, projected, at_once=at_once)
         if not at_once and len(self._waiting) >= self._max:
-            raise PendingQueueFull("pending_queue_full", state=life.state, operation=operation.name)
+            raise PendingQueueFull(
+                "pending_queue_full",
+                state=life.state,
+                operation=operation.name,
+                help=f"{len(self._waiting)} operations wait, as many as config.session.max_pending "
+                "allows: await some of them first",
+            )
         operation._withdraw = self._cancel
         if at_once:
             self.running = operation
@@ -120,38 +125,38 @@ class PendingQueue:
 
     def succeed(self, operation: PendingOperation) -> None:
         """End *operation* well."""
-        self._end(operation, Outcome(value=VALUES[operation.name]))
+        self._end(operation, value=VALUES[operation.name])
 
     def fail(self, operation: PendingOperation, error: BaseException) -> None:
         """End *operation* badly, and with it all that were accepted on its promise."""
         if operation.done:
             return
-        self._end(operation, Outcome(error=error))
+        self._end(operation, error=error)
         self.fail_waiting(preceding_failed(error))
 
     def fail_waiting(self, error_of: Callable[[PendingOperation], MnemoError]) -> None:
         """End all that have not begun, each with its own error."""
         if self.running is not None and not self.running._begun:
-            self._end(self.running, Outcome(error=error_of(self.running)))
+            self._end(self.running, error=error_of(self.running))
         while self._waiting:
             operation = self._waiting.popleft()
-            self._end(operation, Outcome(error=error_of(operation)))
+            self._end(operation, error=error_of(operation))
 
     def fail_running_commit(self, error: BaseException) -> None:
         """End a commit that retries an extraction which failed again."""
         if self.running is not None and self.running._begun and self.running.name == "commit":
-            self._end(self.running, Outcome(error=error))
+            self._end(self.running, error=error)
 
     def close(self, state: SessionState) -> None:
         """End everything that has not ended: the session ends."""
         if self.running is not None:
-            self._end(self.running, Outcome(error=_closed(self.running, state)))
+            self._end(self.running, error=_closed(self.running, state))
         self.fail_waiting(lambda operation: _closed(operation, state))
 
     def end_directly(self, operation: PendingOperation, error: BaseException | None) -> None:
         """End an operation that never entered the queue (an append with nothing ahead)."""
         value = None if error else VALUES[operation.name]
-        self._end(operation, Outcome(value=value, error=error))
+        self._end(operation, value=value, error=error)
 
     def _cancel(self, operation: PendingOperation) -> bool:
         if operation not in self._waiting:
@@ -159,18 +164,24 @@ class PendingQueue:
         behind = list(self._waiting)[self._waiting.index(operation) + 1 :]
         error = InvalidOperation("cancelled", operation=operation.name)
         self._waiting.remove(operation)
-        self._end(operation, Outcome(error=error))
+        self._end(operation, error=error)
         for later in behind:
             self._waiting.remove(later)
-            self._end(later, Outcome(error=preceding_failed(error)(later)))
+            self._end(later, error=preceding_failed(error)(later))
         return True
 
-    def _end(self, operation: PendingOperation, outcome: Outcome) -> None:
+    def _end(
+        self,
+        operation: PendingOperation,
+        *,
+        value: str | None = None,
+        error: BaseException | None = None,
+    ) -> None:
         if operation.done:
             return
         if operation is self.running:
             self.running = None
-        operation._end(outcome)
+        outcome = operation._end(value=value, error=error)
         if operation._callback is not None:
             self._callbacks.add(operation._callback, outcome)
         self._changed()

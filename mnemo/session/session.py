@@ -497,7 +497,9 @@ class Session:
 
     def _check_usable(self, operation: str) -> None:
         if self._core.life.closing:
-            raise SessionClosed(state=self.state, operation=operation)
+            above = self._parts.closed_above()
+            help = f"{above}; repo.resume_session({self.id!r}) opens its durable work again"
+            raise SessionClosed(state=self.state, operation=operation, help=help if above else None)
         self._home.check()
 
     def _draft(self, observation: str, action: str, **given: Any) -> StepDraft:

@@ -18,6 +18,7 @@ from mnemo.values.journal import Owner
 __all__ = [
     "LeaseTime",
     "forget_the_dead",
+    "holder_named",
     "is_alive",
     "new_owner",
     "register",
@@ -69,6 +70,19 @@ def still_owns(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
     if host == me.host and pid == me.pid and started != me.started:
         return False
     return bool(now.timestamp() < lease_until)
+
+
+def holder_named(tx: Tx, token: str, me: Owner) -> str:
+    """Name the service *token*, as *me* knows it, for messages to people."""
+    row = tx.run(_FIND, (token,)).fetchone()
+    if row is None:
+        return "another service"
+    host, pid, *_ = _OWNERS.one((token, *row))
+    if host != me.host:
+        return f"a live process of the machine {host.partition('/')[0]!r}"
+    if pid == me.pid:
+        return "another Mnemo that this process has open: close it, or use that one's session"
+    return f"another live process (pid {pid})"
 
 
 def forget_the_dead(tx: Tx, me: Owner) -> None:

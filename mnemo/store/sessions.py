@@ -17,7 +17,7 @@ from mnemo.store.codec import (
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import OWNERS, Engine, compute
 from mnemo.store.journal import create_session, encode_staged, write_act
-from mnemo.store.owners import LeaseTime, still_owns, unregister
+from mnemo.store.owners import LeaseTime, holder_named, still_owns, unregister
 from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import STAGED
@@ -187,7 +187,8 @@ def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | Non
         raise SessionBusy(
             "owned_elsewhere",
             operation="resume",
-            message=f"session {session_id!r} is owned by another live process (owned_elsewhere)",
+            message=f"session {session_id!r} is owned (owned_elsewhere) by "
+            + holder_named(tx, holder, me),
         )
     tx.run(_CLAIM, (me.token, number))
 

@@ -138,6 +138,7 @@ async def test_what_a_message_says_of_itself_goes_before_the_call(open_kit: Open
 @pytest.mark.parametrize(
     ("content", "keywords", "words"),
     [
+        ([], {"wait": True}, "content is empty"),
         (" \n", {}, "blank"),
         (["fine", ""], {}, "blank"),
         (3, {}, "one message or several"),
@@ -160,10 +161,6 @@ async def test_bad_content_is_refused_whole(
     assert (counted.messages, counted.jobs.waiting) == (0, 0)
 
 
-async def test_nothing_is_no_message(open_kit: OpenKit):
-    """An empty batch is stored as one, and waits for nothing."""
-    kit = await open_kit(embedded=True)
-    assert (await kit.repo.remember([], wait=True)).messages == ()
 
 
 async def test_three_messages_before_a_portion_are_shown_but_not_taken_again(open_kit: OpenKit):

@@ -1,0 +1,165 @@
+"""What a newcomer does wrong in the first hour, and the words that say what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from helpers import OpenKit
+
+import mnemo.sync
+from mnemo import ConfigError, Mnemo, SessionBusy, SessionError, UsageError
+
+
+@pytest.mark.parametrize("given", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
+def test_the_word_of_sqlite_for_memory_is_refused(given: str, tmp_path: Path, monkeypatch: Any):
+    """It would make a file of that name; the error names ``memory:``."""
+    monkeypatch.chdir(tmp_path)
+    for kind in (Mnemo, mnemo.sync.Mnemo):
+        with pytest.raises(ConfigError, match=r"'memory:'"):
+            kind(given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plain_with_is_refused_with_what_to_write():
+    """The asynchronous service wants ``async with``, the blocking one ``with``."""
+    words = r"async with Mnemo\(…\).*mnemo\.sync\.Mnemo"
+    with pytest.raises(UsageError, match=words), Mnemo("memory:"):
+        pass
+
+
+async def test_a_blocking_service_in_async_with_says_what_to_write():
+    """The other way round as well."""
+    with pytest.raises(UsageError, match=r"with mnemo\.sync\.Mnemo\(…\).*async with mnemo\.Mnemo"):
+        async with mnemo.sync.Mnemo("memory:"):
+            pass
+
+
+async def test_to_remember_nothing_is_refused(open_kit: OpenKit):
+    """An empty list is a mistake; the error says what is taken."""
+    kit = await open_kit(embedded=True)
+    for nothing in ([], ()):
+        with pytest.raises(
+            ValueError, match="content is empty: give a text, a message, or several"
+        ):
+            await kit.repo.remember(nothing)
+
+
+async def test_after_closing_errors_say_that_the_service_is_closed(open_kit: OpenKit):
+    """Repositories, conversations and sessions of a closed service name the service."""
+    kit = await open_kit(embedded=True)
+    session, chat = await kit.started(), kit.repo.conversation("t")
+    await kit.memory.aclose()
+    message = {"role": "user", "content": "Hello."}
+    calls: list[Any] = [
+        lambda: kit.repo.remember("I live in Lund."),
+        lambda: kit.repo.recall("Where?"),
+        lambda: chat.append(message),
+        lambda: chat.load(),
+        lambda: kit.repo.notes.list(),
+        lambda: session.append("I sail.", ""),
+        lambda: session.commit(),
+        lambda: kit.memory.open_repo("other"),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="the service is closed"):
+            await call()
+    with pytest.raises(UsageError, match="the service is closed"):
+        session.close_async()
+
+
+async def test_a_closed_repository_of_an_open_service_is_named(open_kit: OpenKit):
+    """It can be opened again, and the error says how."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    await kit.memory.close_repo("r")
+    with pytest.raises(UsageError, match=r"repository 'r' is closed; open it again"):
+        await kit.repo.recall("Where?")
+    with pytest.raises(UsageError, match=r"repository 'r' is closed.*resume_session"):
+        await session.append("I sail.", "")
+
+
+async def test_a_refused_queued_operation_names_the_projected_state(open_kit: OpenKit):
+    """What is queued leads somewhere else than now; the error says where, and what comes first."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    session.append_async("I sail.", "")
+    session.close_async()
+    session.commit_async()
+    with pytest.raises(SessionError) as caught:
+        session.commit_async()
+    assert caught.value.reason == "invalid_queued_operation"
+    assert (caught.value.state, caught.value.projected) == ("collecting", "idle")
+    assert "the session will be idle" in str(caught.value)
+    assert "queue start_episode_async and close_async first" in str(caught.value)
+    session.start_episode_async("more")
+    session.close_async()
+    with pytest.raises(SessionError) as caught:
+        session.append_async("I ski.", "")
+    assert (caught.value.state, caught.value.projected) == ("collecting", "ready")
+    assert "the session will be ready" in str(caught.value)
+    assert "queue commit_async and start_episode_async first" in str(caught.value)
+
+
+async def test_an_operation_refused_at_once_says_what_to_do(open_kit: OpenKit):
+    """Nothing is ahead: the state is the present one."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    with pytest.raises(SessionError, match=r"is collecting.*queue close_async first"):
+        session.commit_async()
+
+
+async def test_a_full_queue_names_its_bound(open_kit: OpenKit):
+    """With the setting that raises it."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    session.close_async()
+    session.commit_async()
+    session.start_episode_async("again")
+    for text in ("I ski.", "I swim.", "I dive."):
+        session.append_async(text, "")
+    with pytest.raises(SessionError, match=r"5 operations wait.*config\.session\.max_pending") as e:
+        session.close_async()
+    assert e.value.reason == "pending_queue_full"
+
+
+async def test_an_outcome_names_its_operation(open_kit: OpenKit):
+    """One callback can serve all operations, also those that fail."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    told: list[tuple[Any, Any, Any]] = []
+    ended = anyio.Event()
+
+    def note(outcome: Any) -> None:
+        told.append((outcome.operation, outcome.value, type(outcome.error).__name__))
+        if outcome.operation == "start_episode":
+            ended.set()
+
+    session.append_async("I sail.", "", note)
+    session.close_async(note)
+    session.commit_async(note)
+    session.start_episode_async("more", note)
+    with anyio.fail_after(10):
+        await ended.wait()
+    assert told == [
+        ("append", "appended", "NoneType"),
+        ("close", "closed", "NoneType"),
+        ("commit", "committed", "NoneType"),
+        ("start_episode", "started", "NoneType"),
+    ]
+
+
+async def test_a_session_that_this_process_has_open_is_said_to_be_open_here(
+    open_kit: OpenKit, db: Path
+):
+    """Another service of the same process is no other process."""
+    one = await open_kit(embedded=True, store=db)
+    session = await one.started()
+    two = await open_kit(embedded=True, store=db)
+    with pytest.raises(SessionBusy) as caught:
+        await two.repo.resume_session(session.id)
+    assert caught.value.reason == "owned_elsewhere"
+    assert "another Mnemo that this process has open" in str(caught.value)
+    assert "live process" not in str(caught.value)
