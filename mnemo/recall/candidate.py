@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from textwrap import shorten
 from typing import Any, Literal, TypeAlias
 
+from mnemo.runtime.display import shown
 from mnemo.values.graph import Claim, Node, NodeMetadata
 from mnemo.values.steps import Step
 
 __all__ = ["GROUPS", "Candidate", "Explanation", "Phase", "SourceRef"]
-
-SHOWN_CHARACTERS = 60
-"""Characters of a memory in a repr."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "words": ("words", "joined", "session"),
@@ -54,6 +51,12 @@ class SourceRef:
     thread_id: str | None = None
     message_id: str | None = None
     namespace: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        place = self.session_id or self.thread_id or self.key or "no step"
+        step = "" if self.step_index is None else f"#{self.step_index}"
+        when = f" {self.at:%Y-%m-%d}" if self.at else ""
+        return f"<SourceRef {shown(place)}{step}{when}: {shown(self.text)!r}>"
 
     @classmethod
     def of(cls, step: Step) -> SourceRef:
@@ -153,5 +156,4 @@ class Candidate:
     why: Explanation | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
-        said = shorten(self.node.text[:1_000], SHOWN_CHARACTERS, placeholder="…")
-        return f"<Candidate {self.node.type} {self.score:.2f} {said!r}>"
+        return f"<Candidate {self.node.type} {self.score:.2f} {shown(self.node.text)!r}>"

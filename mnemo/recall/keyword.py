@@ -23,6 +23,7 @@ from mnemo.config import Config
 from mnemo.protocols import Clock, RecordStore
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
+from mnemo.runtime.display import shown
 from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced, is_blank
 from mnemo.runtime.validation import known_id, whole_number
 from mnemo.values.filters import Filters
@@ -57,6 +58,9 @@ class SearchHit:
     at: datetime
     snippet: str
     score: float
+
+    def __repr__(self) -> str:
+        return f"<SearchHit {shown(self.message_id)!r} {self.score:.2f}: {shown(self.snippet)!r}>"
 
 
 async def search(

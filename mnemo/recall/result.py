@@ -12,6 +12,7 @@ from mnemo.prompts.plan import Mode
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import Order, Style, print_candidates
+from mnemo.runtime.display import counted, html_table
 from mnemo.runtime.text import count_tokens
 from mnemo.runtime.validation import one_of, whole_number
 from mnemo.values.changeset import Revision
@@ -142,7 +143,14 @@ class RecallResult:
     count: Count = field(default=count_tokens, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        return f"<RecallResult {self.mode}, {len(self.candidates)} candidates>"
+        return f"<RecallResult {self.mode}, {counted(len(self.candidates), 'candidate')}>"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (f"{c.score:.2f}", c.node.type, c.node.text, repr(c.sources[0]) if c.sources else "")
+            for c in self.candidates
+        )
+        return html_table(repr(self), ("score", "type", "text", "source"), rows)
 
     @property
     def sources(self) -> list[SourceRef]:

@@ -14,6 +14,7 @@ from mnemo.english.slots import only_ends
 from mnemo.recall.candidate import SourceRef
 from mnemo.repository.memories import Memories, Memory, Order, Page, cursor, named, place
 from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.display import shown
 from mnemo.runtime.text import words
 from mnemo.runtime.validation import stored_text, stored_time, whole_number
 from mnemo.values.corpus import DocumentsView
@@ -46,7 +47,7 @@ class Change:
 
     def __repr__(self) -> str:
         new = self.new.text if self.new else "no longer"
-        return f"<Change {self.when:%Y-%m-%d}: {self.old.text!r} → {new!r}>"
+        return f"<Change {self.when:%Y-%m-%d}: {shown(self.old.text)!r} → {shown(new)!r}>"
 
 
 class FactChanges:

@@ -19,8 +19,9 @@ from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.recall.candidate import SourceRef
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import as_utc
+from mnemo.runtime.display import html_table, shown
 from mnemo.runtime.tasks import completed
-from mnemo.runtime.text import is_blank, one_line
+from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import (
     known_id,
     stored_json,
@@ -67,7 +68,6 @@ MOST_LISTED = 1_000
 """Memories of one page, at most."""
 MOST_EDITS = 1_000
 """Corrections of one memory, at most: its history is read and written with it."""
-_SHOWN = 60
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -101,7 +101,7 @@ class Memory:
     version: int
 
     def __repr__(self) -> str:
-        return f"<Memory {self.id!r} v{self.version}: {_short(self.text)!r}>"
+        return f"<Memory {self.id!r} v{self.version}: {shown(self.text)!r}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -129,7 +129,7 @@ class MemoryVersion:
     superseded_by: str | None
 
     def __repr__(self) -> str:
-        said = _short(self.text)
+        said = shown(self.text)
         return f"<MemoryVersion {self.memory_id!r} v{self.version} by {self.by}: {said!r}>"
 
 
@@ -153,6 +153,9 @@ class Page(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Page of {len(self.items)}, {'more' if self.next else 'the last'}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), ("item",), ((repr(item),) for item in self.items))
 
 
 class Memories:
@@ -325,11 +328,6 @@ class Memories:
                 edit = Edit(self._parts.clock.now(), before=claim.text, reason=why)
                 await self._commit(Changeset(changes=(_correction(claim, said, edit),)))
         return await self.one(id)
-
-
-def _short(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
 def _instant(at: datetime | None) -> datetime:

@@ -22,6 +22,7 @@ from mnemo.repository.handing_over import HandingOver, config_of, needs_of, sati
 from mnemo.repository.jobs import Jobs
 from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import RepositorySessions, SessionTask
+from mnemo.runtime.display import counted, shown
 from mnemo.runtime.tasks import Branch, computed, on_clock
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import finite_number, stored_time
@@ -58,6 +59,11 @@ class Remembered:
     messages: tuple[StoredMessage, ...]
     thread_id: str
     node_ids: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        said = counted(len(self.messages), "message")
+        made = counted(len(self.node_ids), "node")
+        return f"<Remembered {said} in {shown(self.thread_id)!r}, {made}>"
 
 
 class Remembering:
