@@ -34,6 +34,7 @@ class Portal:
         self._stack: ExitStack | None = None
         self._inner: BlockingPortal | None = None
         self._thread: int | None = None
+        self._warned = False
 
     @property
     def is_running(self) -> bool:
@@ -63,7 +64,7 @@ class Portal:
 
         Raises:
             UsageError: The thread runs an event loop, the private one or another; a notebook's
-                loop is let through with a ``RuntimeWarning``.
+                loop is let through with one ``RuntimeWarning``.
         """
         if threading.get_ident() == self._thread:
             raise UsageError(
@@ -79,6 +80,9 @@ class Portal:
                 "mnemo.sync would block the event loop that runs in this thread; "
                 "use the asynchronous mnemo.Mnemo here"
             )
+        if self._warned:
+            return
+        self._warned = True
         warnings.warn(
             "mnemo.sync blocks the notebook's event loop during each call; "
             "mnemo.Mnemo with await does not",
