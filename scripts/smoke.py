@@ -1,0 +1,53 @@
+"""Use an installation once: remember and recall, by ``await`` and without; what extras bring."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mnemo import Mnemo, sync
+
+SAID, ASKED = "I live in Rome.", "Where does Ada live?"
+
+
+async def remembers(store: str, serving: bool) -> None:
+    """A fact is made of what is said, with the default embedder, and found."""
+    async with Mnemo(store) as memory:
+        repo = await memory.open_repo()
+        await repo.remember(SAID, actor="Ada")
+        found = await repo.recall(ASKED)
+        assert not found.trace.degraded, found.trace.degraded
+        assert "Rome" in found.as_text()
+        if serving:
+            from mnemo.mcp import memory_server
+            from mnemo.web import token_of, web_app
+
+            assert web_app(memory, tokens=[token_of("x" * 40, "smoke")])
+            assert await memory_server(repo).list_tools()
+
+
+def blocks(store: str) -> None:
+    """The same without ``await``."""
+    with sync.Mnemo(store) as memory:
+        assert "Rome" in memory.open_repo().recall(ASKED).as_text()
+
+
+def main() -> int:
+    """Take modules that must be imported, beside the base; run the demo of the command line."""
+    modules = sys.argv[1:]
+    for name in modules:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as folder:
+        store = str(Path(folder) / "smoke.db")
+        asyncio.run(remembers(store, "mnemo.web" in modules))
+        blocks(store)
+        demo = [sys.executable, "-m", "mnemo", "demo", "--json"]
+        return subprocess.run(demo, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
