@@ -384,8 +384,9 @@ class SchemaTooNew(StoreError):
         self.found = found
         self.supported = supported
         super().__init__(
-            f"the store has schema version {found}, this mnemo reads up to {supported}: "
-            "upgrade mnemo, or open another file"
+            f"the store has schema version {found}, this mnemo reads up to {supported}: run "
+            "`pip install --upgrade mnemo-sessions`, or restore what `mnemo backup` wrote before "
+            "the upgrade; it was not touched"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mnemo.errors import StoreError
 from mnemo.store import tables
 from mnemo.store.tx import Tx
 
@@ -18,6 +19,7 @@ __all__ = [
     "SESSIONS_OF_THREADS",
     "STEPS_OF_MESSAGES",
     "VERSION",
+    "too_old",
 ]
 
 FIRST_VERSION = 10
@@ -242,3 +244,13 @@ A released migration is never edited; a change is a new one, and ``CREATE`` has 
 """
 VERSION = FIRST_VERSION + len(MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
+
+
+def too_old(found: int, first: int) -> StoreError:
+    """The refusal of a store whose version *found* is before the *first* that is migrated."""
+    return StoreError(
+        f"the store has schema version {found}, this mnemo reads {first} and later: with the mnemo "
+        "that wrote it run `mnemo export REPO.jsonl --repo REPO --store OLD` for each of `mnemo "
+        "repos --store OLD`, with this one `mnemo import REPO.jsonl --repo REPO --store NEW`; it "
+        "was not touched"
+    )

@@ -138,6 +138,8 @@ async def test_a_newer_schema_is_refused(make: MakeSqlite, path: Path) -> None:
     with pytest.raises(SchemaTooNew) as caught:
         await make().open()
     assert (caught.value.found, caught.value.supported) == (schema.VERSION + 5, schema.VERSION)
+    assert "`pip install --upgrade mnemo-sessions`" in str(caught.value)
+    assert "`mnemo backup`" in str(caught.value)
     assert path.read_bytes() == before
 
 
@@ -153,6 +155,10 @@ async def test_a_negative_schema_version_is_refused(make: MakeSqlite, path: Path
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+TAKE_OVER = "`mnemo export REPO.jsonl .* --store OLD` .* `mnemo import REPO.jsonl .* --store NEW`"
+"""The commands that bring the data of an older store into a new one."""
+
+
 @pytest.mark.parametrize("version", [1, 4])
 async def test_a_schema_before_the_first_is_refused(
     make: MakeSqlite, path: Path, version: int
@@ -163,7 +169,7 @@ async def test_a_schema_before_the_first_is_refused(
     older.execute(f"PRAGMA user_version = {version}")
     older.close()
     before = path.read_bytes()
-    await refused(make, StoreError, f"schema version {version}, .* export .* import")
+    await refused(make, StoreError, f"schema version {version}, .* {TAKE_OVER}")
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 

@@ -14,7 +14,7 @@ import pytest
 from postgres_server import empty, execute, new_schema, postgres_store
 
 from mnemo import ConfigError, Mnemo, SchemaTooNew, StoreCorrupt, StoreError, StoreUnavailable
-from mnemo.store.schema import VERSION
+from mnemo.store.schema import FIRST_VERSION, VERSION
 from mnemo.store.store import EngineStore
 from mnemo.testing import HashingEmbedder
 
@@ -111,14 +111,29 @@ async def test_a_wrong_password_is_told_without_it(postgres_server: str) -> None
 async def test_tables_of_a_newer_version_are_not_touched(fresh_url: str) -> None:
     """A schema of a version that this mnemo does not know is SchemaTooNew."""
     await made(fresh_url)
-    execute(fresh_url.partition("&schema")[0], _newer(schema_of(fresh_url)))
+    execute(fresh_url.partition("&schema")[0], _stamped(schema_of(fresh_url), VERSION + 1))
     with pytest.raises(SchemaTooNew) as caught:
         await postgres_store(fresh_url).open()
     assert (caught.value.found, caught.value.supported) == (VERSION + 1, VERSION)
+    assert "`pip install --upgrade mnemo-sessions`" in str(caught.value)
 
 
-def _newer(schema: str) -> str:
-    return f"UPDATE {schema}.meta SET value = '{VERSION + 1}' WHERE name = 'schema'"
+async def test_tables_before_the_first_version_are_refused(
+    fresh_url: str,
+) -> None:
+    """They are mnemo's; the error says how to take the data over."""
+    await made(fresh_url)
+    execute(fresh_url.partition("&schema")[0], _stamped(schema_of(fresh_url), FIRST_VERSION - 1))
+    with pytest.raises(StoreError, match=r"mnemo export .* `mnemo import ") as caught:
+        await postgres_store(fresh_url).open()
+    assert not isinstance(caught.value, StoreCorrupt)
+    assert f"schema version {FIRST_VERSION - 1}, this mnemo reads {FIRST_VERSION}" in str(
+        caught.value
+    )
+
+
+def _stamped(schema: str, version: int) -> str:
+    return f"UPDATE {schema}.meta SET value = '{version}' WHERE name = 'schema'"
 
 
 _HELD = (

@@ -11,7 +11,7 @@ from mnemo.store import tables
 from mnemo.store.postgres.connection import Connection, PostgresTx
 from mnemo.store.postgres.spelling import spelled
 from mnemo.store.postgres.texts import weigh_texts
-from mnemo.store.schema import CREATE, FIRST_VERSION, MIGRATIONS, VERSION
+from mnemo.store.schema import CREATE, FIRST_VERSION, MIGRATIONS, VERSION, too_old
 from mnemo.store.table import ARRIVAL
 
 __all__ = ["LOCKS", "migrate"]
@@ -98,7 +98,7 @@ def migrate(connection: Connection, schema: str) -> None:
     Raises:
         SchemaTooNew: A newer mnemo made them.
         StoreCorrupt: The schema holds something of somebody else.
-        StoreError: The role may not make tables.
+        StoreError: The role may not make tables, or they are of before ``FIRST_VERSION``.
     """
     if _version(connection, schema) == VERSION:
         return
@@ -145,11 +145,13 @@ def _version(connection: Connection, schema: str) -> int:
         ).fetchone()
     except (errors.UndefinedTable, errors.UndefinedColumn):
         row = None
-    if row is None or not str(row[0]).isdecimal() or int(row[0]) < FIRST_VERSION:
+    if row is None or not str(row[0]).isdecimal() or not (version := int(row[0])):
         raise _of_others(schema)
-    if int(row[0]) > VERSION:
-        raise SchemaTooNew(int(row[0]), VERSION)
-    return int(row[0])
+    if version < FIRST_VERSION:
+        raise too_old(version, FIRST_VERSION)
+    if version > VERSION:
+        raise SchemaTooNew(version, VERSION)
+    return version
 
 
 def _of_others(schema: str) -> StoreCorrupt:

@@ -101,10 +101,7 @@ def stored_version(connection: sqlite3.Connection) -> int:
     if version > VERSION:
         raise SchemaTooNew(version, VERSION)
     if 0 < version < _FIRST_VERSION:
-        raise StoreError(
-            f"the store has schema version {version}, this mnemo reads {_FIRST_VERSION} and later: "
-            "export its repositories with the mnemo that wrote it, and import them into a new store"
-        )
+        raise schema.too_old(version, _FIRST_VERSION)
     return int(version)
 
 
