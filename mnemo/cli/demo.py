@@ -23,6 +23,7 @@ from anyio.streams.text import TextReceiveStream
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
 from mnemo.cli.output import recall_data
+from mnemo.runtime.display import counted
 from mnemo.runtime.text import one_line
 
 __all__ = ["REPO", "demo"]
@@ -98,7 +99,8 @@ async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
             repo = await memory.open_repo(REPO)
             committed = await _whole_session(repo, say)
             killed = await _killed_session(path, repo, say)
-            recalls = [await _asked(repo, question, say) for question in QUESTIONS]
+            numbered = enumerate(QUESTIONS, 3)
+            recalls = [await _asked(repo, number, question, say) for number, question in numbered]
     seconds = round(perf_counter() - began, 2)
     say(f"\nDone in {seconds} s.")
     return {
@@ -152,11 +154,14 @@ async def _append(session: Session, number: int, exchange: Exchange) -> None:
 async def _committed(session: Session, say: Callable[[str], None]) -> dict[str, Any]:
     receipt = await session.close_and_commit()
     await session.aclose()
-    say(f"   committed: {len(receipt.node_ids)} nodes, revision {receipt.revision}")
+    facts = sum(id.startswith(("semantic-", "procedural-")) for id in receipt.node_ids)
+    made = counted(facts, "fact or instruction", "facts and instructions")
+    say(f"   committed: {made}, {len(receipt.node_ids)} nodes in all, revision {receipt.revision}")
     return {
         "id": session.id,
         "goal": session.goal,
         "state": str(session.state),
+        "facts": facts,
         "nodes": len(receipt.node_ids),
         "revision": receipt.revision,
     }
@@ -226,9 +231,11 @@ def _acknowledge(text: str) -> None:
 # ── Recall ───────────────────────────────────────────────────────────────────────────
 
 
-async def _asked(repo: Repository, question: str, say: Callable[[str], None]) -> dict[str, Any]:
+async def _asked(
+    repo: Repository, number: int, question: str, say: Callable[[str], None]
+) -> dict[str, Any]:
     found = await repo.recall(question, k=3)
-    say(f"\n3. Recall: {question}")
+    say(f"\n{number}. Recall: {question}")
     for candidate in found.candidates:
         source = candidate.sources[0]
         say(f"   {candidate.score:.2f}  {candidate.node.type}: {one_line(candidate.node.text)}")

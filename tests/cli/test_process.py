@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,9 @@ def test_the_demo_for_a_person_keeps_a_named_store(tmp_path):
         assert (ran.returncode, ran.stderr) == (0, "")
         assert "Recall: Where does the user's sister live?" in ran.stdout
         assert "killed: process" in ran.stdout
+        numbers = [line[:2] for line in ran.stdout.splitlines() if line[:1].isdigit()]
+        assert numbers == ["1.", "2.", "3.", "4.", "5."]
+        assert re.search(r"committed: [1-9]\d* facts? ", ran.stdout)
     listed = mnemo("sessions", "--repo", "demo", "--store", "kept.db", "--json", folder=tmp_path)
     assert [s["state"] for s in json.loads(listed.stdout)["sessions"]] == ["idle"] * 4
 
