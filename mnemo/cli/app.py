@@ -51,6 +51,7 @@ from mnemo.cli.output import (
     session_data,
     texts_progress,
 )
+from mnemo.runtime.display import counted
 
 __all__ = ["app", "run"]
 
@@ -315,8 +316,11 @@ def doctor(
     else:
         for done in found["repaired"]:
             print_line(f"Repaired: {done}.")
-        counted = ", ".join(f"{count} {name}" for name, count in found["counts"].items())
-        print_line("\n".join(found["problems"]) or f"No problems: {counted}.")
+        counts = ", ".join(
+            counted(count, name.removesuffix("s").replace("_", " "))
+            for name, count in found["counts"].items()
+        )
+        print_line("\n".join(found["problems"]) or f"No problems: {counts}.")
     if not found["healthy"]:
         raise typer.Exit(1)
 
@@ -452,7 +456,8 @@ def graph(
     }
     answer(
         {"repo": repo, "file": str(html)} | shown,
-        f"{html}: {shown['nodes']} of {picture.total} nodes, {shown['edges']} edges.",
+        f"{html}: {shown['nodes']} of {counted(picture.total, 'node')}, "
+        f"{counted(shown['edges'], 'edge')}.",
         as_json=as_json,
     )
 

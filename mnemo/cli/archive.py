@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mnemo import InvalidArchive, Mnemo, UsageError
+from mnemo.runtime.display import counted as plural
 from mnemo.values.archive_lines import FORMAT
 
 __all__ = ["STANDARD", "arriving", "counted", "departing", "exported", "imported", "is_archive"]
@@ -89,7 +90,7 @@ def arriving(file: str) -> Iterator[TextIO]:
 def counted(head: Mapping[str, Any]) -> str:
     """What an archive holds, for a person."""
     counts = ((kind.replace("_", " "), n) for kind, n in head["counts"].items() if n)
-    shown = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in counts)
+    shown = ", ".join(plural(n, kind) for kind, n in counts)
     return f"{shown or 'nothing'}, revision {head['revision']}"
 
 

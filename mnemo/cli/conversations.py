@@ -24,11 +24,15 @@ from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.json_stream import ImportFileError, begun
 from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
+from mnemo.runtime.display import counted
 
-__all__ = ["import_chat", "register"]
+__all__ = ["KNOWN", "import_chat", "register"]
 
 AT_ONCE = 500
 """Messages that are appended in one transaction."""
+
+KNOWN = ("was there or is erased", "were there or are erased")
+"""What became of records that an import did not add: of one, and of several."""
 
 Thread = Annotated[str, typer.Argument(help="The conversation's id.")]
 
@@ -181,7 +185,7 @@ def import_chat(
         counts = {"new_messages": done.new, "known_messages": done.known}
         print_json(where | counts | {"problem": str(problem) if problem else None})
     else:
-        told = f"{done.new} messages added, {done.known} were there or are erased."
+        told = f"{counted(done.new, 'message')} added, {counted(done.known, *KNOWN)}."
         print_line(f"Thread {thread}: {told}")
     if problem:
         raise problem
@@ -247,9 +251,9 @@ def _numbers(look: WindowLook) -> str:
     return "\n".join(
         (
             f"Thread {look.thread_id}, {budget.total} tokens ({watched})",
-            f"window: {look.tokens} of {budget.window} tokens, {look.messages} messages from "
-            f"{look.from_seq} on; room is made above {budget.trigger}"
-            + (": due" if look.is_due else ""),
+            f"window: {look.tokens} of {budget.window} tokens, "
+            f"{counted(look.messages, 'message')} from {look.from_seq} on; "
+            f"room is made above {budget.trigger}" + (": due" if look.is_due else ""),
             f"leaves next: {leaving}",
             f"memory: {look.memory_tokens} of {budget.long_term + budget.recent} tokens",
             f"state: {look.state_tokens} of {budget.goals} tokens",

@@ -7,8 +7,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,8 +27,13 @@ from mnemo.cli.opening import (
     time_of,
 )
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
+from mnemo.runtime.display import counted
 
 __all__ = ["register"]
+
+_AT_ONCE = 1_000
+"""Memories that are in memory at once, besides those that are listed."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -55,10 +61,11 @@ def remember(
         embedder=embedder,
     )
     made = [id for id in found.node_ids if id.startswith(("semantic-", "procedural-"))]
+    fresh = f"{counted(len(made), 'memory', 'memories')} {'is' if len(made) == 1 else 'are'} new"
     answer(
         {"repo": repo, "thread": thread}
         | {"messages": [message.id for message in found.messages], "node_ids": found.node_ids},
-        f"Remembered in thread {thread}" + (f"; {len(made)} memories are new." if wait else "."),
+        f"Remembered in thread {thread}" + (f"; {fresh}." if wait else "."),
         as_json=as_json,
     )
 
@@ -77,10 +84,14 @@ def memories(
     """List facts and instructions, the newest first or the best for a query."""
     kept = conditions(where)
 
+    if limit < 1:
+        raise UsageError(f"--limit must be at least 1, not {limit}")
+    if query is not None and superseded:
+        raise UsageError("a query finds what holds: leave --superseded or the query away")
+
     async def listed(opened: Repository) -> list[Memory]:
         if query is None:
-            page = await opened.memories(where=kept, limit=limit, superseded=superseded)
-            return list(page.items)
+            return await _newest(opened, limit, where=kept, superseded=superseded)
         types = ("semantic", "procedural")
         found = await opened.recall(query, k=limit, types=types, where=kept, use_model=False)
         return [await opened.memory(candidate.node.id) for candidate in found.candidates]
@@ -89,10 +100,35 @@ def memories(
     if as_json:
         print_json({"repo": repo, "memories": [as_data(memory) for memory in found]})
     elif found:
-        rows = [(m.id, m.type, f"{m.created_at:%Y-%m-%d}", m.text) for m in found if m.created_at]
-        print_table(("id", "type", "since", "text"), rows)
+        print_table(("id", "type", "since", "until", "text"), [_row(memory) for memory in found])
     else:
         complain(f"there are no such memories in repository {repo!r}")
+
+
+async def _newest(repo: Repository, limit: int, **asked: Any) -> list[Memory]:
+    """The *limit* latest by their dates, which are not the order in which they were stored."""
+    found: list[Memory] = []
+    after: str | None = None
+    while True:
+        page = await repo.memories(limit=_AT_ONCE, after=after, **asked)
+        found = sorted((*found, *page), key=_since, reverse=True)[:limit]
+        after = page.next
+        if after is None:
+            return found
+
+
+def _since(memory: Memory) -> datetime:
+    """When its evidence begins; of one without any, when it was stored."""
+    said = [source.at for source in memory.sources if source.at]
+    return memory.valid_from or min(said, default=None) or memory.created_at or _LONG_AGO
+
+
+def _row(memory: Memory) -> tuple[str, str, str, str, str]:
+    until = ""
+    if memory.superseded_by or memory.valid_to:
+        day = f"{memory.valid_to:%Y-%m-%d} " if memory.valid_to else ""
+        until = day + ("(replaced)" if memory.superseded_by else "(ended)")
+    return memory.id, memory.type, f"{_since(memory):%Y-%m-%d}", until, memory.text
 
 
 def changes(

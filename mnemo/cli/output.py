@@ -29,6 +29,7 @@ from mnemo import (
 )
 from mnemo.protocols import StoreReport
 from mnemo.runtime.clock import elapsed
+from mnemo.runtime.display import counted
 from mnemo.runtime.text import one_line, visible
 
 __all__ = [
@@ -248,7 +249,7 @@ def maintenance_told(report: MaintenanceReport) -> str:
     counts = found if report.operation == "validate" else done
     said = ", ".join(f"{count} {name}" for name, count in counts.items())
     if report.damaged:
-        said += f", {len(report.damaged)} damaged rows passed by"
+        said += f", {counted(len(report.damaged), 'damaged row')} passed by"
     return f"{report.operation}: {report.checked} checked, {said} ({report.duration_s:.1f} s)"
 
 
@@ -283,11 +284,11 @@ def erasure_told(report: ErasureReport) -> str:
     if report.is_empty:
         return "Nothing was there to forget."
     left = "" if report.scrubbed else "; bytes are left in the file until it is rewritten"
+    gone = ("steps", "messages", "nodes", "vectors", "notes", "sessions")
     told = (
-        f"Erased {report.steps} steps, {report.messages} messages, {report.nodes} nodes, "
-        f"{report.vectors} vectors and {report.notes} notes; "
-        f"{report.sessions} sessions are gone, {report.facts_changed} facts changed, "
-        f"{report.facts_restored} hold again{left}."
+        f"Erased {', '.join(counted(getattr(report, what), what[:-1]) for what in gone)}; "
+        f"{counted(report.facts_changed, 'fact')} changed, "
+        f"{counted(report.facts_restored, 'holds', 'hold')} again{left}."
     )
     if not report.mixed_notes:
         return told
@@ -325,6 +326,6 @@ def move_told(report: ReembeddingReport, repo: str) -> str:
     if not report.vectors:
         return f"Repository {repo!r} is in {report.after} already."
     return (
-        f"Repository {repo!r} moved to {report.after}: {report.vectors} vectors, "
+        f"Repository {repo!r} moved to {report.after}: {counted(report.vectors, 'vector')}, "
         f"{report.embedded} of them made now ({report.duration_s:.1f} s)."
     )

@@ -17,6 +17,7 @@ import typer
 from mnemo import Mnemo, MnemoError, RepositoryCopy, WorkerStatistics, __version__
 from mnemo.cli.opening import AsJson, Model, ModelUrl, chat_model_of, existing, in_service
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
+from mnemo.runtime.display import counted
 
 __all__ = ["register"]
 
@@ -79,7 +80,8 @@ def worker(
     finally:
         if health is not None:
             health.unlink(missing_ok=True)
-    told = f"{last[0].done} jobs done, {last[0].failed} tries failed."
+    failed = f"{counted(last[0].failed, 'try', 'tries')} failed"
+    told = f"{counted(last[0].done, 'job')} done, {failed}."
     answer({"url": _shown(url)} | as_data(last[0]), told, as_json=as_json)
 
 
@@ -102,7 +104,7 @@ def copy(
     def told(one: RepositoryCopy) -> None:
         if not as_json:
             done = "copied" if one.fresh else "was there already"
-            print_line(f"{one.repo_id}: {done}: {sum(one.counts.values())} records.")
+            print_line(f"{one.repo_id}: {done}: {counted(sum(one.counts.values()), 'record')}.")
         for kind, key in one.damaged:
             complain(f"{one.repo_id}: the damaged {kind} {key!r} was left out")
 

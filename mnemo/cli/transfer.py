@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 
 from mnemo import Config, Repository, UsageError
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
-from mnemo.cli.conversations import import_chat
+from mnemo.cli.conversations import KNOWN, import_chat
 from mnemo.cli.exporting import FORMATS, export_text
 from mnemo.cli.importing.dialogues import stream_talks
 from mnemo.cli.importing.json_stream import begun
@@ -41,6 +41,7 @@ from mnemo.cli.output import (
     print_table,
     texts_progress,
 )
+from mnemo.runtime.display import counted as plural
 
 __all__ = ["register"]
 
@@ -79,7 +80,8 @@ def export_(
         counts = in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
         shown = {"repo": repo, "file": file, "to": to} | counts
         if file != STANDARD:
-            told = f"{file}: {counts['messages']} messages of {counts['threads']} threads."
+            said, of = plural(counts["messages"], "message"), plural(counts["threads"], "thread")
+            told = f"{file}: {said} of {of}."
             answer(shown, told, as_json=as_json)
         return
     if to != "archive":
@@ -188,8 +190,9 @@ def _import_talks(
 
 def _told(tally: Tally, repo: str) -> str:
     return (
-        f"Repository {repo}: {tally.new_steps} steps added, {tally.known_steps} were there; "
-        f"{tally.new_sessions} new sessions, {tally.resumed_sessions} continued, "
+        f"Repository {repo}: {plural(tally.new_steps, 'step')} added, "
+        f"{plural(tally.known_steps, 'was there', 'were there')}; "
+        f"{plural(tally.new_sessions, 'new session')}, {tally.resumed_sessions} continued, "
         f"{tally.complete_sessions} complete already."
     )
 
@@ -240,14 +243,13 @@ def _import_export(
 
 
 def _tell(arrival: Arrival, source: str, repo: str) -> None:
-    what = _unit(source)
+    what = plural(arrival.added, _unit(source).removesuffix("s"))
     if isinstance(arrival, Preview):
         print_table(("thread", "at", "who", "text"), [_row(one) for one in arrival.first])
-        print_line(f"Nothing was stored. An export of {source}: {arrival.added} {what}.")
+        print_line(f"Nothing was stored. An export of {source}: {what}.")
     else:
         print_line(
-            f"Repository {repo}, from {source}: {arrival.added} {what} added, "
-            f"{arrival.known} were there or are erased."
+            f"Repository {repo}, from {source}: {what} added, {plural(arrival.known, *KNOWN)}."
         )
     for reason, count in sorted(arrival.skipped.items()):
         print_line(f"skipped, {count}: {reason}")

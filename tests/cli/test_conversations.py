@@ -56,7 +56,7 @@ def test_messages_are_imported_once(filled, write):
     assert (again["new_messages"], again["known_messages"], again["thread"]) == (0, 5, "t")
     write("chat.jsonl", [*CHAT, {"role": "user", "content": "Thanks."}])
     told = filled("import", "chat.jsonl", "--thread", "t")
-    assert told.out == "Thread t: 1 messages added, 5 were there or are erased.\n"
+    assert told.out == "Thread t: 1 message added, 5 were there or are erased.\n"
 
 
 def test_tool_calls_and_unknown_keys_are_kept(filled):

@@ -51,7 +51,7 @@ def test_a_session_is_forgotten(filled, tmp_path):
 def test_what_is_older_is_forgotten(filled):
     """--before is a time, exclusive; the line says how much went."""
     ran = filled("forget", "--repo", "r", "--before", "2024-03-02", "--yes")
-    assert ran.out.startswith("Erased 1 steps")
+    assert ran.out.startswith("Erased 1 step,")
     assert len(ids(filled)) == 1
 
 

@@ -32,6 +32,42 @@ def test_memories_are_listed_and_found_by_words(filled):
     assert "Rome" in best
 
 
+DATED = [
+    {"observation": "I live in Rome.", "action": "", "actor": "Ada", "at": "2025-01-03T10:00:00Z"},
+    {"observation": "I own a boat.", "action": "", "actor": "Ada", "at": "2025-03-01T10:00:00Z"},
+    {"observation": "I moved to Oslo.", "action": "", "actor": "Ada", "at": "2025-02-02T10:00:00Z"},
+]
+
+
+def test_memories_are_listed_by_their_own_dates(cli, write):
+    """The newest first, whenever they were stored; what was replaced is marked."""
+    assert cli("import", str(write("steps.jsonl", DATED))).code == 0
+    _, *rows = [line.split(maxsplit=3) for line in cli("memories").out.splitlines()]
+    assert [(row[2], row[3].split()[-1]) for row in rows] == [
+        ("2025-03-01", "boat."),
+        ("2025-02-02", "Oslo."),
+    ]
+    found = cli("memories", "--limit", "1", "--json").data["memories"]
+    assert [memory["text"][-5:] for memory in found] == ["boat."]
+    marked = [line for line in cli("memories", "--superseded").out.splitlines() if "Rome" in line]
+    assert [line.split()[2:5] for line in marked] == [["2025-01-03", "2025-02-02", "(replaced)"]]
+    refused = cli("memories", "boat", "--superseded")
+    assert (refused.code, "a query finds what holds" in refused.err) == (2, True)
+    assert cli("memories", "--limit", "0").code == 2
+
+
+def test_one_of_a_kind_is_told_in_the_singular(cli, write):
+    """One step, message or memory; several are several."""
+    one = cli("import", str(write("one.jsonl", DATED[:1])))
+    assert "1 step added, 0 were there; 1 new session," in one.out
+    assert "1 was there" in cli("import", str(write("one.jsonl", DATED[:1]))).out
+    assert "2 steps added" in cli("import", str(write("two.jsonl", DATED[1:]))).out
+    assert "; 1 memory is new." in cli("remember", "I play the cello.", "--actor", "Ada").out
+    assert "1 message from 0 on" in cli("window", "default").out
+    assert " 1 message of 1 thread." in cli("export", "a.md", "--to", "markdown").out
+    assert "1 repo," in cli("doctor").out
+
+
 def test_an_edited_memory_says_the_new_wording_and_recall_knows_it(filled):
     """The version is told; the same wording again changes nothing."""
     id = next(id for id, text in listed(filled).items() if "Rome" in text)
@@ -76,7 +112,7 @@ def test_a_forgotten_memory_goes_with_what_was_said(filled):
     """A dry run tells and keeps it; then no command finds it."""
     id = next(id for id, text in listed(filled).items() if "bees" in text)
     told = filled("forget", id, "--dry-run")
-    assert "Would erase 1 steps" in told.out
+    assert "Would erase 1 step," in told.out
     assert id in listed(filled)
     assert "nobody is there" in filled("forget", id).err
     assert filled("forget", id, "--yes", "--json").data["steps"] == 1
