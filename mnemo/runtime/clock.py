@@ -50,6 +50,8 @@ def in_utc(at: datetime) -> datetime:
     Times are refused at the door that have no place in UTC; one that an earlier version
     has stored must not make reading fail.
     """
+    if at.tzinfo is UTC:
+        return at
     at = as_utc(at)
     try:
         return at.astimezone(UTC)

@@ -154,15 +154,17 @@ class GroupWriter(ABC):
 
     def _deliver(self) -> None:
         units = [self._done.popleft() for _ in range(min(len(self._done), _MOST_PER_TURN))]
-        # Callers go on in the next turn, before what is scheduled behind them.
-        following = self._deliver if self._done else self._delivered.set
         self._waiting -= len(units)
         for unit in units:
             try:
                 unit.done(unit.result)
             except Exception:
                 log.exception("a caller of the writer failed on its own result")
-        self._loop.call_soon(following)
+        # Callers go on in the next turn, before what is scheduled behind them.
+        if self._done:
+            self._loop.call_soon(self._deliver)
+        elif not self._delivered.is_set():
+            self._loop.call_soon(self._delivered.set)
         room, self._room = self._room, []
         for event in room:
             event.set()
@@ -221,14 +223,13 @@ class GroupWriter(ABC):
         """Close the connection."""
 
     def _run_batch(self, batch: list[Unit]) -> None:
-        start = 0
-        while start < len(batch):
-            stop = start + 1
-            run = batch[start].run
-            while stop < len(batch) and run is not _run_alone and batch[stop].run is run:
-                stop += 1
-            self._run_units(batch[start:stop])
-            start = stop
+        units: list[Unit] = []
+        for unit in batch:
+            if units and (unit.run is _run_alone or unit.run is not units[0].run):
+                self._run_units(units)
+                units = []
+            units += [unit]
+        self._run_units(units)
 
     def _run_units(self, units: list[Unit]) -> None:
         """Run units of one kind together; if that fails, each alone."""
@@ -242,7 +243,8 @@ class GroupWriter(ABC):
             self._run_units([unit])
 
     def _wake(self, batch: list[Unit]) -> None:
-        self._delivered.clear()
+        if self._commit_s > _LONG_COMMIT_S:
+            self._delivered.clear()
         self._done.extend(batch)
         try:
             self._loop.call_soon_threadsafe(self._deliver)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
@@ -168,8 +169,8 @@ def _lenient_text(raw: bytes) -> str | bytes:
         return raw
 
 
-@contextmanager
-def translated(what: str) -> Iterator[None]:
+# Classes, since each write enters three such blocks: a generator takes three times as many calls.
+class translated:  # noqa: N801 - used as a function is
     """
     Turn SQLite's errors within the block into ours; *what* was being done.
 
@@ -178,10 +179,37 @@ def translated(what: str) -> Iterator[None]:
         StoreCorrupt: The file is damaged, or no database.
         StoreError: Anything else, with what to do about it.
     """
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _ours(error, what) from error
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise _ours(error, self._what) from error
+
+
+class _Refusing:
+    """See ``Tx.refusing``."""
+
+    __slots__ = ("_refusal",)
+
+    def __init__(self, refusal: MnemoError) -> None:
+        self._refusal = refusal
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if (
+            isinstance(error, sqlite3.IntegrityError)
+            and error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_UNIQUE
+        ):
+            raise self._refusal from error
 
 
 class SqliteTx:
@@ -205,32 +233,27 @@ class SqliteTx:
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
         """Insert *rows* in two statements at most."""
-        head = f"INSERT INTO {table} ({', '.join(columns)}) VALUES "
-        whole = len(rows) - len(rows) % _BATCH
-        batches = [_flat(rows[start : start + _BATCH]) for start in range(0, whole, _BATCH)]
-        if batches:
-            self.run_many(head + _places(_BATCH, len(columns)), batches)
-        if rest := rows[whole:]:
-            self.run(head + _places(len(rest), len(columns)), _flat(rest))
+        names, count = tuple(columns), len(rows)
+        whole = count - count % _BATCH
+        if whole:
+            batches = [_flat(rows[start : start + _BATCH]) for start in range(0, whole, _BATCH)]
+            self._connection.executemany(_insertion(table, names, _BATCH), batches)
+        if rest := count - whole:
+            self._execute(_insertion(table, names, rest), _flat(rows[whole:]))
 
-    @contextmanager
-    def refusing(self, refusal: MnemoError) -> Iterator[None]:
+    def refusing(self, refusal: MnemoError) -> AbstractContextManager[None]:
         """Raise *refusal* where the block meets a unique value that is in use already."""
-        try:
-            yield
-        except sqlite3.IntegrityError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
-                raise
-            raise refusal from error
+        return _Refusing(refusal)
 
 
 def _flat(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    return [value for row in rows for value in row]
+    return list(chain.from_iterable(rows))
 
 
-@cache
-def _places(rows: int, width: int) -> str:
-    return ",".join([f"({','.join('?' * width)})"] * rows)
+@lru_cache(maxsize=1_024)
+def _insertion(table: str, columns: tuple[str, ...], rows: int) -> str:
+    places = ",".join([f"({','.join('?' * len(columns))})"] * rows)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {places}"
 
 
 def _ours(error: sqlite3.Error, what: str) -> StoreError:

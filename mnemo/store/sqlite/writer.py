@@ -150,7 +150,7 @@ class Identity:
     def __init__(self, connection: sqlite3.Connection) -> None:
         (self._path,) = connection.execute(_NAME).fetchone()
         connection.execute(_READ).fetchone()
-        self._opened = _look(self._path)
+        self._opened = _look(self._path) if self._path else None
 
     def check(self) -> None:
         """
@@ -166,13 +166,10 @@ class Identity:
             )
 
 
-def _look(path: str) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(map(_inode, (path, f"{path}-wal"))) if path else ()
-
-
-def _inode(path: str) -> tuple[int, int] | None:
+def _look(path: str) -> tuple[int, int, int, int] | None:
+    """``None``: one of the two files is not there."""
     try:
-        found = os.stat(path)
+        database, log = os.stat(path), os.stat(f"{path}-wal")
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return database.st_dev, database.st_ino, log.st_dev, log.st_ino
