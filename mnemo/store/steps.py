@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,6 +34,12 @@ SELECT s.id, s.owner, s.no, s.repo, s.thread_id, e.id, e.no, e.status,
        (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
 FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id IN $texts
 WHERE s.id IN $texts
+"""
+# Nothing of it has to be decoded or compared; where it finds no row, ``_LANES`` tells why.
+_OPEN_LANE = """
+SELECT s.no, s.repo, e.no, (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
+FROM sessions s JOIN episodes e ON e.session = s.no
+WHERE s.id = ? AND s.owner = ? AND e.id = ? AND e.status = 'open'
 """
 _INSERTED = ("ordinal", "repo", "session", "episode", "recorded_at", *tables.STEPS.columns)
 _ANNOTATE = f"""
@@ -84,9 +90,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
         Conflict: A key or node id is in use (only then nothing at all is written).
     """
     recorded_at = utc_text(clock.now())
-    found = _find_lanes(tx, handed)
-    unfit = _not_to_feed(tx, found, handed)
-    lanes = _lanes(tx, found, handed)
+    lanes, unfit = _found(tx, handed)
     taken = [lane.repo for lane in lanes if isinstance(lane, _Lane)]
     ordinal = tx.dialect.reserve(tx, "steps", len(taken), taken)
     results: list[Step | UsageError] = []
@@ -117,6 +121,23 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     for repo, its_texts in texts.items():
         tx.dialect.put_texts(tx, repo, its_texts)
     return results
+
+
+def _found(
+    tx: Tx, handed: Sequence[Handed]
+) -> tuple[Sequence[_Lane | UsageError], Collection[tuple[int, str | None, str | None]]]:
+    """The lane of each, and the fed messages to refuse; steps of one episode take one look."""
+    one = handed[0]
+    place = (one.session_id, one.token, one.episode_id)
+    if all((h.session_id, h.token, h.episode_id) == place for h in handed) and not any(
+        h.draft.is_fed for h in handed
+    ):
+        row = tx.run(_OPEN_LANE, place).fetchone()
+        if row is not None:
+            session, repo, episode, next_index = row
+            return [_Lane(session, repo, episode, next_index or 0)] * len(handed), ()
+    found = _find_lanes(tx, handed)
+    return _lanes(tx, found, handed), _not_to_feed(tx, found, handed)
 
 
 def _lanes(tx: Tx, found: _Found, handed: Sequence[Handed]) -> list[_Lane | UsageError]:

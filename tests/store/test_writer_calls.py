@@ -1,0 +1,42 @@
+"""What an append costs in the writer's thread: calls of Python and C functions, not seconds."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mnemo import Mnemo
+from mnemo.store.tx import Tx
+
+MOST_CALLS = 130
+MOST_STATEMENTS = 9
+APPENDS = 50
+
+
+async def test_an_append_alone_costs_few_calls_in_the_writer(path: Path) -> None:
+    """Each with its own transaction, full text and look at the session's owner."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            calls[frame.f_code.co_name] += 1
+        elif event == "c_call":
+            calls[argument.__name__] += 1
+
+    def profile(tx: Tx) -> None:
+        sys.setprofile(count)
+
+    def stop(tx: Tx) -> None:
+        sys.setprofile(None)
+
+    async with Mnemo(path, embedder=None) as memory:
+        session = await (await memory.open_repo("r")).start_session("find the kettles")
+        await session.append("the table of the repository is made", "")
+        engine = memory._store.engine  # type: ignore[union-attr]
+        await engine.writing(profile)
+        for number in range(APPENDS):
+            await session.append(f"the kettle {number} is in the kitchen", f"looked at {number}")
+        await engine.writing(stop)
+    assert calls["execute"] <= MOST_STATEMENTS * (APPENDS + 2)
+    assert APPENDS < calls.total() <= MOST_CALLS * APPENDS, calls.most_common(40)
