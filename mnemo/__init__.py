@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mnemo.config import Config
 from mnemo.errors import (
     BudgetExceeded,
     CommitFailed,
@@ -36,92 +35,95 @@ from mnemo.errors import (
     Unreachable,
     UsageError,
 )
-from mnemo.maintenance.copying import RepositoryCopy
-from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
-from mnemo.prompts.profiles import Profile
-from mnemo.recall.candidate import Candidate, Explanation, SourceRef
-from mnemo.recall.keyword import SearchHit
-from mnemo.recall.result import ReasonedMemory, RecallResult
-from mnemo.repository import (
-    Change,
-    Changes,
-    ConversationStatistics,
-    Inspection,
-    Memory,
-    MemoryVersion,
-    Page,
-    Repository,
-    RepositoryStatistics,
-    SessionLook,
-    ThreadRecord,
-)
-from mnemo.runtime.bus import Subscription
-from mnemo.service import Mnemo
-from mnemo.session.pending import Outcome, PendingOperation
-from mnemo.session.session import Session
-from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
-from mnemo.values.archive import ArchiveHead
-from mnemo.values.changeset import Changeset, NodeChange, Revision
-from mnemo.values.checkpoints import (
-    ChannelHistory,
-    Checkpoint,
-    CheckpointHead,
-    CheckpointWrite,
-)
-from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompletion, Pin, Snapshot
-from mnemo.values.erasure import ErasureReport
-from mnemo.values.graph import (
-    Edge,
-    EdgeKind,
-    Edit,
-    Episodic,
-    Intent,
-    KeyedItem,
-    MetadataDelta,
-    Node,
-    NodeMetadata,
-    Procedural,
-    Semantic,
-    Source,
-    Subgoal,
-    Tag,
-)
-from mnemo.values.items import (
-    DeleteItem,
-    GetItem,
-    Item,
-    ItemOperation,
-    ListNamespaces,
-    PutItem,
-    SearchItems,
-)
-from mnemo.values.jobs import Job, JobLevels, JobState, WorkerStatistics
-from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
-from mnemo.values.messages import Message, StoredMessage, ToolCall
-from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
-from mnemo.values.steps import Step
-from mnemo.values.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
-from mnemo.values.upkeep import MaintenanceReport
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:  # what an open repository hands out is loaded when it is asked for
+if TYPE_CHECKING:  # each is loaded when it is first asked for
+    from mnemo.config import Config
     from mnemo.context.compressed import CompressedViewport
     from mnemo.context.rendering import RenderedViewport, WindowLook
     from mnemo.context.viewport import Viewport
     from mnemo.conversation.mirror import Feed
     from mnemo.items.items import Items
+    from mnemo.maintenance.copying import RepositoryCopy
+    from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
     from mnemo.notes.folder import FolderReport
     from mnemo.notes.notes import Notes
     from mnemo.notes.progress import Progress
     from mnemo.notes.recall import NoteRecall
     from mnemo.notes.tools import NoteToolbox
     from mnemo.notes.update import NoteUpdate
+    from mnemo.prompts.profiles import Profile
     from mnemo.recall.agent_tools import AgentTool, ToolAnswer
+    from mnemo.recall.candidate import Candidate, Explanation, SourceRef
+    from mnemo.recall.keyword import SearchHit
+    from mnemo.recall.result import ReasonedMemory, RecallResult
     from mnemo.recall.view import MessageView
+    from mnemo.repository import (
+        Change,
+        Changes,
+        ConversationStatistics,
+        Inspection,
+        Memory,
+        MemoryVersion,
+        Page,
+        Repository,
+        RepositoryStatistics,
+        SessionLook,
+        ThreadRecord,
+    )
     from mnemo.repository.checkpoints import Checkpoints
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Remembered
+    from mnemo.runtime.bus import Subscription
+    from mnemo.service import Mnemo
+    from mnemo.session.pending import Outcome, PendingOperation
+    from mnemo.session.session import Session
+    from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+    from mnemo.values.archive import ArchiveHead
+    from mnemo.values.changeset import Changeset, NodeChange, Revision
+    from mnemo.values.checkpoints import ChannelHistory, Checkpoint, CheckpointHead, CheckpointWrite
+    from mnemo.values.derived import (
+        Compaction,
+        EvictionOutcome,
+        Goal,
+        GoalCompletion,
+        Pin,
+        Snapshot,
+    )
+    from mnemo.values.erasure import ErasureReport
+    from mnemo.values.graph import (
+        Edge,
+        EdgeKind,
+        Edit,
+        Episodic,
+        Intent,
+        KeyedItem,
+        MetadataDelta,
+        Node,
+        NodeMetadata,
+        Procedural,
+        Semantic,
+        Source,
+        Subgoal,
+        Tag,
+    )
+    from mnemo.values.items import (
+        DeleteItem,
+        GetItem,
+        Item,
+        ItemOperation,
+        ListNamespaces,
+        PutItem,
+        SearchItems,
+    )
+    from mnemo.values.jobs import Job, JobLevels, JobState, WorkerStatistics
+    from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
+    from mnemo.values.messages import Message, StoredMessage, ToolCall
+    from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
+    from mnemo.values.steps import Step
+    from mnemo.values.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
+    from mnemo.values.upkeep import MaintenanceReport
 
 __all__ = [
     "AgentTool",
@@ -265,29 +267,126 @@ __all__ = [
 
 _LATER = {
     "AgentTool": "mnemo.recall.agent_tools",
+    "ArchiveHead": "mnemo.values.archive",
+    "Candidate": "mnemo.recall.candidate",
+    "Change": "mnemo.repository",
+    "Changes": "mnemo.repository",
+    "Changeset": "mnemo.values.changeset",
+    "ChannelHistory": "mnemo.values.checkpoints",
+    "Checkpoint": "mnemo.values.checkpoints",
+    "CheckpointHead": "mnemo.values.checkpoints",
+    "CheckpointWrite": "mnemo.values.checkpoints",
     "Checkpoints": "mnemo.repository.checkpoints",
+    "CommitReceipt": "mnemo.session.views",
+    "Compaction": "mnemo.values.derived",
+    "Composite": "mnemo.values.strategies",
     "CompressedViewport": "mnemo.context.compressed",
+    "Config": "mnemo.config",
     "Conversation": "mnemo.repository.conversation",
+    "ConversationStatistics": "mnemo.repository",
+    "DeleteItem": "mnemo.values.items",
+    "Edge": "mnemo.values.graph",
+    "EdgeKind": "mnemo.values.graph",
+    "Edit": "mnemo.values.graph",
+    "Episodic": "mnemo.values.graph",
+    "ErasureReport": "mnemo.values.erasure",
+    "EvictionOutcome": "mnemo.values.derived",
+    "Explanation": "mnemo.recall.candidate",
     "Feed": "mnemo.conversation.mirror",
     "FolderReport": "mnemo.notes.folder",
+    "GetItem": "mnemo.values.items",
+    "Goal": "mnemo.values.derived",
+    "GoalCompletion": "mnemo.values.derived",
+    "Inspection": "mnemo.repository",
+    "Intent": "mnemo.values.graph",
+    "Item": "mnemo.values.items",
+    "ItemOperation": "mnemo.values.items",
     "Items": "mnemo.items.items",
+    "Job": "mnemo.values.jobs",
+    "JobLevels": "mnemo.values.jobs",
+    "JobState": "mnemo.values.jobs",
+    "KeyedItem": "mnemo.values.graph",
+    "ListNamespaces": "mnemo.values.items",
+    "MaintenanceReport": "mnemo.values.upkeep",
+    "Memory": "mnemo.repository",
+    "MemoryVersion": "mnemo.repository",
+    "Message": "mnemo.values.messages",
     "MessageView": "mnemo.recall.view",
+    "MetadataDelta": "mnemo.values.graph",
+    "Mnemo": "mnemo.service",
+    "Nearest": "mnemo.values.strategies",
+    "Node": "mnemo.values.graph",
+    "NodeChange": "mnemo.values.changeset",
+    "NodeMetadata": "mnemo.values.graph",
+    "Note": "mnemo.values.notes",
+    "NoteChange": "mnemo.values.notes",
+    "NoteInfo": "mnemo.values.notes",
     "NoteRecall": "mnemo.notes.recall",
     "NoteToolbox": "mnemo.notes.tools",
     "NoteUpdate": "mnemo.notes.update",
+    "NoteVersion": "mnemo.values.notes",
     "Notes": "mnemo.notes.notes",
+    "Outcome": "mnemo.session.pending",
+    "Page": "mnemo.repository",
+    "PendingOperation": "mnemo.session.pending",
+    "Pin": "mnemo.values.derived",
+    "Procedural": "mnemo.values.graph",
+    "Profile": "mnemo.prompts.profiles",
     "Progress": "mnemo.notes.progress",
+    "PutItem": "mnemo.values.items",
+    "ReasonedMemory": "mnemo.recall.result",
+    "RecallResult": "mnemo.recall.result",
+    "Recent": "mnemo.values.strategies",
+    "ReembeddingProgress": "mnemo.maintenance.reembed",
+    "ReembeddingReport": "mnemo.maintenance.reembed",
     "Remembered": "mnemo.repository.remembering",
     "RenderedViewport": "mnemo.context.rendering",
+    "Repository": "mnemo.repository",
+    "RepositoryCopy": "mnemo.maintenance.copying",
+    "RepositoryRecord": "mnemo.values.journal",
+    "RepositoryStatistics": "mnemo.repository",
+    "Revision": "mnemo.values.changeset",
+    "SearchHit": "mnemo.recall.keyword",
+    "SearchItems": "mnemo.values.items",
+    "Semantic": "mnemo.values.graph",
+    "Session": "mnemo.session.session",
+    "SessionContext": "mnemo.session.views",
+    "SessionLook": "mnemo.repository",
+    "SessionRecord": "mnemo.values.journal",
+    "SessionState": "mnemo.values.journal",
+    "SessionStatistics": "mnemo.session.views",
+    "Snapshot": "mnemo.values.derived",
+    "Source": "mnemo.values.graph",
+    "SourceRef": "mnemo.recall.candidate",
+    "Step": "mnemo.values.steps",
+    "StoredMessage": "mnemo.values.messages",
+    "Subgoal": "mnemo.values.graph",
+    "Subscription": "mnemo.runtime.bus",
+    "Summary": "mnemo.values.strategies",
+    "Tag": "mnemo.values.graph",
+    "ThreadRecord": "mnemo.repository",
     "ToolAnswer": "mnemo.recall.agent_tools",
+    "ToolCall": "mnemo.values.messages",
+    "ToolOutputPruner": "mnemo.values.strategies",
     "Viewport": "mnemo.context.viewport",
     "WindowLook": "mnemo.context.rendering",
+    "WorkerStatistics": "mnemo.values.jobs",
 }
+"""Where each name is that is loaded when it is first asked for; with its module's own imports."""
+_MODULES = ("config", "events", "protocols")
+"""Modules that are reached without an import of their own."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'mnemo' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LATER[name]), name)
+    if name in _MODULES:
+        return import_module(f"mnemo.{name}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'mnemo' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import Any
 
 from mnemo.errors import StoreCorrupt, StoreError, UsageError
-from mnemo.maintenance.archive import export_lines, import_lines
 from mnemo.protocols import Archive
 
 __all__ = ["RepositoryCopy", "copy_repository"]
@@ -87,6 +86,9 @@ async def copy_repository(
         StoreError: A store failed, or the copy reads differently.
             *Cancellation*: safe; all or nothing.
     """
+    # Here and below: the service imports this module, and what checks lines is slow to load.
+    from mnemo.maintenance.archive import export_lines, import_lines
+
     async with target.read() as (head, _):
         is_there = not head.is_empty
     if is_there:
@@ -115,6 +117,8 @@ async def _compared(repo_id: str, source: Archive, target: Archive) -> Repositor
 
 
 async def _read(archive: Archive, repo_id: str) -> _Seen:
+    from mnemo.maintenance.archive import export_lines
+
     seen = _Seen()
     async with export_lines(archive, repo_id=repo_id, may_be_empty=True) as lines:
         async for _ in seen.watch(lines):

@@ -37,7 +37,7 @@ T = TypeVar("T")
 class Reply(BaseModel):
     """The base of every reply's shape: unknown fields are ignored, NaN and infinity refused."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True)

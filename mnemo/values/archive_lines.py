@@ -106,11 +106,8 @@ class _Head(TypedDict):
     counts: dict[str, Count]
 
 
-_HEAD: TypeAdapter[_Head] = TypeAdapter(_Head)
-
-
 def _head(raw: dict[str, Any]) -> ArchiveHead:
-    said = _HEAD.validate_python(raw)
+    said = TypeAdapter(_Head).validate_python(raw)
     kinds = KINDS_OF[said["version"]]
     if said["counts"].keys() != set(kinds):
         raise ValueError(f"counts must name {', '.join(kinds)}")
