@@ -161,8 +161,6 @@ async def test_bad_content_is_refused_whole(
     assert (counted.messages, counted.jobs.waiting) == (0, 0)
 
 
-
-
 async def test_three_messages_before_a_portion_are_shown_but_not_taken_again(open_kit: OpenKit):
     """The model reads them as context; every message becomes one step."""
     model = ScriptedChatModel.answering()
