@@ -409,7 +409,8 @@ class Search:
         """What adds up to its score: of what was made of a step, to that of the step."""
         step = next(iter(self._named(scored)), None)
         parts = self._zero.parts("episodic", step) if step is not None else {}
-        return (parts or self._zero.parts(scored.found.type, scored.found.id)) | scored.answers
+        parts = parts or self._zero.parts(scored.found.type, scored.found.id)
+        return {**parts, **scored.answers}
 
     def _words_of(self, id: str) -> str:
         """Return the text of node *id*, which led to another."""
