@@ -125,12 +125,12 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
 
 def _found(
     tx: Tx, handed: Sequence[Handed]
-) -> tuple[Sequence[_Lane | UsageError], Collection[tuple[int, str | None, str | None]]]:
-    """The lane of each, and the fed messages to refuse; steps of one episode take one look."""
+) -> tuple[Sequence[_Lane | UsageError], Collection[str]]:
+    """The lane of each, and the node ids to refuse; steps of one episode take one look."""
     one = handed[0]
     place = (one.session_id, one.token, one.episode_id)
     if all((h.session_id, h.token, h.episode_id) == place for h in handed) and not any(
-        h.draft.is_fed for h in handed
+        h.draft.message_id for h in handed
     ):
         row = tx.run(_OPEN_LANE, place).fetchone()
         if row is not None:
