@@ -47,14 +47,13 @@ WEIGHTS: dict[str, dict[int, float]] = {
     "length": {CHAT: 0.06},
     "first person": {CHAT: 0.05},
     "date": {CHAT: 0.05},
+    "restated": {NOTE: 0.5, CHAT: 1.0, DOCUMENT: 1.0},
 }
-"""Signal → kind of text → weight; the bench leaves signals out to see what they give."""
-RESTATED = 0.5
 """
-Share of what a fact matches better than its step that counts.
+Signal → kind of text → weight; the bench leaves signals out to see what they give.
 
-At 1 what all facts have in common ("User …") raised steps for any question that has it; without
-it a fact that says what "it" was would not raise its step (S).
+``restated`` is the share of what a fact matches better than its step. Of notes half: there all
+facts begin alike ("User …"), and a question that does so too would raise them all.
 """
 ANSWERS: dict[str, float] = {"attribute": 0.6, "value": 0.4, "name": 0.2, "another": -0.4}
 """
@@ -199,7 +198,7 @@ def with_steps(
     Score what was made of steps as these are, and by what it says better.
 
     A fact says what a turn means by "it" or "tomorrow": of what its cosine or its words are
-    better, ``RESTATED`` counts. Fact and step are one candidate.
+    better, a share counts. Fact and step are one candidate.
 
     Args:
         pairs: Documents of nodes and of the steps behind them, shape ``(pairs, 2)``.
@@ -214,7 +213,8 @@ def with_steps(
         ("cosine", dense_weight, nodes.near, steps.near),
         ("words", 1.0, nodes.words, steps.words),
     ):
-        by_kind = [RESTATED * scale * WEIGHTS[name][k] for k in (NOTE, CHAT, DOCUMENT)]
+        share = WEIGHTS["restated"]
+        by_kind = [share[k] * scale * WEIGHTS[name][k] for k in (NOTE, CHAT, DOCUMENT)]
         weight = np.asarray(by_kind, np.float32)[kind]
         gain += weight * np.maximum(own[node] - theirs[step], 0)
     eligible = np.isfinite(nodes.scores)[node] & np.isfinite(steps.scores)[step]

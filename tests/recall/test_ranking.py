@@ -63,7 +63,7 @@ def test_the_guide_and_the_inspector_describe_every_signal() -> None:
     named = re.findall(r'^    "?([^"\n]+?)"?: \["', shown, re.M)
     assert groups == list(GROUPS)
     assert named == [name for names in GROUPS.values() for name in names]
-    assert set(named) == {*score.WEIGHTS, *score.ANSWERS, "restated"}
+    assert set(named) == {*score.WEIGHTS, *score.ANSWERS}
 
 
 # ── One repository with and without the signals ──────────────────────────────────────
