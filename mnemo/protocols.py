@@ -195,7 +195,7 @@ class Summarizer(Protocol):
 
 
 class SessionStore(Protocol):
-    """The journal of all sessions of a store. Every method is one transaction."""
+    """The journal of one repository's sessions. Every method is one transaction."""
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
         """
@@ -233,8 +233,8 @@ class SessionStore(Protocol):
     async def load(self, session_id: str) -> Journal | None:
         """The session as its last durable act left it; ``None`` if unknown."""
 
-    async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
-        """Its sessions, or only those that are not idle, newest act first."""
+    async def records(self, *, unfinished: bool) -> list[SessionRecord]:
+        """The sessions, or only those that are not idle, newest act first."""
 
     async def claim(self, session_id: str, owner: Owner, *, left_by: str | None = None) -> None:
         """
@@ -248,8 +248,8 @@ class SessionStore(Protocol):
             NotFound: There is no such session.
         """
 
-    async def release(self, owner: Owner, session_id: str | None = None) -> None:
-        """Give up one session, or all and the ownership itself. Never fails for a session."""
+    async def release(self, owner: Owner, session_id: str) -> None:
+        """Give up a session; an unknown one is no error."""
 
 
 class GraphStore(Protocol):
@@ -484,14 +484,13 @@ class RecordStore(Protocol):
 class Store(Protocol):
     """One place where everything is kept, shared by all repositories of a service."""
 
-    @property
-    def sessions(self) -> SessionStore: ...
-
     async def open(self) -> Owner:
         """Create, open or migrate, and register an owner. *Raises* ``StoreError``; untouched."""
 
     async def aclose(self) -> None:
         """Let running transactions end, then close. Idempotent."""
+
+    def sessions(self, repo_id: str) -> SessionStore: ...
 
     def graph(self, repo_id: str) -> GraphStore: ...
 
@@ -524,6 +523,9 @@ class Store(Protocol):
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions."""
+
+    async def release(self, owner: Owner) -> None:
+        """Give up all sessions of *owner*, and the ownership itself."""
 
     async def scrub(self, *, at_once: bool = False) -> bool: ...
 

@@ -180,7 +180,7 @@ class Mnemo:
                     group.start_soon(repo._aclose, grace_s, _CLOSED)
             await self._bus.aclose(grace_s)
             if self._owner is not None:
-                await store.sessions.release(self._owner)
+                await store.release(self._owner)
         except StoreError as error:
             # Nothing is lost: an owner that has ended, or whose lease has, gives way.
             log.info("sessions could not be released: %s", error)
@@ -348,7 +348,7 @@ class Mnemo:
         embedder = self._embedders[repo_id] = MovableEmbedder(traced(embedder, spans))
         return RepositoryParts(
             repo_id=repo_id,
-            sessions=store.sessions,
+            sessions=store.sessions(repo_id),
             graph=store.graph(repo_id),
             feed=feed,
             records=store.records(repo_id),
@@ -773,7 +773,7 @@ async def _opened_store(store: Store) -> AsyncIterator[Store]:
     finally:
         with anyio.CancelScope(shield=True):
             with suppress(StoreError):  # an owner that has ended gives way
-                await store.sessions.release(owner)
+                await store.release(owner)
             await store.aclose()
 
 

@@ -125,6 +125,6 @@ async def _fill(path: Path, texts: Sequence[str], words: Words) -> None:
         filler = TaggedFiller(store, owner, WordLlamaEmbedder())
         for some in batches(texts, AT_ONCE):
             await filler.add(some, [words.sentence(6, 14) for _ in some])
-        await store.sessions.release(owner)
+        await store.release(owner)
     finally:
         await store.aclose()

@@ -67,7 +67,7 @@ async def fill(path: Path, facts: int) -> None:
         words = Words()
         for some in batches([words.sentence() for _ in range(facts // 2)], AT_ONCE):
             await filler.add(some, filler.facts_of(some))
-        await store.sessions.release(owner)
+        await store.release(owner)
     finally:
         await store.aclose()
 

@@ -117,7 +117,7 @@ async def fill(store: Any, texts: Sequence[str], facts: Sequence[str], embedder:
         pairs = zip(batches(texts, AT_ONCE), batches(facts, AT_ONCE), strict=True)
         for some_texts, some_facts in pairs:
             await filler.add(some_texts, some_facts)
-        await store.sessions.release(owner)
+        await store.release(owner)
     finally:
         await store.aclose()
 
@@ -155,7 +155,7 @@ class Filler:
             updated_at=self._at,
             episode_id=new_id("episode"),
         )
-        sessions, done = self._store.sessions, anyio.Event()
+        sessions, done = self._store.sessions(REPO), anyio.Event()
         await sessions.create(record, goal_at=self._at, owner=self._owner)
         results: list[Any] = []
 

@@ -73,7 +73,7 @@ async def make_store(path: Path) -> None:
     for repo in ("r", "q"):
         await independent(kit, repo)
     await first.transcript("r").writing(put_jobs)
-    await first.sessions.release(kit.owner)
+    await first.release(kit.owner)
     await first.aclose()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("INSERT INTO owners VALUES ('gone', 'elsewhere', 1, 1, 0.0)")
@@ -120,9 +120,9 @@ async def independent(kit: Kit, repo: str) -> None:
     """A session that shares nothing with the others, and the fact that stems from it."""
     session = f"other-{repo}"
     await kit.start(session, repo=repo)
-    await kit.append("the harbour light", "looked", session=session, node_id=f"e-{repo}")
-    await kit.close(session)
-    await kit.discard(session)
+    await kit.append("the harbour light", "looked", session=session, node_id=f"e-{repo}", repo=repo)
+    await kit.close(session, repo=repo)
+    await kit.discard(session, repo=repo)
     place = {"session_id": session, "episode_id": f"{session}-1"}
     await kit.apply(
         Episodic("the harbour light", "looked", id=f"e-{repo}", at=NOON, created_at=NOON, **place),

@@ -184,12 +184,12 @@ class Repository(ChangeCalls):
     async def unfinished_sessions(self) -> list[SessionRecord]:
         """List its sessions that are not idle, newest act first. *Cancellation*: safe."""
         self._check_usable()
-        return await self._parts.sessions.records(self.id, unfinished=True)
+        return await self._parts.sessions.records(unfinished=True)
 
     async def sessions(self) -> list[SessionRecord]:
         """List all its sessions, newest act first. *Cancellation*: safe."""
         self._check_usable()
-        return await self._parts.sessions.records(self.id, unfinished=False)
+        return await self._parts.sessions.records(unfinished=False)
 
     # ── Remembering ──────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""The journal of all sessions: ``SessionStore`` over an engine."""
+"""The journal of a repository's sessions: ``SessionStore`` over an engine."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from functools import partial
 from typing import Any
 
 from mnemo.errors import NotFound, SessionBusy
-from mnemo.protocols import Clock
 from mnemo.store.codec import (
     decode_changeset,
     decode_list,
     decode_time,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.engine import OWNERS, Engine, compute
+from mnemo.store.engine import Bulk, Engine, compute
 from mnemo.store.journal import create_session, encode_staged, write_act
-from mnemo.store.owners import LeaseTime, holder_named, still_owns, unregister
-from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
+from mnemo.store.owners import LeaseTime, holder_named, still_owns
+from mnemo.store.steps import COLUMNS, STEPS, Handed
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import STAGED
 from mnemo.store.tx import Tx
@@ -71,13 +70,19 @@ _RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"
 
 
 class StoredSessions:
-    """``SessionStore`` over an engine."""
+    """
+    ``SessionStore`` over an engine.
 
-    def __init__(self, engine: Engine, clock: Clock, lease_time: LeaseTime):
+    Args:
+        append_steps: Writes what is handed over; one for all repositories of the store.
+    """
+
+    def __init__(
+        self, repo_id: str, engine: Engine, append_steps: Bulk, lease_time: LeaseTime
+    ) -> None:
+        self._repo_id = repo_id
         self._engine = engine
-        self._clock = clock
-        # One object: the writer runs consecutive units of the same function together.
-        self._append_steps = partial(append_steps, clock=clock)
+        self._append_steps = append_steps
         self._lease_time = lease_time
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
@@ -134,9 +139,9 @@ class StoredSessions:
         """
         return await self._engine.reading(partial(_load, session_id=session_id))
 
-    async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
+    async def records(self, *, unfinished: bool) -> list[SessionRecord]:
         """
-        Its sessions, or only those that are not idle, newest act first.
+        The sessions, or only those that are not idle, newest act first.
 
         A damaged one is passed by, so that the others can be resumed; ``load`` names it.
         """
@@ -144,7 +149,7 @@ class StoredSessions:
 
         def read(tx: Tx) -> list[SessionRecord]:
             passed: Passed = []
-            found = _SESSIONS.all(tx.run(query, (repo_id,)), passed)
+            found = _SESSIONS.all(tx.run(query, (self._repo_id,)), passed)
             log_passed(passed)
             return found
 
@@ -164,17 +169,12 @@ class StoredSessions:
             locks=[("session", session_id)],
         )
 
-    async def release(self, owner: Owner, session_id: str | None = None) -> None:
-        """Give up one session, or all and the ownership itself. *Cancellation*: completes."""
-
-        def give_up(tx: Tx) -> None:
-            if session_id is None:
-                unregister(tx, owner.token)
-            else:
-                tx.run(_RELEASE, (session_id, owner.token))
-
-        locks = OWNERS if session_id is None else [("session", session_id)]
-        await self._engine.writing(give_up, locks=locks)
+    async def release(self, owner: Owner, session_id: str) -> None:
+        """Give up a session; an unknown one is no error. *Cancellation*: completes."""
+        await self._engine.writing(
+            lambda tx: tx.run(_RELEASE, (session_id, owner.token)).close(),
+            locks=[("session", session_id)],
+        )
 
 
 def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | None) -> None:

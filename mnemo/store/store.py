@@ -19,11 +19,12 @@ from mnemo.store.items import StoredItems
 from mnemo.store.jobs import owing
 from mnemo.store.notes import StoredNotes
 from mnemo.store.overhaul import StoredOverhaul
-from mnemo.store.owners import LeaseTime, forget_the_dead, new_owner, register
+from mnemo.store.owners import LeaseTime, forget_the_dead, new_owner, register, unregister
 from mnemo.store.records import StoredRecords
 from mnemo.store.repair import repair_store
 from mnemo.store.repositories import delete_repository, repository_records
 from mnemo.store.sessions import StoredSessions
+from mnemo.store.steps import append_steps
 from mnemo.store.transcript import StoredTranscript
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
@@ -54,10 +55,14 @@ class EngineStore:
     ) -> None:
         self.engine = engine
         self._lease_time: LeaseTime = lease_time or (lambda tx: clock.now())
-        self.sessions = StoredSessions(engine, clock, self._lease_time)
-        """The journal of all sessions."""
         self._clock = clock
         self._lease_s = lease_s
+        # One object: the writer runs consecutive units of the same function together.
+        self._append_steps = partial(append_steps, clock=clock)
+
+    def sessions(self, repo_id: str) -> StoredSessions:
+        """The journal of one repository's sessions."""
+        return StoredSessions(repo_id, self.engine, self._append_steps, self._lease_time)
 
     def graph(self, repo_id: str) -> StoredGraph:
         """The graph of one repository."""
@@ -159,6 +164,10 @@ class EngineStore:
             await self.engine.renewing(
                 lambda tx: register(tx, owner, now=time(tx), lease_s=lease_s)
             )
+
+    async def release(self, owner: Owner) -> None:
+        """Give up all sessions of *owner*, and the ownership itself. *Cancellation*: completes."""
+        await self.engine.writing(lambda tx: unregister(tx, owner.token), locks=OWNERS)
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         """

@@ -98,10 +98,9 @@ class FailingStore:
         fault = _Fault(raised, before, only or (lambda _: True))
         self._faults.setdefault(call, deque()).extend([fault] * times)
 
-    @property
-    def sessions(self) -> SessionStore:
-        """The journal."""
-        return cast(SessionStore, _FailingSessions(self._store.sessions, self))
+    def sessions(self, repo_id: str) -> SessionStore:
+        """The journal of a repository."""
+        return cast(SessionStore, _FailingSessions(self._store.sessions(repo_id), self))
 
     def graph(self, repo_id: str) -> GraphStore:
         """The graph of a repository."""

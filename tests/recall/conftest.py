@@ -100,7 +100,7 @@ class World:
             updated_at=NOON,
             episode_id=episode,
         )
-        await self.store.sessions.create(record, goal_at=NOON, owner=self.owner)
+        await self.store.sessions("r").create(record, goal_at=NOON, owner=self.owner)
 
     async def say(
         self,
@@ -131,7 +131,7 @@ class World:
             done.set()
 
         episode = self.episodes[session]
-        self.store.sessions.append(session, episode, draft, self.owner, finish)
+        self.store.sessions("r").append(session, episode, draft, self.owner, finish)
         await done.wait()
         assert isinstance(outcome[0], Step), outcome[0]
         return outcome[0]

@@ -64,7 +64,7 @@ class Talk:
             results.append(result)
             durable.set()
 
-        self.store.sessions.append(session, f"{session}-episode", draft, self.owner, done)
+        self.store.sessions(repo).append(session, f"{session}-episode", draft, self.owner, done)
         await durable.wait()
         assert isinstance(results[0], Step), results[0]
         return draft.node_id
@@ -99,7 +99,7 @@ class Talk:
             updated_at=at,
             episode_id=f"{session}-episode",
         )
-        await self.store.sessions.create(record, goal_at=at, owner=self.owner)
+        await self.store.sessions(repo).create(record, goal_at=at, owner=self.owner)
 
     async def search(
         self, query: str | None, *, repo: str = "r", config: Config | None = None, **options: Any

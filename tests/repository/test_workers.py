@@ -357,11 +357,11 @@ async def test_a_session_is_waited_for_until_a_worker_lets_go_of_it(db: Path):
         with anyio.fail_after(10):
             while await jobs.reading(lambda tx: tx.job("session", "s")) is None:
                 await anyio.lowlevel.checkpoint()
-        await other._store.sessions.claim("s", other._owner, left_by=app._owner.token)  # type: ignore[union-attr, arg-type]
+        await other._store.sessions("r").claim("s", other._owner, left_by=app._owner.token)  # type: ignore[union-attr, arg-type]
         await jobs.writing(lambda tx: tx.put_job(tx.job("session", "s").finished(more=False)))
         with pytest.raises(TimeoutError):
             await session.wait_for("failed", timeout_s=0.2)
-        await other._store.sessions.release(other._owner, "s")  # type: ignore[union-attr, arg-type]
+        await other._store.sessions("r").release(other._owner, "s")  # type: ignore[union-attr, arg-type]
         assert await session.wait_for("failed") == "failed"
         assert "its job was cancelled" in str(session._core.error)
 

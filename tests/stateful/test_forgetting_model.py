@@ -553,7 +553,7 @@ async def compare(kit: Kit, model: Model) -> None:
     assert {id: (step.state, step.subgoal) for id, step in steps.items()} == {
         id: (step.state, step.subgoal) for id, step in model.steps.items()
     }
-    records = await kit.store.sessions.records("r", unfinished=False)
+    records = await kit.store.sessions("r").records(unfinished=False)
     assert {record.id for record in records} == model.sessions
     nodes = {node.id: node for node in await graph.nodes()}
     await compare_claims(kit, model, nodes)

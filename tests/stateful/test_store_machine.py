@@ -257,7 +257,7 @@ class StoreMachine(OverEngines):
 
     def _state(self, session: str) -> str | None:
         """Which acts make sense: a store leaves that to the table of the session."""
-        journal = self.runner.run(self.kit.store.sessions.load(session))
+        journal = self.runner.run(self.kit.store.sessions("r").load(session))
         return str(journal.record.state) if journal else None
 
     # ── Graph and vectors ────────────────────────────────────────────────────────────
@@ -285,7 +285,7 @@ class StoreMachine(OverEngines):
     @rule(session=SESSIONS, ends=st.booleans())
     def commit(self, session: str, ends: bool) -> None:
         """The uncommitted steps of an episode as nodes, with what that does to the session."""
-        journal = self.runner.run(self.kit.store.sessions.load(session))
+        journal = self.runner.run(self.kit.store.sessions("r").load(session))
         if journal is None or journal.record.state not in (
             ("extracting", "ready") if ends else ("collecting", "extracting")
         ):
@@ -350,7 +350,7 @@ class StoreMachine(OverEngines):
     async def _claim_all(self) -> None:
         for session, episodes in self.episodes.items():
             if episodes:
-                await self.kit.store.sessions.claim(session, self.kit.owner)
+                await self.kit.store.sessions("r").claim(session, self.kit.owner)
 
     # ── What always holds ────────────────────────────────────────────────────────────
 
@@ -388,11 +388,11 @@ async def _everything(kit: Kit) -> Any:
 
 
 async def _journal(kit: Kit, session: str) -> Any:
-    return await kit.store.sessions.load(session)
+    return await kit.store.sessions("r").load(session)
 
 
 async def _records(kit: Kit) -> Any:
-    return await kit.store.sessions.records("r", unfinished=False)
+    return await kit.store.sessions("r").records(unfinished=False)
 
 
 async def _graph(kit: Kit) -> Any:

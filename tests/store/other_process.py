@@ -35,7 +35,7 @@ async def answer(kit: Kit, words: list[str]) -> object:
             results = await kit.append_all(texts, session=session)
             return [getattr(result, "index", repr(result)) for result in results]
         case ["claim", session]:
-            await kit.store.sessions.claim(session, kit.owner)
+            await kit.store.sessions("r").claim(session, kit.owner)
         case ["apply", label]:
             return (await kit.apply(Tag(label, created_at=NOON), id=label)).revision
         case ["say", who, number]:

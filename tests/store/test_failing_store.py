@@ -95,7 +95,7 @@ async def test_acts_creations_and_deletions_fail_too(failing: Kit) -> None:
 @pytest.mark.parametrize(
     ("call", "use"),
     [
-        ("records", lambda store: store.sessions.records("r", unfinished=False)),
+        ("records", lambda store: store.sessions("r").records(unfinished=False)),
         ("revision", lambda store: store.graph("r").revision()),
         ("changes", lambda store: store.feed("r").changes(FeedCursor())),
         ("reading", lambda store: store.transcript("r").reading(lambda tx: tx.threads())),

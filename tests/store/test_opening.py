@@ -31,7 +31,7 @@ async def made(make: MakeSqlite) -> None:
     """A valid, closed store at the path."""
     store = make()
     owner = await store.open()
-    await store.sessions.release(owner)
+    await store.release(owner)
     await store.aclose()
 
 
@@ -66,7 +66,7 @@ async def test_a_closed_store_says_so(make: MakeSqlite) -> None:
     with pytest.raises(StoreError, match="closed"):
         await store.graph("r").revision()
     with pytest.raises(StoreError, match="closed"):
-        await store.sessions.release(owner)
+        await store.release(owner)
 
 
 async def test_a_closed_store_leaves_one_file(make: MakeSqlite, path: Path) -> None:
@@ -330,10 +330,10 @@ async def main():
     if os.getuid() == 0:
         os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
     owner = await store.open()
-    journal = await store.sessions.load("s")
+    journal = await store.sessions("r").load("s")
     hits = await found(store, ["kyoto"])
     try:
-        await store.sessions.claim("s", owner)
+        await store.sessions("r").claim("s", owner)
     except StoreError as error:
         print(len(journal.steps), len(hits), "cannot be written" in str(error))
     await store.aclose()

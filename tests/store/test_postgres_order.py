@@ -62,7 +62,7 @@ async def write(kit: Kit, name: str, repo: str, told: list[str]) -> None:
     """Append the steps of a session one by one, as its annotation would have it."""
     await kit.start(name, repo=repo)
     for number in range(STEPS):
-        step = await kit.append(f"{name} says {number}", session=name)
+        step = await kit.append(f"{name} says {number}", session=name, repo=repo)
         told.append(step.node_id)
 
 
@@ -101,7 +101,7 @@ async def test_a_commit_that_waits_does_not_hide_from_a_follower(postgres_url: s
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_append, slow, "a", "wait for it")
                 await _until_asleep(server)
-                await quick.append("elsewhere", session="c")
+                await quick.append("elsewhere", session="c", repo="two")
                 await follower.read()
                 assert follower.seen == []
                 tasks.start_soon(_append, quick, "b", "behind it")
@@ -121,7 +121,7 @@ _NOT_SLOW = "DROP FUNCTION {0}.dawdle CASCADE"
 
 
 async def _append(kit: Kit, session: str, observation: str) -> None:
-    await kit.append(observation, session=session)
+    await kit.append(observation, session=session, repo="one")
 
 
 async def _until_asleep(server: str) -> None:

@@ -71,9 +71,9 @@ async def test_a_killed_process_owns_nothing(kit: Kit, path: Path) -> None:
         assert await other.ask("append", "s", 3) == [0, 1, 2]
         kit.clock.advance(10**9)
         with pytest.raises(SessionBusy):
-            await kit.store.sessions.claim("s", kit.owner)
+            await kit.store.sessions("r").claim("s", kit.owner)
         await other.kill()
-        await kit.store.sessions.claim("s", kit.owner)
+        await kit.store.sessions("r").claim("s", kit.owner)
     assert [step.index for step in (await kit.load()).steps] == [0, 1, 2]
     assert (await kit.append("next")).index == 3
 
@@ -87,9 +87,9 @@ async def test_a_stopped_process_owns_for_its_lease(kit: Kit, path: Path) -> Non
         while Path(f"/proc/{other.process.pid}/stat").read_text().rpartition(") ")[2][0] != "T":
             await anyio.lowlevel.checkpoint()
         with pytest.raises(SessionBusy):
-            await kit.store.sessions.claim("s", kit.owner)
+            await kit.store.sessions("r").claim("s", kit.owner)
         kit.clock.advance(10**9)
-        await kit.store.sessions.claim("s", kit.owner)
+        await kit.store.sessions("r").claim("s", kit.owner)
         other.process.send_signal(signal.SIGCONT)
         assert "Conflict" in str(await other.ask("append", "s", 1))
     assert (await kit.load()).steps == ()
@@ -215,7 +215,7 @@ async def test_an_owner_of_another_host_has_its_lease(
     mine = await store.open()
     clock.advance(29)
     with pytest.raises(SessionBusy):
-        await store.sessions.claim("s", mine)
+        await store.sessions("r").claim("s", mine)
     clock.advance(1)
-    await store.sessions.claim("s", mine)
+    await store.sessions("r").claim("s", mine)
     await store.aclose()

@@ -67,7 +67,7 @@ async def test_nothing_is_acknowledged_once_the_files_are_gone(
     with pytest.raises(StoreError, match=LOST):
         await kit.apply(FACT)
     with pytest.raises(StoreError, match=LOST):
-        await kit.store.sessions.release(kit.owner)
+        await kit.store.release(kit.owner)
 
 
 async def test_a_file_that_comes_back_is_not_written_to_again(kit: Kit, path: Path) -> None:

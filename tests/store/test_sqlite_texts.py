@@ -128,7 +128,7 @@ async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
         with pytest.raises(RuntimeError, match="no"):
             await engine.writing(refused)
     results: list[object] = []
-    kit.store.sessions.append("s", "s-1", draft("beside it"), kit.owner, results.append)
+    kit.store.sessions("r").append("s", "s-1", draft("beside it"), kit.owner, results.append)
     with pytest.raises(RuntimeError, match="no"):
         await engine.writing(refused)
     await kit.append("最後の言葉")

@@ -92,7 +92,7 @@ async def test_a_batch_of_appends_costs_few_statements(kit: Kit, count: int) -> 
     statements: list[str] = []
     for id in ("s", "t"):
         await kit.start(id)
-    kit.store.sessions.append("s", "s-1", draft("the table is there 東京都"), kit.owner, print)
+    kit.store.sessions("r").append("s", "s-1", draft("the table is there 東京都"), kit.owner, print)
 
     def append(tx: Tx) -> list[Step | UsageError]:
         handed = [

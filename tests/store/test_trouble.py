@@ -223,7 +223,7 @@ async def test_the_queue_can_be_looked_at(kit: Kit) -> None:
     await kit.start()
     results: list[object] = []
     for n in range(3):
-        kit.store.sessions.append("s", "s-1", draft(str(n)), kit.owner, results.append)
+        kit.store.sessions("r").append("s", "s-1", draft(str(n)), kit.owner, results.append)
     queued = kit.store.queued_writes  # type: ignore[attr-defined]
     await kit.append("last")
     assert (queued, kit.store.queued_writes, len(results)) == (3, 0, 3)  # type: ignore[attr-defined]

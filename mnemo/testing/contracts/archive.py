@@ -410,12 +410,12 @@ class ArchiveContract(StoreContract):
         """It has no owner; it takes steps, its changeset commits, what was applied is known."""
         await filled(elsewhere)
         await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
-        await kit.store.sessions.claim("s", kit.owner)
+        await kit.store.sessions("r").claim("s", kit.owner)
         added = await kit.append("And on", episode="s-2")
         assert added.index == 1
         again = await kit.apply(id="first", expected_revision=0)
         assert again.again
-        await kit.store.sessions.claim("u", kit.owner)
+        await kit.store.sessions("r").claim("u", kit.owner)
         journal = await kit.load("u")
         assert journal.record.state is SessionState.READY
         assert journal.changeset is not None
@@ -439,11 +439,11 @@ class ArchiveContract(StoreContract):
 
 async def answers(store: Store) -> Any:
     """What repository r says, numbers of the store's own aside."""
-    graph, feed, sessions = store.graph("r"), store.feed("r"), store.sessions
+    graph, feed, sessions = store.graph("r"), store.feed("r"), store.sessions("r")
     nodes = await graph.nodes()
     ids = [node.id for node in nodes]
     return {
-        "records": await sessions.records("r", unfinished=False),
+        "records": await sessions.records(unfinished=False),
         "journals": [await _journal(store, id) for id in "stuvw"],
         "nodes": nodes,
         "vectors": [node.vector is not None and node.vector.tolist() for node in nodes],
@@ -459,7 +459,7 @@ async def answers(store: Store) -> Any:
 
 
 async def _journal(store: Store, id: str) -> Any:
-    journal = await store.sessions.load(id)
+    journal = await store.sessions("r").load(id)
     assert journal is not None
     # Staged changesets are compared as lines: their vectors do not compare.
     plain = replace(journal, steps=(), keys={}, changeset=None, staged={})

@@ -239,7 +239,7 @@ class JobContract(StoreContract):
         store, stranger = await kit.another()
         await self._say(kit, 0, at_once=True)
         await self._claim(kit, stranger)
-        await store.sessions.release(stranger)
+        await store.release(stranger)
         assert [job.token for job in await self._claim(kit)] == [2]
 
     async def test_what_came_meanwhile_is_due_after_a_success(self, kit: Kit) -> None:
@@ -275,7 +275,7 @@ class JobContract(StoreContract):
         await kit.start("by-hand")
         assert await self._read(kit, lambda tx: tx.extracting("t")) == ["s"]
         assert await self._read(kit, lambda tx: tx.extracting("by-hand")) == []
-        unfinished = await kit.store.sessions.records("r", unfinished=True)
+        unfinished = await kit.store.sessions("r").records(unfinished=True)
         assert [record.id for record in unfinished] == ["by-hand"]
 
     async def test_it_is_known_what_came_of_messages(self, kit: Kit) -> None:
@@ -306,7 +306,7 @@ class JobContract(StoreContract):
             episode_id="s-1",
             thread_id=thread,
         )
-        await kit.store.sessions.create(record, goal_at=kit.clock.now(), owner=kit.owner)
+        await kit.store.sessions("r").create(record, goal_at=kit.clock.now(), owner=kit.owner)
 
     async def _commit(self, kit: Kit, done: Extraction) -> None:
         settlement = kit.settlement(ends=True)

@@ -70,7 +70,7 @@ class Kit:
 
     async def reopen(self) -> None:
         """Close, and open the same data anew; ownership is kept by nobody."""
-        await self.store.sessions.release(self.owner)
+        await self.store.release(self.owner)
         await self.store.aclose()
         self.store = self.make_store(self.clock)
         self.owner = await self.store.open()
@@ -88,7 +88,8 @@ class Kit:
             updated_at=self.clock.now(),
             episode_id=f"{session}-1",
         )
-        await self.store.sessions.create(record, goal_at=self.clock.now(), owner=self.owner)
+        sessions = self.store.sessions(repo)
+        await sessions.create(record, goal_at=self.clock.now(), owner=self.owner)
 
     async def append(
         self, observation: str, action: str = "", *, session: str = "s", **values: Any
@@ -105,6 +106,7 @@ class Kit:
         *,
         session: str = "s",
         episode: str | None = None,
+        repo: str = "r",
         owner: Owner | None = None,
         **values: Any,
     ) -> list[Step | BaseException]:
@@ -118,7 +120,7 @@ class Kit:
                 arrived.set()
 
         for observation, action in texts:
-            self.store.sessions.append(
+            self.store.sessions(repo).append(
                 session,
                 episode or f"{session}-1",
                 draft(observation, action, **values),
@@ -128,25 +130,29 @@ class Kit:
         await arrived.wait()
         return results
 
-    async def record(self, act: Act, *, owner: Owner | None = None) -> None:
+    async def record(self, act: Act, *, repo: str = "r", owner: Owner | None = None) -> None:
         """Write one act."""
-        await self.store.sessions.record(act, owner or self.owner)
+        await self.store.sessions(repo).record(act, owner or self.owner)
 
-    async def close(self, session: str = "s", *, episode: str | None = None) -> None:
+    async def close(
+        self, session: str = "s", *, episode: str | None = None, repo: str = "r"
+    ) -> None:
         """Close the episode."""
-        await self.record(EpisodeClosed(**self.place(session, episode)))
+        await self.record(EpisodeClosed(**self.place(session, episode)), repo=repo)
 
-    async def discard(self, session: str = "s", *, episode: str | None = None) -> None:
+    async def discard(
+        self, session: str = "s", *, episode: str | None = None, repo: str = "r"
+    ) -> None:
         """Discard the episode."""
-        await self.record(EpisodeDiscarded(**self.place(session, episode)))
+        await self.record(EpisodeDiscarded(**self.place(session, episode)), repo=repo)
 
     async def begin(self, episode: str, *, session: str = "s", goal: str = "more") -> None:
         """Start another episode."""
         await self.record(EpisodeStarted(goal=goal, **self.place(session, episode)))
 
-    async def load(self, session: str = "s") -> Journal:
+    async def load(self, session: str = "s", *, repo: str = "r") -> Journal:
         """The session's journal, which must exist."""
-        journal = await self.store.sessions.load(session)
+        journal = await self.store.sessions(repo).load(session)
         assert journal is not None
         return journal
 

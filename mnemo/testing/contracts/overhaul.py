@@ -59,7 +59,7 @@ class OverhaulContract(StoreContract):
         assert (report.vectors, report.fulltext_rows) == (5, 2)
         assert report.scrubbed or await kit.store.scrub(at_once=True)
         assert set(erased.node_ids) == {"episodic-1", "episodic-2", "both", "late"}
-        assert await kit.store.sessions.load("s") is None
+        assert await kit.store.sessions("r").load("s") is None
         assert await self._ids(kit) == set()
         assert await found(kit.store, ["bees"]) == []
         assert (await overhaul.erase(ALL)).report.is_empty

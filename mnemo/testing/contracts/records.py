@@ -185,7 +185,7 @@ class RecordStoreContract(StoreContract):
     async def test_search_keeps_to_its_repository(self, kit: Kit) -> None:
         """The same word in another repository of the store is not found."""
         await kit.start("s", repo="other")
-        await kit.append("kyoto", session="s")
+        await kit.append("kyoto", session="s", repo="other")
         await self._say(kit, said(0, "kyoto"), repo="other")
         assert await self._search(kit, ["kyoto"]) == []
         assert len(await self._search(kit, ["kyoto"], repo="other")) == 2

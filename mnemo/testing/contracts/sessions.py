@@ -62,16 +62,16 @@ class SessionStoreContract(StoreContract):
 
     async def test_an_unknown_session_is_none(self, kit: Kit) -> None:
         """Loading what was never created is no error."""
-        assert await kit.store.sessions.load("nobody") is None
+        assert await kit.store.sessions("r").load("nobody") is None
 
     async def test_an_id_is_used_once_in_the_whole_store(self, kit: Kit) -> None:
         """A session id of another repository, even of an ended session, is a conflict."""
         await kit.start(repo="a")
-        await kit.close()
-        await kit.discard()
+        await kit.close(repo="a")
+        await kit.discard(repo="a")
         with pytest.raises(Conflict):
             await kit.start(repo="b")
-        assert await kit.store.sessions.records("b", unfinished=False) == []
+        assert await kit.store.sessions("b").records(unfinished=False) == []
 
     # ── Appending ────────────────────────────────────────────────────────────────────
 
@@ -164,7 +164,7 @@ class SessionStoreContract(StoreContract):
         """What was handed over before the close is written before it."""
         await kit.start()
         results: list[object] = []
-        kit.store.sessions.append("s", "s-1", draft("late"), kit.owner, results.append)
+        kit.store.sessions("r").append("s", "s-1", draft("late"), kit.owner, results.append)
         await kit.close()
         (step,) = (await kit.load()).steps
         assert results == [step]
@@ -181,7 +181,7 @@ class SessionStoreContract(StoreContract):
         await kit.start()
         step = await kit.append("observed", "acted")
         await kit.reopen()
-        await kit.store.sessions.claim("s", kit.owner)
+        await kit.store.sessions("r").claim("s", kit.owner)
         journal = await kit.load()
         assert (journal.record.state, journal.steps) == (SessionState.COLLECTING, (step,))
         assert (await kit.append("again")).index == 1
@@ -322,7 +322,7 @@ class SessionStoreContract(StoreContract):
             await kit.start(session)
             kit.clock.advance(1)
         await kit.append("x", session="a")
-        records = await kit.store.sessions.records("r", unfinished=False)
+        records = await kit.store.sessions("r").records(unfinished=False)
         assert [(r.id, r.steps) for r in records] == [("a", 1), ("c", 0), ("b", 0)]
         assert records[0].updated_at == kit.clock.now()
 
@@ -333,8 +333,8 @@ class SessionStoreContract(StoreContract):
         await kit.start("elsewhere", repo="a%' --/")
         await kit.close("done")
         await kit.discard("done")
-        unfinished = await kit.store.sessions.records("r", unfinished=True)
-        every = await kit.store.sessions.records("r", unfinished=False)
+        unfinished = await kit.store.sessions("r").records(unfinished=True)
+        every = await kit.store.sessions("r").records(unfinished=False)
         assert [r.id for r in unfinished] == ["open"]
         assert {r.id for r in every} == {"open", "done"}
 
@@ -346,35 +346,35 @@ class SessionStoreContract(StoreContract):
         store, other = await kit.another()
         kit.clock.advance(29)
         with pytest.raises(SessionBusy) as refused:
-            await store.sessions.claim("s", other)
+            await store.sessions("r").claim("s", other)
         assert refused.value.reason == "owned_elsewhere"
 
     async def test_a_released_session_is_free(self, kit: Kit) -> None:
         """Releasing one session frees that one only; claiming one's own is harmless."""
         await kit.start("s")
         await kit.start("kept")
-        await kit.store.sessions.claim("s", kit.owner)
-        await kit.store.sessions.release(kit.owner, "s")
+        await kit.store.sessions("r").claim("s", kit.owner)
+        await kit.store.sessions("r").release(kit.owner, "s")
         store, other = await kit.another()
-        await store.sessions.claim("s", other)
+        await store.sessions("r").claim("s", other)
         with pytest.raises(SessionBusy):
-            await store.sessions.claim("kept", other)
+            await store.sessions("r").claim("kept", other)
 
     async def test_releasing_the_owner_frees_everything(self, kit: Kit) -> None:
         """A service that leaves in peace leaves all its sessions."""
         await kit.start("a")
         await kit.start("b")
         store, other = await kit.another()
-        await kit.store.sessions.release(kit.owner)
-        await store.sessions.claim("a", other)
-        await store.sessions.claim("b", other)
+        await kit.store.release(kit.owner)
+        await store.sessions("r").claim("a", other)
+        await store.sessions("r").claim("b", other)
 
     async def test_a_lapsed_lease_is_taken_over(self, kit: Kit) -> None:
         """After the lease the session changes hands, and the old owner writes no more."""
         await kit.start()
         kit.clock.advance(30)
         store, other = await kit.another()
-        await store.sessions.claim("s", other)
+        await store.sessions("r").claim("s", other)
         with pytest.raises(Conflict):
             await kit.append("too late")
         (step,) = await kit.append_all([("in time", "")], owner=other)
@@ -389,31 +389,31 @@ class SessionStoreContract(StoreContract):
         await kit.store.renew(kit.owner, 30)
         kit.clock.advance(29)
         with pytest.raises(SessionBusy):
-            await store.sessions.claim("s", other)
+            await store.sessions("r").claim("s", other)
         kit.clock.advance(1)
-        await store.sessions.claim("s", other)
+        await store.sessions("r").claim("s", other)
 
     async def test_a_session_left_to_a_worker_is_claimed_by_that_one(self, kit: Kit) -> None:
         """Who names the owner that left it may have it; the owner before writes no more."""
         await kit.start()
         store, other = await kit.another()
         with pytest.raises(SessionBusy):
-            await store.sessions.claim("s", other, left_by="somebody")
-        await store.sessions.claim("s", other, left_by=kit.owner.token)
+            await store.sessions("r").claim("s", other, left_by="somebody")
+        await store.sessions("r").claim("s", other, left_by=kit.owner.token)
         (refused,) = await kit.append_all([("too late", "")])
         assert isinstance(refused, Conflict)
         with pytest.raises(SessionBusy):
-            await kit.store.sessions.claim("s", kit.owner)
+            await kit.store.sessions("r").claim("s", kit.owner)
 
     async def test_an_unknown_session_cannot_be_claimed(self, kit: Kit) -> None:
         """Claiming what does not exist is said to be so."""
         with pytest.raises(NotFound):
-            await kit.store.sessions.claim("nobody", kit.owner)
+            await kit.store.sessions("r").claim("nobody", kit.owner)
 
     async def test_releasing_what_is_unknown_is_no_error(self, kit: Kit) -> None:
         """Shutting down never fails for a session."""
-        await kit.store.sessions.release(kit.owner, "nobody")
-        await kit.store.sessions.release(kit.owner)
+        await kit.store.sessions("r").release(kit.owner, "nobody")
+        await kit.store.release(kit.owner)
 
 
 def _annotated(kit: Kit, *found: Annotation) -> StepsAnnotated:
