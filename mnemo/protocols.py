@@ -202,7 +202,7 @@ class SessionStore(Protocol):
         Record a new session with its open episode (``record.episode_id``), owned by *owner*.
 
         Raises:
-            Conflict: The id was ever used in this store.
+            Conflict: The repository ever had a session of this id.
         """
 
     def append(

@@ -27,15 +27,17 @@ _SET = re.compile(r"SET\s(.*?)(?:\bFROM\b|\bWHERE\b|$)", re.S)
 _COLUMN = re.compile(r"(?:^|,)\s*(\w+) = ")
 _NAMES = re.compile(r"\(([\w\s,]+)\)")
 _SESSIONS = {
-    "session": "SELECT id FROM sessions WHERE no = ?",
-    "episode": "SELECT s.id FROM episodes e JOIN sessions s ON s.no = e.session WHERE e.no = ?",
+    "session": """SELECT r.id, s.id FROM sessions s JOIN repos r ON r.no = s.repo
+                  WHERE s.no = ?""",
+    "episode": """SELECT r.id, s.id FROM episodes e JOIN sessions s ON s.no = e.session
+                  JOIN repos r ON r.no = s.repo WHERE e.no = ?""",
 }
 _REPOSITORIES = {
     "repo": "SELECT id FROM repos WHERE no = ?",
     "thread": "SELECT r.id FROM threads t JOIN repos r ON r.no = t.repo WHERE t.no = ?",
     "note": "SELECT r.id FROM notes n JOIN repos r ON r.no = n.repo WHERE n.no = ?",
 }
-"""The id of the lock of an inserted row, by the column that leads to it."""
+"""The parts of the id of the lock of an inserted row, by the column that leads to it."""
 UNGUARDED = {"sessions": frozenset({"owner"}), "steps": frozenset({"gone"})}
 """Columns that are set without their row's lock, each with its condition in the statement."""
 _DELETED = {"vectors": "transcript", "moving": "transcript"}
@@ -108,7 +110,7 @@ class GuardedTx:
         for column, query in (_SESSIONS if kind == "session" else _REPOSITORIES).items():
             if column in columns and "SELECT" not in rest and not isinstance(values, dict):
                 row = self._tx.run(query, (values[columns.index(column)],)).fetchone()
-                return row and row[0]
+                return row and "\0".join(row)
         return None
 
 

@@ -84,8 +84,8 @@ def _selected(table: Table[Any]) -> str:
 # Messages have other numbers where they are imported: recall embeds them anew.
 _OF_NODES = "v.key NOT LIKE 'message-%'"
 _COUNTS = f"""
-SELECT 'trajectory', count(*) FROM sessions s JOIN episodes e ON e.session = s.no
-          JOIN staged g ON g.episode = e.no WHERE s.repo = :repo
+SELECT 'trajectory', count(*) FROM episodes e JOIN staged g ON g.episode = e.no
+          WHERE e.repo = :repo
 UNION ALL SELECT 'step', count(*) FROM steps WHERE repo = :repo
 UNION ALL SELECT 'node', count(*) FROM nodes WHERE repo = :repo
 UNION ALL SELECT 'edge', count(*) FROM nodes n JOIN edges e ON e.source = n.no

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from mnemo.errors import Conflict, UsageError
+from mnemo.errors import UsageError
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.store import tables
@@ -221,11 +221,6 @@ SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
     OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM items WHERE repo = :repo)
 """
-_KNOWN = """
-SELECT 'session', a.id FROM staging.sessions a JOIN sessions s ON s.id = a.id
-UNION ALL SELECT 'episode', a.id FROM staging.episodes a JOIN episodes e ON e.id = a.id
-ORDER BY 1 DESC, 2 LIMIT 1
-"""
 _IDS = """
 SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
 UNION ALL SELECT node_id FROM staging.steps
@@ -354,12 +349,9 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
 
     Raises:
         UsageError: The repository is not empty.
-        Conflict: A session or episode is in this store already, or was forgotten in it.
+        Conflict: A session, episode or step was forgotten in the repository.
     """
     refuse_filled(tx, repo_id)
-    known = tx.run(_KNOWN).fetchone()
-    if known is not None:
-        raise Conflict(f"{known[0]} {known[1]!r} is in this store already; nothing was imported")
     refuse_erased(tx, (id for (id,) in tx.run(_IDS)))
     repo = repo_number(tx, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)

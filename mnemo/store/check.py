@@ -208,6 +208,11 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         OR (s.state = 'collecting') <> (e.status = 'open')""",
     ),
     (
+        "episodes of another repository than their session",
+        "e.id",
+        "episodes e JOIN sessions s ON s.no = e.session WHERE e.repo <> s.repo",
+    ),
+    (
         "staged results of episodes that are over",
         "g.key",
         """staged g LEFT JOIN episodes e ON e.no = g.episode

@@ -139,9 +139,9 @@ def apply_write(
     refuse_erased(tx, _origins(write))
     earlier = CHANGESETS.get(tx, repo, write.changeset_id)
     if earlier is not None:
-        return _apply_again(tx, write, token, earlier)
+        return _apply_again(tx, repo_id, write, token, earlier)
     if write.settlement is not None:
-        settle(tx, write.settlement, token, write.node_ids, again=False)
+        settle(tx, repo_id, write.settlement, token, write.node_ids, again=False)
         if write.settlement.extraction is not None:
             writer = Writing(tx, repo_id, write.settlement.at)
             finish_extraction(writer, write.settlement.extraction)
@@ -216,9 +216,11 @@ def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
     refuse_barred(tx, repo_id, extracted, by_hand)
 
 
-def _apply_again(tx: Tx, write: GraphWrite, token: str, found: ArchivedChangeset) -> Applied:
+def _apply_again(
+    tx: Tx, repo_id: str, write: GraphWrite, token: str, found: ArchivedChangeset
+) -> Applied:
     if write.settlement is not None:
-        settle(tx, write.settlement, token, found.node_ids, again=True)
+        settle(tx, repo_id, write.settlement, token, found.node_ids, again=True)
     return Applied(
         revision=found.revision, node_ids=found.node_ids, edge_count=found.edge_count, again=True
     )

@@ -25,6 +25,7 @@ __all__ = [
     "Staging",
     "compute",
     "repository_locks",
+    "session_lock",
 ]
 
 T = TypeVar("T")
@@ -55,7 +56,8 @@ GUARDS: Mapping[str, Sequence[str]] = {
     "owner": ("owners",),
 }
 """
-Which lock guards the rows of which tables; its id is the repository's, or the session's.
+Which lock guards the rows of which tables; its id is the repository's, or
+``session_lock``'s.
 
 A row is written whole only under the lock that guards it: the writer has read it there, and
 nobody else has changed it since. Without that lock, columns that no whole row has are set by
@@ -64,6 +66,12 @@ is written in this way alone.
 """
 OWNERS: Locks = [("owner", "")]
 """What a writer names that only changes who owns sessions: claims check that by themselves."""
+
+
+def session_lock(repo_id: str, session_id: str) -> tuple[str, str]:
+    """What a writer of a session names; another repository may have a session of the same id."""
+    # No id holds U+0000.
+    return ("session", f"{repo_id}\0{session_id}")
 
 
 def repository_locks(repo_id: str) -> Locks:

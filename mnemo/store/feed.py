@@ -98,8 +98,7 @@ _OWNERS_OF_VECTORS = (
 )
 _STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN $numbers"
 _GOALS = """
-SELECT e.id, e.goal FROM episodes e JOIN sessions s ON s.no = e.session
-WHERE s.repo = ? AND e.id IN ({})
+SELECT id, goal FROM episodes WHERE repo = ? AND id IN ({})
 """
 _COUNTS = """
 SELECT 'steps', count(*) FROM steps WHERE repo = :repo

@@ -13,7 +13,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time, utc_text
 from mnemo.store.commit import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
 from mnemo.store.damage import Passed, log_passed
-from mnemo.store.engine import Engine, compute
+from mnemo.store.engine import Engine, compute, session_lock
 from mnemo.store.evidence import may_match, resting_on
 from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import (
@@ -98,7 +98,7 @@ class StoredGraph:
         prepared = await compute(partial(prepare, write, now))
         locks = self._locks.copy()
         if write.settlement is not None:
-            locks.append(("session", write.settlement.session_id))
+            locks.append(session_lock(self._repo_id, write.settlement.session_id))
             if write.settlement.extraction is not None:
                 # It finishes a job and moves its thread on, which whoever appends writes, too.
                 locks.append(("transcript", self._repo_id))

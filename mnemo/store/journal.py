@@ -37,11 +37,11 @@ _ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
 _FIND_REPO = "SELECT no FROM repos WHERE id = ?"
 _ADD_SESSION = f"{SESSIONS.insert_with('owner')} RETURNING no"
 _UNENDED = "SELECT 1 FROM episodes WHERE session = ? AND status IN ('open', 'closed') LIMIT 1"
-_ADD_EPISODE = f"{EPISODES.insert} RETURNING no"
+_ADD_EPISODE = f"{EPISODES.insert_with('repo')} RETURNING no"
 _FIND_PLACE = """
 SELECT s.no, s.repo, s.owner, s.episode, e.no, e.status, e.receipt_nodes
-FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id = ?
-WHERE s.id = ?
+FROM sessions s LEFT JOIN episodes e ON e.repo = s.repo AND e.session = s.no AND e.id = ?
+WHERE s.repo = (SELECT no FROM repos WHERE id = ?) AND s.id = ?
 """
 _SET_EPISODE = "UPDATE sessions SET episode = ? WHERE no = ?"
 _SET_STATE = """
@@ -93,7 +93,7 @@ def repo_number(tx: Tx, repo_id: str) -> int:
 
 
 def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:
-    """Enter a session with its open episode. *Raises* ``Conflict`` if an id was ever used."""
+    """Enter a session with its open episode. *Raises* ``Conflict`` if the repository had an id."""
     repo = repo_number(tx, record.repo_id)
     refuse_erased(tx, [record.id])
     session = ArchivedSession(
@@ -106,18 +106,20 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     with tx.refusing(Conflict(f"session id {record.id!r} was used before")):
         ((number,),) = tx.run(_ADD_SESSION, values).fetchall()
     assert record.episode_id is not None
-    _open_episode(tx, number, record.id, record.episode_id, record.goal, goal_at)
+    episode = ArchivedEpisode(
+        id=record.episode_id, session_id=record.id, goal=record.goal, goal_at=goal_at, status="open"
+    )
+    _open_episode(tx, repo, number, episode)
 
 
-def _open_episode(tx: Tx, number: int, session_id: str, id: str, goal: str, at: datetime) -> None:
-    refuse_erased(tx, [id])
-    episode = ArchivedEpisode(id=id, session_id=session_id, goal=goal, goal_at=at, status="open")
-    with tx.refusing(Conflict(f"episode id {id!r} was used before")):
-        ((no,),) = tx.run(_ADD_EPISODE, (number, *EPISODES.values(episode))).fetchall()
-    tx.run(_SET_EPISODE, (no, number))
+def _open_episode(tx: Tx, repo: int, session: int, episode: ArchivedEpisode) -> None:
+    refuse_erased(tx, [episode.id])
+    with tx.refusing(Conflict(f"episode id {episode.id!r} was used before")):
+        ((no,),) = tx.run(_ADD_EPISODE, (session, *EPISODES.values(episode), repo)).fetchall()
+    tx.run(_SET_EPISODE, (no, session))
 
 
-def write_act(tx: Tx, act: Act, token: str, encoded: tuple[Any, ...] = ()) -> None:
+def write_act(tx: Tx, repo_id: str, act: Act, token: str, encoded: tuple[Any, ...] = ()) -> None:
     """
     Write *act* for the owner *token*.
 
@@ -129,9 +131,9 @@ def write_act(tx: Tx, act: Act, token: str, encoded: tuple[Any, ...] = ()) -> No
         Conflict: Another owner has the session, or the episode is over.
     """
     if isinstance(act, EpisodeStarted):
-        _start(tx, act, token)
+        _start(tx, repo_id, act, token)
         return
-    place = _place(tx, act.session_id, act.episode_id, token)
+    place = _place(tx, repo_id, act.session_id, act.episode_id, token)
     if place.status in ("committed", "discarded"):
         raise Conflict(f"episode {act.episode_id!r} is over")
     _write_in_episode(tx, act, place, encoded)
@@ -172,8 +174,8 @@ def _write_in_episode(tx: Tx, act: Act, place: _Place, encoded: tuple[Any, ...])
             _discard(tx, place, act)
 
 
-def _place(tx: Tx, session_id: str, episode_id: str, token: str) -> _Place:
-    row = tx.run(_FIND_PLACE, (episode_id, session_id)).fetchone()
+def _place(tx: Tx, repo_id: str, session_id: str, episode_id: str, token: str) -> _Place:
+    row = tx.run(_FIND_PLACE, (episode_id, repo_id, session_id)).fetchone()
     if row is None:
         refuse_erased(tx, [session_id, episode_id])
         raise NotFound("session", session_id)
@@ -186,16 +188,20 @@ def _place(tx: Tx, session_id: str, episode_id: str, token: str) -> _Place:
     return _Place(session, repo, present, episode, status, receipt)
 
 
-def _start(tx: Tx, act: EpisodeStarted, token: str) -> None:
-    row = tx.run(_FIND_PLACE, (act.episode_id, act.session_id)).fetchone()
+def _start(tx: Tx, repo_id: str, act: EpisodeStarted, token: str) -> None:
+    row = tx.run(_FIND_PLACE, (act.episode_id, repo_id, act.session_id)).fetchone()
     if row is None:
         raise NotFound("session", act.session_id)
-    if row[2] != token:
+    session, repo, owner, *_ = row
+    if owner != token:
         raise Conflict(f"session {act.session_id!r} belongs to another process by now")
-    if tx.run(_UNENDED, (row[0],)).fetchone() is not None:
+    if tx.run(_UNENDED, (session,)).fetchone() is not None:
         raise Conflict(f"session {act.session_id!r} has an episode that is not over")
-    _open_episode(tx, row[0], act.session_id, act.episode_id, act.goal, act.at)
-    values = (SessionState.COLLECTING, None, None, utc_text(act.at), row[0])
+    episode = ArchivedEpisode(
+        id=act.episode_id, session_id=act.session_id, goal=act.goal, goal_at=act.at, status="open"
+    )
+    _open_episode(tx, repo, session, episode)
+    values = (SessionState.COLLECTING, None, None, utc_text(act.at), session)
     tx.run(_SET_STATE, values)
 
 
@@ -224,6 +230,7 @@ def _discard(tx: Tx, place: _Place, act: EpisodeDiscarded) -> None:
 
 def settle(
     tx: Tx,
+    repo_id: str,
     settlement: Settlement,
     token: str,
     node_ids: tuple[str, ...],
@@ -241,7 +248,7 @@ def settle(
     Raises:
         Conflict: Another owner has the session, or the episode was discarded.
     """
-    place = _place(tx, settlement.session_id, settlement.episode_id, token)
+    place = _place(tx, repo_id, settlement.session_id, settlement.episode_id, token)
     if place.status in ("committed", "discarded"):
         if again:
             return

@@ -72,8 +72,7 @@ UPDATE repos SET space_name = ?, space_dimensions = ?,
 WHERE no = ?
 """
 _UNENDED = """
-FROM episodes e JOIN sessions s ON s.no = e.session
-WHERE s.repo = ? AND e.status IN ('open', 'closed')
+FROM episodes e WHERE e.repo = ? AND e.status IN ('open', 'closed')
 """
 _FORGET_SUBGOALS = f"""
 UPDATE steps SET subgoal_vector = NULL

@@ -58,7 +58,7 @@ NOT EXISTS (
     SELECT 1 FROM (
         SELECT i.ordinal, i.thread, i.message FROM sessions h
         $join episodes e ON e.session = h.no $join steps i ON i.episode = e.no
-        WHERE h.id = ? ORDER BY e.no DESC, i.idx DESC LIMIT ?) l
+        WHERE h.repo = ? AND h.id = ? ORDER BY e.no DESC, i.idx DESC LIMIT ?) l
     WHERE l.ordinal = p.ordinal
     OR (l.thread = coalesce(t.id, q.id) AND l.message = coalesce(m.id, o.id)))
 """
@@ -167,17 +167,17 @@ class Scope:
         if stream is not None:
             conditions.append((_OF_STREAM, (stream,)))
         if hidden is not None:
-            conditions += _hiding(hidden)
+            conditions += _hiding(repo, hidden)
         if this_epoch:
             conditions.append((_THIS_EPOCH, ()))
         text = " AND ".join(condition for condition, _ in conditions)
         return cls(text, tuple(value for _, values in conditions for value in values))
 
 
-def _hiding(hidden: Hidden) -> Iterable[tuple[str, tuple[Any, ...]]]:
+def _hiding(repo: int, hidden: Hidden) -> Iterable[tuple[str, tuple[Any, ...]]]:
     stream = hidden.stream
     if hidden.last_steps:
-        yield _NOT_LAST_STEPS, (stream, hidden.last_steps)
+        yield _NOT_LAST_STEPS, (repo, stream, hidden.last_steps)
     if hidden.message_seq is not None:
         since = utc_text(hidden.message_since) if hidden.message_since else ""
         yield _NOT_FROM_SEQ, (stream, hidden.message_seq, since)

@@ -71,7 +71,7 @@ def repository_records(tx: Tx) -> list[RepositoryRecord]:
 
 _IDS = """
 SELECT id FROM sessions WHERE repo = :repo
-UNION ALL SELECT e.id FROM sessions s JOIN episodes e ON e.session = s.no WHERE s.repo = :repo
+UNION ALL SELECT id FROM episodes WHERE repo = :repo
 UNION ALL SELECT node_id FROM steps WHERE repo = :repo
 """
 _STEPS = "SELECT ordinal FROM steps WHERE repo = ?"
@@ -79,13 +79,9 @@ _MESSAGES = "SELECT no FROM messages WHERE repo = ?"
 _SNAPSHOTS = "SELECT x.no FROM threads t JOIN snapshots x ON x.thread = t.no WHERE t.repo = ?"
 _NOTES = "SELECT no FROM notes WHERE repo = ?"
 _OF = "{0} IN (SELECT no FROM {0}s WHERE repo = ?)"
-_OF_EPISODES = """
-episode IN (SELECT e.no FROM sessions s JOIN episodes e ON e.session = s.no WHERE s.repo = ?)
-"""
 _CONDITIONS = {
     "source": "source IN (SELECT no FROM nodes WHERE repo = ?)",
-    "episode": _OF_EPISODES,
-    **{parent: _OF.format(parent) for parent in ("session", "thread", "note")},
+    **{parent: _OF.format(parent) for parent in ("episode", "thread", "note")},
     "repo": "repo = ?",
 }
 """Which rows of a table are the repository's, by its parent; what hangs on others first."""

@@ -68,14 +68,16 @@ CREATE INDEX sessions_thread ON sessions (repo, thread_id) WHERE thread_id IS NO
 STEPS_OF_MESSAGES = """
 CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL
 """
+_SESSION_IDS = "CREATE UNIQUE INDEX idx_sessions_id ON sessions (repo, id)"
+_EPISODE_IDS = "CREATE UNIQUE INDEX idx_episodes_id ON episodes (repo, id)"
 _JOURNAL = (
     tables.SESSIONS.ddl,
-    "CREATE UNIQUE INDEX idx_sessions_id ON sessions (id)",
+    _SESSION_IDS,
     "CREATE INDEX idx_sessions_repo_state ON sessions (repo, state)",
     "CREATE INDEX idx_sessions_owner ON sessions (owner)",
     SESSIONS_OF_THREADS,
     tables.EPISODES.ddl,
-    "CREATE UNIQUE INDEX idx_episodes_id ON episodes (id)",
+    _EPISODE_IDS,
     "CREATE INDEX idx_episodes_session ON episodes (session)",
     tables.STAGED.ddl,
     tables.STEPS.ddl,
@@ -236,7 +238,18 @@ def _take_turns(tx: Tx) -> None:
     tx.dialect.weigh_texts(tx)
 
 
-MIGRATIONS: tuple[Callable[[Tx], None], ...] = (_let_jobs_need, _take_turns)
+def _name_by_repository(tx: Tx) -> None:
+    """Version 13: ids of sessions and episodes are unique in their repository."""
+    tx.run("ALTER TABLE episodes ADD COLUMN repo INTEGER NOT NULL DEFAULT 0")
+    tx.run("UPDATE episodes SET repo = (SELECT repo FROM sessions WHERE no = episodes.session)")
+    for index, made in (("idx_sessions_id", _SESSION_IDS), ("idx_episodes_id", _EPISODE_IDS)):
+        tx.run(f"DROP INDEX {index}")
+        tx.run(made)
+
+
+MIGRATIONS: tuple[Callable[[Tx], None], ...] = (
+    *(_let_jobs_need, _take_turns, _name_by_repository),
+)
 """
 Each makes the next version, on every engine: the first one version 11.
 

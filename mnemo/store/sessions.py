@@ -14,7 +14,7 @@ from mnemo.store.codec import (
     decode_time,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.engine import Bulk, Engine, compute
+from mnemo.store.engine import Bulk, Engine, compute, session_lock
 from mnemo.store.journal import create_session, encode_staged, write_act
 from mnemo.store.owners import LeaseTime, holder_named, still_owns
 from mnemo.store.steps import COLUMNS, STEPS, Handed
@@ -42,7 +42,7 @@ SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
                                    ORDER BY idx DESC LIMIT 1), '')), s.thread_id
 FROM sessions s JOIN repos r ON r.no = s.repo JOIN episodes e ON e.no = s.episode
 """
-_ONE_RECORD = _RECORDS + "WHERE s.id = ?"
+_ONE_RECORD = _RECORDS + "WHERE r.id = ? AND s.id = ?"
 _REPO_RECORDS = _RECORDS + "WHERE r.id = ? ORDER BY 9 DESC, s.no DESC"
 # What the jobs of threads left behind is theirs.
 _UNFINISHED_RECORDS = (
@@ -64,9 +64,10 @@ JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
 _STAGED = f"{STAGED.select} ORDER BY {ARRIVAL}"
-_HOLDER = "SELECT no, owner FROM sessions WHERE id = ?"
+_THIS = "repo = (SELECT no FROM repos WHERE id = ?) AND id = ?"
+_HOLDER = f"SELECT no, owner FROM sessions WHERE {_THIS}"
 _CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
-_RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"
+_RELEASE = f"UPDATE sessions SET owner = NULL WHERE {_THIS} AND owner = ?"
 
 
 class StoredSessions:
@@ -87,15 +88,16 @@ class StoredSessions:
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
         """
-        Record a new session with its open episode. *Raises* ``Conflict`` if the id was ever used.
+        Record a new session with its open episode.
 
-        *Cancellation*: completes.
+        Raises:
+            Conflict: The repository ever had a session of this id. *Cancellation*: completes.
         """
         if record.episode_id is None:
             raise ValueError("a new session needs the id of its episode")
         await self._engine.writing(
             lambda tx: create_session(tx, record, goal_at, owner.token),
-            locks=[("session", record.id)],
+            locks=[self._lock(record.id)],
         )
 
     def append(
@@ -112,10 +114,10 @@ class StoredSessions:
         Always enters, also beyond ``max_queued_writes``: the session's own backlog is
         what bounds it.
         """
-        handed = Handed(session_id, episode_id, draft, owner.token)
-        locks = [("session", session_id)]
+        handed = Handed(self._repo_id, session_id, episode_id, draft, owner.token)
+        locks = [self._lock(session_id)]
         if draft.thread_id is not None:
-            locks.append(("thread", draft.thread_id))
+            locks.append(("thread", f"{self._repo_id}\0{draft.thread_id}"))
         self._engine.post(self._append_steps, handed, done, locks=locks)
 
     async def record(self, act: Act, owner: Owner) -> None:
@@ -126,8 +128,8 @@ class StoredSessions:
         if isinstance(act, TrajectoryStaged | ChangesetStaged):
             encoded = await compute(partial(encode_staged, act))
         await self._engine.writing(
-            lambda tx: write_act(tx, act, owner.token, encoded),
-            locks=[] if is_discarded else [("session", act.session_id)],
+            lambda tx: write_act(tx, self._repo_id, act, owner.token, encoded),
+            locks=[] if is_discarded else [self._lock(act.session_id)],
         )
 
     async def load(self, session_id: str) -> Journal | None:
@@ -137,7 +139,9 @@ class StoredSessions:
         Raises:
             StoreCorrupt: A row of it is damaged. *Cancellation*: safe.
         """
-        return await self._engine.reading(partial(_load, session_id=session_id))
+        return await self._engine.reading(
+            partial(_load, repo_id=self._repo_id, session_id=session_id)
+        )
 
     async def records(self, *, unfinished: bool) -> list[SessionRecord]:
         """
@@ -163,31 +167,34 @@ class StoredSessions:
             SessionBusy: ``owned_elsewhere``. *Cancellation*: completes.
             NotFound: There is no such session.
         """
-        time = self._lease_time
+        time, session = self._lease_time, (self._repo_id, session_id)
         await self._engine.writing(
-            lambda tx: _claim(tx, session_id, owner, time(tx), left_by),
-            locks=[("session", session_id)],
+            lambda tx: _claim(tx, session, owner, time(tx), left_by),
+            locks=[self._lock(session_id)],
         )
 
     async def release(self, owner: Owner, session_id: str) -> None:
         """Give up a session; an unknown one is no error. *Cancellation*: completes."""
         await self._engine.writing(
-            lambda tx: tx.run(_RELEASE, (session_id, owner.token)).close(),
-            locks=[("session", session_id)],
+            lambda tx: tx.run(_RELEASE, (self._repo_id, session_id, owner.token)).close(),
+            locks=[self._lock(session_id)],
         )
 
+    def _lock(self, session_id: str) -> tuple[str, str]:
+        return session_lock(self._repo_id, session_id)
 
-def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | None) -> None:
-    row = tx.run(_HOLDER, (session_id,)).fetchone()
+
+def _claim(tx: Tx, session: tuple[str, str], me: Owner, now: datetime, left_by: str | None) -> None:
+    row = tx.run(_HOLDER, session).fetchone()
     if row is None:
-        raise NotFound("session", session_id)
+        raise NotFound("session", session[1])
     number, holder = row
     is_free = holder in (None, me.token, left_by)
     if not is_free and still_owns(tx, holder, me=me, now=now):
         raise SessionBusy(
             "owned_elsewhere",
             operation="resume",
-            message=f"session {session_id!r} is owned (owned_elsewhere) by "
+            message=f"session {session[1]!r} is owned (owned_elsewhere) by "
             + holder_named(tx, holder, me),
         )
     tx.run(_CLAIM, (me.token, number))
@@ -207,8 +214,8 @@ def _record(row: Sequence[Any]) -> SessionRecord:
     )
 
 
-def _load(tx: Tx, session_id: str) -> Journal | None:
-    row = tx.run(_ONE_RECORD, (session_id,)).fetchone()
+def _load(tx: Tx, repo_id: str, session_id: str) -> Journal | None:
+    row = tx.run(_ONE_RECORD, (repo_id, session_id)).fetchone()
     if row is None:
         return None
     record, session, episode = _SESSIONS.one(row), row[5], row[6]

@@ -30,16 +30,18 @@ STEPS = tables.STEPS.rows
 """Steps of rows with ``COLUMNS``."""
 
 _LANES = """
-SELECT s.id, s.owner, s.no, s.repo, s.thread_id, e.id, e.no, e.status,
+SELECT r.id, s.id, s.owner, s.no, s.repo, s.thread_id, e.id, e.no, e.status,
        (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
-FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id IN $texts
-WHERE s.id IN $texts
+FROM repos r $join sessions s ON s.repo = r.no AND s.id IN $texts
+LEFT JOIN episodes e ON e.repo = r.no AND e.session = s.no AND e.id IN $texts
+WHERE r.id IN $texts
 """
 # Nothing of it has to be decoded or compared; where it finds no row, ``_LANES`` tells why.
 _OPEN_LANE = """
 SELECT s.no, s.repo, e.no, (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
-FROM sessions s JOIN episodes e ON e.session = s.no
-WHERE s.id = ? AND s.owner = ? AND e.id = ? AND e.status = 'open'
+FROM sessions s JOIN episodes e ON e.repo = s.repo AND e.session = s.no
+WHERE s.repo = (SELECT no FROM repos WHERE id = ?) AND s.id = ? AND s.owner = ?
+AND e.id = ? AND e.status = 'open'
 """
 _INSERTED = ("ordinal", "repo", "session", "episode", "recorded_at", *tables.STEPS.columns)
 _ANNOTATE = f"""
@@ -52,13 +54,14 @@ _INDEXES = "SELECT idx FROM steps WHERE episode = ?"
 class Handed(NamedTuple):
     """A step on its way to the writer."""
 
+    repo_id: str
     session_id: str
     episode_id: str
     draft: StepDraft
     token: str
 
 
-_Found: TypeAlias = dict[tuple[str, str | None], tuple[Any, ...]]
+_Found: TypeAlias = dict[tuple[str, str, str | None], tuple[Any, ...]]
 """
 Owner, numbers of session and repository, the thread whose job the session does, and number,
 status and next index of an episode.
@@ -128,8 +131,8 @@ def _found(
 ) -> tuple[Sequence[_Lane | UsageError], Collection[str]]:
     """The lane of each, and the node ids to refuse; steps of one episode take one look."""
     one = handed[0]
-    place = (one.session_id, one.token, one.episode_id)
-    if all((h.session_id, h.token, h.episode_id) == place for h in handed) and not any(
+    place = (one.repo_id, one.session_id, one.token, one.episode_id)
+    if all((h.repo_id, h.session_id, h.token, h.episode_id) == place for h in handed) and not any(
         h.draft.message_id for h in handed
     ):
         row = tx.run(_OPEN_LANE, place).fetchone()
@@ -142,21 +145,24 @@ def _found(
 
 def _lanes(tx: Tx, found: _Found, handed: Sequence[Handed]) -> list[_Lane | UsageError]:
     """The lane of each; those of one episode share theirs."""
-    lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
+    lanes: dict[tuple[str, str, str, str], _Lane | UsageError] = {}
     for one in handed:
-        of = (one.session_id, one.episode_id, one.token)
+        of = (one.repo_id, one.session_id, one.episode_id, one.token)
         if of not in lanes:
             lanes[of] = _lane(tx, found, one)
-    return [lanes[one.session_id, one.episode_id, one.token] for one in handed]
+    return [lanes[one.repo_id, one.session_id, one.episode_id, one.token] for one in handed]
 
 
 def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
-    """The sessions of *handed* by id, and their episodes by both ids."""
+    """The sessions of *handed* by repository and id, and their episodes by their id, too."""
     found: _Found = {}
+    repos = listed({one.repo_id for one in handed})
     sessions = listed({one.session_id for one in handed})
     episodes = listed({one.episode_id for one in handed})
-    for id, owner, session, repo, job, *episode in tx.run(_LANES, (episodes, sessions)):
-        found[id, None] = found[id, episode[0]] = (owner, session, repo, job, *episode[1:])
+    for row in tx.run(_LANES, (sessions, episodes, repos)):
+        repo_id, id, owner, session, repo, job, episode, *rest = row
+        lane = (owner, session, repo, job, *rest)
+        found[repo_id, id, None] = found[repo_id, id, episode] = lane
     return found
 
 
@@ -164,7 +170,7 @@ def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
     """Node ids of the drafts by hand whose message a job made a step, or that a feed read late."""
     by_hand: dict[int, dict[str, tuple[tuple[str, str], bool]]] = {}
     for one in handed:
-        row, draft = found.get((one.session_id, None)), one.draft
+        row, draft = found.get((one.repo_id, one.session_id, None)), one.draft
         if row is not None and row[3] is None and draft.thread_id and draft.message_id:
             named = ((draft.thread_id, draft.message_id), draft.is_fed)
             by_hand.setdefault(row[2], {})[draft.node_id] = named
@@ -181,14 +187,14 @@ def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
 
 
 def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
-    row = found.get((one.session_id, None))
+    row = found.get((one.repo_id, one.session_id, None))
     if row is None and was_erased(tx, one.session_id):
         return Conflict(f"session {one.session_id!r} was forgotten")
     if row is None:
         return NotFound("session", one.session_id)
     if row[0] != one.token:
         return Conflict(f"session {one.session_id!r} belongs to another process by now")
-    row = found.get((one.session_id, one.episode_id))
+    row = found.get((one.repo_id, one.session_id, one.episode_id))
     if row is None:
         return NotFound("episode", one.episode_id)
     _, session, repo, _, episode, status, next_index = row

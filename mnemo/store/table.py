@@ -163,7 +163,7 @@ class Table(Generic[T]):
     ) -> None:
         self.name, self.entity, self.parent = name, entity, parent
         self.parents = (parent, *also)
-        self.of_repo = "repo INTEGER NOT NULL" in (*extra, f"{parent} INTEGER NOT NULL")
+        self.of_repo = any(c.startswith("repo ") for c in (*extra, f"{parent} INTEGER NOT NULL"))
         self.live, self.live_index, self.arrival = live, live_index, arrival
         named = columns or {}
         kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]

@@ -172,7 +172,7 @@ EPISODES = Table(
     entities.EPISODE,
     parent="session",
     number="no $number",
-    extra=("erased INTEGER NOT NULL DEFAULT 0",),
+    extra=("erased INTEGER NOT NULL DEFAULT 0", "repo INTEGER NOT NULL DEFAULT 0"),
     nullable=("changeset_steps", "receipt_nodes"),
     constraint="",
 )

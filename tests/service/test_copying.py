@@ -9,7 +9,7 @@ import anyio
 import pytest
 from damaged_stores import damage
 
-from mnemo import Config, Conflict, Mnemo, RepositoryCopy, StoreCorrupt, UsageError
+from mnemo import Config, Mnemo, RepositoryCopy, StoreCorrupt, UsageError
 from mnemo.testing import HashingEmbedder
 
 CONFIG = Config(jobs={"background": False}, recall={"record_access": False})
@@ -97,17 +97,19 @@ async def test_what_was_copied_is_compared_and_not_copied_again(db: Path):
         assert len(await (await file.open_repo("a")).threads()) == 1
 
 
-async def test_a_session_of_another_repository_is_a_conflict(db: Path):
-    """Session ids are unique in a store; nothing of the repository is there then."""
+async def test_another_repository_may_have_a_session_of_the_same_id(db: Path):
+    """Ids are unique in a repository: both are there."""
     async with service(db) as file:
         other = await file.open_repo("other")
         await other.start_session("Talk", session_id="a done")
     async with service("memory:") as here:
         await fill(here, "a")
-        with pytest.raises(Conflict):
-            await here.copy_to(db)
+        assert [copy.fresh for copy in await here.copy_to(db)] == [True]
     async with service(db) as file:
-        assert [one.id for one in await file.repos()] == ["other"]
+        of_a, of_other = [await (await file.open_repo(id)).sessions() for id in ("a", "other")]
+        assert {(s.id, s.steps) for s in of_a} >= {("a done", 1)}
+        assert [(s.id, s.steps) for s in of_other] == [("a done", 0)]
+        assert (await file.check()).problems == ()
 
 
 async def test_a_damaged_record_stops_a_copy_unless_it_is_skipped(db: Path):

@@ -150,15 +150,18 @@ async def test_closing_a_repository_leaves_its_sessions_resumable(open_kit):
     assert (await repo.resume_session("s")).context().steps == ("seen -> ",)
 
 
-async def test_a_session_id_is_unique_for_ever(open_kit):
-    """start_session with an id that was ever used, in whatever repository, is Conflict."""
+async def test_a_session_id_is_unique_in_its_repository_for_ever(open_kit):
+    """There, one that was ever used is Conflict; another repository has its own."""
     kit = await open_kit()
-    await kit.started(session_id="s")
-    other = await kit.memory.open_repo("other")
+    session = await kit.started(session_id="s")
     with pytest.raises(Conflict):
-        await other.start_session("g", session_id="s")
+        await kit.started(session_id="s")
+    other = await kit.memory.open_repo("other")
     with pytest.raises(NotFound):
         await other.resume_session("s")
+    beside = await other.start_session("Talk of boats", session_id="s")
+    await session.append("It rains.", "")
+    assert (session.goal, beside.goal, beside.statistics().steps) == ("g", "Talk of boats", 0)
 
 
 async def test_another_embedding_space_is_refused(db):

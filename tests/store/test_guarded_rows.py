@@ -15,7 +15,7 @@ from postgres_server import ON_POSTGRES
 
 from mnemo.protocols import GraphWrite, TranscriptWriter
 from mnemo.store.commit import apply_write, prepare
-from mnemo.store.engine import GUARDS, Locks, repository_locks
+from mnemo.store.engine import GUARDS, Locks, repository_locks, session_lock
 from mnemo.store.journal import repo_number
 from mnemo.store.tables import TABLES, THREADS
 from mnemo.store.tx import Tx
@@ -76,7 +76,7 @@ def set_seq(tx: Tx) -> None:
 @pytest.mark.parametrize("write", [put_thread, set_seq])
 async def test_a_row_is_not_written_without_its_lock(kit: Kit, write: Any) -> None:
     """Neither by who names other locks nor, where the row says so, another repository's."""
-    others: list[Locks] = [[("graph", "r"), ("session", "s")], [("owner", "")]]
+    others: list[Locks] = [[("graph", "r"), session_lock("r", "s")], [("owner", "")]]
     for locks in others if write is set_seq else [*others, [("transcript", "q")]]:
         with pytest.raises(UnguardedWrite, match="'transcript'"):
             await kit.store.engine.writing(write, locks=locks)
@@ -94,7 +94,7 @@ async def test_a_commit_that_finishes_a_job_needs_the_threads_lock(kit: Kit) -> 
     def apply(tx: Tx) -> Any:
         return apply_write(tx, "r", prepared, kit.owner.token, lambda tx: kit.clock.now())
 
-    locks = [("graph", "r"), ("session", "s")]
+    locks = [("graph", "r"), session_lock("r", "s")]
     with pytest.raises(UnguardedWrite, match="INTO jobs"):
         await kit.store.engine.writing(apply, locks=locks)
     await kit.store.engine.writing(apply, locks=[*locks, ("transcript", "r")])

@@ -266,6 +266,11 @@ def _take_back(path: Path) -> None:
         "ALTER TABLE steps DROP COLUMN role",
         "ALTER TABLE repos DROP COLUMN turn",
         "ALTER TABLE repos DROP COLUMN turn_until",
+        "DROP INDEX idx_sessions_id",
+        "CREATE UNIQUE INDEX idx_sessions_id ON sessions (id)",
+        "DROP INDEX idx_episodes_id",
+        "CREATE UNIQUE INDEX idx_episodes_id ON episodes (id)",
+        "ALTER TABLE episodes DROP COLUMN repo",
         "PRAGMA user_version = 5",
     ):
         older.execute(statement)

@@ -336,6 +336,10 @@ async def test_an_older_schema_waits_for_its_owner(postgres_server: str) -> None
             f"ALTER TABLE {schema}.repos DROP COLUMN text_count, DROP COLUMN text_words, "
             f"DROP COLUMN unspaced_count, DROP COLUMN unspaced_triples, "
             f"DROP COLUMN turn, DROP COLUMN turn_until; "
+            f"ALTER TABLE {schema}.episodes DROP COLUMN repo; "
+            f"CREATE UNIQUE INDEX idx_episodes_id ON {schema}.episodes (id); "
+            f"DROP INDEX {schema}.idx_sessions_id; "
+            f"CREATE UNIQUE INDEX idx_sessions_id ON {schema}.sessions (id); "
             f"UPDATE {schema}.meta SET value = '10' WHERE name = 'schema'; "
             f"CREATE ROLE runner LOGIN IN ROLE pg_read_all_data, pg_write_all_data",
         )

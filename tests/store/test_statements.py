@@ -96,7 +96,7 @@ async def test_a_batch_of_appends_costs_few_statements(kit: Kit, count: int) -> 
 
     def append(tx: Tx) -> list[Step | UsageError]:
         handed = [
-            Handed(id, f"{id}-1", draft(f"kettle {n} 東京都"), kit.owner.token)
+            Handed("r", id, f"{id}-1", draft(f"kettle {n} 東京都"), kit.owner.token)
             for n in range(count)
             for id in ("s", "t")
         ]

@@ -284,14 +284,16 @@ class ArchiveContract(StoreContract):
         await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
         assert await answers(kit.store) == await answers(elsewhere.store)
 
-    async def test_without_sessions_a_copy_fits_beside_the_first(self, kit: Kit) -> None:
+    async def test_a_copy_fits_beside_the_first(self, kit: Kit) -> None:
         """Another repository of the same store; neither hears of the other afterwards."""
-        tag = Tag("tea", id="t", created_at=NOON, vector=unit_vector(1, 0, 0, 0))
-        await kit.apply(tag, Semantic("fact", id="f", created_at=NOON), space=SPACE)
+        await filled(kit)
         lines = await lines_of(kit.store.archive("r"))
         await put(kit.store.archive("copy"), lines)
         assert await lines_of(kit.store.archive("copy")) == lines
-        assert await kit.store.graph("copy").delete(["t"]) == ("t",)
+        assert (await kit.store.check()).problems == ()
+        erased = await kit.store.overhaul("copy").erase(Selection(session_id="s"))
+        assert erased.report.sessions == 1
+        assert await kit.store.sessions("copy").load("s") is None
         assert await lines_of(kit.store.archive("r")) == lines
 
     async def test_a_reader_that_followed_the_empty_repository_sees_it_fill(
@@ -316,12 +318,6 @@ class ArchiveContract(StoreContract):
         with pytest.raises(UsageError, match="not empty"):
             await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
         assert await lines_of(kit.store.archive("r")) == before
-
-    async def test_a_session_id_in_use_is_a_conflict(self, kit: Kit, elsewhere: Kit) -> None:
-        """In whatever repository of the store; nothing is written."""
-        await filled(elsewhere)
-        await kit.start("u", repo="another")
-        await self._refused(kit, await lines_of(elsewhere.store.archive("r")), Conflict)
 
     async def test_what_was_forgotten_here_does_not_come_back(
         self, kit: Kit, elsewhere: Kit

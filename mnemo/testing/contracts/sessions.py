@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
+import anyio
 import numpy as np
 import pytest
 
@@ -64,14 +66,68 @@ class SessionStoreContract(StoreContract):
         """Loading what was never created is no error."""
         assert await kit.store.sessions("r").load("nobody") is None
 
-    async def test_an_id_is_used_once_in_the_whole_store(self, kit: Kit) -> None:
-        """A session id of another repository, even of an ended session, is a conflict."""
-        await kit.start(repo="a")
-        await kit.close(repo="a")
-        await kit.discard(repo="a")
-        with pytest.raises(Conflict):
-            await kit.start(repo="b")
-        assert await kit.store.sessions("b").records(unfinished=False) == []
+    async def test_an_id_is_used_once_in_its_repository(self, kit: Kit) -> None:
+        """That of an ended session is a conflict, in another repository it is free."""
+        await kit.start()
+        await kit.close()
+        await kit.discard()
+        with pytest.raises(Conflict, match="used before"):
+            await kit.start()
+        await kit.start(repo="b")
+        (record,) = await kit.store.sessions("b").records(unfinished=False)
+        assert (record.repo_id, record.state) == ("b", SessionState.COLLECTING)
+        assert (await kit.load()).record.state is SessionState.IDLE
+
+    async def test_equal_ids_of_two_repositories_share_nothing(self, kit: Kit) -> None:
+        """Steps, keys, acts, owners: each repository has its own session and episode."""
+        for repo in ("r", "b"):
+            await kit.start(repo=repo, goal=f"plan in {repo}")
+        steps = [await kit.append(f"told in {repo}", repo=repo, key="k") for repo in ("r", "b")]
+        await kit.close(repo="b")
+        mine, other = await kit.load(), await kit.load(repo="b")
+        assert (mine.steps, other.steps) == ((steps[0],), (steps[1],))
+        assert (mine.keys, other.keys) == ({"k": steps[0]}, {"k": steps[1]})
+        assert (mine.record.goal, other.record.goal) == ("plan in r", "plan in b")
+        states = (mine.record.state, other.record.state)
+        assert states == (SessionState.COLLECTING, SessionState.EXTRACTING)
+        assert await kit.store.feed("b").goals(["s-1"]) == {"s-1": "plan in b"}
+        await kit.store.sessions("b").release(kit.owner, "s")
+        store, stranger = await kit.another()
+        await store.sessions("b").claim("s", stranger)
+        with pytest.raises(SessionBusy):
+            await store.sessions("r").claim("s", stranger)
+        assert (await kit.append("told again")).index == 1
+        assert (await kit.store.check()).problems == ()
+
+    async def test_a_batch_for_equal_ids_goes_to_the_right_sessions(self, kit: Kit) -> None:
+        """Handed over in one turn of the loop, written in one transaction."""
+        repos = ("r", "b")
+        for repo in repos:
+            await kit.start(repo=repo)
+        texts = {repo: [(f"{n} in {repo}", "") for n in range(9)] for repo in repos}
+        async with anyio.create_task_group() as group:
+            for repo in repos:
+                group.start_soon(partial(kit.append_all, texts[repo], repo=repo))
+        for repo in repos:
+            steps = (await kit.load(repo=repo)).steps
+            assert [(s.index, s.observation) for s in steps] == [
+                (n, f"{n} in {repo}") for n in range(9)
+            ]
+
+    async def test_a_session_of_another_repository_is_unknown(self, kit: Kit) -> None:
+        """Not to be told from one that was never there."""
+        await kit.start(repo="b")
+        sessions = kit.store.sessions("r")
+        assert await sessions.load("s") is None
+        for id in ("s", "nobody"):
+            with pytest.raises(NotFound):
+                await sessions.claim(id, kit.owner)
+            (refused,) = await kit.append_all([("x", "")], session=id)
+            assert type(refused) is NotFound
+            with pytest.raises(NotFound):
+                await kit.close(id)
+            await sessions.release(kit.owner, id)
+        assert (await kit.append("still mine", repo="b")).index == 0
 
     # ── Appending ────────────────────────────────────────────────────────────────────
 
