@@ -109,7 +109,6 @@ class Mnemo:
         self._root = TaskRoot()
         self._bus: EventBus[Event] = EventBus(self._root.spawn, EventsDropped.after)
         self._repos: dict[str, Repository] = {}
-        self._sessions: dict[str, Session] = {}
         self._embedders: dict[str, Any] = {}
         self._locks: dict[tuple[str, str], anyio.Lock] = {}
         self._opening: dict[str, anyio.Event] = {}
@@ -374,7 +373,6 @@ class Mnemo:
             root=self._root,
             publish=self._bus.publish,
             listening=self._bus.has_observers,
-            open_sessions=self._sessions,
             slots=self._slots,
             spans=spans,
             embedder_from=embedder_from,
@@ -398,12 +396,27 @@ class Mnemo:
             raise NotFound("repository", repo_id)
         return self._repos[repo_id]
 
-    def session(self, session_id: str) -> Session:
-        """The open session, of whatever repository. *Raises* ``NotFound`` if it is not open."""
+    def session(self, session_id: str, *, repo_id: str | None = None) -> Session:
+        """
+        The open session of this id.
+
+        Args:
+            repo_id: Of this repository; default: of whichever has it open.
+
+        Raises:
+            NotFound: It is not open, or the repository is not.
+            UsageError: Several open repositories have one of this id; the message names them.
+        """
         self._usable()
-        if (session := self._sessions.get(session_id)) is None:
+        repos = self._repos.values() if repo_id is None else [self.repo(repo_id)]
+        known = ((repo.id, repo._parts.open_sessions.get(session_id)) for repo in repos)
+        found = {id: session for id, session in known if session is not None}
+        if not found:
             raise NotFound("session", session_id)
-        return session
+        if len(found) > 1:
+            names = ", ".join(map(repr, sorted(found)))
+            raise UsageError(f"session {session_id!r} is open in {names}: say which by repo_id")
+        return found.popitem()[1]
 
     def list_repos(self) -> list[str]:
         """Ids of the open repositories, sorted."""

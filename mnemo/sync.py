@@ -1571,11 +1571,12 @@ class Mnemo(Blocking[_Mnemo]):
         """The open repository. *Raises* ``NotFound`` if it is not open."""
         return Repository(self._portal, self._portal.call(lambda: self._inner.repo(repo_id)))
 
-    def session(self, session_id: str) -> Session:
-        """
-        The open session, of whatever repository. *Raises* ``NotFound`` if it is not open.
-        """
-        return Session(self._portal, self._portal.call(lambda: self._inner.session(session_id)))
+    def session(self, session_id: str, *, repo_id: str | None = None) -> Session:
+        """The open session of this id."""
+        return Session(
+            self._portal,
+            self._portal.call(lambda: self._inner.session(session_id, repo_id=repo_id)),
+        )
 
     def list_repos(self) -> list[str]:
         """Ids of the open repositories, sorted."""

@@ -86,7 +86,8 @@ class Kit:
         await self.until(self._nothing_in_flight)
 
     def _nothing_in_flight(self) -> bool:
-        sessions = list(self.memory._sessions.values())
+        repos = self.memory._repos.values()
+        sessions = [session for repo in repos for session in repo._sessions.open_here]
         return not any(s.busy or s.statistics().append_backlog for s in sessions)
 
 

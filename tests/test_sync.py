@@ -43,7 +43,10 @@ def test_a_session_is_collected_committed_and_recalled(memory: sync.Mnemo):
         "Get to know Ada",
         0,
     )
-    assert memory.session("x") == session
+    assert memory.session("x") == memory.session("x", repo_id="ada") == session
+    memory.open_repo("eve").start_session("Get to know Eve", session_id="x")
+    with pytest.raises(UsageError, match=r"'ada', 'eve'"):
+        memory.session("x")
     assert memory.repo("ada") == repo
     assert repr(session) == "<blocking <Session 'x' idle, 0 steps>>"
     with pytest.raises(NotFound):

@@ -122,7 +122,7 @@ class Inspection:
         """
         self._check_usable()
         journal = await self._parts.sessions.load(known_id("session_id", session_id))
-        if journal is None or journal.record.repo_id != self._parts.repo_id:
+        if journal is None:
             raise NotFound("session", session_id)
         return SessionLook(
             record=journal.record,

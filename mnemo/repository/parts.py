@@ -226,12 +226,12 @@ class RepositoryParts:
     root: TaskRoot
     publish: Callable[[Event], None]
     listening: Callable[[], bool]
-    open_sessions: dict[str, Session]
     slots: JobSlots
     embedder_from: Callable[[Embedder | str | None], Embedder | None]
     way_to: Callable[[EmbeddingSpace], str]
     spans: Spans = NO_SPANS
     traced: Callable[[Embedder, Spans], Embedder] = _untraced
+    open_sessions: dict[str, Session] = field(default_factory=dict)
 
     def difference(
         self, config: Config, chat_model: ChatModel | None, embedder: Embedder | None

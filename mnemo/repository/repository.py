@@ -145,7 +145,7 @@ class Repository(ChangeCalls):
         Start a session that collects for *goal*; durable when it returns.
 
         Args:
-            session_id: Unique in the store for ever; given if left out.
+            session_id: Unique in the repository for ever; given if left out.
             config: Overrides the repository's, field by field.
             embedder: As of ``Mnemo``; must be of the repository's space.
 

@@ -155,11 +155,10 @@ class RepositorySessions:
         effective, embedder = self._effective(config), self._parts.embedder_from(embedder)
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
-            if open_here is not None and open_here.repo_id == self._parts.repo_id:
+            if open_here is not None:
                 if not open_here._ending:
                     return open_here
                 await open_here.aclose()
-            await self._check_known(session_id)
             await self._parts.sessions.claim(session_id, self._parts.owner, left_by=left_by)
             journal = await self._parts.sessions.load(session_id)
             if journal is None:
@@ -195,11 +194,6 @@ class RepositorySessions:
                 stored_space=(stored.name, stored.dimensions),
                 way=self._parts.way_to(stored),
             )
-
-    async def _check_known(self, session_id: str) -> None:
-        journal = await self._parts.sessions.load(session_id)
-        if journal is None or journal.record.repo_id != self._parts.repo_id:
-            raise NotFound("session", session_id)
 
     # ── Building ─────────────────────────────────────────────────────────────────────
 
@@ -318,15 +312,16 @@ class RepositorySessions:
     @property
     def open_here(self) -> list[Session]:
         """Its open sessions."""
-        sessions = self._parts.open_sessions.values()
-        return [session for session in sessions if session.repo_id == self._parts.repo_id]
+        return list(self._parts.open_sessions.values())
 
     def context(self, session: Session | str) -> RecallContext | None:
         """The goal and last 3 steps of *session*; ``None`` if it is unknown here, or idle."""
         if not isinstance(session, str | Session):
             raise ValueError(f"session must be a Session or an id, not {type(session).__name__}")
+        if isinstance(session, Session) and session.repo_id != self._parts.repo_id:
+            return None  # one of the same id may be open here
         known = self._parts.open_sessions.get(session if isinstance(session, str) else session.id)
-        if known is None or known.repo_id != self._parts.repo_id or known.episode_id is None:
+        if known is None or known.episode_id is None:
             return None
         return RecallContext(goal=known.goal, steps=known.recent_steps(RECALL_CONTEXT_STEPS))
 

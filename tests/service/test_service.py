@@ -164,6 +164,61 @@ async def test_a_session_id_is_unique_in_its_repository_for_ever(open_kit):
     assert (session.goal, beside.goal, beside.statistics().steps) == ("g", "Talk of boats", 0)
 
 
+async def test_an_open_session_is_found_by_its_repository(open_kit):
+    """Where several open repositories have one of the id, the error names them."""
+    kit = await open_kit()
+    mine = await kit.started(session_id="s")
+    other = await kit.memory.open_repo("other")
+    assert kit.memory.session("s") is mine
+    beside = await other.start_session("g", session_id="s")
+    with pytest.raises(UsageError, match=r"'other', 'r'.*repo_id"):
+        kit.memory.session("s")
+    assert kit.memory.session("s", repo_id="r") is mine
+    assert kit.memory.session("s", repo_id="other") is beside
+    with pytest.raises(NotFound):
+        kit.memory.session("t", repo_id="r")
+    with pytest.raises(NotFound, match="elsewhere"):
+        kit.memory.session("s", repo_id="elsewhere")
+    await kit.memory.close_repo("r")
+    assert kit.memory.session("s") is beside
+    await beside.aclose()
+    with pytest.raises(NotFound):
+        kit.memory.session("s")
+
+
+async def test_equal_session_ids_are_extracted_recalled_and_forgotten_apart(open_kit):
+    """Two repositories, a session "s" in each: what is done to one leaves the other."""
+    kit = await open_kit()
+    other = await kit.memory.open_repo("other")
+    for repo, text in ((kit.repo, "Mara lives in Osaka."), (other, "Mara lives in Lisbon.")):
+        session = await repo.start_session("Talk", session_id="s")
+        await session.append(text, "Noted", key="k")
+        await session.close_and_commit()
+    for repo, here, there in ((kit.repo, "Osaka", "Lisbon"), (other, "Lisbon", "Osaka")):
+        found = await repo.recall("Where does Mara live?", session_id="s")
+        assert here in found.as_text()
+        assert there not in found.as_text()
+        (hit,) = await repo.search("Mara", session_id="s")
+        assert here in (await repo.view(hit.message_id, session_id="s")).as_text()
+        look = await repo.inspection.session("s")
+        assert (look.record.repo_id, look.record.state) == (repo.id, "idle")
+    assert (await other.forget(session_id="s")).sessions == 1
+    assert [hit.session_id for hit in await kit.repo.search("Mara")] == ["s"]
+    assert await other.search("Mara") == []
+    await kit.memory.session("s").start_episode("More")
+    assert (await kit.memory.check()).problems == ()
+
+
+async def test_a_session_of_another_repository_gives_no_context(open_kit):
+    """Though one of the same id is open here: the recall is a plain one."""
+    kit = await open_kit()
+    await kit.started("Talk of harbours", session_id="s")
+    other = await kit.memory.open_repo("other")
+    beside = await other.start_session("Talk of boats", session_id="s")
+    assert kit.repo._sessions.context(beside) is None
+    assert kit.repo._sessions.context("s").goal == "Talk of harbours"
+
+
 async def test_another_embedding_space_is_refused(db):
     """Equal dimensions do not make two spaces equal; the error names both."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:

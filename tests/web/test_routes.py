@@ -70,11 +70,34 @@ async def test_a_session_is_driven_step_by_step(client):
 
 async def test_a_session_of_another_repository_is_not_there(client):
     """A session's id opens nothing from another repository."""
-    await client.post("/v1/sessions?repo=a", json={"goal": "g", "session_id": "s"})
+    await client.post("/v1/sessions?repo=a", json={"goal": "g", "session_id": "s-1"})
     await client.post("/v1/remember?repo=b", json={"content": "Ada sings."})
     for method, path in (("GET", "/v1/session"), ("POST", "/v1/session/close")):
-        answer = await client.request(method, path, params={"repo": "b", "session": "s"})
-        assert answer.json()["error"] == "NotFound"
+        there, nowhere = [
+            await client.request(method, path, params={"repo": "b", "session": f"{id}-1"})
+            for id in ("s", "t")
+        ]
+        assert there.json()["error"] == "NotFound"
+        assert there.text == nowhere.text.replace("t-1", "s-1")
+
+
+async def test_two_repositories_have_sessions_of_the_same_id(client):
+    """Each is addressed below its repository: status, steps, states."""
+    at = {repo: {"repo": repo, "session": "s"} for repo in ("a", "b")}
+    for repo in at:
+        body = {"goal": f"Plan in {repo}", "session_id": "s"}
+        answer = await client.post("/v1/sessions", params={"repo": repo}, json=body)
+        assert (answer.status_code, answer.json()["goal"]) == (200, f"Plan in {repo}")
+        step = {"observation": f"Ada sings in {repo}.", "action": ""}
+        await client.post("/v1/session/steps", params=at[repo], json=step)
+    await client.post("/v1/session/close", params=at["b"])
+    states = [(await client.get("/v1/session", params=at[repo])).json()["state"] for repo in at]
+    assert states[0] == "collecting" != states[1]
+    steps = (await client.get("/v1/session/steps", params=at["a"])).json()["steps"]
+    assert [step["observation"] for step in steps] == ["Ada sings in a."]
+    await client.delete("/v1/session", params=at["b"])
+    resumed = await client.post("/v1/session/resume", params=at["b"])
+    assert resumed.json()["repo_id"] == "b"
 
 
 async def test_notes_are_written_read_and_restored(client):

@@ -120,12 +120,9 @@ class Episodes(BaseModel):
 
 def _open_here(memory: Mnemo, repo: Repository, session_id: str) -> Session | None:
     try:
-        session = memory.session(session_id)
+        return memory.session(session_id, repo_id=repo.id)
     except NotFound:
         return None
-    if session.repo_id != repo.id:
-        raise NotFound("session", session_id)
-    return session
 
 
 async def _session(memory: Memory_, repo: Writable, session: SessionId) -> Session:
