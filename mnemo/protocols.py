@@ -407,7 +407,7 @@ class Archive(Protocol):
 
         Raises:
             UsageError: The repository is not empty.
-            Conflict: A session or episode is in this store already, or was forgotten in it.
+            Conflict: A session, episode or step of it was forgotten in this repository.
             InvalidArchive: Records do not fit each other. *Cancellation*: safe.
         """
 

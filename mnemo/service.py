@@ -609,7 +609,7 @@ class Mnemo:
             ValueError: *repo_id* is blank, too long or cannot be stored.
             RepositoryAlreadyOpen: It is open in this service.
             UsageError: It is not empty.
-            Conflict: A session of the archive is in this store, or was forgotten in it.
+            Conflict: A session of the archive was forgotten in a repository of this id.
             InvalidArchive: A line is broken (``.line``, ``.reason``), or it is an archive of
                 another format version.
             StoreError: It could not be written. *Cancellation*: safe; all or nothing.
@@ -650,7 +650,7 @@ class Mnemo:
         Raises:
             ConfigError: *target* is no place that this version can keep things in.
             UsageError: No repository matches, or the target holds another one of that id.
-            Conflict: A session of it is in another repository of the target.
+            Conflict: A session of it was forgotten in the target, in a repository of this id.
             StoreCorrupt: A record is damaged; the repositories before it are copied.
             StoreError: A store failed. *Cancellation*: safe; repositories are whole or not there.
         """
@@ -681,8 +681,8 @@ class Mnemo:
         """
         Delete a repository with everything in it, for good.
 
-        Its ids of sessions are not used again, nor is an archive of them imported here. Close
-        it in other processes first: their sessions take no more, but what they hold in memory
+        Under this id, its ids of sessions are not used again, nor is an archive of them imported.
+        Close it in other processes first: their sessions take no more, but what they hold in memory
         may be found until they open it anew.
 
         Returns:

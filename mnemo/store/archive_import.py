@@ -352,7 +352,7 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
         Conflict: A session, episode or step was forgotten in the repository.
     """
     refuse_filled(tx, repo_id)
-    refuse_erased(tx, (id for (id,) in tx.run(_IDS)))
+    refuse_erased(tx, repo_id, (id for (id,) in tx.run(_IDS)))
     repo = repo_number(tx, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))

@@ -136,7 +136,7 @@ def apply_write(
     """
     write = prepared.write
     repo = repo_number(tx, repo_id)
-    refuse_erased(tx, _origins(write))
+    refuse_erased(tx, repo_id, _origins(write))
     earlier = CHANGESETS.get(tx, repo, write.changeset_id)
     if earlier is not None:
         return _apply_again(tx, repo_id, write, token, earlier)

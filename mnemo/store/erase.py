@@ -74,7 +74,7 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
     if not selection.sources:
         bar_claims(tx, repo_id, readable_claims(GraphRows(tx, repo), chosen, unreadable))
     if chosen.touches_graph:
-        erased = _erase_steps(tx, repo, revision + 1, chosen, erased, unreadable)
+        erased = _erase_steps(tx, repo_id, repo, revision + 1, chosen, erased, unreadable)
     rows = (
         erase_thread(tx, repo, chosen.thread)
         if chosen.thread
@@ -108,6 +108,7 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
 
 def _erase_steps(
     tx: Tx,
+    repo_id: str,
     repo: int,
     revision: int,
     chosen: Chosen,
@@ -125,6 +126,7 @@ def _erase_steps(
     sessions = plan_sessions(episodes, steps.sessions, steps.whole)
     erase_showing(tx, repo, _records(tx, steps))
     report = _delete_graph(tx, repo, revision, graph)
+    remember_erased(tx, repo_id, [*steps.node_ids, *_over(tx, sessions)])
     report = _delete_steps(tx, repo, steps, report)
     _annotate(tx, annotations)
     _end_sessions(tx, sessions)
@@ -204,7 +206,6 @@ def _records(tx: Tx, steps: Steps) -> list[tuple[str, str]]:
 
 
 def _delete_steps(tx: Tx, repo: int, steps: Steps, report: ErasureReport) -> ErasureReport:
-    remember_erased(tx, steps.node_ids)
     texts = [step_row(ordinal, side) for ordinal in steps.ordinals for side in (0, 1)]
     keys = [f"{id}{end}" for id in steps.node_ids for end in SIDE_KEYS]
     vectors = drop_vectors(tx, repo, keys)
@@ -329,11 +330,14 @@ def _episodes(tx: Tx, steps: Steps) -> list[EpisodeRow]:
     ]
 
 
+def _over(tx: Tx, plan: SessionPlan) -> list[str]:
+    """Ids of the sessions and episodes that take no more steps."""
+    gone = tx.run(_SESSIONS_OF, (listed(plan.gone),)).fetchall()
+    return [*(e.id for e in (*plan.gone_episodes, *plan.ended)), *(id for _, id in gone)]
+
+
 def _end_sessions(tx: Tx, plan: SessionPlan) -> None:
     """After the erased steps are gone."""
-    gone = tx.run(_SESSIONS_OF, (listed(plan.gone),)).fetchall()
-    over = [episode.id for episode in plan.gone_episodes]
-    remember_erased(tx, [*over, *(e.id for e in plan.ended), *(id for _, id in gone)])
     dropped = listed(episode.no for episode in plan.gone_episodes)
     tx.run(_DROP_STAGED, (listed(e.no for e in plan.shortened),))
     tx.run(_DROP_STAGED, (dropped,))

@@ -95,7 +95,7 @@ def repo_number(tx: Tx, repo_id: str) -> int:
 def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:
     """Enter a session with its open episode. *Raises* ``Conflict`` if the repository had an id."""
     repo = repo_number(tx, record.repo_id)
-    refuse_erased(tx, [record.id])
+    refuse_erased(tx, record.repo_id, [record.id])
     session = ArchivedSession(
         id=record.id,
         state=record.state,
@@ -109,11 +109,11 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     episode = ArchivedEpisode(
         id=record.episode_id, session_id=record.id, goal=record.goal, goal_at=goal_at, status="open"
     )
-    _open_episode(tx, repo, number, episode)
+    _open_episode(tx, record.repo_id, repo, number, episode)
 
 
-def _open_episode(tx: Tx, repo: int, session: int, episode: ArchivedEpisode) -> None:
-    refuse_erased(tx, [episode.id])
+def _open_episode(tx: Tx, repo_id: str, repo: int, session: int, episode: ArchivedEpisode) -> None:
+    refuse_erased(tx, repo_id, [episode.id])
     with tx.refusing(Conflict(f"episode id {episode.id!r} was used before")):
         ((no,),) = tx.run(_ADD_EPISODE, (session, *EPISODES.values(episode), repo)).fetchall()
     tx.run(_SET_EPISODE, (no, session))
@@ -177,13 +177,13 @@ def _write_in_episode(tx: Tx, act: Act, place: _Place, encoded: tuple[Any, ...])
 def _place(tx: Tx, repo_id: str, session_id: str, episode_id: str, token: str) -> _Place:
     row = tx.run(_FIND_PLACE, (episode_id, repo_id, session_id)).fetchone()
     if row is None:
-        refuse_erased(tx, [session_id, episode_id])
+        refuse_erased(tx, repo_id, [session_id, episode_id])
         raise NotFound("session", session_id)
     session, repo, owner, present, episode, status, receipt = row
     if owner != token:
         raise Conflict(f"session {session_id!r} belongs to another process by now")
     if episode is None:
-        refuse_erased(tx, [episode_id])
+        refuse_erased(tx, repo_id, [episode_id])
         raise NotFound("episode", episode_id)
     return _Place(session, repo, present, episode, status, receipt)
 
@@ -200,7 +200,7 @@ def _start(tx: Tx, repo_id: str, act: EpisodeStarted, token: str) -> None:
     episode = ArchivedEpisode(
         id=act.episode_id, session_id=act.session_id, goal=act.goal, goal_at=act.at, status="open"
     )
-    _open_episode(tx, repo, session, episode)
+    _open_episode(tx, repo_id, repo, session, episode)
     values = (SessionState.COLLECTING, None, None, utc_text(act.at), session)
     tx.run(_SET_STATE, values)
 

@@ -106,7 +106,7 @@ _ROWS = [
 
 def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     """
-    Delete a repository with everything in it; its ids are not used again.
+    Delete a repository with everything in it; its ids are not used again under its name.
 
     Raises:
         NotFound: There is none of that id.
@@ -114,7 +114,7 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     repo = repo_row(tx, repo_id)[0]
     if not repo:
         raise NotFound("repository", repo_id)
-    remember_erased(tx, [id for (id,) in tx.run(_IDS, {"repo": repo}).fetchall()])
+    remember_erased(tx, repo_id, [id for (id,) in tx.run(_IDS, {"repo": repo}).fetchall()])
     texts = tx.dialect.drop_texts(tx, repo, list(_text_rows(tx, repo)))
     tx.dialect.merge_texts(tx, repo)
     for note in _numbers(tx, _NOTES, repo):

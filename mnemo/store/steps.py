@@ -188,7 +188,7 @@ def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
 
 def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
     row = found.get((one.repo_id, one.session_id, None))
-    if row is None and was_erased(tx, one.session_id):
+    if row is None and was_erased(tx, one.repo_id, one.session_id):
         return Conflict(f"session {one.session_id!r} was forgotten")
     if row is None:
         return NotFound("session", one.session_id)

@@ -40,32 +40,35 @@ _FORGET = "DELETE FROM erased WHERE digest = ?"
 _REMEMBER = "INSERT INTO erased (digest) VALUES (?) ON CONFLICT DO NOTHING"
 
 
-def remember_erased(tx: Tx, ids: Iterable[str | bytes]) -> None:
-    """Remember the *ids* of sessions, episodes and steps."""
-    salt = _salt(tx)
-    tx.run_many(_REMEMBER, [(_digest(salt, id),) for id in ids])
+def remember_erased(tx: Tx, repo_id: str, ids: Iterable[str | bytes]) -> None:
+    """Remember the *ids* of sessions, episodes and steps of the repository."""
+    _remember(tx, [_in_repository(repo_id, id) for id in ids])
 
 
-def was_erased(tx: Tx, id: str) -> bool:
-    """Whether the session, episode or step *id* was erased."""
+def was_erased(tx: Tx, repo_id: str, id: str) -> bool:
+    """Whether the session, episode or step *id* of the repository was erased."""
     if tx.run(_ANY).fetchone() is None:
         return False
-    return bool(_found(tx, [_digest(_salt(tx), id)]))
+    salt = _salt(tx)
+    # Before version 13 an id was remembered for all repositories.
+    return bool(_found(tx, [_digest(salt, named) for named in (id, _in_repository(repo_id, id))]))
 
 
-def refuse_erased(tx: Tx, ids: Iterable[str | None]) -> None:
-    """*Raises* ``Conflict`` if one of *ids* was erased."""
+def refuse_erased(tx: Tx, repo_id: str, ids: Iterable[str | None]) -> None:
+    """*Raises* ``Conflict`` if one of *ids* was erased from the repository."""
     if tx.run(_ANY).fetchone() is None:
         return
-    salt = _salt(tx)
-    if _found(tx, [_digest(salt, id) for id in dict.fromkeys(ids) if id]):
+    salt, known = _salt(tx), [id for id in dict.fromkeys(ids) if id]
+    # As in ``was_erased``.
+    named = (*known, *(_in_repository(repo_id, id) for id in known))
+    if _found(tx, [_digest(salt, one) for one in named]):
         raise Conflict("nothing was written: it comes from steps that were forgotten")
 
 
 def bar_claims(tx: Tx, repo_id: str, claims: Iterable[Claim]) -> None:
     """Bar the extraction of what *claims* say, and of what they said before."""
     texts = ((one.type, text) for one in claims for text in (one.text, *one.former_texts))
-    remember_erased(tx, [_barred(repo_id, type, text) for type, text in texts])
+    _remember(tx, [_barred(repo_id, type, text) for type, text in texts])
 
 
 def refuse_barred(
@@ -98,9 +101,7 @@ def _barred(repo_id: str, type: str, text: str) -> str:
 
 def remember_messages(tx: Tx, rows: Iterable[tuple[int, str]]) -> None:
     """Remember messages, each by its thread's number and its id."""
-    salt = _salt(tx)
-    digests = [(_digest(salt, _in_thread(thread, id)),) for thread, id in rows]
-    tx.run_many(_REMEMBER, digests)
+    _remember(tx, [_in_thread(thread, id) for thread, id in rows])
 
 
 def erased_messages(tx: Tx, thread: int, ids: Iterable[str]) -> frozenset[str]:
@@ -113,12 +114,23 @@ def erased_messages(tx: Tx, thread: int, ids: Iterable[str]) -> frozenset[str]:
     return frozenset(id for id, digest in digests.items() if digest in found)
 
 
+def _remember(tx: Tx, named: Iterable[str | bytes]) -> None:
+    salt = _salt(tx)
+    tx.run_many(_REMEMBER, [(_digest(salt, one),) for one in named])
+
+
 def _found(tx: Tx, digests: Sequence[bytes]) -> set[bytes]:
     return {
         digest
         for chunk in chunks(digests)
         for (digest,) in tx.run(_FIND.format(holes(chunk)), chunk)
     }
+
+
+def _in_repository(repo_id: str, id: str | bytes) -> str | bytes:
+    """As one name, unlike those of threads and claims, which do not begin with U+0000."""
+    prefix = f"\0{repo_id}\0"
+    return prefix + id if isinstance(id, str) else prefix.encode() + id
 
 
 def _in_thread(thread: int, id: str) -> str:

@@ -15,10 +15,11 @@ import pytest
 
 from mnemo import Mnemo
 from mnemo.config import StoreConfig
-from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
+from mnemo.errors import Conflict, SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.sqlite import SqliteStore, schema
 from mnemo.testing.contracts.kit import Kit
+from mnemo.values.erasure import Selection
 
 MakeSqlite = Callable[..., SqliteStore]
 
@@ -192,9 +193,28 @@ async def test_a_file_whose_steps_have_no_role_keeps_them(path: Path) -> None:
         session = await (await memory.open_repo("r")).resume_session("s")
         await session.append_messages([{"role": "user", "content": "Bo rows."}])
         told = [(step.observation, step.role) for step in session.recent_steps(2)]
+        assert (await memory.check()).problems == ()
+        # Ids are unique in their repository since version 13.
+        await (await memory.open_repo("q")).start_session("talk", session_id="s")
 
     assert told == [("Lea sails.", None), ("Bo rows.", "user")]
     assert path.with_name("mnemo.db.v5.bak").exists()
+
+
+async def test_what_was_forgotten_before_version_13_stays_so(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then ids were remembered for all repositories of the file: they are refused in each."""
+    await kit.start()
+    await kit.append("The harbour is closed.")
+    with monkeypatch.context() as before:
+        before.setattr("mnemo.store.tombstones._in_repository", lambda repo_id, id: id)
+        await kit.store.overhaul("r").erase(Selection(session_id="s"))
+    for repo in ("r", "q"):
+        with pytest.raises(Conflict):
+            await kit.start(repo=repo)
+        (refused,) = await kit.append_all([("late", "")], repo=repo)
+        assert type(refused) is Conflict
 
 
 async def test_a_failing_migration_leaves_the_version_before_it(

@@ -322,11 +322,14 @@ class ArchiveContract(StoreContract):
     async def test_what_was_forgotten_here_does_not_come_back(
         self, kit: Kit, elsewhere: Kit
     ) -> None:
-        """An archive from before is refused where its session was erased."""
+        """An archive from before is refused where its session was erased, and nowhere else."""
         await filled(elsewhere)
-        await kit.start("u", repo="another")
-        await kit.store.overhaul("another").erase(Selection(session_id="u"))
-        await self._refused(kit, await lines_of(elsewhere.store.archive("r")), Conflict)
+        lines = await lines_of(elsewhere.store.archive("r"))
+        await kit.start("u")
+        await kit.store.overhaul("r").erase(Selection(session_id="u"))
+        await self._refused(kit, lines, Conflict)
+        await put(kit.store.archive("another"), lines)
+        assert await lines_of(kit.store.archive("another")) == lines
 
     async def _refused(
         self, kit: Kit, lines: Sequence[str], error: type[Exception]

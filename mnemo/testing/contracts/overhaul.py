@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from mnemo.errors import Conflict
+from mnemo.errors import Conflict, NotFound
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.records import found
 from mnemo.values.changeset import NodeChange
@@ -96,6 +96,25 @@ class OverhaulContract(StoreContract):
             await kit.apply(*steps, id="late")
         with pytest.raises(Conflict):
             await kit.discard()
+
+    async def test_what_is_gone_is_free_in_other_repositories(self, kit: Kit) -> None:
+        """Nothing there tells that an id was forgotten elsewhere, also by a deleted repository."""
+        await self._filled(kit)
+        steps = await kit.store.graph("r").nodes(["episodic-1"])
+        await kit.store.overhaul("r").erase(ALL)
+        await kit.start("s2", repo="gone")
+        await kit.store.delete_repository("gone")
+        await kit.start(repo="q")
+        await kit.apply(*steps, id="late", repo="q")
+        await kit.start("s2", repo="q")
+        await kit.discard(repo="q")
+        for repo, session in (("r", "s"), ("gone", "s2")):
+            with pytest.raises(Conflict):
+                await kit.start(session, repo=repo)
+            (refused,) = await kit.append_all([("late", "")], session=session, repo=repo)
+            assert type(refused) is Conflict
+        (unknown,) = await kit.append_all([("late", "")], session="nobody")
+        assert type(unknown) is NotFound
 
     async def test_a_switch_puts_the_staged_vectors_in_force(self, kit: Kit) -> None:
         """Before it nothing changes; after it the space is the other one, for every read."""
