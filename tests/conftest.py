@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guarded_rows import guard
 from helpers import Kit, OpenKit
 from hypothesis import HealthCheck, settings
 from postgres_server import empty, new_schema, running_server
@@ -101,9 +100,3 @@ def failing_store() -> Callable[[], FailingStore]:
 def db(tmp_path: Path) -> Path:
     """Where a store may be made."""
     return tmp_path / "memory.db"
-
-
-@pytest.fixture(autouse=True)
-def guarded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row is written under the lock that guards it."""
-    guard(monkeypatch)

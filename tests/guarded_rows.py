@@ -1,8 +1,9 @@
 """
 A transaction that fails where a row is written without the lock that guards it.
 
-``guard`` has the engines of SQLite and PostgreSQL hand it to every writer; SQLite itself takes
-no locks, but what its writers name is checked all the same.
+The fixture ``guarded_rows``, in force where it is imported, has the engines of SQLite and
+PostgreSQL hand it to every writer. SQLite itself takes no locks, but what its writers name is
+checked all the same. Tests that count statements use a fixture of this name that does nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mnemo.store.postgres.engine import PostgresEngine
 from mnemo.store.sqlite.engine import SqliteEngine
 from mnemo.store.tx import Tx, Values
 
-__all__ = ["UNGUARDED", "UnguardedWrite", "guard"]
+__all__ = ["UNGUARDED", "UnguardedWrite", "guarded_rows"]
 
 _KINDS = {table: kind for kind, tables in GUARDS.items() for table in tables}
 _WRITE = re.compile(r"\s*(?:(INSERT INTO|DELETE FROM)|UPDATE) (\w+)\b\s*(.*)", re.S)
@@ -124,10 +125,11 @@ def _columns(rest: str) -> frozenset[str]:
 # ── Engines ──────────────────────────────────────────────────────────────────────────
 
 
-def guard(patch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def guarded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the engines check what their writers write."""
     for engine in (SqliteEngine, PostgresEngine):
-        _guard(patch, engine)
+        _guard(monkeypatch, engine)
 
 
 def _guard(patch: pytest.MonkeyPatch, engine: type[Any]) -> None:

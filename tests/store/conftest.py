@@ -1,16 +1,19 @@
-"""An embedded store in a file of its own."""
+"""An embedded store in a file of its own, in which each row is written under its lock."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from guarded_rows import guarded_rows
 
 from mnemo.config import StoreConfig
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import Kit
+
+__all__ = ["MakeSqlite", "guarded_rows"]
 
 MakeSqlite = Callable[..., SqliteStore]
 
