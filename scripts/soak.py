@@ -34,7 +34,7 @@ import anyio
 import anyio.abc
 from bench_kit import Figure, machine
 
-from mnemo import Config, Mnemo, Repository
+from mnemo import Config, Mnemo, Repository, SessionRecord, SessionState
 from mnemo.errors import (
     CommitFailed,
     Conflict,
@@ -69,6 +69,8 @@ OLDEST = ("application 1", "worker 1")
 """Those that are never killed."""
 EXPECTED = (CommitFailed, Conflict, SessionBusy, SessionClosed, StoreLocked, StoreUnavailable)
 """What a call may raise while others are killed and paused: nothing was acknowledged."""
+ENDS = (SessionState.READY, SessionState.FAILED, SessionState.IDLE)
+"""Where a closed episode goes by itself."""
 WARM_S = 60.0
 """Seconds of each half from which on memory and store are held to their bounds."""
 GROWTH = 1.15
@@ -115,7 +117,7 @@ class Application:
         """Finish what earlier lives have left, then talk and collect until the end."""
         for record in await self.repo.unfinished_sessions():
             if record.id in self.live["session"]:
-                await self.going_on(self.finish, record.id)
+                await self.going_on(finish, self.repo, record)
         async with anyio.create_task_group() as group:
             for kind, take in (("thread", self.talk), ("session", self.collect)):
                 group.start_soon(self.renew, kind, take)
@@ -158,18 +160,12 @@ class Application:
                 await session.append(said(id, place), "Noted it", key=key)
                 tell("said", id, key, None)
             if random.random() < 1 / 8:
+                await session.close()
+                await session.wait_for(*ENDS)
                 tell("forgetting", id)
                 await session.discard()
                 tell("forgot", id)
                 return
-            await session.close_and_commit(max_retries=100)
-        finally:
-            await session.aclose()
-
-    async def finish(self, id: str) -> None:
-        """Bring a session that was left to its commit."""
-        session = await self.repo.resume_session(id)
-        try:
             await session.close_and_commit(max_retries=100)
         finally:
             await session.aclose()
@@ -194,6 +190,21 @@ def word_of(id: str) -> str:
 def said(id: str, place: int) -> str:
     """What is said at this place of a thread or session; no two say the same."""
     return f"Ana keeps the key of house {place} in {word_of(id)} below step {7 * place}."
+
+
+async def finish(repo: Repository, record: SessionRecord) -> None:
+    """Bring a session that was left to its end."""
+    if not record.steps:
+        await repo.forget(session_id=record.id)
+        return
+    session = await repo.resume_session(record.id)
+    try:
+        if session.state is SessionState.COLLECTING:
+            await session.close()
+        if await session.wait_for(*ENDS) is not SessionState.IDLE:
+            await session.commit()
+    finally:
+        await session.aclose()
 
 
 async def inside(given: argparse.Namespace) -> None:
@@ -294,7 +305,7 @@ class Life:
             for line in lines:
                 self._ledger.note(*json.loads(line))
                 ready.set()
-        ready.set()
+        ready.set()  # or it has ended before
         await process.wait()
         if not self._is_killed:
             self._ledger.failed.append(f"{self.name} ended by itself ({process.returncode})")
@@ -389,9 +400,7 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
     async with service(store, 0) as memory:
         repo = await memory.open_repo(REPO)
         for record in await repo.unfinished_sessions():
-            session = await repo.resume_session(record.id)
-            await session.close_and_commit(max_retries=100)
-            await session.aclose()
+            await finish(repo, record)
         await repo.settle(timeout_s=END_S)
         nodes: list[Any] = await repo.get_nodes(["episodic"])
         steps = Counter(node.key for node in nodes)
@@ -423,7 +432,7 @@ async def soaked(given: argparse.Namespace) -> list[Figure]:
     ledger, samples = Ledger(), list[Sample]()
     names = dict.fromkeys(name for name, _ in TURNS)
     lives = {name: Life(name, given, ledger) for name in sorted(names)}
-    async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+    async with anyio.create_task_group() as group, AsyncExitStack() as stack:
         for life in lives.values():
             await life.begin(group)
             stack.push_async_callback(life.kill)
@@ -435,7 +444,6 @@ async def soaked(given: argparse.Namespace) -> list[Figure]:
             if name.startswith("application"):
                 await life.kill()
         wrong = await found_wrong(given.store, ledger)
-        await stack.aclose()
     return [*told(ledger), *held(wrong, samples, given.minutes)]
 
 
