@@ -1,4 +1,4 @@
-"""Embed texts for the pipeline: foreign errors are translated, recent vectors are cached."""
+"""Embed texts for the pipeline; recent vectors are cached."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.errors import ModelError, ModelUnavailable
 from mnemo.protocols import Embedder
-from mnemo.runtime.text import clean
 from mnemo.values.graph import Vector
 from mnemo.values.vectors import unit_rows
 
@@ -22,7 +20,7 @@ CACHED_TEXTS = 64
 
 class TextEmbedder:
     """
-    An ``Embedder`` whose every failure is a ``ModelError``, with a small LRU cache.
+    An ``Embedder`` of unit rows, with a small LRU cache.
 
     Not for threads: one event loop at a time.
 
@@ -40,19 +38,13 @@ class TextEmbedder:
         Embed *texts* as documents; shape ``(len(texts), d)``, unit rows.
 
         Raises:
-            ModelError: Of the embedder; ``ModelUnavailable`` for a foreign exception
-                or a result of wrong shape. *Cancellation*: safe.
+            ModelError: Of the embedder, or a result of wrong shape. *Cancellation*: safe.
         """
         if not texts:
             return np.zeros((0, self._embedder.space.dimensions), dtype=np.float32)
-        try:
-            reply = await self._embedder.embed(texts)
-            dimensions = self._embedder.space.dimensions
-            return unit_rows(reply, rows=len(texts), dimensions=dimensions)
-        except ModelError:
-            raise
-        except Exception as error:
-            raise _foreign(error) from error
+        reply = await self._embedder.embed(texts)
+        dimensions = self._embedder.space.dimensions
+        return unit_rows(reply, rows=len(texts), dimensions=dimensions)
 
     async def remembered(self, texts: Sequence[str]) -> dict[str, Vector]:
         """
@@ -73,8 +65,3 @@ class TextEmbedder:
             self._kept.move_to_end(text)
         while len(self._kept) > self._capacity:
             self._kept.popitem(last=False)
-
-
-def _foreign(error: BaseException) -> ModelUnavailable:
-    what = f"the embedder raised {type(error).__name__}: {clean(str(error))}"
-    return ModelUnavailable(what, retryable=False)

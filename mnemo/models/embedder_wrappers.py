@@ -9,17 +9,17 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.errors import ModelUnavailable
+from mnemo.errors import ModelError, ModelUnavailable
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.spans import Spans, model_attributes
-from mnemo.runtime.user_code import called
+from mnemo.runtime.user_code import called, foreign
 
 __all__ = ["MovableEmbedder", "traced"]
 
 
 def traced(embedder: Embedder, spans: Spans) -> Embedder:
     """
-    *embedder*, which can raise nothing but an ``Exception`` now.
+    *embedder*, which can raise nothing but a ``ModelError`` now.
 
     One that names its ``provider`` has a span for every call; one that computes in this
     process names none.
@@ -40,7 +40,12 @@ class _ForeignEmbedder:
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
     ) -> NDArray[np.float32]:
-        rows: NDArray[np.float32] = await called(self._embedder.embed, texts, kind=kind)
+        try:
+            rows: NDArray[np.float32] = await called(self._embedder.embed, texts, kind=kind)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise foreign("the embedder", error) from error
         return rows
 
 

@@ -18,8 +18,7 @@ from mnemo.prompts.tool_loop import uses_of
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose, Usage
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, Value, model_attributes
-from mnemo.runtime.text import clean
-from mnemo.runtime.user_code import called
+from mnemo.runtime.user_code import called, foreign
 
 __all__ = ["Asker", "Caller"]
 
@@ -84,7 +83,7 @@ class Caller:
         except TimeoutError as error:
             raise _timed_out(purpose, self._timeout_s) from error
         except Exception as error:
-            raise _foreign(purpose, error) from error
+            raise foreign("the chat model", error, purpose=purpose) from error
         if not isinstance(reply, ChatReply):
             raise _no_reply(purpose, reply)
         if not isinstance(reply.text, str) or not isinstance(reply.usage, Usage):
@@ -98,13 +97,6 @@ async def _as_it_is(reply: ChatReply) -> ChatReply:
 
 def _timed_out(purpose: Purpose, timeout_s: float) -> ModelTimeout:
     return ModelTimeout(f"no {purpose} reply within {timeout_s:g} s", purpose=purpose)
-
-
-def _foreign(purpose: Purpose, error: BaseException) -> ModelUnavailable:
-    what = f"the chat model raised {type(error).__name__}: {clean(str(error))}"
-    foreign = ModelUnavailable(what, purpose=purpose, retryable=False)
-    foreign.foreign = True
-    return foreign
 
 
 def _no_reply(purpose: Purpose, reply: object) -> ModelUnavailable:

@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 
-from mnemo.errors import MnemoError
+from mnemo.errors import MnemoError, ModelUnavailable
 from mnemo.runtime.tasks import running_loop
+from mnemo.runtime.text import clean
 
-__all__ = ["Interrupted", "call", "called", "close_all", "traceback_of"]
+__all__ = ["Interrupted", "call", "called", "close_all", "foreign", "traceback_of"]
 
 log = logging.getLogger("mnemo")
 
@@ -69,6 +70,19 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     """
     result = call(function, *args, **kwargs)
     return await _awaited(result) if inspect.isawaitable(result) else result
+
+
+def foreign(who: str, error: Exception, *, purpose: str | None = None) -> ModelUnavailable:
+    """
+    What is raised for *error*, an exception of a model or embedder that is no ``ModelError``.
+
+    Args:
+        who: Named in the message.
+    """
+    said = f"{who} raised {type(error).__name__}: {clean(str(error))}"
+    made = ModelUnavailable(said, purpose=purpose, retryable=False)
+    made.foreign = True
+    return made
 
 
 async def close_all(models: Iterable[Any]) -> None:

@@ -36,9 +36,13 @@ def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float3
         dimensions: Width of its space.
 
     Raises:
-        InvalidReply: If a row is missing, of wrong width, zero or not finite.
+        InvalidReply: It is no array of numbers, or a row is missing, of wrong width, zero or
+            not finite.
     """
-    vectors = np.asarray(reply, dtype=np.float32)
+    try:
+        vectors = np.asarray(reply, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidReply(f"the embedder gave what is no array of numbers: {error}") from error
     if vectors.shape != (rows, dimensions):
         raise InvalidReply(
             f"the embedder gave an array of shape {vectors.shape}, not {(rows, dimensions)}"

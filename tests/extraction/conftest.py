@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
+from mnemo.models.embedder_wrappers import traced
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, EmbeddingSpace
+from mnemo.runtime.spans import NO_SPANS
 from mnemo.values.steps import Annotation, Step, Trajectory
 
 START = datetime(2024, 3, 1, 9, tzinfo=UTC)
@@ -123,7 +125,11 @@ def make_extraction(embedder: PlaneEmbedder) -> Callable[..., ExtractionPipeline
         **more: Any,
     ) -> ExtractionPipeline:
         return build_extraction(
-            chat_model=model, embedder=embedder, config=config or Config(), meter=meter, **more
+            chat_model=model,
+            embedder=traced(embedder, NO_SPANS),  # as the service gives it
+            config=config or Config(),
+            meter=meter,
+            **more,
         )
 
     return make

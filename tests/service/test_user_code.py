@@ -9,7 +9,19 @@ from typing import Any
 import anyio
 import pytest
 
-from mnemo import Config, Mnemo
+from mnemo import (
+    Changeset,
+    CommitFailed,
+    Config,
+    ExtractionFailed,
+    InvalidOperation,
+    Memory,
+    Mnemo,
+    ModelError,
+    Repository,
+    Semantic,
+    Session,
+)
 from mnemo.events import StepAppended
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
@@ -148,6 +160,96 @@ async def test_functions_of_a_config_that_raise_anything_only_fail(db, error):
             with pytest.raises(Exception, match="recall could not answer"):
                 await repo.recall("Where does Ada live?")
             await session.append("Ada lives in Rome.", "noted")
+
+
+class HostileModel(ScriptedChatModel):
+    """Fails as it is told to; answers nothing."""
+
+    hostile: Callable[..., Any]
+
+    async def complete(self, request):
+        told = self.hostile(request)
+        return await told if told is not None else None
+
+
+COMMIT_FAILED, MODEL_FAILED = (CommitFailed, InvalidOperation), (ModelError,)
+
+
+def calls_that_reach_user_code(
+    memory: Mnemo, repo: Repository, known: Memory, session: Session, ready: Session
+) -> dict[str, tuple[Callable[[], Awaitable[Any]], tuple[type[Exception], ...]]]:
+    """By name: a call of the public surface, and the errors that its documentation names."""
+    chat, notes, items = repo.conversation("t"), repo.notes, repo.items
+    turns = [
+        {"role": "user", "content": f"Ada lives in town {number}.", "id": f"m{number}"}
+        for number in range(6)
+    ]
+
+    return {
+        "append": (lambda: session.append("Ada sails.", "noted"), ()),
+        "close_and_commit": (session.close_and_commit, (ExtractionFailed,)),
+        "commit": (ready.commit, COMMIT_FAILED),
+        "remember": (lambda: repo.remember("Bo plays the cello."), ()),
+        "settle": (lambda: repo.settle(0.1), (TimeoutError,)),
+        "recall": (lambda: repo.recall("Where does Ada live?", use_model=True), ()),
+        "search": (lambda: repo.search("Lund"), ()),
+        "memories": (repo.memories, ()),
+        "add_memory": (lambda: repo.add_memory("Bo lives in Rome."), COMMIT_FAILED),
+        "update_memory": (lambda: repo.update_memory(known.id, "Cy has a dog."), COMMIT_FAILED),
+        "apply": (lambda: repo.apply(Changeset((Semantic("Dee sings."),))), COMMIT_FAILED),
+        "consolidate": (repo.consolidate, COMMIT_FAILED),
+        "decay": (repo.decay, COMMIT_FAILED),
+        "validate": (repo.validate, COMMIT_FAILED),
+        "conversation.append": (lambda: chat.append(turns), ()),
+        "conversation.load": (lambda: chat.load(query="Where does Ada live?"), ()),
+        "conversation.compress": (chat.compress, ()),
+        "viewport.render": (lambda: chat.viewport(1_000).render(), ()),
+        "viewport.evict": (lambda: chat.viewport(1_000).evict(), ()),
+        "notes.write": (lambda: notes.write("boat", "- Heron", "A boat"), ()),
+        "notes.list": (lambda: notes.list(query="boat"), ()),
+        "notes.recall": (lambda: notes.recall("boat"), ()),
+        "notes.restore": (lambda: notes.restore("boat", 1), ()),
+        "notes.update": (lambda: notes.update_after_task(turns, iterations=10), ()),
+        "items.put": (
+            lambda: items.put(("a",), "k", {"text": "tea"}, texts={"text": "tea"}),
+            MODEL_FAILED,
+        ),
+        "items.search": (lambda: items.search(query="tea"), MODEL_FAILED),
+        "items.embed_owed": (items.embed_owed, MODEL_FAILED),
+        "close_repo": (lambda: memory.close_repo("r"), ()),
+        "reembed": (lambda: memory.reembed("r", embedder=HostileEmbedder(64)), MODEL_FAILED),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hostile", [*HOSTILE, raising(OSError("no weights"))])
+async def test_no_call_lets_out_what_user_code_raises(db, hostile, monkeypatch):
+    """Embedder, chat model, observer and token counter fail at once: documented errors alone."""
+    embedder, model = HostileEmbedder(), HostileModel()
+    model.hostile = hostile
+    config = Config(conversation={"token_counter": raising(Unexpected())}, shutdown_grace_s=0.05)
+    undocumented = {}
+    with anyio.fail_after(60):
+        async with Mnemo(db, embedder=embedder, chat_model=model, config=config) as memory:
+            repo = await memory.open_repo("r")
+            session = await repo.start_session("g")
+            ready = await repo.start_session("g", chat_model=ScriptedChatModel.answering())
+            for one in (session, ready):
+                await one.append("Ada lives in Lund.", "noted")
+            await ready.close()
+            await ready.wait_for("ready")
+            known = await repo.add_memory("Cy has a cat.")
+            memory.subscribe(hostile)
+            monkeypatch.setattr(HostileEmbedder, "hostile", staticmethod(hostile))
+            calls = calls_that_reach_user_code(memory, repo, known, session, ready)
+            for name, (call, documented) in calls.items():
+                try:
+                    await call()
+                except documented:
+                    pass
+                except Exception as error:
+                    undocumented[name] = repr(error)
+    assert undocumented == {}
 
 
 async def test_a_cancelled_caller_is_not_taken_for_foreign_code(open_kit):
