@@ -16,6 +16,7 @@ import anyio.to_thread
 from mnemo import Candidate, Conflict, Message, Mnemo, NotFound, Semantic
 from mnemo import sync as blocking
 from mnemo.adapters.handles import Adapter, Handle, LazyService, missing_extra
+from mnemo.runtime.validation import MOST_AT_ONCE
 
 try:
     from google.adk.events import Event
@@ -72,11 +73,12 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
 
     async def add_session_to_memory(self, session: Session) -> None:
         """
-        Remember the events of a session that are not remembered yet; all or none.
+        Remember the events of a session that are not remembered yet; all or none of up to 1,000.
 
         Raises:
             ValueError: An event or an id cannot be stored; nothing was.
-            StoreError: Nothing was stored. *Cancellation*: all are stored or none.
+            StoreError: Nothing was stored of the first thousand, or from a later one on; adding
+                the session again is safe. *Cancellation*: likewise.
         """
         await self.add_events_to_memory(
             app_name=session.app_name,
@@ -95,14 +97,14 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """
-        Remember *events* beside what is remembered of the session; all or none.
+        Remember *events* beside what is remembered of the session; all or none of up to 1,000.
 
         Args:
             custom_metadata: Of each message: a JSON object, which filters of ``recall`` match.
 
         Raises:
             ValueError: An event, an id or the metadata cannot be stored; nothing was.
-            StoreError: Nothing was stored. *Cancellation*: all are stored or none.
+            StoreError: As of ``add_session_to_memory``. *Cancellation*: likewise.
         """
         make = partial(_messages, events, dict(custom_metadata or {}))
         messages = await anyio.to_thread.run_sync(make)
@@ -110,13 +112,13 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
             return
         repo, thread = await self._repo(app_name, user_id), session_id or _UNNAMED
         try:
-            await repo.run(lambda repo: repo.remember(messages, thread_id=thread))
+            await _remember(repo, messages, thread)
         except Conflict:  # an event was changed after it was remembered: it stays as it was
             stored = await repo.run(lambda repo: repo.conversation(thread).history())
             known = {message.id for message in stored}
             new = [message for message in messages if message.id not in known]
             if new:
-                await repo.run(lambda repo: repo.remember(new, thread_id=thread))
+                await _remember(repo, new, thread)
 
     async def add_memory(
         self,
@@ -196,6 +198,16 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
         self._known.add(id)
         repo = await self._handle.run(lambda memory: memory.open_repo(id, exist_ok=True))
         return Handle(lambda: repo, blocks=isinstance(repo, blocking.Repository))
+
+
+async def _remember(repo: Handle, messages: Sequence[Message], thread: str) -> None:
+    for start in range(0, len(messages), MOST_AT_ONCE):
+        some = messages[start : start + MOST_AT_ONCE]
+        await repo.run(partial(_remembered, messages=some, thread=thread))
+
+
+def _remembered(repo: Any, *, messages: Sequence[Message], thread: str) -> Any:
+    return repo.remember(messages, thread_id=thread)
 
 
 def _messages(events: Iterable[Event], metadata: dict[str, Any]) -> list[Message]:

@@ -86,7 +86,8 @@ class MessageLog:
             expected_seq: What the next seq must be, if anything of the batch is new.
 
         Raises:
-            ValueError: A message, or *expected_seq*, is invalid; nothing was stored.
+            ValueError: A message, or *expected_seq*, is invalid, or there are more than 1,000
+                messages; nothing was stored.
             Conflict: An id stands for another message already, or *expected_seq* is not
                 next; nothing was stored. *Cancellation*: the batch is stored as a whole or
                 not at all; appending it again with the same ids is safe.

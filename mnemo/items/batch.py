@@ -9,7 +9,7 @@ from typing import Any
 from mnemo.items.search import Meant, search
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import stored_json, stored_text
+from mnemo.runtime.validation import every, stored_json, stored_text
 from mnemo.values.graph import Vector
 from mnemo.values.items import (
     DeleteItem,
@@ -55,7 +55,7 @@ class Batch:
     @classmethod
     def checked(cls, operations: Sequence[ItemOperation], space: EmbeddingSpace) -> Batch:
         """Check all of *operations*. *Raises* ``ValueError``."""
-        return cls([_checked(operation) for operation in operations], space)
+        return cls([_checked(one) for one in every("operations", operations)], space)
 
     @property
     def writes(self) -> bool:

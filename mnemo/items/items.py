@@ -186,7 +186,7 @@ class Items:
             For each, what the call of its name gives.
 
         Raises:
-            ValueError: One of them is of no use; nothing was stored.
+            ValueError: One of them is of no use, or there are more than 1,000; nothing was stored.
             ModelError: A text could not be embedded; nothing was stored.
             StoreError: Nothing was stored. *Cancellation*: all was stored, or nothing.
         """

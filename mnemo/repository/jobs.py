@@ -22,7 +22,7 @@ from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
 from mnemo.runtime.text import clean
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
-from mnemo.runtime.validation import known_id
+from mnemo.runtime.validation import known_ids
 from mnemo.values.job_rules import (
     cancel_jobs,
     claim_jobs,
@@ -219,7 +219,7 @@ class Jobs:
 
     async def retry(self, thread_ids: Sequence[str] | None) -> tuple[str, ...]:
         """See ``Repository.retry_jobs``."""
-        known = None if thread_ids is None else _known(thread_ids)
+        known = None if thread_ids is None else known_ids(thread_ids)
         space = str(self._space())
         again = await self._store.writing(lambda tx: retry_jobs(tx, known, space=space))
         self.poke()
@@ -227,7 +227,7 @@ class Jobs:
 
     async def cancel(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
         """See ``Repository.cancel_jobs``."""
-        known = _known(thread_ids)
+        known = known_ids(thread_ids)
         cancelled = await self._store.writing(lambda tx: cancel_jobs(tx, known))
         self._pulse()
         return tuple(cancelled)
@@ -379,12 +379,6 @@ class Jobs:
     def _pulse(self) -> None:
         self._beat.set()
         self._beat = anyio.Event()
-
-
-def _known(thread_ids: Sequence[str]) -> list[str]:
-    if isinstance(thread_ids, str):
-        raise ValueError(f"thread_ids must be a list of ids, not one text: give [{thread_ids!r}]")
-    return [known_id("a thread id", id) for id in thread_ids]
 
 
 def _levels(tx: TranscriptReader) -> JobLevels:

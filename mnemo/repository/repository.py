@@ -227,7 +227,8 @@ class Repository(ChangeCalls):
             format: As of ``Conversation.append``.
 
         Raises:
-            ValueError: Nothing, a blank text, or something that is no message; nothing was stored.
+            ValueError: Nothing, a blank text, something that is no message, or more than 1,000
+                of them; nothing was stored.
             Conflict: A key or id stands for another message already; nothing was stored.
             ExtractionFailed: With *wait*: a try failed; the messages stay, others follow.
             TimeoutError: With *wait*: it goes on. *Cancellation*: all messages are stored, with
@@ -289,7 +290,8 @@ class Repository(ChangeCalls):
             The threads whose job is due now; one that runs, or has nothing to do, is left out.
 
         Raises:
-            ValueError: One text is given for a list of ids, or an id is no text.
+            ValueError: One text is given for a list of ids, an id is no text, or there are more
+                than 1,000.
             NotFound: A thread never had a job; nothing was changed.
             StoreError: Nothing was changed. *Cancellation*: completes.
         """
@@ -307,7 +309,8 @@ class Repository(ChangeCalls):
             The threads that had a job to do.
 
         Raises:
-            ValueError: One text is given for a list of ids, or an id is no text.
+            ValueError: One text is given for a list of ids, an id is no text, or there are more
+                than 1,000.
             NotFound: A thread never had a job; nothing was changed.
             StoreError: Nothing was changed. *Cancellation*: completes.
         """
@@ -740,7 +743,8 @@ class Repository(ChangeCalls):
             How many existed. *Cancellation*: completes.
 
         Raises:
-            ValueError: *ids* is one text, whose letters would be taken for ids.
+            ValueError: *ids* is one text, whose letters would be taken for ids, or more than
+                1,000.
         """
         self._check_usable()
         known = tuple(known_ids(ids))
@@ -758,7 +762,12 @@ class Repository(ChangeCalls):
         return await self._parts.graph.nodes(types=known_types(types))
 
     async def get_metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
-        """Return the metadata of the ids that exist. *Cancellation*: safe."""
+        """
+        Return the metadata of the ids that exist.
+
+        Raises:
+            ValueError: *ids* is one text, or more than 1,000. *Cancellation*: safe.
+        """
         self._check_usable()
         return await self._parts.graph.metadata(known_ids(ids))
 
@@ -769,7 +778,7 @@ class Repository(ChangeCalls):
         List the edges of *edge_type* (``None``: all) with an end among *ids*.
 
         Raises:
-            ValueError: Unknown edge type. *Cancellation*: safe.
+            ValueError: Unknown edge type, or more than 1,000 ids. *Cancellation*: safe.
         """
         self._check_usable()
         kind = EdgeKind(edge_type) if edge_type is not None else None
@@ -784,7 +793,7 @@ class Repository(ChangeCalls):
         Both directions; a node of *ids* appears only if it neighbours another of them.
 
         Raises:
-            ValueError: Unknown edge type. *Cancellation*: safe.
+            ValueError: Unknown edge type, or more than 1,000 ids. *Cancellation*: safe.
         """
         self._check_usable()
         known = known_ids(ids)
@@ -891,7 +900,8 @@ class Repository(ChangeCalls):
             are gone from the store's files, too.
 
         Raises:
-            ValueError: Nothing was given, what does not go together, or no text or time.
+            ValueError: Nothing was given, what does not go together, no text or time, or more
+                than 1,000 ids of one kind.
             NotFound: An id is not known in this repository; nothing was erased.
             Conflict: Several threads have a message of that id; nothing was erased.
             StoreError: Nothing was erased. *Cancellation*: completes.

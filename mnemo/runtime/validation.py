@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import clean, is_blank
 
 __all__ = [
+    "MOST_AT_ONCE",
     "MOST_ID_BYTES",
     "MOST_NUMBER",
     "MOST_TEXT_BYTES",
     "checked_repo_id",
+    "every",
     "exact_id",
     "finite_number",
     "is_small",
@@ -37,6 +40,8 @@ __all__ = [
     "whole_number",
 ]
 
+MOST_AT_ONCE = 1_000
+"""Members of a list that a call takes, and of a page that it gives, at most (S)."""
 MOST_ID_BYTES = 512
 """UTF-8 bytes of an id or key: what an index of any store can hold."""
 MAX_REPO_ID = 200
@@ -51,6 +56,7 @@ SMALL_TEXT = 65_536
 """Characters of a batch that are checked on the event loop, likewise (S)."""
 ITEM = 64
 """Characters that take as long as one value within a batch (S)."""
+T = TypeVar("T")
 _NUMBERS = frozenset({int, float, bool})
 _FIRST = datetime.min.replace(tzinfo=UTC)
 # The last second is left out: as Unix seconds, its end is the year 10000.
@@ -101,11 +107,27 @@ def known_id(name: str, value: object) -> str:
     return clean(value)
 
 
-def known_ids(ids: Sequence[str]) -> list[str]:
-    """Return *ids* to look up. *Raises* ``ValueError``: one text, or one of them is none."""
-    if isinstance(ids, str):
-        raise ValueError(f"ids must be a list of ids, not one text: give [{ids!r}]")
-    return [known_id("an id", id) for id in ids]
+def known_ids(ids: Iterable[str]) -> list[str]:
+    """Return *ids* to look up. *Raises* ``ValueError``: as ``every``, or one of them is no text."""
+    return [known_id("an id", id) for id in every("ids", ids)]
+
+
+def every(name: str, values: Iterable[T]) -> list[T]:
+    """
+    Return *values* as a list; no more are read than may be given.
+
+    Raises:
+        ValueError: One text, nothing to iterate over, or more than ``MOST_AT_ONCE`` of them.
+    """
+    if isinstance(values, str | bytes):
+        kind = "text" if isinstance(values, str) else "bytes"
+        raise ValueError(f"{name} must be a list of {name}, not one {kind}: give [{values!r}]")
+    if isinstance(values, type) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be a list of {name}, not {type(values).__name__}")
+    taken = list(islice(values, MOST_AT_ONCE + 1))
+    if len(taken) > MOST_AT_ONCE:
+        raise ValueError(f"{name}: at most {MOST_AT_ONCE:,} at once; give them in several calls")
+    return taken
 
 
 def one_of(name: str, value: Any, choices: Collection[Any]) -> Any:

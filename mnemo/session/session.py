@@ -258,7 +258,8 @@ class Session:
             The step of each message that became one, in order.
 
         Raises:
-            ValueError: One of them is no message; nothing was added.
+            ValueError: One of them is no message, or there are more than 1,000; nothing was
+                added.
             SessionError: As ``append``.
             StoreError: A step could not be written. Those before it are durable, none
                 after it was tried: the same messages again add the rest.

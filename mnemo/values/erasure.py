@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from mnemo.runtime.clock import as_utc, in_utc
-from mnemo.runtime.validation import known_id, known_ids, known_time
+from mnemo.runtime.validation import every, known_id, known_ids, known_time
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
@@ -71,7 +71,7 @@ class Selection:
     ) -> Selection:
         """Check the arguments of ``forget``. *Raises* ``ValueError``: none, or they do not fit."""
         memories, messages = _ids(memory_ids), _ids(message_ids)
-        named = _ids(steps if isinstance(steps, str) else [_node_id(step) for step in steps])
+        named = _ids([_node_id(step) for step in every("ids", steps)])
         _check_fit(session_id, thread_id, before, memories, messages, named, sources)
         if session_id is not None:
             session_id = known_id("session_id", session_id)

@@ -6,16 +6,16 @@ from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import Query
-from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, NaiveDatetime
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, NaiveDatetime
 
-__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "given", "timed"]
+from mnemo.runtime.validation import MOST_AT_ONCE
 
-MOST_AT_ONCE = 1_000
-"""Members of a list in a request, and of a page in an answer, at most (S)."""
+__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "Types", "given", "timed"]
 
 Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
 Time: TypeAlias = AwareDatetime | NaiveDatetime
 JsonObject: TypeAlias = dict[str, JsonValue]
+Types: TypeAlias = Annotated[list[str], Field(max_length=MOST_AT_ONCE)]
 
 
 class Body(BaseModel):

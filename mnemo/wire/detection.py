@@ -14,9 +14,9 @@ from mnemo.wire.formats import (
     Given,
     Item,
     WireFormat,
-    listed,
     message_of,
     plain,
+    several,
     type_of,
 )
 
@@ -39,7 +39,7 @@ def messages_of(given: Given | Iterable[Given], format: Format | None = None) ->
         ValueError: An item is no message, keys of two formats are mixed, or a key is unknown.
     """
     named = format is not None
-    raw = [i if isinstance(i, Message) else _bare(i, named=named) for i in listed(given)]
+    raw = [i if isinstance(i, Message) else _bare(i, named=named) for i in several(given)]
     wire = _detected(raw) if format is None else _wire_of(format)
     for item in raw:
         if isinstance(item, Message):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import every
 from mnemo.values.messages import ITEM_FIELDS, Message, compact_json
 
 __all__ = [
@@ -507,16 +508,26 @@ MOST_DEPTH = 200
 
 
 def listed(given: Any) -> list[Any]:
-    """*given*, one message or several, as a list. *Raises* ``ValueError``: it is neither."""
+    """
+    The messages of one call, which takes one or several, as a list.
+
+    Raises:
+        ValueError: *given* is neither, or has more than ``MOST_AT_ONCE``.
+    """
+    return every("messages", several(given))
+
+
+def several(given: Any) -> Iterable[Any]:
+    """*given*, one message or several. *Raises* ``ValueError``: it is neither."""
     if isinstance(given, Message | Mapping) or hasattr(given, "model_dump"):
         return [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ValueError(f"give one message or several, not {type(given).__name__}")
-    return list(given)
+    return given
 
 
 def plain_items(items: Any) -> list[Item]:
-    return [plain(item) for item in listed(items)]
+    return [plain(item) for item in several(items)]
 
 
 def plain(item: Any) -> Item:

@@ -93,7 +93,8 @@ async def test_erased_beginnings_are_not_gone_through_again(open_conversations: 
     """What the sweep left nothing of costs no sum over the rest of the history."""
     kit = await compressed(open_conversations, SUMMARY)
     quiet = kit.talk.log()
-    await quiet.append([user(f"m{n}", token_count=10) for n in range(1_300)])
+    for start in (0, 650):
+        await quiet.append([user(f"m{n}", token_count=10) for n in range(start, start + 650)])
     await kit.talk.parts.store.writing(lambda tx: tx.erase("t", range(1_200)))
     await quiet.compact(1_200, 1_299, "so far")
     counted: list[Counting] = []

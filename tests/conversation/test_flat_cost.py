@@ -10,6 +10,7 @@ import pytest
 from talk_kit import assistant, open_talk, result, turns, user
 
 from mnemo.conversation.log import MessageLog
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock
 from mnemo.testing.stores import in_memory_store
 from mnemo.values.messages import Message
@@ -79,7 +80,8 @@ async def filled(
     clock = ManualClock()
     store = in_memory_store(clock)
     async with open_talk(store, clock) as talk:
-        await talk.log().append(said)
+        for start in range(0, len(said), MOST_AT_ONCE):
+            await talk.log().append(said[start : start + MOST_AT_ONCE])
         counting = CountingStore(store.transcript("r"))
         parts = type(talk.parts)(**{**_fields(talk.parts), "store": counting})
         yield MessageLog(parts, talk.settings(**keywords)), counting

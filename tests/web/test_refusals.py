@@ -10,6 +10,7 @@ import httpx
 import pytest
 from inspector_kit import LIMIT_S
 
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.app import GZIPPED_BYTES
 
 pytestmark = pytest.mark.slow
@@ -129,3 +130,26 @@ async def test_answers_say_how_long_they_may_be_kept(serving):
         page = await real.get("/app.js")
         again = await real.get("/app.js", headers={"if-none-match": page.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("remember", {"content": ["Ada sings."]}),
+        ("recall", {"query": "cello", "types": ["semantic"]}),
+        ("memories/list", {"types": ["semantic"]}),
+        ("forget", {"memory_ids": ["a"]}),
+        ("conversation/messages?thread=t", {"messages": [{"role": "user", "content": "Hello."}]}),
+        ("jobs/retry", {"thread_ids": ["t"]}),
+    ],
+)
+async def test_a_list_of_more_than_a_thousand_is_refused(serving, path, body):
+    """The bound of the library, and nothing is stored."""
+    long = {
+        name: value * (MOST_AT_ONCE + 1) if isinstance(value, list) else value
+        for name, value in body.items()
+    }
+    async with called(serving) as real:
+        await real.post("/v1/memories", json={"text": "Ada plays the cello."})
+        assert reason(await real.post(f"/v1/{path}", json=long)) == (422, "invalid_argument")
+        assert (await real.get("/v1/statistics")).json()["messages"] == 0

@@ -10,7 +10,7 @@ from pydantic import Field
 from mnemo import Change, ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
 from mnemo.exchange import RecallShape, ViewShape
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, given, timed
+from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, Types, given, timed
 
 __all__ = ["router"]
 
@@ -34,7 +34,7 @@ class Filters(Body):
 class Remember(Body):
     """A text, a message or several; arguments as of ``Repository.remember``."""
 
-    content: str | JsonObject | list[str | JsonObject]
+    content: str | JsonObject | Annotated[list[str | JsonObject], Field(max_length=MOST_AT_ONCE)]
     thread_id: str = "default"
     role: Literal["user", "assistant", "system", "tool"] = "user"
     actor: str | None = None
@@ -55,7 +55,7 @@ class Recall(Filters):
     max_hops: int = Field(default=2, ge=0, le=10)
     reason: bool | None = None
     use_model: bool | None = None
-    types: list[str] | None = None
+    types: Types | None = None
     min_score: float = Field(default=0.0, ge=0, le=1)
     min_confidence: float = Field(default=0.0, ge=0, le=1)
     explain: bool = False
@@ -69,7 +69,7 @@ class Search(Filters):
     """Words; arguments as of ``Repository.search``."""
 
     query: str
-    types: list[str] | None = None
+    types: Types | None = None
     limit: int = Field(default=5, ge=1, le=100)
     not_visible_in: str | None = None
 
@@ -77,7 +77,7 @@ class Search(Filters):
 class Listing(Filters):
     """A page of memories; arguments as of ``Repository.memories``."""
 
-    types: tuple[str, ...] = ("semantic", "procedural")
+    types: Types = Field(default=["semantic", "procedural"])
     superseded: bool = False
     order: Literal["newest", "oldest"] = "newest"
     limit: int = Field(default=100, ge=1, le=MOST_AT_ONCE)
