@@ -141,14 +141,18 @@ def token(
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="It cannot write.")] = False,
 ) -> None:
-    """Make an access token, and print it with its entry for --token-file."""
+    """
+    Make an access token; its entry for --token-file is printed, the token goes to stderr.
+
+    So ``mnemo token desk >> tokens.toml`` adds the entry, which has a hash, and shows the token.
+    """
     from mnemo.web import new_token, token_of
 
     secret = new_token()
     made = token_of(
         secret, name, repositories=repo or ("*",), rights="read" if read_only else "write"
     )
-    print_line(f"# The token, shown this once: {secret}")
+    typer.echo(f"The token, shown this once: {secret}", err=True)
     print_line("[[tokens]]")
     for key, value in made.model_dump(exclude_defaults=True).items():
         print_line(f"{key} = {json.dumps(value, ensure_ascii=False)}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 
 import pytest
+
+from mnemo.web import read_tokens, token_of
 
 HEAPS_OF_EIGHT_THREADS = """
 import ctypes, threading
@@ -45,3 +48,16 @@ def test_another_address_wants_a_file_of_tokens_and_a_name(cli, write, host):
     refused = cli("serve", "--host", host, "--token-file", str(tokens))
     assert refused.code == 2
     assert "--allow-host" in refused.err
+
+
+def test_a_token_is_told_beside_what_goes_into_the_file(cli, tmp_path):
+    """``mnemo token desk >> tokens.toml`` stores the hash; the secret goes to the terminal."""
+    made = cli("token", "desk", "--repo", "ada", "--read-only")
+    assert made.code == 0
+    (secret,) = re.findall(r"[\w-]{43}", made.err)
+    assert secret not in made.out
+    path = tmp_path / "tokens.toml"
+    path.write_text(made.out + cli("token", "other").out)
+    first, second = read_tokens(path)
+    assert first == token_of(secret, "desk", repositories=["ada"], rights="read")
+    assert second.name == "other"
