@@ -33,7 +33,7 @@ from mnemo.errors import (
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.maintenance.copying import RepositoryCopy, copy_repository
 from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
-from mnemo.models.named import DefaultEmbedders, checked_models, embedder_from, way_to
+from mnemo.models.named import DefaultEmbedders, checked_models, way_to
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.repository import JobSlots, Repository, RepositoryParts
 from mnemo.runtime.bus import EventBus, Subscription
@@ -42,7 +42,7 @@ from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
 from mnemo.runtime.tasks import Home, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.user_code import called, close_all, traceback_of
-from mnemo.runtime.validation import checked_repo_id, whole_number
+from mnemo.runtime.validation import checked_path, checked_repo_id, whole_number
 from mnemo.session.session import Session
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.erasure import ErasureReport
@@ -375,7 +375,7 @@ class Mnemo:
             listening=self._bus.has_observers,
             slots=self._slots,
             spans=spans,
-            embedder_from=embedder_from,
+            checked_models=checked_models,
             way_to=way_to,
             traced=traced,
         )
@@ -714,9 +714,8 @@ class Mnemo:
                 *Cancellation*: completes.
         """
         store, _ = self._usable()
-        if not isinstance(path, str | Path) or is_blank(str(path)) or "\0" in str(path):
-            raise ValueError(f"path must name a new file, not {path!r}")
-        await completed(self._root.own(partial(store.backup, Path(path))))
+        target = checked_path("path", path)
+        await completed(self._root.own(partial(store.backup, target)))
 
     async def scrub(self) -> bool:
         """

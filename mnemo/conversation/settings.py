@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder, TranscriptStore
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.runtime.validation import exact_id
+from mnemo.runtime.validation import exact_id, seconds
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.strategies import (
     OMITTED,
@@ -113,9 +112,4 @@ def _compressions(given: object) -> tuple[Summary | ToolOutputPruner, ...]:
 
 
 def _ttl(ttl_s: object) -> float:
-    if ttl_s is None:
-        return 0.0
-    is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool)
-    if not is_number or not 0 < ttl_s < math.inf:  # type: ignore[operator]
-        raise ValueError(f"ttl_s must be seconds above 0, or None, not {ttl_s!r}")
-    return float(ttl_s)  # type: ignore[arg-type]
+    return 0.0 if ttl_s is None else seconds("ttl_s", ttl_s, above=True)

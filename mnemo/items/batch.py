@@ -144,7 +144,7 @@ def _item(put: PutItem, value: Mapping[str, Any], writer: ItemWriter) -> Item:
         texts=tuple((put.texts or {}).items()),
         created_at=writer.now,
         updated_at=writer.now,
-        ttl_s=put.ttl_s,
+        ttl_s=None if put.ttl_s is None else float(put.ttl_s),
         expires_at=expiry(writer.now, put.ttl_s),
     )
 

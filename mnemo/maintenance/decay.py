@@ -10,7 +10,7 @@ from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces
 from mnemo.recall.value import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.corpus import CorpusView
-from mnemo.values.graph import NODE_TYPES, Node, NodeMetadata, NodeType
+from mnemo.values.graph import Node, NodeMetadata, NodeType, known_types
 from mnemo.values.upkeep import RAW, Upkeep
 
 __all__ = ["Decay", "decaying_types", "plan_decay"]
@@ -51,14 +51,10 @@ def decaying_types(types: Sequence[str]) -> tuple[NodeType, ...]:
     Raises:
         ValueError: One is unknown, or a raw step's.
     """
-    if isinstance(types, str):
-        raise ValueError(f"types must be a sequence of names, such as ({types!r},)")
-    for name in types:
-        if name in RAW:
-            raise ValueError(f"{name!r} nodes are raw steps, which never decay")
-        if name not in NODE_TYPES:
-            raise ValueError(f"unknown node type {name!r}; known: {sorted(NODE_TYPES)}")
-    return tuple(name for name in NODE_TYPES if name in types)
+    known = known_types(types)
+    if raw := [name for name in known if name in RAW]:
+        raise ValueError(f"{raw[0]!r} nodes are raw steps, which never decay")
+    return tuple(known)
 
 
 async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[NodeType]) -> Decay:

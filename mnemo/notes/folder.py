@@ -28,6 +28,7 @@ from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import Changed, NoteSource, NoteText, Write, checked_text, present
 from mnemo.protocols import Clock
 from mnemo.runtime.text import clean
+from mnemo.runtime.validation import checked_path, read_json
 from mnemo.values.note_rules import is_topic
 from mnemo.values.notes import NoteRow, NoteVersion
 
@@ -117,7 +118,7 @@ class Folder:
     """
 
     def __init__(self, path: str | PathLike[str], shelf: Shelf, clock: Clock) -> None:
-        self._path = Path(path)
+        self._path = checked_path("path", path)
         self._shelf = shelf
         self._clock = clock
 
@@ -257,7 +258,7 @@ class Folder:
         if content is None:
             return {}
         try:
-            return _entries(json.loads(content))
+            return _entries(read_json(content))
         except (ValueError, RecursionError):
             notes.warnings.append(f"{MANIFEST} cannot be read; every file counts as new")
             return {}

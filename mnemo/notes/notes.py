@@ -26,7 +26,7 @@ from mnemo.runtime.ids import new_id
 from mnemo.runtime.operations import Outcome, PendingOperation
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.transactions import transacted
-from mnemo.runtime.validation import whole_number
+from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.messages import Message
 from mnemo.values.note_erasure import erase_note
@@ -167,10 +167,12 @@ class Notes:
             limit: At most so many, from 1; ``None``: all.
 
         Raises:
-            ValueError: *limit* is no number from 1. *Cancellation*: safe.
+            ValueError: *limit* is no number from 1, or *query* no text. *Cancellation*: safe.
         """
         if limit is not None:
             whole_number("limit", limit, 1)
+        if query is not None:
+            query = stored_text("query", query)
         return [row.info for row in (await self._shelf.ranked(query))[:limit]]
 
     async def read(self, topic: str) -> Note:
@@ -398,6 +400,7 @@ class Notes:
         Write one Markdown file per note into a folder, each at once or not at all.
 
         Raises:
+            ValueError: *path* is no path.
             OSError: The folder cannot be made or written. *Cancellation*: safe between files.
         """
         return await Folder(path, self._shelf, self._parts.clock).write()
@@ -409,6 +412,7 @@ class Notes:
         A folder that is not there is taken for an empty one.
 
         Raises:
+            ValueError: *path* is no path.
             StoreError: What was taken in before stays. *Cancellation*: safe between notes.
         """
         return await Folder(path, self._shelf, self._parts.clock).read()

@@ -25,7 +25,7 @@ from mnemo.recall.excerpt import excerpt
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.display import shown
 from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced, is_blank
-from mnemo.runtime.validation import known_id, whole_number
+from mnemo.runtime.validation import every, known_id, quoted, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.records import RECORD_KINDS, Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
@@ -133,10 +133,11 @@ def _checked(query: str | None, limit: int) -> Query:
 def _kinds(types: Sequence[str] | None) -> frozenset[str] | None:
     if types is None:
         return None
-    chosen = frozenset() if isinstance(types, str) else frozenset(types)
-    if not chosen or chosen - RECORD_KINDS:
-        raise ValueError(f"types must be some of {', '.join(sorted(RECORD_KINDS))}, not {types!r}")
-    return chosen
+    given = every("types", types)
+    if not given or not all(isinstance(type, str) and type in RECORD_KINDS for type in given):
+        known = ", ".join(sorted(RECORD_KINDS))
+        raise ValueError(f"types must be some of {known}, not {quoted(types)}")
+    return frozenset(given)
 
 
 async def _matching(records: RecordStore, wanted: RecordQuery) -> list[RecordHit]:

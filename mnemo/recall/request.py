@@ -21,7 +21,7 @@ from mnemo.protocols import ChatModel, Purpose, Usage
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.validation import finite_number, one_of, whole_number
+from mnemo.runtime.validation import every, finite_number, one_of, quoted, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
@@ -180,17 +180,17 @@ def _checked_mode(mode: str | None) -> Mode | None:
 
 def _checked_share(name: str, value: float) -> float:
     if not 0 <= finite_number(name, value) <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, not {value!r}")
+        raise ValueError(f"{name} must be from 0 to 1, not {value}")
     return value
 
 
 def _checked_types(types: Sequence[str] | None) -> tuple[NodeType, ...] | None:
     if types is None:
         return None
-    chosen = tuple(known for known in _TYPES if known in types)
-    unknown = [type for type in types if type not in _TYPES]
-    if isinstance(types, str) or unknown or not chosen:
-        raise ValueError(f"types must be some of {', '.join(_TYPES)}, not {types!r}")
+    given = every("types", types)
+    chosen = tuple(known for known in _TYPES if known in given)
+    if not chosen or not all(isinstance(type, str) and type in _TYPES for type in given):
+        raise ValueError(f"types must be some of {', '.join(_TYPES)}, not {quoted(types)}")
     return chosen
 
 

@@ -14,7 +14,7 @@ from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import Order, Style, print_candidates
 from mnemo.runtime.display import counted, html_table
 from mnemo.runtime.text import count_tokens
-from mnemo.runtime.validation import one_of, whole_number
+from mnemo.runtime.validation import finite_number, one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count
 from mnemo.values.notes import Note
@@ -172,9 +172,10 @@ class RecallResult:
         Give the best source of the memory that ``as_text`` marks ``[number]``, from 1.
 
         Raises:
+            ValueError: It is no whole number from 1.
             NotFound: No candidate has that number.
         """
-        if not 1 <= number <= len(self.candidates):
+        if whole_number("number", number, 1) > len(self.candidates):
             raise NotFound("citation", str(number))
         return self.candidates[number - 1].sources[0]
 
@@ -226,8 +227,14 @@ class RecallResult:
         return behind(text, self.notes, budget_tokens, self.count)
 
     def if_confident(self, least: float) -> RecallResult:
-        """This result, or without candidates where its confidence is below *least*, 0 to 1."""
-        return self if self.confidence >= least else replace(self, candidates=[])
+        """
+        This result, or without candidates where its confidence is below *least*, 0 to 1.
+
+        Raises:
+            ValueError: *least* is no finite number.
+        """
+        is_enough = self.confidence >= finite_number("least", least)
+        return self if is_enough else replace(self, candidates=[])
 
 
 def _warned(print_within: Callable[..., str], budget_tokens: int | None, count: Count) -> str:

@@ -8,7 +8,15 @@ from typing import Any
 
 from mnemo.protocols import CheckpointStore
 from mnemo.repository.memories import Page
-from mnemo.runtime.validation import known_id, known_ids, stored_json, whole_number
+from mnemo.runtime.validation import (
+    every,
+    instance_of,
+    known_id,
+    known_ids,
+    read_json,
+    stored_object,
+    whole_number,
+)
 from mnemo.values.checkpoints import (
     Blob,
     ChannelHistory,
@@ -58,7 +66,7 @@ class Checkpoints:
             ValueError: Something cannot be stored; nothing was written.
             StoreError: Likewise. *Cancellation*: completes; the same again changes nothing.
         """
-        checked = checked_head(head)
+        checked = checked_head(instance_of("head", head, CheckpointHead))
         given = checked_values(checked, values)
         return await self._store.writing(lambda tx: tx.put(checked, given))
 
@@ -73,7 +81,8 @@ class Checkpoints:
             ValueError: Something cannot be stored; nothing was written.
             StoreError: Likewise. *Cancellation*: completes; the same again changes nothing.
         """
-        checked = [checked_write(write) for write in writes]
+        given = every("writes", writes)
+        checked = [checked_write(instance_of("a write", one, CheckpointWrite)) for one in given]
         await self._store.writing(lambda tx: tx.put_writes(checked))
 
     async def get(
@@ -110,14 +119,14 @@ class Checkpoints:
             after: ``next`` of the page before.
 
         Raises:
-            ValueError: *limit* is out of range, or *after* is of no page. *Cancellation*: safe.
+            ValueError: *limit* is out of range, *after* is of no page, or *metadata* no object of
+                JSON. *Cancellation*: safe.
         """
+        asked = {"thread_id": thread_id, "namespace": namespace, "id": id, "before": before}
+        known = {name: None if one is None else known_id(name, one) for name, one in asked.items()}
         query = CheckpointQuery(
-            thread_id=thread_id,
-            namespace=namespace,
-            id=id,
-            metadata=stored_json("metadata", dict(metadata or {})),
-            before=before,
+            **known,
+            metadata={} if metadata is None else stored_object("metadata", metadata),
             after=None if after is None else _read_cursor(after),
             limit=whole_number("limit", limit, 1, MOST_LISTED) + 1,
         )
@@ -142,7 +151,8 @@ class Checkpoints:
             StoreCorrupt: One of these is damaged. *Cancellation*: safe.
         """
         place = _place(thread_id, namespace, id)
-        return await self._store.reading(lambda tx: tx.history(*place, tuple(channels)))
+        names = tuple(known_id("a channel", name) for name in every("channels", channels))
+        return await self._store.reading(lambda tx: tx.history(*place, names))
 
     async def delete(self, thread_ids: Sequence[str]) -> int:
         """
@@ -214,7 +224,7 @@ def _cursor(head: CheckpointHead) -> str:
 
 def _read_cursor(after: str) -> tuple[str, str, str]:
     try:
-        id, thread_id, namespace = json.loads(after)
+        id, thread_id, namespace = read_json(after)
     except (TypeError, ValueError):
         raise ValueError("after must be `next` of a page of this listing") from None
     return str(id), str(thread_id), str(namespace)

@@ -23,8 +23,10 @@ from mnemo.runtime.display import html_table, shown
 from mnemo.runtime.tasks import completed
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import (
+    every,
     known_id,
-    stored_json,
+    read_json,
+    stored_object,
     stored_text,
     stored_time,
     whole_number,
@@ -438,18 +440,11 @@ def _said(name: str, text: object) -> str:
 
 
 def _labels(tags: Sequence[str]) -> list[str]:
-    if isinstance(tags, str):
-        raise ValueError(f"tags must be a list of texts, not one text: give [{tags!r}]")
-    return [_said("a tag", tag) for tag in tags]
+    return [_said("a tag", tag) for tag in every("tags", tags)]
 
 
 def _object(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if metadata is None:
-        return None
-    if not isinstance(metadata, Mapping):
-        raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
-    copy: dict[str, Any] = stored_json("metadata", dict(metadata))
-    return copy or None
+    return None if metadata is None else stored_object("metadata", metadata) or None
 
 
 def _new_claim(text: str, type: str, *, since: datetime, **rest: Any) -> Claim:
@@ -495,7 +490,7 @@ def cursor(at: datetime | None, id: str, listing: str) -> str:
 def place(after: object, listing: str) -> tuple[datetime, str]:
     """Where the page before ended. *Raises* ``ValueError``: of another listing, or no cursor."""
     try:
-        named, at, id = json.loads(base64.urlsafe_b64decode(str(after)))
+        named, at, id = read_json(base64.urlsafe_b64decode(str(after)))
         place = datetime.fromisoformat(at), str(id)
     except (ValueError, TypeError, binascii.Error):
         raise ValueError("after must be what Page.next of this listing says") from None

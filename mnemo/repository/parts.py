@@ -201,7 +201,7 @@ class RepositoryParts:
 
     Attributes:
         slots: The service's places for jobs.
-        embedder_from: Gives the embedder of a name; raises ``ConfigError``.
+        checked_models: Gives the embedder, or that of a name; raises ``ConfigError``.
         way_to: Says how to come by an embedder of a space.
         traced: Gives an embedder's calls their spans, where it asks somebody outside.
     """
@@ -227,7 +227,7 @@ class RepositoryParts:
     publish: Callable[[Event], None]
     listening: Callable[[], bool]
     slots: JobSlots
-    embedder_from: Callable[[Embedder | str | None], Embedder | None]
+    checked_models: Callable[[ChatModel | None, Embedder | str | None], Embedder | None]
     way_to: Callable[[EmbeddingSpace], str]
     spans: Spans = NO_SPANS
     traced: Callable[[Embedder, Spans], Embedder] = _untraced

@@ -25,7 +25,7 @@ from mnemo.repository.sessions import RepositorySessions, SessionTask
 from mnemo.runtime.display import counted, shown
 from mnemo.runtime.tasks import Branch, computed, on_clock
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import finite_number, stored_time
+from mnemo.runtime.validation import seconds, stored_time
 from mnemo.session.appends import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
@@ -125,8 +125,8 @@ class Remembering:
         format: Format | None,
     ) -> Remembered:
         """Store *content* with its thread's job; see ``Repository.remember``."""
-        if timeout_s is not None and finite_number("timeout_s", timeout_s) < 0:
-            raise ValueError(f"timeout_s must not be negative, but is {timeout_s!r}")
+        if timeout_s is not None:
+            seconds("timeout_s", timeout_s)
         make = partial(
             _messages, content, role=role, actor=actor, at=at, key=key, metadata=metadata,
             format=format,

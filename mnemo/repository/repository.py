@@ -23,7 +23,7 @@ from mnemo.repository.inspection import Inspection
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
 from mnemo.runtime.tasks import Branch, Home, completed, on_clock
-from mnemo.runtime.validation import known_id, known_ids, whole_number
+from mnemo.runtime.validation import instance_of, known_id, known_ids, whole_number
 from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.erasure import Erased, ErasureReport, Selection
@@ -731,7 +731,7 @@ class Repository(ChangeCalls):
             CommitFailed: Nothing was written. *Cancellation*: completes.
         """
         self._check_usable()
-        changeset.check_storable()
+        instance_of("changeset", changeset, Changeset).check_storable()
         applied = await completed(self._parts.root.own(partial(self._lane.commit, changeset)))
         return applied.revision
 

@@ -98,7 +98,8 @@ class RepositorySessions:
         goal = checked_goal(goal)
         if session_id is not None:
             exact_id("session_id", session_id)
-        effective, embedder = self._effective(config), self._parts.embedder_from(embedder)
+        effective = self._effective(config)
+        embedder = self._parts.checked_models(chat_model, embedder)
         if embedder is not None:
             await self.check_space(embedder)
         now = self._parts.clock.now()
@@ -152,7 +153,8 @@ class RepositorySessions:
     ) -> Session:
         """Open a session as its last durable act left it, or give the one that is open."""
         session_id = known_id("session_id", session_id)
-        effective, embedder = self._effective(config), self._parts.embedder_from(embedder)
+        effective = self._effective(config)
+        embedder = self._parts.checked_models(chat_model, embedder)
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
             if open_here is not None:

@@ -21,6 +21,7 @@ from mnemo.recall.agent_tools import (
 from mnemo.repository.memories import Memory
 from mnemo.repository.repository import Repository
 from mnemo.runtime.text import one_line
+from mnemo.runtime.validation import every, quoted
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.untrusted import json_line, without_marks
 
@@ -49,7 +50,7 @@ def tools_of(
     Raises:
         ValueError: A name that no tool has.
     """
-    names = ("search_messages", "view_messages") if names is None else names
+    names = ("search_messages", "view_messages") if names is None else every("names", names)
     toolbox = repo.notes.toolbox(limited=False)
     makers: dict[str, Callable[[], AgentTool]] = {
         "search_messages": lambda: search_tool(partial(repo.search, not_visible_in=thread_id)),
@@ -61,8 +62,8 @@ def tools_of(
         "forget": lambda: _forget(repo),
     }
     makers |= {spec["name"]: partial(_note_tool, toolbox, spec) for spec in toolbox.specs}
-    if unknown := [name for name in names if name not in makers]:
-        raise ValueError(f"there is no tool {unknown[0]!r}; there are {', '.join(makers)}")
+    if unknown := [name for name in names if not isinstance(name, str) or name not in makers]:
+        raise ValueError(f"there is no tool {quoted(unknown[0])}; there are {', '.join(makers)}")
     return [makers[name]() for name in names]
 
 

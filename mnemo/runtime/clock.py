@@ -8,7 +8,7 @@ come from one ``Clock``, so a test can hold them still.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import anyio
 
@@ -18,6 +18,7 @@ __all__ = [
     "as_utc",
     "elapsed",
     "in_utc",
+    "moved",
     "of_timestamp",
 ]
 
@@ -57,6 +58,14 @@ def in_utc(at: datetime) -> datetime:
         return at.astimezone(UTC)
     except OverflowError:
         return (datetime.min if at.year == 1 else datetime.max).replace(tzinfo=UTC)
+
+
+def moved(at: datetime, by: timedelta) -> datetime:
+    """*at* moved *by* so much; outside the years 1 to 9999 of UTC their nearest end."""
+    try:
+        return in_utc(at) + by
+    except OverflowError:
+        return (datetime.min if by < timedelta() else datetime.max).replace(tzinfo=UTC)
 
 
 def of_timestamp(seconds: float) -> datetime:

@@ -24,7 +24,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from mnemo.errors import SessionClosed, UsageError
-from mnemo.runtime.validation import finite_number, is_small
+from mnemo.runtime.validation import is_small, seconds
 
 __all__ = [
     "Branch",
@@ -333,13 +333,12 @@ async def on_clock(
     """
     if timeout_s is None:
         return await work()
-    if finite_number("timeout_s", timeout_s) < 0:
-        raise ValueError(f"timeout_s must not be negative, but is {timeout_s!r}")
+    limit_s = seconds("timeout_s", timeout_s)
     results: list[T] = []
     errors: list[BaseException] = []
 
     async def alarm() -> None:
-        await sleep(timeout_s)
+        await sleep(limit_s)
         group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:

@@ -2,7 +2,8 @@
 Validation of values from outside: what no store can keep is cleaned or refused.
 
 Texts lose the characters that stores do not keep reliably. Ids of repositories, sessions
-and threads are compared exactly, so they are refused instead of changed.
+and threads are compared exactly, so they are refused instead of changed. Every public call
+takes its arguments through these functions, so whatever they are is a ``ValueError`` at most.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
 from mnemo.runtime.clock import as_utc
@@ -24,17 +27,24 @@ __all__ = [
     "MOST_ID_BYTES",
     "MOST_NUMBER",
     "MOST_TEXT_BYTES",
+    "check_depth",
+    "checked_path",
     "checked_repo_id",
     "every",
     "exact_id",
     "finite_number",
+    "instance_of",
     "is_small",
     "known_id",
     "known_ids",
     "known_time",
     "one_of",
+    "quoted",
+    "read_json",
+    "seconds",
     "stored_id",
     "stored_json",
+    "stored_object",
     "stored_text",
     "stored_time",
     "whole_number",
@@ -56,6 +66,11 @@ SMALL_TEXT = 65_536
 """Characters of a batch that are checked on the event loop, likewise (S)."""
 ITEM = 64
 """Characters that take as long as one value within a batch (S)."""
+MOST_NAME_BYTES = 255
+"""UTF-8 bytes of one part of a path: what file systems take."""
+MOST_PATH_BYTES = 4_000
+"""UTF-8 bytes of a path, likewise."""
+_SHOWN = 80
 T = TypeVar("T")
 _NUMBERS = frozenset({int, float, bool})
 _FIRST = datetime.min.replace(tzinfo=UTC)
@@ -121,7 +136,9 @@ def every(name: str, values: Iterable[T]) -> list[T]:
     """
     if isinstance(values, str | bytes):
         kind = "text" if isinstance(values, str) else "bytes"
-        raise ValueError(f"{name} must be a list of {name}, not one {kind}: give [{values!r}]")
+        raise ValueError(
+            f"{name} must be a list of {name}, not one {kind}: give [{quoted(values)}]"
+        )
     if isinstance(values, type) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of {name}, not {type(values).__name__}")
     taken = list(islice(values, MOST_AT_ONCE + 1))
@@ -130,11 +147,55 @@ def every(name: str, values: Iterable[T]) -> list[T]:
     return taken
 
 
+def instance_of(name: str, value: Any, kind: type[T]) -> T:
+    """Return *value*. *Raises* ``ValueError``: it is no *kind*."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
 def one_of(name: str, value: Any, choices: Collection[Any]) -> Any:
     """Return *value*. *Raises* ``ValueError``: it is none of *choices*."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {quoted(value)}")
     return value
+
+
+def checked_path(name: str, value: object) -> Path:
+    """Return *value* as a path. *Raises* ``ValueError``: no file can have it."""
+    text = str(value) if isinstance(value, str | PathLike) else ""
+    if is_blank(text) or clean(text) != text:
+        raise ValueError(f"{name} must be a path, not {quoted(value)}")
+    path = Path(text)
+    if not _fits(text, MOST_PATH_BYTES) or not all(_fits(p, MOST_NAME_BYTES) for p in path.parts):
+        raise ValueError(f"{name} is too long for a path")
+    return path
+
+
+def read_json(text: str | bytes) -> Any:
+    """Read JSON from outside. *Raises* ``ValueError``: it is none, or too deep to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
+
+
+def check_depth(name: str, value: object, most: int) -> None:
+    """Refuse objects and lists nested in each other. *Raises* ``ValueError``: above *most*."""
+    inner = _within(value)
+    if inner and not most:
+        raise ValueError(f"{name} is nested too deeply, or holds itself")
+    for one in inner:
+        check_depth(name, one, most - 1)
+
+
+def quoted(value: object) -> str:
+    """The beginning of its repr, for an error; its type where it has none that can be made."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply; thousands of digits
+        return f"such a value of {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def stored_json(name: str, value: object) -> Any:
@@ -154,6 +215,14 @@ def stored_json(name: str, value: object) -> Any:
         raise ValueError(f"{name} must be JSON: {error}") from error
     if sum(sizes) > MOST_TEXT_BYTES:
         raise ValueError(f"{name} has more than {MOST_TEXT_BYTES:,} bytes; store it in parts")
+    return copy
+
+
+def stored_object(name: str, value: object) -> dict[str, Any]:
+    """A copy of *value* as of ``stored_json``. *Raises* ``ValueError``: it is no JSON object."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a JSON object, not {type(value).__name__}")
+    copy: dict[str, Any] = stored_json(name, dict(value))
     return copy
 
 
@@ -196,14 +265,15 @@ def whole_number(name: str, value: object, least: int, most: float = MOST_NUMBER
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         is_told = most < MOST_NUMBER or (isinstance(value, int) and value > most)
         upper = f" and at most {most:,}" if is_told else ""
-        raise ValueError(f"{name} must be a whole number, at least {least}{upper}, not {value!r}")
+        wanted = f"a whole number, at least {least}{upper}"
+        raise ValueError(f"{name} must be {wanted}, not {quoted(value)}")
     return value
 
 
 def finite_number(name: str, value: object) -> float:
-    """Return *value*. *Raises* ``ValueError``: it is no number, or an infinite one."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    """Return *value*. *Raises* ``ValueError``: it is no number that a finite ``float`` can be."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+        raise ValueError(f"{name} must be a finite number, not {quoted(value)}")
     return value
 
 
@@ -220,8 +290,25 @@ def known_time(name: str, value: object) -> datetime:
             at = datetime.fromisoformat(value)
     if not isinstance(at, datetime):
         kinds = "a datetime or an ISO 8601 time such as '2026-03-01'"
-        raise ValueError(f"{name} must be {kinds}, not {value!r:.100}")
+        raise ValueError(f"{name} must be {kinds}, not {quoted(value)}")
     return as_utc(at)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer
+        return False
+
+
+def seconds(name: str, value: object, *, above: bool = False) -> float:
+    """Return *value*. *Raises* ``ValueError``: no finite number, or below 0 (*above*: or 0)."""
+    number = float(finite_number(name, value))
+    if number < 0 or (above and number == 0):
+        raise ValueError(
+            f"{name} must {'be more than 0' if above else 'not be negative'}: {number}"
+        )
+    return number
 
 
 def stored_time(name: str, value: object) -> datetime:

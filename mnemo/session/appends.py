@@ -21,7 +21,7 @@ from typing import Any
 from mnemo.errors import StoreError
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
+from mnemo.runtime.validation import stored_id, stored_object, stored_text, stored_time
 from mnemo.session.parts import SessionParts
 from mnemo.values.message_steps import sides_of, speaker_of
 from mnemo.values.messages import Message, StoredMessage
@@ -242,17 +242,8 @@ def make_draft(
         actor=stored_text("actor", actor) if actor is not None else default_actor,
         node_id=new_id("episodic"),
         key=stored_id("key", key) if key is not None else None,
-        metadata=_storable(metadata),
+        metadata={} if metadata is None else stored_object("metadata", metadata),
     )
-
-
-def _storable(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
-    copy: dict[str, Any] = stored_json("metadata", dict(metadata))
-    return copy
 
 
 def drafts_of(

@@ -163,9 +163,12 @@ class Session:
 
         They tell whoever resumes a session how far it came: with their keys, times and
         annotations, which ``context`` leaves out.
+
+        Raises:
+            ValueError: *count* is no whole number from 1.
         """
-        book = self._core.book
-        return tuple(book.steps[-count:]) if book else ()
+        book, most = self._core.book, whole_number("count", count, 1)
+        return tuple(book.steps[-most:]) if book else ()
 
     def statistics(self) -> SessionStatistics:
         """Levels of every bounded thing, and what models have cost."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from mnemo.runtime.clock import moved
 from mnemo.store.codec import decode_object, decode_time, encode_json, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.record_rows import PARTS, Lean
@@ -18,6 +19,8 @@ from mnemo.values.records import RecordQuery
 
 __all__ = ["let_through", "may_match", "resting_on"]
 
+MOST_NARROWED = 64
+"""Texts of a condition that a statement looks for; with more, rows are looked at instead (S)."""
 BATCH = 256
 """Rows whose evidence is read at once."""
 _STEPS = """
@@ -134,7 +137,7 @@ def _narrowing(filters: Filters) -> tuple[list[str], list[str]]:
     conditions, values = ["t.ordinal IS NOT NULL"], []
     for one in filters.where.conditions:
         texts = [encode_json(value) for value in one.any_of or () if isinstance(value, str)]
-        if texts and len(texts) == len(one.any_of or ()):
+        if 0 < len(texts) <= MOST_NARROWED and len(texts) == len(one.any_of or ()):
             holds = ["replace(t.metadata, ?, '') <> t.metadata"] * len(texts)
             conditions.append(f"({' OR '.join(holds)})")
             values += texts
@@ -148,7 +151,7 @@ def _narrowing(filters: Filters) -> tuple[list[str], list[str]]:
     for compared, bound, offset in bounds:
         if bound is not None:
             conditions.append(f"t.at {compared} ?")
-            values.append(utc_text(bound + offset))
+            values.append(utc_text(moved(bound, offset)))
     return conditions, values
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Protocol, TypeAlias
 
-from mnemo.runtime.validation import exact_id, stored_json, stored_text, whole_number
+from mnemo.runtime.validation import exact_id, stored_object, stored_text, whole_number
 
 __all__ = [
     "MOST_BLOB_BYTES",
@@ -214,11 +214,13 @@ def checked_head(head: CheckpointHead) -> CheckpointHead:
         _exact("the version of a channel", version)
     for channel in head.deltas:
         _exact("the name of a channel", channel)
-    return replace(head, metadata=stored_json("metadata", dict(head.metadata)))
+    return replace(head, metadata=stored_object("metadata", head.metadata))
 
 
 def checked_values(head: CheckpointHead, values: Mapping[str, Blob]) -> dict[str, Blob]:
     """*values*. *Raises* ``ValueError``: one is no blob, or of a channel without version."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"values must map channels to values, not {type(values).__name__}")
     for channel, blob in values.items():
         if channel not in head.versions:
             raise ValueError(f"the value of channel {channel!r} needs a version in head.versions")

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import fold, is_blank
-from mnemo.runtime.validation import finite_number, known_id, known_time, stored_text
+from mnemo.runtime.validation import finite_number, known_id, known_time, quoted, stored_text
 
 __all__ = [
     "OPERATORS",
@@ -31,6 +31,10 @@ OPERATORS = ("gt", "gte", "lt", "lte", "ne", "exists")
 BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
 MOST_CONDITIONS = 32
 """Keys of one ``where=``, at most."""
+MOST_VALUES = 10_000
+"""Values of which one must be there, of all keys of one ``where=`` together, at most (S)."""
+
+_LISTS = (list, tuple, set, frozenset)
 
 Scalar: TypeAlias = str | int | float | bool | None
 ScalarKind: TypeAlias = Literal["text", "number", "boolean", "null"]
@@ -172,8 +176,8 @@ class Where:
         ``exists: false`` alone; values of different kinds never match.
 
         Raises:
-            ValueError: It is no mapping of keys, an operator is unknown, or an operand is
-                of no kind that the operator compares.
+            ValueError: It is no mapping of keys, an operator is unknown, an operand is of no
+                kind that the operator compares, or there are too many keys or values.
         """
         if where is None:
             return cls()
@@ -181,6 +185,9 @@ class Where:
             raise ValueError(f"where must map keys to conditions, not {type(where).__name__}")
         if len(where) > MOST_CONDITIONS:
             raise ValueError(f"where has {len(where)} keys; at most {MOST_CONDITIONS}")
+        lists = [asked for asked in where.values() if isinstance(asked, _LISTS)]
+        if sum(map(len, lists)) > MOST_VALUES:
+            raise ValueError(f"where names more than {MOST_VALUES:,} values")
         return cls(tuple(_condition(key, asked) for key, asked in where.items()))
 
     def holds(self, metadata: Mapping[str, Any]) -> bool:
@@ -190,11 +197,11 @@ class Where:
 
 def _condition(key: object, asked: object) -> Condition:
     if not isinstance(key, str) or is_blank(key):
-        raise ValueError(f"a key of where must be text that is not blank, not {key!r}")
+        raise ValueError(f"a key of where must be text that is not blank, not {quoted(key)}")
     path = tuple(stored_text("a key of where", key).split("."))
     if isinstance(asked, Mapping):
         return _operators(key, path, asked)
-    if isinstance(asked, list | tuple | set | frozenset):
+    if isinstance(asked, _LISTS):
         return Condition(path, any_of=tuple(_scalar(key, one) for one in asked))
     return Condition(path, any_of=(_scalar(key, asked),))
 
@@ -206,11 +213,11 @@ def _operators(key: str, path: tuple[str, ...], asked: Mapping[Any, Any]) -> Con
     for operator in asked:
         if operator not in OPERATORS:
             raise ValueError(
-                f"where[{key!r}] has the unknown operator {operator!r}; known: {known}"
+                f"where[{key!r}] has the unknown operator {quoted(operator)}; known: {known}"
             )
     exists = asked.get("exists")
     if "exists" in asked and not isinstance(exists, bool):
-        raise ValueError(f"where[{key!r}]: exists takes True or False, not {exists!r}")
+        raise ValueError(f"where[{key!r}]: exists takes True or False, not {quoted(exists)}")
     return Condition(
         path,
         bounds=tuple((name, _bound(key, name, asked[name])) for name in asked if name in BOUNDS),
@@ -222,7 +229,8 @@ def _operators(key: str, path: tuple[str, ...], asked: Mapping[Any, Any]) -> Con
 def _bound(key: str, operator: str, operand: object) -> Scalar:
     value = _scalar(key, operand)
     if kind_of(value) not in ("number", "text"):
-        raise ValueError(f"where[{key!r}]: {operator} takes a number or a text, not {operand!r}")
+        given = quoted(operand)
+        raise ValueError(f"where[{key!r}]: {operator} takes a number or a text, not {given}")
     return value
 
 

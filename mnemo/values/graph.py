@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.runtime.ids import new_id
+from mnemo.runtime.validation import every, quoted
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import Filters
 
@@ -326,10 +327,11 @@ NODE_TYPES: dict[NodeType, type[Node]] = {
 
 def known_types(types: Sequence[str]) -> list[NodeType]:
     """*types* as node types, in their order. *Raises* ``ValueError`` for an unknown one."""
-    unknown = [name for name in types if name not in NODE_TYPES]
-    if unknown or isinstance(types, str):
-        raise ValueError(f"unknown node types {unknown or types!r}; known: {sorted(NODE_TYPES)}")
-    return [name for name in NODE_TYPES if name in types]
+    given = every("types", types)
+    unknown = [name for name in given if not isinstance(name, str) or name not in NODE_TYPES]
+    if unknown:
+        raise ValueError(f"unknown node types {quoted(unknown)}; known: {sorted(NODE_TYPES)}")
+    return [name for name in NODE_TYPES if name in given]
 
 
 class EdgeKind(StrEnum):

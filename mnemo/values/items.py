@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.validation import MOST_ID_BYTES, finite_number, stored_text, whole_number
+from mnemo.runtime.validation import (
+    MOST_ID_BYTES,
+    check_depth,
+    seconds,
+    stored_text,
+    whole_number,
+)
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Vector
 
@@ -36,6 +42,8 @@ __all__ = [
 Namespace: TypeAlias = tuple[str, ...]
 REFRESH_SHARE = 0.1
 """Share of its TTL that an item must have lost before a read writes a new expiry (S)."""
+MOST_DEPTH = 100
+"""Levels of a filter, at most (S)."""
 MOST_NAMESPACE_BYTES = 2_048
 """UTF-8 bytes of a namespace, all parts together: what an index of any store can hold."""
 OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
@@ -169,6 +177,7 @@ def checked_operation(operation: ItemOperation) -> ItemOperation:
             _check_namespace("prefix", operation.prefix)
             _check_page(operation.limit, operation.offset)
             _check_query(operation.query)
+            check_depth("filter", operation.filter, MOST_DEPTH)
             _check_filter(operation.filter)
         case ListNamespaces():
             for name in ("prefix", "suffix"):
@@ -187,8 +196,8 @@ def checked_operation(operation: ItemOperation) -> ItemOperation:
 def _check_put(put: PutItem) -> None:
     if not isinstance(put.value, Mapping):
         raise ValueError(f"value must be a JSON object, not {type(put.value).__name__}")
-    if put.ttl_s is not None and not finite_number("ttl_s", put.ttl_s) > 0:
-        raise ValueError(f"ttl_s must be more than 0, not {put.ttl_s!r}")
+    if put.ttl_s is not None:
+        seconds("ttl_s", put.ttl_s, above=True)
     if put.texts is not None and not isinstance(put.texts, Mapping):
         raise ValueError(f"texts must map fields to texts, not {type(put.texts).__name__}")
     for field, text in (put.texts or {}).items():

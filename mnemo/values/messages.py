@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
+from mnemo.runtime.validation import stored_id, stored_json, stored_object, stored_text, stored_time
 
 __all__ = [
     "COMPARED_FIELDS",
@@ -127,9 +127,7 @@ class Message:
         self._check_tools()
         put(self, "at", _time(self.at))
         put(self, "token_count", _count(self.token_count))
-        if not isinstance(self.metadata, Mapping):
-            raise ValueError("metadata must be a JSON object")
-        put(self, "metadata", stored_json("metadata", dict(self.metadata)))
+        put(self, "metadata", stored_object("metadata", self.metadata))
         put(self, "extra", None if self.extra is None else _item(self.extra))
         put(self, "kind", self._checked_kind())
 
