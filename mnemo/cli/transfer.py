@@ -19,7 +19,7 @@ from mnemo.cli.exporting import FORMATS, export_text
 from mnemo.cli.importing.dialogues import stream_talks
 from mnemo.cli.importing.json_stream import begun
 from mnemo.cli.importing.readers import items_of, source_of
-from mnemo.cli.importing.records import KeyedRecord, Record
+from mnemo.cli.importing.records import KeyedRecord, MemoryRecord, Record
 from mnemo.cli.importing.sessions import Tally, import_talks
 from mnemo.cli.importing.writing import Arrival, Preview, import_items, preview
 from mnemo.cli.opening import (
@@ -216,7 +216,7 @@ def _import_export(
     if dry_run:
         arrival: Arrival = preview(items, strict=strict)
     else:
-        with _progress("messages", None) as advance:
+        with _progress(_unit(source), None) as advance:
 
             async def stored(opened: Repository) -> Arrival:
                 return await import_items(opened, items, strict=strict, advance=advance)
@@ -256,13 +256,16 @@ def _tell(arrival: Arrival, source: str, repo: str) -> None:
 
 
 def _unit(source: str) -> str:
-    return "items" if source == "langgraph-store" else "messages"
+    return {"langgraph-store": "items", "mem0": "memories"}.get(source, "messages")
 
 
-def _row(record: Record | KeyedRecord) -> tuple[str, str, str, str]:
+def _row(record: Record | KeyedRecord | MemoryRecord) -> tuple[str, str, str, str]:
     if isinstance(record, KeyedRecord):
         text = next(iter(record.texts.values()))
         return "/".join(record.namespace), "", record.key, text[:_SHOWN]
+    if isinstance(record, MemoryRecord):
+        at = f"{record.at:%Y-%m-%d %H:%M}" if record.at else ""
+        return "memories", at, str(record.metadata.get("user_id", "")), record.text[:_SHOWN]
     message = record.message
     at = f"{message.at:%Y-%m-%d %H:%M}" if message.at else ""
     text = message.text or ", ".join(f"[calls {call.name}]" for call in message.tool_calls)

@@ -20,7 +20,7 @@ from rich.console import Console
 from mnemo import Mnemo
 from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.readers import items_of, source_of
-from mnemo.cli.importing.records import Broken, Record, Skipped
+from mnemo.cli.importing.records import Broken, MemoryRecord, Record, Skipped
 from mnemo.cli.importing.writing import import_items
 from mnemo.testing import HashingEmbedder
 
@@ -253,8 +253,9 @@ def read(tmp_path) -> Callable[..., list[Any]]:
 
 
 def told(items: list[Any]) -> list[tuple[str, str]]:
-    """Thread and text of the records."""
-    return [(item.thread_id, item.message.text) for item in items if isinstance(item, Record)]
+    """Thread and text of the records; of memories, no thread."""
+    texts = [(item.thread_id, item.message.text) for item in items if isinstance(item, Record)]
+    return texts + [("", item.text) for item in items if isinstance(item, MemoryRecord)]
 
 
 def skipped(items: list[Any]) -> list[str]:
@@ -349,12 +350,19 @@ def test_openai_chats_have_a_thread_each(read):
 
 
 def test_deleted_mem0_memories_are_skipped(read):
-    """Owner, metadata and categories are kept; a date without a year is named."""
+    """Owner, times, metadata and categories are kept; a date without a year is named."""
     items = read("export.json", MEM0)
-    assert told(items) == [("mem0/ada", "Likes tea"), ("mem0/default", "Plays chess")]
-    first = items[0].message
-    assert (first.id, first.actor, first.at.year) == ("m1", "ada", 2024)
-    assert first.metadata == {"project": "atlas", "user_id": "ada", "categories": ["food"]}
+    first, second = (item for item in items if isinstance(item, MemoryRecord))
+    assert (first.text, second.text) == ("ada: Likes tea", "Plays chess")
+    assert first.at is not None
+    assert first.at.isoformat() == "2024-07-20T01:30:36.275141-07:00"
+    assert first.metadata == {
+        "project": "atlas",
+        "user_id": "ada",
+        "categories": ["food"],
+        "created_at": "2024-07-20T01:30:36.275141-07:00",
+        "mem0_id": "m1",
+    }
     assert skipped(items) == ["deleted", "deleted"]
     assert broken(items) == [("memory 4", "has a time that is no date with a year: '03-14'")]
 
@@ -392,7 +400,7 @@ def test_markdown_is_read_by_sections(read, tmp_path):
             "recursion",
         ),
         ('{"id": "m2", "memory": "x", "created_at": %s}' % ("9" * 4_000), "no date with a year"),
-        ('{"id": %s, "memory": "x"}' % ("9" * 4_000), "512 bytes"),
+        ('{"id": "m2", "memory": "x", "created_at": "9999-12-31T23:59:59Z"}', "years 1 to 9999"),
         ('{"id": "m2", "memory": 5}', 'no text in "memory"'),
         ("5", "no JSON object"),
     ],
@@ -441,16 +449,17 @@ async def test_a_second_import_of_any_format_adds_nothing(tmp_path, name, conten
 async def test_long_messages_are_stored_a_few_at_once(tmp_path):
     """What is held in memory is bounded in characters, too."""
     path = tmp_path / "export.json"
-    path.write_text(json.dumps([{"id": f"m{n}", "memory": f"{n} " * 100_000} for n in range(9)]))
+    talks = [[{"role": "user", "content": f"{n} " * 100_000}] for n in range(9)]
+    path.write_text(json.dumps([{"id": f"m{n}", "messages": one} for n, one in enumerate(talks)]))
     counts: list[int] = []
     async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
         repo = await service.open_repo("r")
-        await import_items(repo, items_of(path, "mem0"), advance=counts.append)
+        await import_items(repo, items_of(path, "openai"), advance=counts.append)
     assert (sum(counts), max(counts)) == (9, 3)
 
 
 def test_the_progress_of_an_import_is_shown_on_a_terminal_and_ends(cli, put, monkeypatch):
-    """A bar on standard error that counts messages."""
+    """A bar on standard error that counts memories."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=100, color_system=None)
     monkeypatch.setattr("mnemo.cli.transfer.Console", lambda **_options: console)
@@ -578,7 +587,6 @@ def test_a_date_without_a_year_breaks_its_message_alone(read, source, path):
             "claude-code/s1",
             [(role, None, "2025-06-01T08:00:00+00:00") for role in _TURNS[:3]],
         ),
-        ("mem0", "mem0/ada", [("user", "ada", "2024-07-20T08:30:36.275141+00:00")]),
     ],
 )
 async def test_exports_arrive_with_their_speakers_times_and_counts(
@@ -634,7 +642,7 @@ def test_an_export_is_stored_with_speakers_and_times_and_once(cli, put):
 @pytest.mark.slow
 def test_facts_are_extracted_when_the_import_waits_for_them(cli, put):
     """Without it they are owed, and the next program that is open makes them."""
-    name = put("export.json", {"results": [{"id": "m1", "memory": "I live in Lund."}]})
+    name = put("chat.json", {"messages": [{"role": "user", "content": "I live in Lund."}]})
     assert cli("import", name, "--json").code == 0
     assert cli("stats", "--json").data["nodes"].get("semantic", 0) == 0
     assert cli("import", name, "--wait").code == 0
@@ -648,8 +656,8 @@ def test_a_dry_run_shows_the_first_ten_and_stores_nothing(cli, put, tmp_path):
     name = put("export.json", {"results": [*many, *MEM0["results"]]})
     shown = cli("import", name, "--dry-run")
     assert shown.code == 1
-    assert shown.out.count("mem0/ada") == 10
-    assert "14 messages" in shown.out
+    assert shown.out.count("ada: fact") == 10
+    assert "14 memories" in shown.out
     assert "skipped, 2: deleted" in shown.out
     assert "memory 16: has a time that is no date with a year" in shown.err
     assert not (tmp_path / "mnemo.db").exists()
@@ -668,13 +676,13 @@ def test_a_broken_record_is_named_and_strict_ends_at_it(cli, put):
     strict = cli("import", name, "--strict", "--repo", "s")
     assert strict.code == 2
     assert "memory 4: has a time" in strict.err
-    assert cli("stats", "--repo", "s", "--json").data["messages"] == 1
+    assert cli("stats", "--repo", "s", "--json").data["nodes"] == {"semantic": 1}
     lax = cli("import", name)
     assert lax.code == 1
     assert lax.err == (
         "mnemo: export.json: memory 4: has a time that is no date with a year: '03-14'\n"
     )
-    assert cli("stats", "--json").data["messages"] == 2
+    assert cli("stats", "--json").data["nodes"] == {"semantic": 2}
 
 
 @pytest.mark.slow
@@ -708,6 +716,31 @@ def test_a_file_of_another_service_is_refused(cli, put, tmp_path, content, optio
 
 
 @pytest.mark.slow
+def test_memories_of_mem0_are_memories_and_found_in_other_words(cli, put):
+    """Each as it is, with its user as the subject, and counted."""
+    told = ["Lives in Bern", "Likes tea", "Has a dog called Rex", "Works as a nurse", "Is vegan"]
+    records = [
+        {"id": f"m{n}", "memory": text, "user_id": "ada", "created_at": f"2024-01-0{n}T10:00:00Z"}
+        for n, text in enumerate(told, 1)
+    ]
+    records.append({"id": "m9", "memory": "Likes tea", "user_id": "ben"})
+    ran = cli("import", put("export.json", {"results": records}))
+    assert ran.code == 0
+    assert ran.out == (
+        "Repository default, from mem0: 6 memories added, 0 were there or are erased.\n"
+    )
+    found = cli("memories", "--json").data["memories"]
+    texts = {f"ada: {text}" for text in told} | {"ben: Likes tea"}
+    assert {memory["text"] for memory in found} == texts
+    (bern,) = (memory for memory in found if "Bern" in memory["text"])
+    assert bern["valid_from"].startswith("2024-01-01T10:00:00")
+    assert bern["metadata"]["user_id"] == "ada"
+    assert "Bern" in cli("recall", "Where does she live?", "-k", "1").out
+    again = cli("import", "export.json")
+    assert "0 memories added, 6 were there" in again.out
+
+
+@pytest.mark.slow
 def test_an_id_with_another_text_is_broken_and_the_rest_goes_on(cli, put):
     """The first text stays."""
     put("export.json", {"results": [{"id": "m1", "memory": "Likes tea"}]})
@@ -716,8 +749,8 @@ def test_an_id_with_another_text_is_broken_and_the_rest_goes_on(cli, put):
     ran = cli("import", put("export.json", {"results": changed}))
     assert ran.code == 1
     assert "memory 1: " in ran.err
-    texts = [m["content"] for m in cli("history", "mem0/default", "--json").data["messages"]]
-    assert texts == ["Likes tea", "Plays chess"]
+    page = cli("memories", "--json").data
+    assert sorted(m["text"] for m in page["memories"]) == ["Likes tea", "Plays chess"]
 
 
 @pytest.mark.slow

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mnemo import Message
 from mnemo.cli.importing.records import (
     Item,
     KeyedRecord,
-    Record,
+    MemoryRecord,
     Skipped,
     mapping_of,
     named,
@@ -32,7 +31,7 @@ def is_mem0(raw: Any) -> bool:
 
 
 def mem0(raw: Any, place: str) -> Iterator[Item]:
-    """Read one memory, into a thread of its owner; a deleted one is skipped."""
+    """Read one memory, with its owner as the subject; a deleted one is skipped."""
     memory = mapping_of(raw)
     if _is_deleted(memory):
         yield Skipped(place, "deleted")
@@ -41,18 +40,21 @@ def mem0(raw: Any, place: str) -> Iterator[Item]:
     if text is None:
         raise ValueError('has no text in "memory"')
     owners = {name: memory[name] for name in _OWNERS if optional_text(memory, name)}
-    thread = "mem0/" + "/".join(owners.values() or ["default"])
     given = mapping_of(memory.get("metadata") or {}, "has metadata that are")
     categories = {"categories": memory["categories"]} if memory.get("categories") else {}
-    message = Message(
-        "user",
-        text,
-        id=named(memory, "id", "memory_id"),
-        actor=owners.get("user_id") or owners.get("agent_id"),
-        at=time_of(memory.get("updated_at") or memory.get("created_at")),
-        metadata={**given, **owners, **categories},
+    times = {name: memory[name] for name in ("created_at", "updated_at") if memory.get(name)}
+    yield MemoryRecord(
+        _about(owners.get("user_id") or owners.get("agent_id"), text),
+        time_of(times.get("updated_at", times.get("created_at"))),
+        {**given, **owners, **categories, **times, "mem0_id": named(memory, "id", "memory_id")},
+        place,
     )
-    yield Record(thread, message, place)
+
+
+def _about(subject: str | None, text: str) -> str:
+    """The text with its subject in front, unless it names that: two users may like tea."""
+    named_there = subject is not None and subject.casefold() in text.casefold()
+    return text if subject is None or named_there else f"{subject}: {text}"
 
 
 def _is_deleted(memory: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ __all__ = [
     "Broken",
     "Item",
     "KeyedRecord",
+    "MemoryRecord",
     "Record",
     "Skipped",
     "iso_time",
@@ -60,6 +61,23 @@ class KeyedRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """
+    One fact that another service has extracted, to be taken as it is.
+
+    Attributes:
+        text: What it says, with whom it is about.
+        metadata: Its ``mem0_id`` among them, the same at every import.
+        place: As of ``Record``.
+    """
+
+    text: str
+    at: datetime | None
+    metadata: Mapping[str, Any]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """Something that is left out on purpose."""
 
@@ -75,7 +93,7 @@ class Broken:
     what: str
 
 
-Item = Record | KeyedRecord | Skipped | Broken
+Item = Record | KeyedRecord | MemoryRecord | Skipped | Broken
 
 _MILLISECONDS_FROM = 100_000_000_000
 """A number of seconds from here on (the year 5138) is one of milliseconds."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import islice
 
 import anyio
 
-from mnemo import Conflict, GetItem, PutItem, Repository, UsageError
+from mnemo import Conflict, GetItem, Memory, PutItem, Repository, UsageError
 from mnemo.cli.importing.json_stream import ImportFileError
-from mnemo.cli.importing.records import Broken, Item, KeyedRecord, Record, Skipped
+from mnemo.cli.importing.records import Broken, Item, KeyedRecord, MemoryRecord, Record, Skipped
 from mnemo.cli.importing.sessions import first_of
 
 __all__ = ["Arrival", "Preview", "import_items", "preview"]
@@ -20,6 +21,7 @@ AT_ONCE = 500
 """Items that are read at once, unless their texts are long."""
 LONG = 1 << 19
 """Characters of texts from which on no further item is read at once (S)."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 MOST_SHOWN = 10
 """Records that a preview shows, and broken ones of which the place is kept."""
 
@@ -30,7 +32,7 @@ class Arrival:
     What an import did.
 
     Attributes:
-        added: Messages, or keyed items.
+        added: Messages, memories or keyed items.
         known: Which were there before, or are erased.
         skipped: Reason → how many.
         broken: The first ones; *broken_records* counts all.
@@ -60,7 +62,7 @@ class Arrival:
 class Preview(Arrival):
     """What an import would do, without a look at what is stored: *added* are all."""
 
-    first: list[Record | KeyedRecord] = field(default_factory=list)
+    first: list[Record | KeyedRecord | MemoryRecord] = field(default_factory=list)
 
 
 def preview(items: Iterator[Item], *, strict: bool) -> Preview:
@@ -108,11 +110,13 @@ async def import_items(
             break
         records = [item for item in batch if isinstance(item, Record)]
         keyed = [item for item in batch if isinstance(item, KeyedRecord)]
+        memories = [item for item in batch if isinstance(item, MemoryRecord)]
         refused = await _stored(repo, records, arrival) + await _put(repo, keyed, arrival)
+        refused += await _add(repo, memories, arrival)
         for item in [*batch, *refused]:
             if isinstance(item, Skipped | Broken):
                 arrival.note(item, strict=strict)
-        advance(len(records) + len(keyed))
+        advance(len(records) + len(keyed) + len(memories))
     return arrival
 
 
@@ -130,6 +134,8 @@ def _size(item: Item) -> int:
     """Characters of its texts."""
     if isinstance(item, Record):
         return len(item.message.text)
+    if isinstance(item, MemoryRecord):
+        return len(item.text)
     return sum(map(len, item.texts.values())) if isinstance(item, KeyedRecord) else 0
 
 
@@ -208,3 +214,31 @@ async def _put_together(
     arrival.added += len(puts)
     arrival.known += known
     return refused
+
+
+async def _add(repo: Repository, records: Sequence[MemoryRecord], arrival: Arrival) -> list[Broken]:
+    """Add *records* whose ids are not there, the oldest first; what was refused."""
+    ids = [record.metadata["mem0_id"] for record in records]
+    there = await repo.memories(where={"mem0_id": ids}, superseded=True, limit=AT_ONCE)
+    known = {str(memory.metadata["mem0_id"]): memory for memory in there}
+    refused: list[Broken] = []
+    for record in sorted(records, key=lambda one: one.at or _LONG_AGO):
+        try:
+            new = await _add_one(repo, record, known)
+        except ValueError as error:
+            refused.append(Broken(record.place, str(error)))
+            continue
+        arrival.added += new
+        arrival.known += not new
+    return refused
+
+
+async def _add_one(repo: Repository, record: MemoryRecord, known: dict[str, Memory]) -> bool:
+    """Whether it is new: not there by its id, and no other memory says the same."""
+    id = record.metadata["mem0_id"]
+    if id not in known:
+        known[id] = await repo.add_memory(record.text, at=record.at, metadata=record.metadata)
+        return bool(known[id].metadata.get("mem0_id") == id)
+    if known[id].version == 1 and known[id].text != record.text:
+        raise ValueError(f"memory {id!r} is there with another text; the first one stays")
+    return False
