@@ -95,6 +95,17 @@ def test_an_example_runs_as_it_stands(page, number, tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_example_prints_what_stands_behind_it(page, tmp_path, monkeypatch, capsys):
+    """A text right behind an example is its output."""
+    monkeypatch.chdir(tmp_path)
+    pattern = r"^```python\n((?:(?!^```).)*?)^```\n\n```text\n(.*?)^```$"
+    for code, shown in re.findall(pattern, read(page), re.DOTALL | re.MULTILINE):
+        exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
+        assert capsys.readouterr().out == shown
+
+
+@pytest.mark.slow
 def test_the_first_example_of_the_readme_finds_what_was_remembered(tmp_path, monkeypatch, capsys):
     """In the same breath: nothing is waited for between remembering and recalling."""
     monkeypatch.chdir(tmp_path)
