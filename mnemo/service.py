@@ -41,7 +41,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
 from mnemo.runtime.tasks import Home, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.user_code import called, close_all, traceback_of
+from mnemo.runtime.user_code import close_all, reported
 from mnemo.runtime.validation import checked_path, checked_repo_id, whole_number
 from mnemo.session.session import Session
 from mnemo.values.archive import ArchiveHead
@@ -49,7 +49,7 @@ from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind, WorkerStatistics
 from mnemo.values.journal import Owner, RepositoryRecord
 
-__all__ = ["Mnemo"]
+__all__ = ["Mnemo", "store_maker"]
 
 log = logging.getLogger("mnemo")
 _CLOSED = "the service is closed; make a new Mnemo"
@@ -96,7 +96,7 @@ class Mnemo:
         self._slots = JobSlots(None if workers is None else whole_number("workers", workers, 0))
         self._config = Config().overlaid(config)
         self._clock: Clock = clock or SystemClock()
-        self._make_store = _store_maker(store, self._config, self._clock)
+        self._make_store = store_maker(store, self._config, self._clock)
         self._embedder = checked_models(chat_model, embedder)
         self._chat_model = chat_model
         self._by_default = DefaultEmbedders()
@@ -536,7 +536,7 @@ class Mnemo:
                 passage_tokens=target.space.passage_tokens,
             ),
             switching=partial(self._switching, repo_id, target),
-            tell=partial(_reported, on_progress),
+            tell=partial(reported, on_progress),
         )
         async with self._lock("move", repo_id):
             return await moving.run()
@@ -655,7 +655,7 @@ class Mnemo:
             StoreError: A store failed. *Cancellation*: safe; repositories are whole or not there.
         """
         store, _ = self._usable()
-        make = _store_maker(target, self._config, self._clock)
+        make = store_maker(target, self._config, self._clock)
         ids = [one.id for one in await store.repositories() if fnmatchcase(one.id, repos)]
         if not ids:
             raise UsageError(f"no repository of this store matches {repos!r}")
@@ -664,7 +664,7 @@ class Mnemo:
             for id in ids:
                 archives = store.archive(id), other.archive(id)
                 copied.append(await copy_repository(id, *archives, skip_damaged=skip_damaged))
-                await _reported(on_copied, copied[-1])
+                await reported(on_copied, copied[-1])
         return copied
 
     async def repos(self) -> list[RepositoryRecord]:
@@ -789,25 +789,14 @@ async def _opened_store(store: Store) -> AsyncIterator[Store]:
             await store.aclose()
 
 
-async def _reported(function: Callable[..., Any] | None, value: object) -> None:
-    """Tell a function of the user, if there is one; what it raises is logged."""
-    if function is None:
-        return
-    try:
-        await called(function, value)
-    except Exception as error:
-        log.error(
-            "a function that follows progress failed: %s", error, exc_info=traceback_of(error)
-        )
-
-
 async def _found_spans(wanted: TelemetryConfig) -> Spans:
     find = partial(find_spans, enabled=wanted.enabled, capture_content=wanted.capture_content)
     # The first time, this imports.
     return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
 
 
-def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:
+def store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:
+    """Give what makes the store that *store* names or is. *Raises* ``ConfigError``."""
     if not isinstance(store, str | Path):
         if not hasattr(store, "sessions"):
             kind = type(store).__name__

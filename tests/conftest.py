@@ -18,7 +18,6 @@ from mnemo.config import Config
 from mnemo.service import Mnemo
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
-from mnemo.testing.stores import in_memory_store
 
 # A shell starts what is in its background with SIGINT ignored, which all processes inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -93,7 +92,7 @@ async def open_kit() -> AsyncIterator[OpenKit]:
 @pytest.fixture
 def failing_store() -> Callable[[], FailingStore]:
     """Makes stores in memory whose calls can be made to fail."""
-    return lambda: FailingStore(in_memory_store())
+    return lambda: FailingStore("memory:", clock=ManualClock())
 
 
 @pytest.fixture

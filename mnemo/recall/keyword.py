@@ -216,12 +216,12 @@ def _cleaned(query: str) -> str:
 
 def _items(text: str) -> Iterator[_Operand | str]:
     """Operands and operators in order; what has no letter or digit is left out."""
-    for quoted, word in _CHUNK.findall(text):
+    for phrase, word in _CHUNK.findall(text):
         bare = word.strip("()")
         if bare in _OPERATORS:
             yield bare
-        elif any(map(str.isalnum, quoted or bare)):
-            yield _Operand(quoted or bare, quoted=bool(quoted))
+        elif any(map(str.isalnum, phrase or bare)):
+            yield _Operand(phrase or bare, phrase=bool(phrase))
 
 
 def _without_idle_operators(items: Iterable[_Operand | str]) -> Iterator[_Operand | str]:

@@ -22,7 +22,15 @@ from mnemo.errors import MnemoError, ModelUnavailable
 from mnemo.runtime.tasks import running_loop
 from mnemo.runtime.text import clean
 
-__all__ = ["Interrupted", "call", "called", "close_all", "foreign", "traceback_of"]
+__all__ = [
+    "Interrupted",
+    "call",
+    "called",
+    "close_all",
+    "foreign",
+    "reported",
+    "traceback_of",
+]
 
 log = logging.getLogger("mnemo")
 
@@ -83,6 +91,18 @@ def foreign(who: str, error: Exception, *, purpose: str | None = None) -> ModelU
     made = ModelUnavailable(said, purpose=purpose, retryable=False)
     made.foreign = True
     return made
+
+
+async def reported(function: Callable[..., Any] | None, value: object) -> None:
+    """Tell a function of the user, if there is one; what it raises is logged."""
+    if function is None:
+        return
+    try:
+        await called(function, value)
+    except Exception as error:
+        log.error(
+            "a function that follows progress failed: %s", error, exc_info=traceback_of(error)
+        )
 
 
 async def close_all(models: Iterable[Any]) -> None:

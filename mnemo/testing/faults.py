@@ -8,14 +8,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio.lowlevel
 
+from mnemo.config import Config
 from mnemo.errors import StoreError
 from mnemo.protocols import (
     Archive,
     CheckpointStore,
+    Clock,
     DocumentFeed,
     GraphStore,
     ItemStore,
@@ -27,7 +30,9 @@ from mnemo.protocols import (
     Transactions,
     TranscriptStore,
 )
+from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.validation import one_of
+from mnemo.service import store_maker
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft
 
@@ -65,10 +70,20 @@ class FailingStore:
     ``fail("apply")`` makes the next ``apply`` of any repository fail with nothing
     written; with ``before=False`` it is written and its answer is lost. All else goes
     to *store* unchanged.
+
+    Args:
+        store: A ``Store`` that is not open yet, or a path, a URL or ``"memory:"`` as ``Mnemo``
+            takes them.
+        clock: Of a store that is made of its place; default: the machine's.
+
+    Raises:
+        ConfigError: *store* is no place that this version can keep things in.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store | str | Path = "memory:", *, clock: Clock | None = None
+    ) -> None:
+        self._store = store_maker(store, Config(), clock or SystemClock())()
         self._faults: dict[FailingWrite, deque[_Fault]] = {}
         self.calls: dict[FailingWrite, int] = {}
 
