@@ -14,8 +14,14 @@ from typing import Any
 
 from mnemo.runtime.clock import Breather
 from mnemo.store.damage import Passed
-from mnemo.store.erasure_messages import erase_messages, erase_notes, erase_thread
+from mnemo.store.erasure_messages import (
+    erase_messages,
+    erase_notes,
+    erase_thread,
+    messages_of,
+)
 from mnemo.store.erasure_plan import (
+    CLAIMS,
     AnnotatedStep,
     Deletions,
     EpisodeRow,
@@ -56,6 +62,9 @@ from mnemo.values.upkeep import ROUTING
 
 __all__ = ["erase"]
 
+MOST_TEXTS = 100
+"""Texts of messages, of steps, and of claims that a dry run shows."""
+
 # ── Erasing ──────────────────────────────────────────────────────────────────────────
 
 
@@ -74,7 +83,10 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
     if not selection.sources:
         bar_claims(tx, repo_id, readable_claims(GraphRows(tx, repo), chosen, unreadable))
     if chosen.touches_graph:
-        erased = _erase_steps(tx, repo_id, repo, revision + 1, chosen, erased, unreadable)
+        erased = _erase_steps(
+            tx, repo_id, repo, revision + 1, chosen, erased, unreadable, shows=selection.dry_run
+        )
+    texts = _texts_of_messages(tx, chosen) if selection.dry_run else ()
     rows = (
         erase_thread(tx, repo, chosen.thread)
         if chosen.thread
@@ -89,6 +101,7 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         mixed_notes=notes.mixed,
         items=items,
         unreadable=tuple(dict.fromkeys(one.row for one in unreadable)),
+        texts=tuple(dict.fromkeys((*texts, *erased.report.texts))),
         messages=rows.messages,
         compactions=rows.compactions,
         snapshots=rows.snapshots,
@@ -114,6 +127,8 @@ def _erase_steps(
     chosen: Chosen,
     erased: Erased,
     unreadable: Passed,
+    *,
+    shows: bool,
 ) -> Erased:
     """Plan from what is there, then write: nothing is read that was changed before."""
     rows, steps = GraphRows(tx, repo), chosen.steps
@@ -121,6 +136,7 @@ def _erase_steps(
     said = _said_in(tx, steps, episodes)
     graph = plan_graph(rows, chosen.node_ids, said, chosen.claims)
     annotations = _annotations(tx, steps, episodes, said)
+    texts = _texts_of_graph(tx, steps, graph) if shows else ()
     _reannotate(rows, graph, annotations)
     unreadable += graph.unreadable
     sessions = plan_sessions(episodes, steps.sessions, steps.whole)
@@ -131,7 +147,33 @@ def _erase_steps(
     _annotate(tx, annotations)
     _end_sessions(tx, sessions)
     node_ids = tuple(row.id for row in graph.gone.values())
-    return replace(erased, report=replace(report, sessions=len(sessions.gone)), node_ids=node_ids)
+    report = replace(report, sessions=len(sessions.gone), texts=texts)
+    return replace(erased, report=report, node_ids=node_ids)
+
+
+# ── Showing what a dry run would erase ───────────────────────────────────────────────
+
+_STEP_TEXTS = "SELECT observation, action FROM steps WHERE ordinal IN $numbers ORDER BY ordinal"
+_NODES = "SELECT id, type, body FROM nodes WHERE no IN $numbers ORDER BY no"
+
+
+def _texts_of_messages(tx: Tx, chosen: Chosen) -> tuple[str, ...]:
+    """What the first of the chosen messages say."""
+    places = chosen.places[:MOST_TEXTS]
+    threads = [chosen.thread] if chosen.thread else list(dict.fromkeys(no for no, _ in places))
+    seqs = {no: [seq for one, seq in places if one == no] for no in threads}
+    found = [messages_of(tx, no, seqs[no] or None, MOST_TEXTS) for no in threads]
+    return tuple(message.text for messages in found for message in messages if message.text)
+
+
+def _texts_of_graph(tx: Tx, steps: Steps, graph: Deletions) -> tuple[str, ...]:
+    """What the first of the erased steps, and of the facts and instructions, say."""
+    rows = tx.run(_STEP_TEXTS, (listed(steps.ordinals[:MOST_TEXTS]),))
+    said = [_text(text) for row in rows for text in row]
+    numbers = [row.no for row in graph.gone.values() if row.type in CLAIMS][:MOST_TEXTS]
+    # What is damaged the plan has named, where it had to be judged.
+    claims = NODES.whole.all(tx.run(_NODES, (listed(numbers),)), [])
+    return (*filter(None, said), *(claim.text for claim in claims))
 
 
 # ── Deleting from the graph ──────────────────────────────────────────────────────────

@@ -29,11 +29,15 @@ from mnemo.values.note_erasure import ForgottenNotes, forget_sources
 from mnemo.values.notes import NoteRow
 from mnemo.values.units import leads, units_of
 
-__all__ = ["erase_messages", "erase_notes", "erase_thread", "whole_units"]
+__all__ = ["erase_messages", "erase_notes", "erase_thread", "messages_of", "whole_units"]
 
 _IN_THREAD = f"""
 SELECT {COLUMNS} FROM threads t $join messages m ON m.thread = t.no
 WHERE t.no = ? AND m.seq IN $numbers ORDER BY m.seq
+"""
+_FIRST = f"""
+SELECT {COLUMNS} FROM threads t $join messages m ON m.thread = t.no
+WHERE t.no = ? ORDER BY m.seq LIMIT ?
 """
 _OF_CALLS = """
 SELECT seq FROM message_calls WHERE thread = ? AND call_id IN $texts
@@ -103,6 +107,13 @@ def whole_units(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) ->
         fresh = {seq: one for seq, one in near.items() if seq not in found}
     units = [{message.seq for message in unit.messages} for unit in units_of(found.values())]
     return wanted.union(*(unit for unit in units if unit & wanted))
+
+
+def messages_of(tx: Tx, thread: int, seqs: Sequence[int] | None, limit: int) -> list[StoredMessage]:
+    """The first messages of a thread, or of these *seqs*; damaged ones are left out."""
+    if seqs is not None:
+        return list(_read(tx, thread, seqs, []).values())
+    return MESSAGES.all(tx.run(_FIRST, (thread, limit)), [])
 
 
 def _read(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> dict[int, StoredMessage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -177,6 +177,8 @@ class ErasureReport:
             ``Mnemo.scrub``; another process reads an older state, or the disk refused, and
             it is finished later; or something is *unreadable*; or it was a dry run. In
             PostgreSQL, ``Mnemo.scrub`` alone does it.
+        texts: Of a dry run: what messages, steps, facts and instructions say that would go, at
+            most 100 of each; empty where it was erased.
     """
 
     messages: int = 0
@@ -199,6 +201,7 @@ class ErasureReport:
     items: int = 0
     unreadable: tuple[str, ...] = ()
     scrubbed: bool = True
+    texts: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def is_empty(self) -> bool:

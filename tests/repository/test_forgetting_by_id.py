@@ -440,3 +440,17 @@ async def test_a_dry_run_with_everything_changes_nothing(kit: Kit) -> None:
     assert await archive_of(kit) == before
     assert (planned.steps, planned.messages) == (1, 1)
     assert _uncounted(await kit.repo.forget(before=later)) == _uncounted(planned)
+
+
+async def test_a_dry_run_shows_what_would_go(kit: Kit) -> None:
+    """What was said and the fact of it, once each; a thread's messages; the erasure itself none."""
+    conversation = await talk(kit)
+    (fact, *_) = await facts_with(kit, SECRET)
+    planned = await kit.repo.forget(memory_ids=[fact.id], dry_run=True)
+    assert [text for text in planned.texts if SECRET in text]
+    assert fact.text in planned.texts
+    assert len(set(planned.texts)) == len(planned.texts)
+    thread = await kit.repo.forget(thread_id=conversation.thread_id, dry_run=True)
+    messages = await conversation.history()
+    assert {message.text for message in messages if message.text} <= set(thread.texts)
+    assert (await kit.repo.forget(thread_id=conversation.thread_id)).texts == ()
