@@ -10,13 +10,23 @@ from typing import Annotated, Any, Literal, TypeVar
 import anyio
 import typer
 
-from mnemo import MnemoError, Repository, StoreCorrupt, UsageError, __version__
+from mnemo import (
+    Mnemo,
+    MnemoError,
+    RecallResult,
+    ReembeddingReport,
+    Repository,
+    StoreCorrupt,
+    UsageError,
+    __version__,
+)
 from mnemo.cli import conversations, memories, notes, serving, stores, transfer
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.graph_page import graph_page, graph_picture
 from mnemo.cli.guide import guide
 from mnemo.cli.opening import (
     AsJson,
+    EmptyRepository,
     Model,
     ModelUrl,
     NewEmbedder,
@@ -24,6 +34,7 @@ from mnemo.cli.opening import (
     Store,
     Where,
     chat_model_of,
+    check_there,
     conditions,
     existing,
     file_settings,
@@ -39,6 +50,8 @@ from mnemo.cli.output import (
     confirm,
     erasure_told,
     explained,
+    ids_to_view,
+    ids_told,
     maintained,
     maintenance_told,
     move_told,
@@ -86,7 +99,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        code = int(app(args=arguments, prog_name="mnemo", standalone_mode=False) or 0)
+        code = _called(arguments)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except typer.Exit as end:
@@ -100,6 +113,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if code == INTERRUPTED:
         complain("interrupted; what was written is kept: run the same command again to go on")
     return code
+
+
+def _called(arguments: list[str]) -> int:
+    """Run the command; without ``--repo`` on the only repository, where the default is empty."""
+    try:
+        return int(app(args=list(arguments), prog_name="mnemo", standalone_mode=False) or 0)
+    except EmptyRepository as empty:
+        if empty.only is None or any(one.startswith("--repo") for one in arguments):
+            raise
+        complain(f"--repo {empty.only}: the only repository in {empty.store}")
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        return _called([*arguments[:end], "--repo", empty.only, *arguments[end:]])
 
 
 def _refusals() -> Any:
@@ -146,10 +171,9 @@ def recall(
     chat_model = chat_model_of(model_url, model) if use_model else None
     if use_model and chat_model is None:
         raise UsageError("--use-model needs --model-url and --model")
-    found = in_known_repo(
-        store,
-        repo,
-        lambda opened: opened.recall(
+
+    async def recalled(opened: Repository) -> tuple[RecallResult, list[str | None]]:
+        found = await opened.recall(
             query,
             k=k,
             mode=mode,
@@ -162,14 +186,16 @@ def recall(
             min_confidence=min_confidence,
             explain=explain,
             use_model=use_model,
-        ),
-        chat_model=chat_model,
-    )
+        )
+        return found, await ids_to_view(opened, found.candidates)
+
+    found, ids = in_known_repo(store, repo, recalled, chat_model=chat_model)
+    text = found.as_text(budget)
     if as_json:
-        print_json(recall_data(query, found) | {"text": found.as_text(budget)})
-        return
-    if found.candidates:
-        print_line(explained(found) if explain else found.as_text(budget))
+        print_json(recall_data(query, found, ids) | {"text": text})
+    elif found.candidates:
+        print_line(explained(found) if explain else text)
+        print_line(ids_told(found, ids, None if explain else text))
     else:
         complain(f"nothing found in repository {repo!r}")
 
@@ -385,6 +411,9 @@ def mcp(
     write: Annotated[
         bool, typer.Option("--write", help="Let the client correct and erase, too.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="As it is: what the protocol writes is JSON.")
+    ] = False,
 ) -> None:
     """Serve a repository to an MCP client over standard input and output, until that ends."""
     from mnemo.mcp import serve_stdio
@@ -428,12 +457,17 @@ def reembed(
 
     Stopped anywhere, it goes on where it was when it is run again.
     """
+
+    async def moved(memory: Mnemo) -> ReembeddingReport:
+        await check_there(memory, store, repo)
+        return await memory.reembed(
+            repo, embedder=embedder, on_progress=lambda now: show(now.done, now.total)
+        )
+
     with texts_progress() as show:
         report = in_service(
             existing(store),
-            lambda memory: memory.reembed(
-                repo, embedder=embedder, on_progress=lambda now: show(now.done, now.total)
-            ),
+            moved,
         )
     answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
 

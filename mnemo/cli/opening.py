@@ -29,6 +29,7 @@ from mnemo.protocols import ChatModel, EmbeddingSpace
 
 __all__ = [
     "AsJson",
+    "EmptyRepository",
     "Model",
     "ModelUrl",
     "NewEmbedder",
@@ -36,6 +37,7 @@ __all__ = [
     "Store",
     "Where",
     "chat_model_of",
+    "check_there",
     "conditions",
     "existing",
     "file_settings",
@@ -148,6 +150,24 @@ def file_settings() -> FileSettings:
 
 T = TypeVar("T")
 
+_NAMED = 10
+"""Repositories that an error names, at most."""
+
+
+class EmptyRepository(UsageError):
+    """
+    A repository that is only read holds nothing.
+
+    Attributes:
+        only: The one other repository of the store, if there is exactly one.
+    """
+
+    def __init__(self, store: str, repo: str, others: Sequence[str]) -> None:
+        self.store, self.only = store, others[0] if len(others) == 1 else None
+        named = ", ".join(map(repr, others[:_NAMED])) + (", …" if len(others) > _NAMED else "")
+        there = f"there is {named}" if others else "`mnemo import` fills one"
+        super().__init__(f"repository {repo!r} in {store} holds nothing: is --repo right? {there}")
+
 
 class AbsentEmbedder:
     """In place of the embedder that a repository was made with, which is not at hand here."""
@@ -238,19 +258,28 @@ def in_known_repo(
     Run *act* on a repository that is there, whatever embedder it was made with.
 
     Raises:
-        UsageError: There is no such store, or the repository holds nothing.
+        UsageError: There is no such store.
+        EmptyRepository: The repository holds nothing.
     """
 
     async def opened(memory: Mnemo) -> T:
         found = await _open_as_it_is(memory, repo)
+        await check_there(memory, store, repo)
         if not may_be_empty and await _is_empty(found):
-            raise UsageError(
-                f"repository {repo!r} in {store} holds nothing: is --repo right? "
-                "`mnemo import` fills one"
-            )
+            raise EmptyRepository(store, repo, await _others(memory, repo))
         return await act(found)
 
     return in_service(existing(store), opened, chat_model=chat_model)
+
+
+async def check_there(memory: Mnemo, store: str, repo: str) -> None:
+    """*Raises* ``EmptyRepository``: nothing was ever written to *repo*."""
+    if repo not in [one.id for one in await memory.repos()]:
+        raise EmptyRepository(store, repo, await _others(memory, repo))
+
+
+async def _others(memory: Mnemo, repo: str) -> list[str]:
+    return [one.id for one in await memory.repos() if one.id != repo]
 
 
 async def _open_as_it_is(memory: Mnemo, repo: str) -> Repository:

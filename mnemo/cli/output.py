@@ -17,6 +17,8 @@ from rich.text import Text
 
 from mnemo import (
     Candidate,
+    EdgeKind,
+    Episodic,
     ErasureReport,
     Explanation,
     MaintenanceReport,
@@ -40,6 +42,8 @@ __all__ = [
     "confirm",
     "erasure_told",
     "explained",
+    "ids_to_view",
+    "ids_told",
     "maintained",
     "maintenance_told",
     "move_told",
@@ -119,14 +123,48 @@ def session_data(record: SessionRecord) -> dict[str, Any]:
     }
 
 
-def recall_data(query: str, result: RecallResult) -> dict[str, Any]:
-    """A recall and its candidates, best first."""
+async def ids_to_view(repo: Repository, candidates: Sequence[Candidate]) -> list[str | None]:
+    """What ``view`` takes to open the best source of each; ``None``: it has no message or step."""
+    claims = [c.node.id for c in candidates if c.node.type in ("semantic", "procedural")]
+    steps = await repo.get_linked_nodes(claims, edge_type=EdgeKind.PROVENANCE)
+    steps += [candidate.node for candidate in candidates]
+    by_place = {_place_of(one): one for one in steps if isinstance(one, Episodic)}
+    found: list[str | None] = []
+    for source in (next(iter(candidate.sources), None) for candidate in candidates):
+        step = by_place.get(_place_of(source)) if source and source.session_id else None
+        half = "action" if step and not step.observation.strip() else "observation"
+        in_thread = source.message_id if source else None
+        found.append(in_thread or (f"{step.id}/{half}" if step else None))
+    return found
+
+
+def _place_of(one: Episodic | SourceRef) -> tuple[str | None, str | None, int | None]:
+    return one.session_id, one.episode_id, one.step_index
+
+
+def ids_told(result: RecallResult, ids: Sequence[str | None], text: str | None) -> str:
+    """A line for each candidate that *text* cites (``None``: for all): its id, what to view."""
+    lines = [
+        f"[{number}] {candidate.node.id}" + (f"  mnemo view {id}" if id else "")
+        for number, (candidate, id) in enumerate(zip(result.candidates, ids, strict=True), 1)
+        if text is None or f"[{number}]" in text
+    ]
+    return "\n".join(["", *lines]) if lines else ""
+
+
+def recall_data(
+    query: str, result: RecallResult, ids: Sequence[str | None] | None = None
+) -> dict[str, Any]:
+    """A recall and its candidates, best first; *ids* are what ``view`` takes for each."""
+    candidates = [_candidate_data(candidate) for candidate in result.candidates]
+    for candidate, id in zip(candidates, ids or (), strict=False):
+        candidate["view"] = id
     return {
         "query": query,
         "mode": result.mode,
         "tags": list(result.tags),
         "confidence": result.confidence,
-        "candidates": [_candidate_data(candidate) for candidate in result.candidates],
+        "candidates": candidates,
         "text": result.as_text(),
         "seconds": result.trace.seconds,
         "degraded": result.trace.degraded,
@@ -290,10 +328,11 @@ def erasure_told(report: ErasureReport) -> str:
         f"{counted(report.facts_changed, 'fact')} changed, "
         f"{counted(report.facts_restored, 'holds', 'hold')} again{left}."
     )
-    if not report.mixed_notes:
-        return told
-    topics = ", ".join(report.mixed_notes)
-    return f"{told}\nNotes that rest on other sources too, and may still tell of it: {topics}"
+    lines = [told, *(f"- {one_line(text)}" for text in report.texts)]
+    if report.mixed_notes:
+        topics = ", ".join(report.mixed_notes)
+        lines.append(f"Notes that rest on other sources too, and may still tell of it: {topics}")
+    return "\n".join(lines)
 
 
 @contextmanager

@@ -7,14 +7,15 @@ import gc
 import json
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mnemo import Config, Mnemo, UsageError
-from mnemo.cli.opening import Store, existing, in_service
-from mnemo.cli.output import print_line
+from mnemo.cli.opening import AsJson, Store, existing, in_service
+from mnemo.cli.output import answer, print_json, print_line
 
 __all__ = ["register", "share_heaps"]
 
@@ -56,6 +57,7 @@ def serve(
             help="minilm, multilingual or static; default: each repository's own, or minilm.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """
     Serve a store over HTTP, with a page to look into it, until interrupted.
@@ -86,10 +88,20 @@ def serve(
             port=port,
             hosts=(*LOOPBACK, *(allow_host or ())),
             origins=allow_origin or (),
-            ready=lambda url: print_line(url if token_file else f"{url}/#token={secret}"),
+            ready=_told(None if token_file else secret, as_json=as_json),
         )
 
     in_service(store, served, embedder=embedder)
+
+
+def _told(secret: str | None, *, as_json: bool) -> Callable[[str], None]:
+    """What says where the service is; the *secret* of the address, if it has one, opens it."""
+
+    def ready(url: str) -> None:
+        page = url if secret is None else f"{url}/#token={secret}"
+        answer({"url": url, "token": secret, "page": page}, page, as_json=as_json)
+
+    return ready
 
 
 def share_heaps() -> None:
@@ -108,6 +120,7 @@ def _let_requests_go_first() -> None:
 def inspect(
     store: Annotated[str, typer.Argument(help="The store's file.")] = "mnemo.db",
     port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """
     Look into a store with a browser, on this machine, until interrupted.
@@ -125,7 +138,7 @@ def inspect(
             memory,
             tokens=[token_of(secret, "inspector", rights="read")],
             port=port,
-            ready=lambda url: print_line(f"{url}/#token={secret}"),
+            ready=_told(secret, as_json=as_json),
         )
 
     watching = Config(
@@ -140,6 +153,7 @@ def token(
         list[str] | None, typer.Option("--repo", help="A repository; repeatable. Default: all.")
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="It cannot write.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """
     Make an access token; its entry for --token-file is printed, the token goes to stderr.
@@ -152,6 +166,9 @@ def token(
     made = token_of(
         secret, name, repositories=repo or ("*",), rights="read" if read_only else "write"
     )
+    if as_json:
+        print_json({"token": secret, "entry": made.model_dump(exclude_defaults=True)})
+        return
     typer.echo(f"The token, shown this once: {secret}", err=True)
     print_line("[[tokens]]")
     for key, value in made.model_dump(exclude_defaults=True).items():

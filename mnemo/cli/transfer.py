@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mnemo import Config, Repository, UsageError
+from mnemo import Config, Mnemo, Repository, UsageError
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
 from mnemo.cli.conversations import KNOWN, import_chat
 from mnemo.cli.exporting import FORMATS, export_text
 from mnemo.cli.importing.dialogues import stream_talks
 from mnemo.cli.importing.json_stream import begun
+from mnemo.cli.importing.markdown import size_of
 from mnemo.cli.importing.readers import items_of, source_of
 from mnemo.cli.importing.records import KeyedRecord, MemoryRecord, Record
 from mnemo.cli.importing.sessions import Tally, import_talks
@@ -27,6 +28,7 @@ from mnemo.cli.opening import (
     NewEmbedder,
     Repo,
     Store,
+    check_there,
     existing,
     in_known_repo,
     in_repo,
@@ -60,12 +62,13 @@ def register(app: typer.Typer, panel: str) -> None:
 
 
 def export_(
-    file: Annotated[str, typer.Argument(help="Where to, overwritten; `-`: standard output.")],
+    file: Annotated[str, typer.Argument(help="A new file; `-`: standard output.")],
     to: Annotated[
         str, typer.Option("--to", help="archive (everything), jsonl, openai or markdown.")
     ] = "archive",
     repo: Repo = "default",
     store: Store = "mnemo.db",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """
@@ -76,6 +79,8 @@ def export_(
     """
     if as_json and file == STANDARD:
         raise UsageError("with - the export itself is on standard output: leave --json away")
+    if file != STANDARD and not force and Path(file).exists():
+        raise UsageError(f"{file} is there already: --force overwrites it")
     if to in FORMATS:
         counts = in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
         shown = {"repo": repo, "file": file, "to": to} | counts
@@ -86,7 +91,12 @@ def export_(
         return
     if to != "archive":
         raise UsageError(f"--to takes archive, {', '.join(FORMATS)}, not {to!r}")
-    head = in_service(existing(store), lambda memory: exported(memory, repo, file))
+
+    async def archived(memory: Mnemo) -> dict[str, Any]:
+        await check_there(memory, store, repo)
+        return await exported(memory, repo, file)
+
+    head = in_service(existing(store), archived)
     if as_json:
         print_json({"repo": repo, "file": file} | head)
     elif file != STANDARD:
@@ -168,15 +178,16 @@ def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_
 def _import_talks(
     file: Path, repo: str, store: str, embedder: str | None, *, as_json: bool
 ) -> None:
-    talks = begun(stream_talks(file))
+    with _progress("steps", file) as bar:
+        talks = begun(stream_talks(file, bar.read))
 
-    async def imported(opened: Repository) -> Tally:
-        with _progress("steps", None) as advance:
-            tally = await import_talks(opened, talks, lambda: advance(1))
-        await _embedded(opened)
-        return tally
+        async def imported(opened: Repository) -> Tally:
+            tally = await import_talks(opened, talks, bar.stored)
+            bar.end()
+            await _embedded(opened)
+            return tally
 
-    tally = in_repo(store, repo, imported, embedder=embedder)
+        tally = in_repo(store, repo, imported, embedder=embedder)
     problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store}
@@ -212,14 +223,14 @@ def _import_export(
     wait: bool,
     as_json: bool,
 ) -> None:
-    items = items_of(file, source)
     if dry_run:
-        arrival: Arrival = preview(items, strict=strict)
+        arrival: Arrival = preview(items_of(file, source), strict=strict)
     else:
-        with _progress(_unit(source), None) as advance:
+        with _progress(_unit(source), file) as bar:
+            items = items_of(file, source, bar.read)
 
             async def stored(opened: Repository) -> Arrival:
-                return await import_items(opened, items, strict=strict, advance=advance)
+                return await import_items(opened, items, strict=strict, advance=bar.stored)
 
             # An index of all that is stored would grow with the file.
             unindexed = Config(jobs={"background": False})
@@ -289,11 +300,31 @@ async def _embedded(repo: Repository) -> None:
                 break
 
 
+class _Bar:
+    """How much of a file is read, and how many records of it are stored."""
+
+    def __init__(self, progress: Progress, what: str, size: int) -> None:
+        self._progress, self._what, self._count = progress, what, 0
+        self._task = progress.add_task(f"0 {what}", total=size)
+
+    def read(self, count: int) -> None:
+        """So many bytes of the file."""
+        self._progress.update(self._task, completed=count)
+
+    def stored(self, count: int = 1) -> None:
+        """So many records more."""
+        self._count += count
+        self._progress.update(self._task, description=f"{self._count} {self._what}")
+
+    def end(self) -> None:
+        """Leave the terminal to what is shown next."""
+        self._progress.stop()
+
+
 @contextmanager
-def _progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def _progress(what: str, file: Path) -> Iterator[_Bar]:
     """A bar on stderr, if that is a terminal."""
     console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
+    columns = (BarColumn(), DownloadColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield _Bar(progress, what, size_of(file) if file.exists() else 0)

@@ -95,8 +95,10 @@ def test_a_broken_archive_is_told_by_file_and_line(filled, tmp_path, broken, wro
 def test_a_mistyped_name_makes_and_overwrites_nothing(filled, tmp_path):
     """No store, no repository, no file: told, and what was there stays."""
     (tmp_path / "kept.jsonl").write_text("an earlier backup")
-    assert "no store at" in filled("export", "kept.jsonl", "--store", "nope.db").err
-    assert "'nope' not found" in filled("export", "kept.jsonl", "--repo", "nope").err
+    assert "no store at" in filled("export", "kept.jsonl", "--force", "--store", "nope.db").err
+    assert "'nope' in mnemo.db holds nothing" in (
+        filled("export", "kept.jsonl", "--force", "--repo", "nope").err
+    )
     ran = filled("import", "nope.jsonl", "--repo", "b", "--store", "new.db")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert (tmp_path / "kept.jsonl").read_text() == "an earlier backup"

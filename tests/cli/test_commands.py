@@ -164,6 +164,66 @@ def test_a_mistyped_repository_is_told_and_not_made(filled, command):
     assert "repository 'typo' in mnemo.db holds nothing: is --repo right?" in failed.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("recall", "Ada"),
+        ("forget", "--thread", "t", "--yes"),
+        ("export", "a.jsonl"),
+        ("reembed",),
+    ],
+)
+def test_a_mistyped_repository_names_those_that_exist(filled, command):
+    """Given or left out, where there are several."""
+    assert filled("remember", "I play the cello.", "--repo", "music").code == 0
+    failed = filled(*command, "--repo", "typo")
+    assert (failed.code, failed.out) == (2, "")
+    assert "repository 'typo' in mnemo.db holds nothing" in failed.err
+    assert "there is 'default', 'music'" in failed.err
+
+
+def test_the_only_repository_of_a_store_is_used(cli, write):
+    """Where none is named; it is told, and named in what is printed."""
+    assert cli("import", str(write("log.jsonl", LOG)), "--repo", "ada").code == 0
+    found = cli("stats", "--json")
+    assert (found.code, found.data["repo"], found.data["steps"]) == (0, "ada", 3)
+    assert found.err == "mnemo: --repo ada: the only repository in mnemo.db\n"
+    assert "Bern" in cli("recall", "--", "Where does Ada live?").out
+    assert "- My name is Ada" in cli("forget", "--before", "2026-01-03", "--dry-run").out
+    assert cli("export", "all.jsonl").code == 0
+    refused = cli("stats", "--repo", "default")
+    assert (refused.code, "there is 'ada'" in refused.err) == (2, True)
+
+
+def test_what_recall_finds_can_be_viewed(filled):
+    """Each candidate has a line with its id and the command that opens its source."""
+    found = filled("recall", "Where does Ada live?")
+    ids = re.findall(r"^\[\d+\] \S+  mnemo view (\S+)$", found.out, re.M)
+    assert ids
+    for id in ids:
+        viewed = filled("view", id, "--before", "0", "--after", "0")
+        assert viewed.code == 0, viewed.err
+    named = [
+        c["view"] for c in filled("recall", "Where does Ada live?", "--json").data["candidates"]
+    ]
+    assert named[: len(ids)] == ids
+    assert filled("remember", "I play the cello.", "--actor", "Ada").code == 0
+    best = filled("recall", "Who plays the cello?", "-k", "1", "--json").data["candidates"][0]
+    assert "cello" in filled("view", best["view"]).out
+
+
+def test_an_export_overwrites_nothing_unless_it_is_forced(filled, tmp_path):
+    """In every format; what is there stays as it is."""
+    file = tmp_path / "out"
+    file.write_text("mine")
+    for to in ("archive", "markdown"):
+        refused = filled("export", "out", "--to", to)
+        assert (refused.code, file.read_text()) == (2, "mine")
+        assert "--force overwrites it" in refused.err
+    assert filled("export", "out", "--force").code == 0
+    assert file.read_text() != "mine"
+
+
 @pytest.mark.parametrize("command", [("sessions",), ("stats",), ("graph", "--html", "g.html")])
 def test_reading_needs_no_embedder(cli, command):
     """A repository made with an embedder that the command line does not have can be read."""

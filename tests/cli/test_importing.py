@@ -459,13 +459,15 @@ async def test_long_messages_are_stored_a_few_at_once(tmp_path):
 
 
 def test_the_progress_of_an_import_is_shown_on_a_terminal_and_ends(cli, put, monkeypatch):
-    """A bar on standard error that counts memories."""
+    """A bar on standard error that knows the size of the file and counts memories."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=100, color_system=None)
     monkeypatch.setattr("mnemo.cli.transfer.Console", lambda **_options: console)
     many = [{"id": f"m{n}", "memory": f"fact {n}", "user_id": "ada"} for n in range(12)]
-    assert cli("import", put("export.json", {"results": many})).code == 0
-    assert "12/?" in written.getvalue()
+    name = put("export.json", {"results": many})
+    size = Path(name).stat().st_size
+    assert cli("import", name).code == 0
+    assert f"{size}/{size} bytes 12 messages" in written.getvalue()
     assert written.getvalue().endswith("\x1b[?25h")
 
 

@@ -154,3 +154,17 @@ def test_what_is_no_file_is_told(tmp_path):
     ):
         with pytest.raises(ImportFileError, match=what):
             list(stream_values(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["lines.jsonl", "list.json", "values.json"])
+def test_how_much_is_read_is_told(tmp_path, name):
+    """In bytes, never less than before; all of them at the end."""
+    path, one = tmp_path / name, {"text": "ä" * 50}
+    joined = {"lines.jsonl": "\n", "list.json": ",", "values.json": "\n\n"}[name]
+    text = joined.join([json.dumps(one, ensure_ascii=False)] * 40)
+    path.write_text(f"[{text}]" if name == "list.json" else text, encoding="utf-8")
+    read: list[int] = []
+    assert len(list(stream_values(path, on_read=read.append))) == 40
+    assert read == sorted(read)
+    assert len(set(read)) > 20
+    assert read[-1] == path.stat().st_size

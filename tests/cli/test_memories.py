@@ -113,6 +113,8 @@ def test_a_forgotten_memory_goes_with_what_was_said(filled):
     id = next(id for id, text in listed(filled).items() if "bees" in text)
     told = filled("forget", id, "--dry-run")
     assert "Would erase 1 step," in told.out
+    assert "- I keep bees on the roof.\n" in told.out
+    assert filled("forget", id, "--dry-run", "--json").data["texts"]
     assert id in listed(filled)
     assert "nobody is there" in filled("forget", id).err
     assert filled("forget", id, "--yes", "--json").data["steps"] == 1

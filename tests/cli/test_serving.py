@@ -61,3 +61,43 @@ def test_a_token_is_told_beside_what_goes_into_the_file(cli, tmp_path):
     first, second = read_tokens(path)
     assert first == token_of(secret, "desk", repositories=["ada"], rights="read")
     assert second.name == "other"
+
+
+def test_a_token_as_json_is_one_document(cli):
+    """The secret, and the entry for the file of tokens."""
+    made = cli("token", "desk", "--json").data
+    assert set(made) == {"token", "entry"}
+    assert (made["entry"]["name"], made["entry"]["rights"]) == ("desk", "write")
+    assert made["token"] not in str(made["entry"])
+
+
+@pytest.mark.parametrize("command", ["serve", "inspect"])
+def test_a_service_tells_its_address_as_json(cli, monkeypatch, command):
+    """The address, the token, and the page that it opens."""
+    assert cli("remember", "I play the cello.").code == 0
+
+    async def ready_at_once(memory, *, ready, **_options):
+        ready("http://127.0.0.1:8642")
+
+    monkeypatch.setattr("mnemo.web.serve", ready_at_once)
+    told = cli(command, "--json").data
+    assert told["url"] == "http://127.0.0.1:8642"
+    assert told["page"] == f"{told['url']}/#token={told['token']}"
+
+
+def test_every_command_takes_json(cli):
+    """As the page about commands says."""
+    import typer.main
+
+    from mnemo.cli.app import app
+
+    def leaves(command, name=""):
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield name, {option for one in command.params for option in one.opts}
+        for key, one in (inner or {}).items():
+            yield from leaves(one, key)
+
+    found = dict(leaves(typer.main.get_command(app)))
+    assert len(found) > 30
+    assert [name for name, options in found.items() if "--json" not in options] == []

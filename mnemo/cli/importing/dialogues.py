@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mnemo.cli.importing.json_stream import BadLine, ImportFileError, Value, stream_values
+from mnemo.cli.importing.json_stream import BadLine, ImportFileError, OnRead, Value, stream_values
 from mnemo.cli.importing.records import iso_time, mapping_of, named, optional_name
 from mnemo.runtime.text import is_blank
 
@@ -95,14 +95,14 @@ def _digest(turn: Turn) -> str:
     return hashlib.sha256(first.encode()).hexdigest()[:8]
 
 
-def stream_talks(file: Path) -> Iterator[Talk]:
+def stream_talks(file: Path, on_read: OnRead = lambda count: None) -> Iterator[Talk]:
     """
-    Read *file* up to its first mistake.
+    Read *file* up to its first mistake; *on_read* as of ``stream_values``.
 
     Raises:
         ImportFileError: Behind what stands complete before the mistake.
     """
-    with closing(stream_values(file, unwraps=False)) as values:
+    with closing(stream_values(file, unwraps=False, on_read=on_read)) as values:
         first = next(values, None)
         if first is None:
             return

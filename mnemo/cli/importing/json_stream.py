@@ -11,17 +11,18 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from mnemo.errors import UsageError
 
-__all__ = ["BadLine", "ImportFileError", "Value", "begun", "stream_values"]
+__all__ = ["BadLine", "ImportFileError", "OnRead", "Value", "begun", "stream_values"]
 
 T = TypeVar("T")
+OnRead: TypeAlias = Callable[[int], None]
 
 _CHUNK = 1 << 20
 """Bytes that are read at once; doubled while one value is longer."""
@@ -114,13 +115,17 @@ def begun(items: Iterator[T]) -> Iterator[T]:
     return chain(first, items)
 
 
-def stream_values(file: Path, *, unwraps: bool = True) -> Generator[Value | BadLine]:
+def stream_values(
+    file: Path, *, unwraps: bool = True, on_read: OnRead = lambda count: None
+) -> Generator[Value | BadLine]:
     """
     Read *file*: a list, one value per line, or values one after the other.
 
     Args:
         unwraps: Read an object whose list stands under a usual name, such as ``results``, as
             that list.
+        on_read: Called before each value with about how many bytes of the file it ends behind,
+            and with all of them at the end.
 
     Raises:
         ImportFileError: There is no such file, or it is broken at a place behind which nothing
@@ -143,13 +148,19 @@ def stream_values(file: Path, *, unwraps: bool = True) -> Generator[Value | BadL
         wrapped = text.begins(_WRAPPED) if unwraps else None
         if wrapped:
             text.at = wrapped.end() - 1
+        values: Iterator[Value | BadLine]
         if first == "[" or wrapped:
-            yield from _elements(text, wrapped=bool(wrapped))
+            values = _elements(text, wrapped=bool(wrapped))
         elif text.holds_lines():
             source.seek(0)
-            yield from _lines(source)
+            text.text = ""
+            values = _lines(source)
         else:
-            yield from _values(text, unwraps=unwraps)
+            values = _values(text, unwraps=unwraps)
+        for value in values:
+            on_read(source.tell() - text.waiting)
+            yield value
+        on_read(source.tell())
 
 
 class _Text:
@@ -165,6 +176,11 @@ class _Text:
         self.text = ""
         self.at = 0
         self.is_whole = False
+
+    @property
+    def waiting(self) -> int:
+        """Characters in memory that are not read yet: about as many bytes of the file."""
+        return len(self.text) - self.at
 
     def grow(self) -> bool:
         """Read more behind what is in memory. Returns whether there was more."""

@@ -15,7 +15,7 @@ from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.records import Broken, Item, Record, Skipped, time_of
 from mnemo.runtime.text import is_blank
 
-__all__ = ["is_markdown", "markdown"]
+__all__ = ["is_markdown", "markdown", "size_of"]
 
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _HEADING = re.compile(r"^#{1,2} +(.+?)[ #]*$")
@@ -40,6 +40,11 @@ def markdown(file: Path) -> Iterator[Item]:
         return
     for path in sorted(file.rglob("*.md")):
         yield from _one(path, path.relative_to(file).as_posix())
+
+
+def size_of(file: Path) -> int:
+    """Bytes of *file*, or of every Markdown file below it."""
+    return sum(one.stat().st_size for one in (file.rglob("*.md") if file.is_dir() else [file]))
 
 
 def _one(path: Path, name: str) -> Iterator[Item]:

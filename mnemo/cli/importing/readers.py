@@ -13,8 +13,8 @@ from mnemo import UsageError
 from mnemo.cli.importing.chatgpt import chatgpt, is_chatgpt
 from mnemo.cli.importing.chats import messages_of
 from mnemo.cli.importing.claude import claude, claude_code, is_claude, is_claude_code
-from mnemo.cli.importing.json_stream import BadLine, ImportFileError, Value, stream_values
-from mnemo.cli.importing.markdown import is_markdown, markdown
+from mnemo.cli.importing.json_stream import BadLine, ImportFileError, OnRead, Value, stream_values
+from mnemo.cli.importing.markdown import is_markdown, markdown, size_of
 from mnemo.cli.importing.memories import is_mem0, is_store_item, mem0, store_item
 from mnemo.cli.importing.records import Broken, Item, Record
 
@@ -105,19 +105,22 @@ def _recognised(file: Path) -> str | None:
     return None
 
 
-def items_of(file: Path, source: str) -> Iterator[Item]:
+def items_of(file: Path, source: str, on_read: OnRead = lambda count: None) -> Iterator[Item]:
     """
     Read *file* as an export of *source*, in memory bounded by its largest conversation.
+
+    *on_read*: as of ``stream_values``; of Markdown it is called at the end.
 
     Raises:
         ImportFileError: The file is broken at a place behind which nothing can be read.
     """
     if source == "markdown":
         yield from markdown(file)
+        on_read(size_of(file))
         return
     reader = _READERS[source]
     read = partial(_openai, stem=file.stem) if source == "openai" else reader.read
-    for value in stream_values(file):
+    for value in stream_values(file, on_read=on_read):
         if isinstance(value, BadLine):
             column = f"column {value.column}: " if value.column else ""
             yield Broken(f"line {value.number}", column + value.what)
