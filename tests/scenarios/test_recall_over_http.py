@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -16,7 +17,8 @@ from mnemo import Config, RecallResult
 from mnemo.errors import ModelTimeout, RecallFailed
 
 FOREVER = math.inf
-SHORT_S = 0.15
+LONG_S = 600.0
+"""Seconds that no test waits."""
 QUESTION = "When does the train to Kyoto leave?"
 PLANNING = ("mode", "plan", "refine")
 REASONING = ("reason_semantic", "reason_procedural", "reason_episodic")
@@ -37,6 +39,11 @@ BROKEN: Mapping[faults.Fault, str] = {
 def provider(request: pytest.FixtureRequest) -> Provider:
     """Both protocols, one after the other."""
     return request.param
+
+
+def planning(server: ScriptedServer) -> list[Any]:
+    """What a recall has asked so far, and not what annotates steps beside it."""
+    return [request for request in server.requests if request.purpose != "annotate"]
 
 
 def texts(result: RecallResult) -> list[str]:
@@ -75,6 +82,7 @@ async def test_a_fault_of_the_server_takes_no_candidate_away(
         for repo in (plain.repo, kit.repo):
             session = await repo.start_session("travel")
             await collect(session)
+            await repo.settle()  # with some vectors missing, others are ahead
         expected = await plain.repo.recall(QUESTION)
         server.fail(fault, times=FOREVER)
         result = await kit.repo.recall(QUESTION)
@@ -89,28 +97,62 @@ async def test_a_fault_of_the_server_takes_no_candidate_away(
         assert healed.answer is not None
 
 
+class Deadlines:
+    """``anyio`` for a module whose deadlines pass when the test says so, not when time does."""
+
+    def __init__(self) -> None:
+        self._open: list[anyio.CancelScope] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(anyio, name)
+
+    def move_on_after(self, seconds: float) -> anyio.CancelScope:
+        """A scope that ends with ``expire``."""
+        assert seconds == LONG_S
+        self._open.append(anyio.CancelScope())
+        return self._open[-1]
+
+    def expire(self) -> None:
+        """Let the deadlines of all that wait pass."""
+        for scope in self._open:
+            scope.cancel()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [faults.NEVER_ANSWERS, faults.SLOW_DRIP], ids=lambda f: f.name)
 async def test_a_hanging_server_is_waited_for_once(
-    server: ScriptedServer, provider: Provider, fault: faults.Fault
+    server: ScriptedServer,
+    provider: Provider,
+    fault: faults.Fault,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One timeout for the whole recall, its requests are closed, and nothing is asked again."""
-    config = Config(recall={"timeout_s": SHORT_S})
+    deadlines = Deadlines()
+    monkeypatch.setattr("mnemo.recall.request.anyio", deadlines)
+    config = Config(recall={"timeout_s": LONG_S})
+
+    async def expire_after(asked: int) -> None:
+        await server.until(lambda: len(planning(server)) == asked)
+        deadlines.expire()
+
     async with http_kit(server, chat_model=provider.model(server), config=config) as kit:
         session = await kit.repo.start_session("travel")
         await collect(session)
         await kit.repo.recall(QUESTION, reason=False)
-        before = len(server.requests)
+        before = len(planning(server))
         server.fail(fault, times=FOREVER)
-        result = await kit.repo.recall(QUESTION)
+        async with anyio.create_task_group() as group:
+            group.start_soon(expire_after, before + 2)
+            result = await kit.repo.recall(QUESTION)
         assert len(result.candidates) == 3
-        assert result.trace.seconds["plan"] < 10 * SHORT_S
         assert "plan: ModelTimeout" in result.trace.degraded
-        asked = [request.purpose for request in server.requests[before:]]
-        assert sorted(purpose for purpose in asked if purpose != "annotate") == ["mode", "plan"]
-        await server.until(lambda: all(r.left for r in server.requests[before:]))
-        with pytest.raises(RecallFailed) as failure:
-            await kit.repo.recall(QUESTION, reason=True)
+        asked = planning(server)[before:]
+        assert sorted(request.purpose for request in asked) == ["mode", "plan"]
+        await server.until(lambda: all(request.left for request in asked))
+        async with anyio.create_task_group() as group:
+            group.start_soon(expire_after, before + 4)
+            with pytest.raises(RecallFailed) as failure:
+                await kit.repo.recall(QUESTION, reason=True)
         assert isinstance(failure.value.__cause__, ModelTimeout)
 
 

@@ -131,14 +131,19 @@ async def test_two_processes_talk_in_one_thread(kit: Kit, path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_two_processes_write_one_file(kit: Kit, path: Path) -> None:
+async def test_two_processes_write_one_file(make: Callable[..., SqliteStore], path: Path) -> None:
     """Both append and commit at once; each sees the other's at its next call."""
+    clock = ManualClock()
+    store = make(clock)  # waits for the other's lock as long as an application does
+    kit = Kit(make, clock, store, await store.open())
     await kit.start("mine")
     async with another_process(path) as other:
         assert await other.ask("start", "theirs") == "done"
         await other.tell("append", "theirs", 300)
-        for _ in range(30):
-            await kit.append_all([("mine", "")] * 10, session="mine")
+        for first in range(0, 300, 10):
+            done = await kit.append_all([("mine", "")] * 10, session="mine")
+            # The index, or what it was refused with.
+            assert [getattr(one, "index", one) for one in done] == list(range(first, first + 10))
         assert await other.heard() == list(range(300))
         assert await other.ask("apply", "theirs") == 1
         assert (await kit.apply(Tag("mine", created_at=NOON), id="m")).revision == 2
@@ -149,6 +154,7 @@ async def test_two_processes_write_one_file(kit: Kit, path: Path) -> None:
     assert [step.observation for step in theirs.steps] == [f"theirs {n}" for n in range(300)]
     assert len((await kit.changes()).steps) == 600
     assert (await kit.store.check()).problems == ()
+    await store.aclose()
 
 
 @pytest.mark.slow
