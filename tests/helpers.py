@@ -68,8 +68,8 @@ class Kit:
         return await self.repo.start_session(goal, **arguments)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let other tasks run until *condition* holds; fails the test after twenty seconds."""
-        with anyio.fail_after(20):
+        """Let other tasks run until *condition* holds; fails the test after two minutes."""
+        with anyio.fail_after(120):
             while not condition():  # noqa: ASYNC110 - any state of the service, not one event
                 await anyio.sleep(0.001)
 

@@ -55,7 +55,7 @@ def embedder_of(server: ScriptedServer, **arguments: Any) -> OpenAIEmbedder:
         "model": "e",
         "dimensions": DIMENSIONS,
         "max_retries": 1,
-        "timeout_s": 5.0,
+        "timeout_s": 60.0,
         "clock": HastyClock(),
         "send_dimensions": True,
     }
@@ -125,7 +125,7 @@ class Provider:
             "model": "m",
             "api_key": "sk-test-0123456789",
             "max_retries": 1,
-            "timeout_s": 5.0,
+            "timeout_s": 60.0,
             "clock": HastyClock(),
         }
         return self.make(**given | arguments)

@@ -94,7 +94,7 @@ class Watched:
 
     async def settle(self) -> None:
         """Wait until Mneme has nothing to do."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(120):
             await self.mneme.settled("t")
 
     async def row(self) -> Thread:

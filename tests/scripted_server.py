@@ -256,8 +256,8 @@ class ScriptedServer:
         return sum(not request.ended for request in list(self.requests))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop under test run until *condition* holds; fails after five seconds."""
-        with anyio.fail_after(5):
+        """Let the loop under test run until *condition* holds; fails after two minutes."""
+        with anyio.fail_after(120):
             while not condition():  # noqa: ASYNC110 - the condition changes in another thread
                 await anyio.sleep(0.001)
 

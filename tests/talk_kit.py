@@ -61,8 +61,8 @@ class Talk:
         return await self.parts.store.reading(lambda tx: tx.thread(thread_id))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let other tasks run until *condition* holds; fails the test after five seconds."""
-        with anyio.fail_after(5):
+        """Let other tasks run until *condition* holds; fails the test after two minutes."""
+        with anyio.fail_after(120):
             while not condition():  # noqa: ASYNC110 - any state, not one event
                 await anyio.sleep(0.001)
 

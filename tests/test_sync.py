@@ -190,7 +190,7 @@ def test_an_observer_cannot_wait_for_its_own_loop(memory: sync.Mnemo):
     told = threading.Event()
     memory.subscribe(observer)
     repo.start_session("goal").append("The boat is called Heron.", "")
-    assert told.wait(timeout=30)
+    assert told.wait(timeout=120)
     assert "cannot wait for it" in str(refused[0])
 
 

@@ -363,7 +363,7 @@ async def one_try(
 ) -> bool:
     """Cancel after so many turns and verify; whether the call had come to its end before."""
     kit = await open_kit(store=store)
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         case = make(kit)
         await case.prepare()
         call = await cancel(case.call, turns)

@@ -20,7 +20,7 @@ MNEMO = (sys.executable, "-m", "mnemo")
 def mnemo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
-        [*MNEMO, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [*MNEMO, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -73,13 +73,13 @@ def stopped_midway(folder: Path, stop: signal.Signals) -> tuple[int, str]:
     journal = folder / "mnemo.db-wal"
     command = [*MNEMO, "import", "log.jsonl"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (journal.exists() and journal.stat().st_size > 1_200_000):
             assert process.poll() is None, "it ended before it could be stopped"
             assert time.monotonic() < deadline
             os.sched_yield()
         process.send_signal(stop)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     return process.returncode, said
 
 
@@ -149,7 +149,7 @@ def test_a_worker_ends_on_sigterm_and_its_jobs_are_done(tmp_path):
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         done = 0
         while not done:
             assert process.poll() is None, "it ended by itself"
@@ -160,7 +160,7 @@ def test_a_worker_ends_on_sigterm_and_its_jobs_are_done(tmp_path):
                 done = told["done"]
             os.sched_yield()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, err, json.loads(out)["done"]) == (0, "", 1)
     assert not health.exists()
     listed = mnemo("memories", "--json", folder=tmp_path)

@@ -292,7 +292,7 @@ async def test_threads_run_side_by_side_up_to_a_limit(opened: Open) -> None:
         await kit.talk.until(lambda: kit.model.waiting == 2)
         assert kit.mneme.statistics().running == 3
         kit.model.unblock()
-        with anyio.fail_after(5):
+        with anyio.fail_after(120):
             for name in ("a", "b", "c"):
                 await kit.mneme.settled(name)
         assert [(await kit.talk.row(name)).boundary for name in "abc"] == [2, 2, 2]

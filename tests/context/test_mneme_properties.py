@@ -173,7 +173,7 @@ async def ticking(kit: Watched) -> AsyncIterator[None]:
         while True:
             await kit.talk.clock.advance(50)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             group.start_soon(tick)
             yield

@@ -57,7 +57,7 @@ async def opened(open_conversations: OpenTalk, **arguments: Any) -> tuple[Talk, 
 
 async def fed(feed: Feed) -> None:
     """Everything of this moment is in the session."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         await feed.caught_up()
 
 

@@ -62,7 +62,7 @@ async def indexing(talk: Talk) -> AsyncIterator[Indexing]:
     worker = Indexing(talk.parts)
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run)
-        with anyio.fail_after(10):
+        with anyio.fail_after(120):
             yield worker
         group.cancel_scope.cancel()
 
@@ -354,7 +354,7 @@ async def test_settling_waits_for_ones_own_thread_only(
     await talk.log("other").append(user("waits"))
     async with indexing(talk) as worker:
         await talk.until(lambda: len(embedder.batches) == 1)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             await worker.settled("t")
         embedder.gate.set()
 

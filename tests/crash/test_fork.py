@@ -21,7 +21,7 @@ async def test_a_forked_process_is_refused_and_can_leave(db):
         [sys.executable, "-W", "error", str(PROGRAM), str(db)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     *refused, left, committed = ran.stdout.splitlines()
     assert len(refused) == 7

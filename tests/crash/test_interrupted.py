@@ -31,7 +31,7 @@ def interrupted(name: str, path: Path) -> list[int]:
             if line.strip() == str(last):
                 break
         process.send_signal(SIGINT)
-        rest, noise = process.communicate(timeout=60)
+        rest, noise = process.communicate(timeout=300)
     *numbers, end = lines + rest.split()
     assert (end, noise, process.returncode) == ("interrupted", "", 0)
     return [int(number) for number in numbers]

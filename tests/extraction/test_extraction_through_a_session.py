@@ -78,7 +78,7 @@ async def test_nothing_to_learn_still_stores_the_steps(open_kit: OpenKit) -> Non
     for i in range(3):
         await session.append(f"observation {i}", f"action {i}")
     await session.close()
-    assert await session.wait_for("ready", timeout_s=5) == "ready"
+    assert await session.wait_for("ready", timeout_s=120) == "ready"
     receipt = await session.commit()
     types = ["episodic", "source", "subgoal", "semantic", "procedural", "tag", "intent"]
     nodes: list[Any] = await kit.repo.get_nodes(types)
@@ -99,7 +99,7 @@ async def test_a_corrected_reply_makes_the_session_ready(open_kit: OpenKit) -> N
     session = await kit.started()
     await session.append("Bo sings", "")
     await session.close()
-    await session.wait_for("ready", timeout_s=5)
+    await session.wait_for("ready", timeout_s=120)
     assert len(kit.model.calls("semantic")) == 2
 
 

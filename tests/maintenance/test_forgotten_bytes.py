@@ -212,7 +212,7 @@ async def rewritten(kit: Kit, db: Path, how: str) -> None:
     elif how == "asked":
         assert await kit.memory.scrub()
     else:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             while is_noted(db):
                 await kit.clock.advance(scrub.IDLE_S)
                 await anyio.sleep(0.02)

@@ -78,7 +78,7 @@ def run_script(*arguments: str, **variables: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env=os.environ | variables,
     )
 

@@ -265,7 +265,7 @@ async def test_retry_after_is_honoured(form: str, code: int) -> None:
 
 async def until(condition: Any) -> None:
     """Let other tasks run until *condition* holds."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110 - another thread may have a part in it
             await anyio.sleep(0.001)
 
@@ -321,6 +321,10 @@ def test_retry_after_is_read_or_ignored(headers: dict[str, str], seconds: float 
 # ── Bounds ───────────────────────────────────────────────────────────────────────────
 
 
+DRIPS_S = 10
+"""Seconds that are longer than a try of a tenth, and shorter than the slow reply."""
+
+
 @pytest.mark.parametrize("fault", [faults.NEVER_ANSWERS, faults.SLOW_DRIP], ids=lambda f: f.name)
 async def test_a_try_is_bounded_as_a_whole(server: ScriptedServer, fault: faults.Fault) -> None:
     """Bytes that drip in slowly do not keep a try alive; the connection is closed."""
@@ -329,7 +333,7 @@ async def test_a_try_is_bounded_as_a_whole(server: ScriptedServer, fault: faults
     began = time.perf_counter()
     with pytest.raises(ModelTimeout, match=r"within 0\.1 s"):
         await transport.post("/embeddings", BODY, timeout_s=0.1)
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < DRIPS_S
     await server.until(lambda: server.connections == 0)
     await transport.aclose()
 
@@ -457,7 +461,7 @@ async def test_cancelling_at_every_turn_leaves_nothing_behind(server: ScriptedSe
             for _ in range(turns):
                 await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         await transport.post("/embeddings", BODY)
     await transport.aclose()
     await server.until(lambda: server.connections == 0)

@@ -15,7 +15,7 @@ from mnemo.values.messages import Message, ToolCall
 
 async def until(condition) -> None:
     """Let other tasks run until *condition* holds."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110 - any state of the updates, not one event
             await anyio.sleep(0.001)
 

@@ -34,7 +34,7 @@ async def repo():
         edges = tuple(Edge(tag.id, fact.id, "membership") for fact in facts)
         others = (Semantic(f"Bo paints hull {n}.", vector=-asked) for n in range(12))
         await repo.apply(Changeset(nodes=(*others, tag, *facts), edges=edges))
-        with anyio.fail_after(5):
+        with anyio.fail_after(120):
             while (await repo.statistics()).index.waiting:  # noqa: ASYNC110 - made in background
                 await anyio.sleep(0.005)
         yield repo

@@ -42,7 +42,7 @@ async def asked(repo: Repository, count: int, **keywords: Any) -> Watched:
     async def ask() -> None:
         found.append(await repo.recall("Where does Ada live?", **keywords))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             for _ in range(count):
                 group.start_soon(ask)

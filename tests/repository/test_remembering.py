@@ -30,7 +30,7 @@ async def facts(kit: Kit) -> list[str]:
 
 async def at_rest(kit: Kit) -> None:
     """Wait until no job is due, running or failed just now."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         while await kit.repo._parts.transcript.reading(under_way):  # noqa: ASYNC110
             await anyio.sleep(0.001)
 
@@ -322,7 +322,7 @@ async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit:
     jobs._work = {"extract": work}
     await kit.repo.remember(ALLERGIC)
     await kit.clock.advance(5)
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         await is_written.wait()
     for text in (LUND, "My sister is called Ada."):
         await kit.repo.remember(text)
@@ -498,7 +498,7 @@ async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit: O
     closing._remembering.jobs._work = {"extract": work}
     await closing.remember(ALLERGIC)
     await kit.clock.advance(5)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await begun.wait()
         async with anyio.create_task_group() as group:
             group.start_soon(kit.memory.close_repo, "r")

@@ -129,7 +129,7 @@ async def test_a_job_whose_process_was_killed_is_gone_on_with(db: Path):
         assert (await looked_at.statistics()).jobs.running
         await other.kill()
         repo = await memory.open_repo("r")
-        await repo.settle(timeout_s=30)
+        await repo.settle(timeout_s=120)
         stored = {key for key in other.told if key.startswith("a") and key != "asked"}
         counted = await said(repo)
         assert stored <= counted.keys()
@@ -148,7 +148,7 @@ async def test_nothing_acknowledged_is_lost_by_processes_killed_at_any_moment(db
             await other.kill()
         acknowledged |= {line for line in other.told if line.startswith("life")}
     async with service(db) as repo:
-        await repo.settle(timeout_s=40)
+        await repo.settle(timeout_s=120)
         counted = await said(repo)
         assert acknowledged <= counted.keys()
         assert set(counted.values()) == {1}
@@ -163,7 +163,7 @@ async def test_two_processes_remember_in_the_same_threads(db: Path):
         for n in range(40):
             await repo.remember(f"The taste of c{n} is fine.", thread_id=f"thread {n}", key=f"c{n}")
         await other.heard("settled")
-        await repo.settle(timeout_s=30)
+        await repo.settle(timeout_s=120)
         counted = await said(repo)
         assert counted == Counter(f"{name}{n}" for name in "bc" for n in range(40))
         assert (await repo.statistics()).jobs.dead == 0

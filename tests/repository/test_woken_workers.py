@@ -40,7 +40,7 @@ async def test_a_job_is_claimed_without_waiting_for_the_next_look(postgres_url: 
         await begun(worker, tasks)
         repo = await app.open_repo("r")
         for number in range(3):
-            with anyio.fail_after(30):
+            with anyio.fail_after(120):
                 made = await repo.remember(f"I play the cello {number}.", wait=True)
             assert made.node_ids
         tasks.cancel_scope.cancel()
@@ -66,6 +66,6 @@ async def test_a_listener_that_was_ended_listens_again(
         while execute(postgres_server, _END_LISTENERS) != [(2,)]:
             await anyio.lowlevel.checkpoint()
         repo = await app.open_repo("r")
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             assert (await repo.remember("I play the cello.", wait=True)).node_ids
         tasks.cancel_scope.cancel()

@@ -86,7 +86,7 @@ async def working(memory: Mnemo, looks: int) -> AsyncIterator[None]:
             await memory.work(on_look=looked)
 
         group.start_soon(work)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             await begun.wait()
         yield
         group.cancel_scope.cancel()
@@ -139,12 +139,12 @@ async def test_the_work_of_a_machine_with_a_wrong_clock_is_done_once(
         repo = await app.open_repo("r")
         await repo.remember("Ada owns a boat.", key="k")
         async with working(holder, 1):
-            with anyio.fail_after(20):
+            with anyio.fail_after(120):
                 await model.asked.wait()
             async with working(other, 5):
                 assert (await repo.statistics()).jobs.running == 1
                 model.go_on.set()
-                await repo.settle(timeout_s=20)
+                await repo.settle(timeout_s=120)
         assert len(model.calls("semantic")) == 1
         assert [getattr(n, "key", None) for n in await repo.get_nodes(["episodic"])] == ["k"]
 

@@ -11,7 +11,7 @@ from mnemo.runtime.traffic import BUSY_WRITES, CALM_WRITES, SPAN_S, Traffic
 async def test_a_pause_without_writes_is_short():
     """Where nothing is written, whoever waits goes on after one look, together."""
     quiet = Traffic()
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         for waiter in (quiet.pause(5.0), quiet.pause(5.0)):
             await waiter
 

@@ -96,7 +96,7 @@ async def test_who_was_asleep_sees_everything_once(
             text = f"Boat {number} lies in the harbour of Porto"
             assert sum(text in found for found in boats) == 1, boats
         assert await other.ask("search", "harbour") == MOST
-        await repo.settle(timeout_s=30)
+        await repo.settle(timeout_s=120)
         facts = [node.text for node in await repo.get_nodes(["semantic"])]
         for number in range(MOST):
             assert sum(f"house {number} " in fact for fact in facts) == 1, facts

@@ -72,15 +72,19 @@ async def test_blank_words_are_refused_and_change_nothing(open_kit: OpenKit, bla
 
 @contextmanager
 def heartbeat(group: anyio.abc.TaskGroup) -> Iterator[list[float]]:
-    """Seconds by which a beat every 2 ms came too late, while the block runs."""
+    """
+    Seconds that the loop's thread worked between two beats, while the block runs.
+
+    Not by the clock on the wall: a busy machine holds the thread up, too.
+    """
     late = [0.0]
 
     async def beat() -> None:
         with scope:
             while True:
-                began = time.perf_counter()
+                began = time.thread_time()
                 await anyio.sleep(0.002)
-                late.append(time.perf_counter() - began - 0.002)
+                late.append(time.thread_time() - began)
 
     scope = anyio.CancelScope()
     group.start_soon(beat)
@@ -309,7 +313,7 @@ async def test_a_callback_that_never_ends_does_not_hold_the_end(open_kit: OpenKi
 
     await session.append_async("one", "", endless)
     await kit.until(lambda: bool(called))
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         await session.aclose()
     assert called == ["appended"]
     again = await kit.repo.resume_session(session.id)
@@ -358,7 +362,7 @@ async def elsewhere(call: Callable[[], Any]) -> None:
     """Make *call* on an event loop of its own, in another thread."""
 
     async def make() -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(120):
             result = call()
             if isinstance(result, Awaitable):
                 await result
@@ -435,7 +439,7 @@ def test_what_outlives_a_run_of_its_event_loop_says_so(tmp_path: Path) -> None:
 
     async def refused() -> None:
         for call in (memory.aclose, session.aclose, session.close, memory.check):
-            with pytest.raises(UsageError, match="another event loop"), anyio.fail_after(5):
+            with pytest.raises(UsageError, match="another event loop"), anyio.fail_after(120):
                 await call()
 
     with asyncio.Runner() as owner:

@@ -66,7 +66,7 @@ async def completed_with(kit: HttpKit, session: Session, model: Any) -> None:
     again = await kit.repo.resume_session(session.id, chat_model=model)
     assert again.state == "failed"
     assert (await again.commit()).status == "retrying"
-    await again.wait_for("ready", timeout_s=10)
+    await again.wait_for("ready", timeout_s=120)
     await again.commit()
     assert await kit.steps_in_graph() == [(session.id, i) for i in range(3)]
     assert await kit.healthy()

@@ -34,7 +34,7 @@ def run(
         input=typed,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -172,11 +172,11 @@ def web_app(folder: Path) -> Iterator[httpx.Client]:
         for line in process.stdout:
             if "Uvicorn running" in line:
                 break
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             yield client
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert process.returncode in (0, -signal.SIGTERM)
 
 

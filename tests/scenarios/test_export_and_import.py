@@ -63,7 +63,7 @@ async def fill(memory: Mnemo, repo_id: str = "r") -> None:
 
 async def embedded(repo: Repository) -> None:
     """Wait until nothing waits for its vector."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         while True:
             await repo.recall("x")
             if not (await repo.statistics()).index.waiting:

@@ -40,7 +40,7 @@ async def test_two_processes_lose_no_fact(tmp_path):
         for process in running:
             process.stdin.write("go\n")
             process.stdin.flush()
-        said = [process.communicate(timeout=60)[0] for process in running]
+        said = [process.communicate(timeout=300)[0] for process in running]
     finally:
         for process in running:
             process.kill()

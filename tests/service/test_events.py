@@ -307,7 +307,7 @@ async def test_the_service_may_be_closed_by_an_observer(open_kit):
 
     kit.memory.subscribe(last)
     await kit.repo.apply(by_hand(1))
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         await closed.wait()
 
 

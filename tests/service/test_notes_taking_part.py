@@ -42,7 +42,7 @@ async def told(repo: Repository) -> None:
     await session.append("Kyoto in autumn, for the temples", "")
     await repo.notes.write("kyoto-trip", "- temples of Kyoto\n- in November", "Where we go")
     await repo.notes.write("bread", "- sourdough\n- rye", "What we bake")
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         # Vectors follow in the background, and would change what is found between two recalls.
         while (now := await repo.statistics()).vectors < 3 or now.index.waiting:  # noqa: ASYNC110
             await anyio.sleep(0.001)
@@ -272,7 +272,7 @@ async def test_a_note_by_rule_leads_back_to_its_message_too(where: str) -> None:
                 {"role": "user", "content": "Remember that my flight home is on 12 May."},
             ]
         )
-        with anyio.fail_after(5):
+        with anyio.fail_after(120):
             update = await repo.notes.update_after_task(
                 await talk.load(), iterations=1, thread_id="trip"
             )

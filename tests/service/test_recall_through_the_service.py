@@ -39,7 +39,7 @@ async def test_an_unknown_session_gives_plain_recall(open_kit):
     kit = await open_kit(embedded=True)
     session = await episode(kit, "g", "Ana lives in Porto", "Bo bakes bread")
     await session.close_and_commit()
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         while (await kit.repo.statistics()).index.waiting:  # noqa: ASYNC110 - a count, no event
             await anyio.sleep(0.001)
     plain = [c.node.id for c in (await kit.repo.recall("Who bakes?")).candidates]

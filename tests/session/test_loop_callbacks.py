@@ -45,7 +45,7 @@ async def test_queued_calls_can_be_made_by_a_loop_callback(open_kit):
             session.append_async("Ada lives in Rome.", "noted", heard.append),
         ]
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         *kept, withdrawn = await in_a_callback(queue)
         assert await in_a_callback(withdrawn.cancel)
         assert [await one for one in kept] == ["appended", "closed", "committed", "started"]
@@ -56,7 +56,7 @@ async def test_appends_arm_the_timers_of_auto_commit(open_kit):
     """A step becomes durable in a loop callback, which starts the flush timer of its session."""
     config = Config(session={"auto_commit": True, "flush_timeout_s": 60, "session_timeout_s": 90})
     kit = await open_kit(config=config)
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         session = await kit.repo.start_session("g")
         step = await session.append("Ada lives in Lund.", "noted")
         assert step.index == 0
@@ -84,7 +84,7 @@ async def test_an_observer_of_an_append_can_call_everything_that_is_plain(open_k
         made.append(session.close_async())
 
     kit.memory.subscribe(observer)
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         await session.append("Ada lives in Lund.", "noted")
         _, _, updating, closing = made
         assert await closing == "closed"

@@ -281,7 +281,7 @@ async def test_a_callback_may_end_its_own_session(open_kit):
         done.set()
 
     session.append_async("one", "", close_it)
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         await done.wait()
         await session.aclose()
 

@@ -75,7 +75,7 @@ async def test_closing_does_not_wait_for_a_model_that_a_commit_asks(open_kit):
     session = await ready_to_merge(kit)
     operation = session.commit_async()
     await kit.until(lambda: kit.model.waiting == 1)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await session.aclose()
     with pytest.raises(SessionError) as ended:
         await operation
@@ -126,7 +126,7 @@ async def test_a_callback_may_close_the_service(open_kit):
         closed.set()
 
     session.append_async("seen", "done", callback)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await closed.wait()
         await kit.memory.aclose()
 
@@ -221,7 +221,7 @@ async def test_a_callback_that_hangs_keeps_no_other_from_running(open_kit):
     session.append_async("two", "", lambda outcome: called.append("two"))
     session.append_async("three", "", lambda outcome: called.append("three"))
     await kit.until(lambda: called == ["hanging"])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await session.aclose()
     assert called == ["hanging", "two", "three"]
 
@@ -562,7 +562,7 @@ async def test_an_automatic_commit_that_asks_a_model_keeps_no_end_waiting(open_k
     else:
         await kit.clock.advance(120)
     await kit.until(lambda: kit.model.waiting == 1)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await session.aclose()
     kit.model.unblock("merge_intent")
     again = await kit.repo.resume_session(session.id)

