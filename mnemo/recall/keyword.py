@@ -221,7 +221,7 @@ def _items(text: str) -> Iterator[_Operand | str]:
         if bare in _OPERATORS:
             yield bare
         elif any(map(str.isalnum, phrase or bare)):
-            yield _Operand(phrase or bare, phrase=bool(phrase))
+            yield _Operand(phrase or bare, quoted=bool(phrase))
 
 
 def _without_idle_operators(items: Iterable[_Operand | str]) -> Iterator[_Operand | str]:
