@@ -57,4 +57,4 @@ async def open_mnemo(folder: Path) -> AsyncIterator[Peer]:
 
 
 if __name__ == "__main__":
-    drive(open_mnemo, module="mnemo", packages=["mnemo-sessions"])
+    drive(open_mnemo, module="mnemo.service", packages=["mnemo-sessions"])

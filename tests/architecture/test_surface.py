@@ -49,7 +49,8 @@ def test_the_blocking_surface_is_that_of_the_asynchronous_classes():
 @pytest.mark.slow
 def test_importing_mnemo_brings_nothing_heavy():
     """Heavy packages and those of extras, all installed here, are imported where they are used."""
-    probe = f"import sys, mnemo; print([m for m in {HEAVY + FRAMEWORKS!r} if m in sys.modules])"
+    found = f"[m for m in {HEAVY + FRAMEWORKS!r} if m in sys.modules]"
+    probe = f"import sys; from mnemo import Mnemo; print({found})"
     assert [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None] == []
     out = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
