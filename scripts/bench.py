@@ -29,7 +29,7 @@ from bench_load import sustained, sustained_turns, turns_of
 from bench_process import idle_sessions, import_time
 from bench_reading import recall_at
 from bench_threads import threads
-from bench_writing import appends_full, appends_normal, episodes, first_use
+from bench_writing import appends_beside_bare, appends_full, appends_normal, episodes, first_use
 
 from mnemo.runtime import settle_collector
 
@@ -52,6 +52,7 @@ def phases(sizes: Sizes, file: Path | None) -> dict[str, Phase]:
         "sessions": idle_sessions,
         "appends-normal": appends_normal,
         "appends-full": appends_full,
+        "appends-beside-bare": appends_beside_bare,
         "sustained": sustained,
         "episodes": episodes,
         "threads": threads,

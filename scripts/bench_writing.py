@@ -1,10 +1,21 @@
-"""The write side under load: appends, and episodes from close to committed."""
+"""
+The write side under load: appends, and episodes from close to committed.
+
+A caller that appends alone is set beside a bare writer: a thread that writes the same rows with
+their full text into a store of the same schema, each in a savepoint and a transaction, and wakes
+its caller. It looks nothing up, checks nothing and knows no sessions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from statistics import median
+from queue import SimpleQueue
+from statistics import median, quantiles
+from threading import Thread
 from time import perf_counter, thread_time
 from typing import Literal
 
@@ -25,6 +36,8 @@ LEAST_PER_S: dict[tuple[str, int], float] = {
 EVENT_LOOP_US = {64: 40.0}
 EPISODE_STEPS = 50
 ROUNDS = 5
+ALTERNATIONS = 30
+LEAST_OF_BARE = 0.48
 WORDS = Words()
 TEXTS = [(WORDS.sentence(8, 16), WORDS.sentence(4, 10)) for _ in range(2_000)]
 Timed = list[float]
@@ -117,6 +130,87 @@ async def append_all(sessions: Sequence[Session], each: int) -> Timed:
         for number, session in enumerate(sessions):
             group.start_soon(fill, number, session)
     return took
+
+
+async def appends_beside_bare(sizes: Sizes, folder: Path) -> list[Figure]:
+    """Appends of one caller, in turns with those of a bare writer in the same process."""
+    await warm_up(folder)
+    each = max(1, sizes.appends_alone // ALTERNATIONS)
+    async with Mnemo(folder / "ours.db", embedder=None) as memory:
+        repo = await memory.open_repo("bench")
+        session = await repo.start_session("Take everything down")
+        await append_all([session], each)
+        async with _bare_writer(folder / "bare.db") as write:
+            turns = [
+                (await _took(write, each), await _took(session.append, each))
+                for _ in range(ALTERNATIONS)
+            ]
+    low, middle, high = quantiles([bare_s / ours_s for bare_s, ours_s in turns], n=4)
+    bare, ours = zip(*turns, strict=True)
+    name = f"append alone, as a share of a bare writer's rate, {ALTERNATIONS} turns"
+    return [
+        # Other work on the machine makes turns slower, never faster.
+        Figure(f"{name}: best of each", min(bare) / min(ours), "×", least=LEAST_OF_BARE),
+        Figure(f"{name}: median", middle, "×"),
+        Figure(f"{name}: lower quartile", low, "×"),
+        Figure(f"{name}: upper quartile", high, "×"),
+    ]
+
+
+async def _took(append: Callable[[str, str], Awaitable[object]], count: int) -> float:
+    began = perf_counter()
+    for observation, action in TEXTS[:count]:
+        await append(observation, action)
+    return perf_counter() - began
+
+
+@asynccontextmanager
+async def _bare_writer(path: Path) -> AsyncIterator[Callable[[str, str], Awaitable[object]]]:
+    async with Mnemo(path, embedder=None) as memory:
+        session = await (await memory.open_repo("bench")).start_session("Take everything down")
+        await session.append("first", "")
+    loop = asyncio.get_running_loop()
+    queue: SimpleQueue[tuple[str, str, asyncio.Future[None]] | None] = SimpleQueue()
+    thread = Thread(target=_write_bare, args=(path, queue, loop), daemon=True)
+    thread.start()
+
+    async def write(observation: str, action: str) -> None:
+        written = loop.create_future()
+        queue.put((observation, action, written))
+        await written
+
+    try:
+        yield write
+    finally:
+        queue.put(None)
+        await anyio.to_thread.run_sync(thread.join)
+
+
+def _write_bare(
+    path: Path,
+    queue: SimpleQueue[tuple[str, str, asyncio.Future[None]] | None],
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for pragma in ("synchronous = NORMAL", "secure_delete = ON", "wal_autocheckpoint = 4000"):
+        connection.execute(f"PRAGMA {pragma}")
+    found = connection.execute("SELECT * FROM steps")
+    columns = [column for column, *_ in found.description]
+    row = dict(zip(columns, found.fetchone(), strict=True))
+    insert = f"INSERT INTO steps VALUES ({', '.join(f':{column}' for column in columns)})"
+    texts = "INSERT INTO words_1 (rowid, text) VALUES (?, ?), (?, ?)"
+    while (work := queue.get()) is not None:
+        row["observation"], row["action"], written = work
+        number = row["ordinal"] = row["ordinal"] + 1
+        row["idx"], row["node_id"] = number, f"bare-{number}"
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("SAVEPOINT step")
+        connection.execute(insert, row)
+        connection.execute(texts, (4 * number, work[0], 4 * number + 1, work[1]))
+        connection.execute("RELEASE step")
+        connection.execute("COMMIT")
+        loop.call_soon_threadsafe(written.set_result, None)
+    connection.close()
 
 
 # ── Episodes ─────────────────────────────────────────────────────────────────────────
