@@ -14,7 +14,7 @@ from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import Order, Style, print_candidates
 from mnemo.runtime.display import counted, html_table
 from mnemo.runtime.text import count_tokens
-from mnemo.runtime.validation import finite_number, one_of, whole_number
+from mnemo.runtime.validation import MOST_NUMBER, finite_number, one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count
 from mnemo.values.notes import Note
@@ -172,10 +172,10 @@ class RecallResult:
         Give the best source of the memory that ``as_text`` marks ``[number]``, from 1.
 
         Raises:
-            ValueError: It is no whole number from 1.
+            ValueError: It is no whole number.
             NotFound: No candidate has that number.
         """
-        if whole_number("number", number, 1) > len(self.candidates):
+        if not 1 <= whole_number("number", number, -MOST_NUMBER) <= len(self.candidates):
             raise NotFound("citation", str(number))
         return self.candidates[number - 1].sources[0]
 
