@@ -198,7 +198,7 @@ async def test_no_vector_is_kept_of_what_goes_while_it_is_saved(
     async def erase() -> None:
         if what == "step":
             discarded = EpisodeDiscarded(**kit.place("goes", None))
-            await other.sessions.record(discarded, kit.owner)
+            await other.sessions("r").record(discarded, kit.owner)
         else:
             await other.transcript("r").writing(lambda tx: tx.erase("t", [0]))
         erased.set()
