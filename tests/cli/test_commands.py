@@ -57,7 +57,7 @@ def test_import_tells_what_it_did_and_the_second_time_adds_nothing(cli, write):
 
 
 def test_one_file_goes_into_several_repositories(cli, write):
-    """Session ids are unique in the store, so they name the repository."""
+    """Each repository has sessions and keys of its own."""
     file = str(write("log.jsonl", LOG))
     assert cli("import", file, "--repo", "a", "--json").data["new_steps"] == 3
     assert cli("import", file, "--repo", "b", "--json").data["new_steps"] == 3
