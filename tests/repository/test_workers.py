@@ -336,6 +336,29 @@ async def test_an_episode_outlives_the_process_that_closed_it(db: Path):
         assert resumed.state == "ready"
 
 
+async def test_workers_extract_sessions_of_equal_ids_apart(db: Path):
+    """A job names its session in its repository: each is resumed with what was said in it."""
+    towns = {"ada": "Osaka", "bea": "Lisbon"}
+    async with service(db, workers=0) as app:
+        for name, town in towns.items():
+            repo = await app.open_repo(name)
+            session = await repo.start_session("Talk", session_id="s")
+            await session.append(f"Mara lives in {town}.", "Noted it")
+            await session.close()
+            with anyio.fail_after(120):
+                while not (await repo.statistics()).jobs.waiting:
+                    await anyio.lowlevel.checkpoint()
+    async with service(db) as other:
+        async with working(other, lambda found: found.done == 2):
+            pass
+        for name, town in towns.items():
+            repo = await other.open_repo(name, exist_ok=True)
+            session = await repo.resume_session("s")
+            assert session.state == "ready"
+            await session.commit()
+            assert [town in node.text for node in await repo.get_nodes(["episodic"])] == [True]
+
+
 async def test_nobody_else_takes_a_session_that_waits_for_a_worker(db: Path):
     """It stays its process's until a worker has it."""
     async with service(db, workers=0) as app, service(db, workers=0) as other:
