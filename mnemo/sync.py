@@ -1518,7 +1518,9 @@ class Mnemo(Blocking[_Mnemo]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.aclose()
+        # A forked process that leaves the block has nothing to close; its parent has.
+        if not self._portal.is_forked:
+            self.aclose()
 
     async def __aenter__(self) -> NoReturn:
         raise UsageError(
@@ -1528,19 +1530,18 @@ class Mnemo(Blocking[_Mnemo]):
     __aexit__ = __aenter__  # ``async with`` looks for both first
 
     def open(self) -> None:
-        """Start the private loop and open the store."""
-        self._portal.start()
-        try:
-            self._portal.run(lambda: self._inner.open())
-        except BaseException:
-            self._portal.stop()
-            raise
+        """
+        Start the private loop and open the store.
+
+        Whoever forgets to close it has it closed at the interpreter's exit.
+        """
+        self._portal.open(
+            self._inner.open, self._inner.aclose, self._inner._config.shutdown_grace_s
+        )
 
     def aclose(self) -> None:
         """Close everything in order, then end the private loop; idempotent."""
-        if self._portal.is_running:
-            self._portal.run(lambda: self._inner.aclose())
-            self._portal.stop()
+        self._portal.close()
 
     close = aclose
 

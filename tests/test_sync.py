@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -204,6 +205,40 @@ def test_a_service_that_is_not_open_says_so():
     memory.close()
     with pytest.raises(UsageError, match="not open"):
         memory.open_repo()
+
+
+def test_a_service_that_is_open_is_not_opened_again(memory: sync.Mnemo):
+    """The refusal leaves it open."""
+    with pytest.raises(UsageError, match="is open"):
+        memory.open()
+    assert memory.list_repos() == []
+
+
+def test_a_service_whose_loop_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch):
+    """As where the process has too many files open; it can be opened later."""
+    memory = sync.Mnemo("memory:", embedder=HashingEmbedder())
+
+    def refuse(*_: object) -> None:
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("anyio.run", refuse)
+        with pytest.raises(OSError, match="too many"):
+            memory.open()
+    with memory:
+        assert memory.list_repos() == []
+
+
+def test_a_stream_that_nobody_leaves_does_not_keep_the_service_open():
+    """Its next event is a refusal."""
+    memory = sync.Mnemo("memory:", embedder=HashingEmbedder())
+    memory.open()
+    with ExitStack() as left:
+        stream = left.enter_context(memory.events())
+        memory.close()
+        with pytest.raises(UsageError, match="not open"):
+            next(stream)
+        left.pop_all()
 
 
 PROGRAM = """

@@ -3,22 +3,82 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import builtins
+import logging
+import os
 import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal
 
 from mnemo.errors import UsageError
 
 __all__ = ["Blocking", "Portal"]
 
+log = logging.getLogger("mnemo")
+
+STOPPING_S = 5.0
+"""Seconds beyond ``shutdown_grace_s`` that closing may take at the interpreter's exit (S)."""
+NOT_OPEN = "the service is not open; use `with mnemo.sync.Mnemo(…) as memory`"
+
 T = TypeVar("T")
 Inner = TypeVar("Inner")
+
+
+class _LoopThread(threading.Thread):
+    """
+    A thread with an event loop, which ends once ``leave`` was called and all is closed.
+
+    A daemon, and so are the worker threads that its loop starts: a process that ends waits
+    for it in ``Portal`` alone, where that is bounded.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="mnemo", daemon=True)
+        self.process = os.getpid()
+        self.begun: Future[BlockingPortal] = Future()
+        self.ended = threading.Event()
+        self.close: Callable[[], Awaitable[None]] | None = None
+        self.error: Exception | None = None
+        self._told = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def leave(self) -> None:
+        """Close what was opened, and end; waits for nothing, so that a blocked loop is no harm."""
+        self._told = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._leaving.set)
+
+    def run(self) -> None:
+        try:
+            anyio.run(self._serve)
+        except BaseException as error:
+            if self.begun.done():
+                raise
+            self.begun.set_exception(error)
+        finally:
+            self.ended.set()
+
+    async def _serve(self) -> None:
+        async with BlockingPortal() as portal:
+            self._leaving = anyio.Event()
+            self._loop = asyncio.get_running_loop()
+            self.begun.set_result(portal)
+            if not self._told:
+                await self._leaving.wait()
+            if self.close is not None:
+                try:
+                    await self.close()
+                except Exception as error:
+                    self.error = error
+            await portal.stop(cancel_remaining=True)  # a stream that nobody leaves ends so
 
 
 class Portal:
@@ -30,43 +90,99 @@ class Portal:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stack: ExitStack | None = None
-        self._inner: BlockingPortal | None = None
-        self._thread: int | None = None
+        self._thread: _LoopThread | None = None
+        self._grace_s = 0.0
         self._warned = False
 
     @property
-    def is_running(self) -> bool:
-        """Whether it was started and not stopped since."""
-        return self._inner is not None
+    def is_forked(self) -> bool:
+        """Whether the running process is a fork of the one that opened it."""
+        return self._thread is not None and self._thread.process != os.getpid()
 
-    def start(self) -> None:
-        """Start the loop and its thread; idempotent. *Raises* ``UsageError``: see ``run``."""
-        self.check()
-        with self._lock:
-            if self._inner is None:
-                self._stack = ExitStack()
-                self._inner = self._stack.enter_context(start_blocking_portal(name="mnemo"))
-                self._thread = self._inner.call(threading.get_ident)
+    def open(
+        self,
+        begin: Callable[[], Awaitable[None]],
+        close: Callable[[], Awaitable[None]],
+        grace_s: float,
+    ) -> None:
+        """
+        Start the loop and its thread, and await *begin* there.
 
-    def stop(self) -> None:
-        """End the loop and its thread; idempotent. *Raises* ``UsageError``: see ``run``."""
+        Args:
+            close: Awaited by ``close``, or at the interpreter's exit, if *begin* has succeeded.
+            grace_s: Seconds after which *close* stops what still runs, ``[0, ∞)``.
+
+        Raises:
+            UsageError: It is open, or as ``run``. What *begin* raises: the loop has ended then.
+        """
         self.check()
-        with self._lock:
-            stack, self._stack, self._inner = self._stack, None, None
-        if stack is not None:
-            stack.close()
+        if self._thread is not None:
+            raise UsageError("this service is open; make a new Mnemo")
+        thread = self._thread = _LoopThread()
+        self._grace_s = grace_s
+
+        async def begun() -> None:
+            await begin()
+            thread.close = close
+
+        atexit.register(self._at_exit)
+        try:
+            thread.start()
+            thread.begun.result()
+            self.run(begun)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """
+        Close what was opened, end the loop and its thread; idempotent.
+
+        An interrupted wait (Ctrl-C) stops nothing: everything is closed all the same, and the
+        interpreter's exit waits for it.
+
+        Raises:
+            UsageError: See ``run``. What closing raises.
+        """
+        self.check()
+        thread = self._thread
+        if thread is None:
+            return
+        thread.leave()
+        if thread.ident is not None:
+            thread.ended.wait()
+        self._thread = None
+        atexit.unregister(self._at_exit)
+        if thread.error is not None:
+            raise thread.error
+
+    def _at_exit(self) -> None:
+        """Close as ``close`` does, but in bounded time: nobody could end the process else."""
+        thread = self._thread
+        if thread is None or self.is_forked:
+            return
+        thread.leave()
+        if not thread.ended.wait(self._grace_s + STOPPING_S):
+            log.warning(
+                "a mnemo.sync service was not closed within shutdown_grace_s (%g s) and %g s more; "
+                "given up: what was acknowledged is kept, the next start finds unfinished work",
+                self._grace_s,
+                STOPPING_S,
+            )
+        elif thread.error is not None:
+            log.error("a mnemo.sync service could not be closed: %s", thread.error)
 
     def check(self) -> None:
         """
         Let a call pass that may block its thread.
 
         Raises:
-            UsageError: The thread runs an event loop, the private one or another; a notebook's
-                loop is let through with one ``RuntimeWarning``.
+            UsageError: The thread runs an event loop, the private one or another, or the
+                process is a fork; a notebook's loop is let through with one ``RuntimeWarning``.
         """
-        if threading.get_ident() == self._thread:
+        if self.is_forked:
+            raise UsageError("the service belongs to the process that forked; open one per process")
+        if threading.current_thread() is self._thread:
             raise UsageError(
                 "a callback of mnemo.sync runs on its private event loop and cannot wait for it; "
                 "do it in another thread, or use the asynchronous mnemo.Mnemo"
@@ -95,7 +211,8 @@ class Portal:
         Await what *begin* gives, on the loop.
 
         Raises:
-            UsageError: The thread runs an event loop, or the service is not open.
+            UsageError: The thread runs an event loop, the process is a fork, or the service is
+                not open.
         """
         return self._waited(begin)
 
@@ -109,9 +226,7 @@ class Portal:
 
     def _waited(self, begin: Callable[[], Awaitable[T]]) -> T:
         self.check()
-        inner = self._inner
-        if inner is None:
-            raise UsageError("the service is not open; use `with mnemo.sync.Mnemo(…) as memory`")
+        inner = self._running().begun.result()
         begun, ended = threading.Event(), threading.Event()
 
         async def work() -> T:
@@ -123,8 +238,13 @@ class Portal:
 
         future: Future[T] | None = None
         try:
-            future = inner.start_task_soon(work)
+            try:
+                future = inner.start_task_soon(work)
+            except RuntimeError as error:  # the loop ends in this moment
+                raise UsageError(NOT_OPEN) from error
             return future.result()
+        except CancelledError as error:
+            raise UsageError("the service was closed before this was done") from error
         except BaseException:
             if future is not None and not future.done():
                 future.cancel()
@@ -133,16 +253,26 @@ class Portal:
                     ended.wait()
             raise
 
+    def _running(self) -> _LoopThread:
+        thread = self._thread
+        if thread is None or thread.ended.is_set() or not thread.begun.done():
+            raise UsageError(NOT_OPEN)
+        return thread
+
     @contextmanager
     def entered(
         self, make: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]]
     ) -> Iterator[Iterator[T]]:
         """Enter an asynchronous context on the loop; gives what it gives as a plain iterator."""
         self.check()
-        if self._inner is None:
-            raise UsageError("the service is not open; use `with mnemo.sync.Mnemo(…) as memory`")
-        with self._inner.wrap_async_context_manager(self.call(make)) as stream:
-            yield self._iterated(stream)
+        thread = self._running()
+        with ExitStack() as left:
+            manager = thread.begun.result().wrap_async_context_manager(self.call(make))
+            try:
+                yield self._iterated(left.enter_context(manager))
+            finally:
+                if thread.ended.is_set():  # it was left when the loop ended
+                    left.pop_all()
 
     def _iterated(self, stream: AsyncIterator[T]) -> Iterator[T]:
         while True:
