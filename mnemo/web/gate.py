@@ -166,6 +166,9 @@ class Gate:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
+        root = scope.get("root_path", "")
+        if root and scope["path"].startswith(root):  # mounted: paths are told apart from here on
+            scope = {**scope, "path": scope["path"].removeprefix(root) or "/", "root_path": ""}
         link: Carrier | None = scope.get(LINK)
         with anyio.CancelScope() as work:
             if link is not None:

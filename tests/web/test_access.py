@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from mnemo import ConfigError
 from mnemo.web import new_token, read_tokens, token_of, web_app
@@ -11,9 +13,9 @@ from mnemo.web.gate import HEAD_BYTES
 from mnemo.web.metrics import Metrics
 
 
-async def remembered(client, text="Ada plays the cello.", repo="a"):
+async def remembered(client, text="Ada plays the cello.", repo="a", path="/v1/remember"):
     """Remember *text* over HTTP."""
-    return await client.post("/v1/remember", params={"repo": repo}, json={"content": text})
+    return await client.post(path, params={"repo": repo}, json={"content": text})
 
 
 def reason(answer):
@@ -30,6 +32,22 @@ async def test_a_request_without_a_token_is_refused(client, path):
     """Whatever is below the guarded paths needs a token, also what does not exist."""
     del client.headers["authorization"]
     assert reason(await client.get(path)) == (401, "token_missing")
+
+
+async def test_a_mounted_application_keeps_its_gate(memory):
+    """Below the path of another application the same paths need a token, and are served."""
+    secret = new_token()
+    app = Starlette(routes=[Mount("/mem", web_app(memory, tokens=[token_of(secret, "all")]))])
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://localhost/mem"
+    ) as client:
+        for path in ("v1/repositories", "v1/nothing", "metrics", "mcp"):
+            assert reason(await client.get(path)) == (401, "token_missing")
+        client.headers["authorization"] = f"Bearer {secret}"
+        assert (await client.get("v1/repositories")).json() == []
+        assert (await remembered(client, path="v1/remember")).status_code == 200
+        assert reason(await client.get("v1/nothing")) == (404, "not_found")
+        assert (await client.get("app.js")).status_code == 200
 
 
 @pytest.mark.parametrize("sent", ["Bearer x", "Bearer ", "Basic eDp4", "Bearer \x00", "x"])
