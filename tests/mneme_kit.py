@@ -19,6 +19,7 @@ from mnemo.context.viewport import Viewport
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.protocols import ChatRequest
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock, ScriptedChatModel, tool_call
 from mnemo.testing.models import Script
 from mnemo.testing.stores import in_memory_store
@@ -90,7 +91,8 @@ class Watched:
             text = f"Sentence {self.said}. And more."
             batch.append(Message(role=role, content=text, id=f"m{self.said}", token_count=tokens))
             self.said += 1
-        await (log or self.log).append(batch)
+        for start in range(0, number, MOST_AT_ONCE):
+            await (log or self.log).append(batch[start : start + MOST_AT_ONCE])
 
     async def settle(self) -> None:
         """Wait until Mneme has nothing to do."""
