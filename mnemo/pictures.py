@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mnemo import Edge, Node, NotFound, Repository, Semantic
 from mnemo.runtime.clock import elapsed
+from mnemo.runtime.validation import MOST_AT_ONCE
 
 __all__ = ["Community", "Graphs", "Mark", "Picture"]
 
@@ -296,8 +297,10 @@ class Graphs:
     async def _read(self, repo: Repository, revision: int) -> Kept:
         begun = elapsed()
         nodes = await repo.get_nodes(DRAWN)
-        edges = await repo.get_edges([node.id for node in nodes])
-        graph = await anyio.to_thread.run_sync(Graph.of, revision, nodes, edges)
+        ids, edges = [node.id for node in nodes], dict[Edge, None]()
+        for start in range(0, len(ids), MOST_AT_ONCE):
+            edges |= dict.fromkeys(await repo.get_edges(ids[start : start + MOST_AT_ONCE]))
+        graph = await anyio.to_thread.run_sync(Graph.of, revision, nodes, list(edges))
         return Kept(graph, elapsed(), elapsed() - begun)
 
 

@@ -28,6 +28,7 @@ from bench_dialogues import BadInput, Dialogue, read_dialogues
 from mnemo import Mnemo
 from mnemo.repository.repository import Repository
 from mnemo.runtime.text import one_line
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import HashingEmbedder
 
 FAULTS = {"false": "true", "unclear": "clear alone", "worthless": "worth keeping"}
@@ -97,9 +98,11 @@ async def _facts(repo: Repository) -> list[Sampled]:
     nodes: dict[str, Any] = {n.id: n for n in await repo.get_nodes(["semantic", "tag", "source"])}
     facts = [node for node in nodes.values() if node.type == "semantic"]
     around: dict[str, list[str]] = defaultdict(list)
-    for edge in await repo.get_edges([fact.id for fact in facts]):
-        around[edge.source].append(edge.target)
-        around[edge.target].append(edge.source)
+    for start in range(0, len(facts), MOST_AT_ONCE):
+        ids = [fact.id for fact in facts[start : start + MOST_AT_ONCE]]
+        for edge in await repo.get_edges(ids):
+            around[edge.source].append(edge.target)
+            around[edge.target].append(edge.source)
     return [
         _sampled(fact, [nodes[id] for id in map(_source_of, around[fact.id]) if id in nodes])
         for fact in facts

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
+from operator import methodcaller
 from os import PathLike
 from typing import Any, Self
 from urllib.parse import quote
@@ -203,11 +204,7 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
 async def _remember(repo: Handle, messages: Sequence[Message], thread: str) -> None:
     for start in range(0, len(messages), MOST_AT_ONCE):
         some = messages[start : start + MOST_AT_ONCE]
-        await repo.run(partial(_remembered, messages=some, thread=thread))
-
-
-def _remembered(repo: Any, *, messages: Sequence[Message], thread: str) -> Any:
-    return repo.remember(messages, thread_id=thread)
+        await repo.run(methodcaller("remember", some, thread_id=thread))
 
 
 def _messages(events: Iterable[Event], metadata: dict[str, Any]) -> list[Message]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from os import PathLike
 from typing import Any, Self
 from uuid import uuid4
@@ -16,6 +17,7 @@ import anyio.to_thread
 from mnemo import Conflict, Message, NotFound, Repository, StoreCorrupt, StoredMessage
 from mnemo import sync as blocking
 from mnemo.adapters.handles import Adapter, AnyRepository, Handle, LazyService, missing_extra
+from mnemo.runtime.validation import MOST_AT_ONCE
 
 try:
     from pydantic import TypeAdapter, ValidationError
@@ -197,8 +199,11 @@ class MnemoConversationStore(Adapter, ConversationStore):
 
     async def _forget(self, conversation_id: str, messages: Sequence[Message]) -> None:
         ids, thread = [message.id for message in messages], thread_of(conversation_id)
-        with suppress(NotFound):  # somebody else erased them
-            await self._handle.run(lambda repo: repo.forget(message_ids=ids, thread_id=thread))
+        for start in range(0, len(ids), MOST_AT_ONCE):  # what says that it is deleted goes last
+            some = ids[start : start + MOST_AT_ONCE]
+            erase = methodcaller("forget", message_ids=some, thread_id=thread)
+            with suppress(NotFound):  # somebody else erased them
+                await self._handle.run(erase)
 
     async def _needed(self) -> set[str]:
         """The threads that the histories of forks reach into."""

@@ -25,6 +25,7 @@ from pydantic import Field
 import mnemo.sync
 from mnemo import ConfigError, UsageError
 from mnemo.adapters.adk import MnemoMemoryService, repo_id_of
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import HashingEmbedder
 
 SECRET = "vqzkxwbrtd"
@@ -72,6 +73,15 @@ def test_every_method_of_the_base_is_its_own() -> None:
     names = [name for name in vars(BaseMemoryService) if name.endswith(("_memory", "_to_memory"))]
     assert len(names) == 5
     assert all(name in vars(MnemoMemoryService) for name in names)
+
+
+@pytest.mark.slow
+async def test_a_long_session_is_remembered_in_parts(service: MnemoMemoryService, kit: Kit) -> None:
+    """A session has no bound, a call has one."""
+    said = [event(f"I count {n}.", f"e{n}") for n in range(MOST_AT_ONCE + 1)]
+    await service.add_session_to_memory(session(*said))
+    repo = kit.memory.repo(repo_id_of("app", "ada"))
+    assert await repo.conversation("s").next_seq() == len(said)
 
 
 async def test_a_session_is_remembered_once(service: MnemoMemoryService, kit: Kit) -> None:

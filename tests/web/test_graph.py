@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from mnemo import Changeset, Edge, EdgeKind, Semantic, Tag
 from mnemo.pictures import communities_of
+from mnemo.runtime.validation import MOST_AT_ONCE
 
 
 def test_two_clusters_with_one_bridge_are_two_communities():
@@ -52,6 +55,20 @@ async def test_a_picture_is_bounded_and_follows_the_graph(client):
     await client.post("/v1/memories", json={"text": "Bob dances."})
     assert (await client.get("/v1/graph")).json()["total"] == 6
     assert (await client.get("/v1/graph?around=nobody")).status_code == 404
+
+
+@pytest.mark.slow
+async def test_a_graph_of_thousands_is_drawn_with_its_edges_once(client, memory):
+    """It is read in parts; an edge between two of them is one edge."""
+    repo = await memory.open_repo()
+    tag, last = Tag("Ada", id="t"), MOST_AT_ONCE + 5
+    facts = [Semantic(f"Ada counts {n}.", id=f"f{n:04}") for n in range(last + 1)]
+    edges = [Edge("t", fact.id, EdgeKind.MEMBERSHIP) for fact in facts]
+    edges.append(Edge("f0000", facts[last].id, EdgeKind.SIBLING))
+    await repo.apply(Changeset((tag, *facts), tuple(edges)))
+    found = (await client.get("/v1/graph?limit=10000")).json()
+    assert found["total"] == len(facts) + 1
+    assert len(found["edges"]) == len(edges)
 
 
 async def test_an_empty_graph_is_drawn(client):
