@@ -24,6 +24,7 @@ from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.mcp_endpoint import McpEndpoint
 from mnemo.web.metrics import Metrics
+from mnemo.web.open_repositories import OpenRepositories, Visits
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
 from mnemo.web.short_route import ShortRoute
@@ -45,15 +46,18 @@ def web_app(
     tokens: Sequence[Token],
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
+    repositories: OpenRepositories | None = None,
 ) -> Gate:
     """
     Make the ASGI application that serves *memory*; its lifespan runs what feeds live streams.
 
     Args:
-        memory: Open while it is served; its repositories are opened when they are asked for.
+        memory: Open while it is served; its repositories are opened when they are asked for, and
+            those that were may be closed again.
         tokens: Of whom every request to the API must bring one.
         hosts: Names that a request may call the service by, without port; ``*`` is any.
         origins: Further origins (``https://example.org``) whose pages may call it (CORS).
+        repositories: Bounds how many are open; default: 1,000, of one token 750.
     """
     app = FastAPI(
         title="mnemo",
@@ -69,16 +73,17 @@ def web_app(
     app.state.memory = memory
     app.state.live = Live(memory)
     app.state.graphs = Graphs()
-    app.state.mcp = McpEndpoint(memory)
     app.state.metrics = Metrics()
+    app.state.repositories = repositories or OpenRepositories(memory)
     add_handlers(app, _methods())
+    app.add_middleware(Visits, repositories=app.state.repositories)
     app.add_middleware(GZipMiddleware, minimum_size=GZIPPED_BYTES, compresslevel=GZIP_LEVEL)
     plain = [route for router in ROUTERS for route in router.routes]
     app.router.routes.append(ShortRoute(plain, app.router))
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/openapi.json", _described, include_in_schema=False))
-    app.router.routes.append(Route("/mcp", app.state.mcp, include_in_schema=False))
+    app.router.routes.append(Route("/mcp", McpEndpoint(), include_in_schema=False))
     app.router.default = _elsewhere
     return Gate(app, tokens=tokens, hosts=hosts, origins=origins)
 
@@ -113,7 +118,6 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         group.start_soon(app.state.live.run)
         group.start_soon(app.state.metrics.watch_loop)
-        app.state.mcp.open(group)
         yield
         group.cancel_scope.cancel()
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import isfinite
 
 import anyio
 from starlette.types import Message, Scope, Send
 
-from mnemo import RepositoryStatistics
+from mnemo import Mnemo, NotFound, RepositoryStatistics
 from mnemo.runtime.clock import elapsed
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "levels_of"]
 
 BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 """Upper ends of the classes of durations (S)."""
@@ -24,7 +24,10 @@ LAG_LOOK_S = 0.05
 """Seconds between two looks at that (S)."""
 STREAMS = ("/v1/events", "/mcp")
 """Routes whose answers last as long as their client listens."""
+MOST_READ = 100
+"""Repositories whose levels are read anew for one answer, at most (S)."""
 LEVELS = {
+    "open_repositories": "Repositories that are open in this process.",
     "nodes": "Stored nodes.",
     "messages": "Stored messages.",
     "steps": "Stored steps.",
@@ -38,7 +41,7 @@ LEVELS = {
 
 
 class Metrics:
-    """Counts requests by route; levels of repositories are read when they are asked for."""
+    """Counts requests by route; levels are read when they are asked for."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
@@ -46,6 +49,7 @@ class Metrics:
         self._classes: dict[str, list[int]] = {}
         self._lag_seconds = 0.0
         self._lags = [0] * len(LAG_BUCKETS_S)
+        self._levels: dict[str, tuple[float, dict[str, int]]] = {}
 
     async def watch_loop(self) -> None:
         """Measure how much later than asked the event loop goes on, until cancelled."""
@@ -80,16 +84,31 @@ class Metrics:
         classes = self._classes.setdefault(route, [0] * len(BUCKETS_S))
         classes[bisect_left(BUCKETS_S, seconds)] += 1
 
-    def text(self, repositories: Mapping[str, RepositoryStatistics]) -> str:
-        """All counts, and the levels of *repositories* by id."""
-        found = {repo_id: _levels(statistics) for repo_id, statistics in repositories.items()}
+    async def totals(self, memory: Mnemo, permits: Callable[[str], bool]) -> Counter[str]:
+        """
+        The levels of the open repositories that *permits* takes, added up.
+
+        Of more than ``MOST_READ``, those that were read longest ago are read, the others stand as
+        they were then. *Cancellation*: safe.
+        """
+        open_now = frozenset(memory.list_repos())
+        self._levels = {id: known for id, known in self._levels.items() if id in open_now}
+        permitted = [id for id in open_now if permits(id)]
+        ages = {id: self._levels[id][0] if id in self._levels else -1.0 for id in permitted}
+        for id in sorted(permitted, key=ages.__getitem__)[:MOST_READ]:
+            with suppress(NotFound):  # closed since
+                self._levels[id] = (elapsed(), levels_of(await memory.repo(id).statistics()))
+        total = Counter(open_repositories=len(permitted))
+        for id in permitted:
+            total.update(self._levels[id][1] if id in self._levels else {})
+        return total
+
+    def text(self, levels: Mapping[str, int], **labels: str) -> str:
+        """All counts, and *levels* with *labels*."""
         lines = [*self._request_lines(), *self._second_lines()]
-        for name, told in LEVELS.items():
-            lines += _head(f"mnemo_{name}", "gauge", told)
-            lines += [
-                f"mnemo_{name}{_labels(repo=repo_id)} {levels[name]}"
-                for repo_id, levels in found.items()
-            ]
+        for name in levels:
+            lines += _head(f"mnemo_{name}", "gauge", LEVELS[name])
+            lines.append(f"mnemo_{name}{_labels(**labels)} {levels[name]}")
         return "\n".join(lines) + "\n"
 
     def _request_lines(self) -> Iterator[str]:
@@ -134,7 +153,8 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _levels(found: RepositoryStatistics) -> dict[str, int]:
+def levels_of(found: RepositoryStatistics) -> dict[str, int]:
+    """The levels of a repository by name."""
     return {
         "nodes": sum(found.nodes.values()),
         "messages": found.messages,

@@ -16,6 +16,7 @@ from mnemo.exchange import StatisticsShape
 from mnemo.web.access import Memory_, Readable, Token_, Writable, opened
 from mnemo.web.bodies import MOST_AT_ONCE, Body
 from mnemo.web.live import Live
+from mnemo.web.metrics import Metrics, levels_of
 from mnemo.web.tokens import Rights
 
 __all__ = ["router"]
@@ -108,7 +109,6 @@ async def cancel_jobs(repo: Writable, body: Threads) -> Any:
 
 async def _stream(
     request: Request,
-    memory: Memory_,
     token: Token_,
     repo: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
     after: Annotated[str | None, Query(max_length=100)] = None,
@@ -120,7 +120,7 @@ async def _stream(
         raise HTTPException(503, "too many streams are open", {"Retry-After": "10"})
     if repo is None:
         return live.events(token.permits)
-    found, cursor = await opened(memory, token, repo, make=False), last_event_id or after
+    found, cursor = await opened(request, repo, make=False), last_event_id or after
     start = await found.inspection.changes(cursor)
     return live.changes(found, cursor or start.cursor)
 
@@ -140,10 +140,22 @@ async def events(
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(request: Request, memory: Memory_, token: Token_) -> Response:
-    """Give counts of requests, and levels of the open repositories, as Prometheus reads them."""
-    found = {
-        id: await memory.repo(id).statistics() for id in memory.list_repos() if token.permits(id)
-    }
-    text = request.app.state.metrics.text(found)
+async def metrics(
+    request: Request,
+    memory: Memory_,
+    token: Token_,
+    repo: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+) -> Response:
+    """
+    Give counts of requests, and levels, as Prometheus reads them.
+
+    The levels are added up over the open repositories that the token may use; with *repo* they
+    are those of this repository alone, with its label.
+    """
+    found: Metrics = request.app.state.metrics
+    if repo is None:
+        text = found.text(await found.totals(memory, token.permits))
+    else:
+        levels = levels_of(await (await opened(request, repo, make=False)).statistics())
+        text = found.text(levels, repo=repo)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
