@@ -99,7 +99,7 @@ _HELP = {
     "not_ready": "close an episode first, and wait until it is extracted",
     "not_discardable": "close the episode first, and wait until it is extracted",
     "session_failed": "commit to extract the episode again, or discard it",
-    "extraction_in_progress": "wait for the state ready or failed",
+    "extraction_in_progress": "await session.wait_for('ready', 'failed') first",
     "commit_in_progress": "wait until the commit has ended",
     "session_closed": "repo.resume_session(id) opens its durable work again",
 }
@@ -145,10 +145,10 @@ class NotFound(UsageError, LookupError):
         id: The id that is not known.
     """
 
-    def __init__(self, resource: str, id: str) -> None:
+    def __init__(self, resource: str, id: str, help: str | None = None) -> None:
         self.resource = resource
         self.id = id
-        super().__init__(f"{resource} {id!r} not found")
+        super().__init__(f"{resource} {id!r} not found" + (f": {help}" if help else ""))
 
 
 class RepositoryAlreadyOpen(UsageError):

@@ -393,7 +393,7 @@ class Mnemo:
         """The open repository. *Raises* ``NotFound`` if it is not open."""
         self._usable()
         if repo_id not in self._repos:
-            raise NotFound("repository", repo_id)
+            raise NotFound("repository", repo_id, "it is not open, `await open_repo(…)` opens it")
         return self._repos[repo_id]
 
     def session(self, session_id: str, *, repo_id: str | None = None) -> Session:

@@ -522,7 +522,8 @@ def several(given: Any) -> Iterable[Any]:
     if isinstance(given, Message | Mapping) or hasattr(given, "model_dump"):
         return [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise ValueError(f"give one message or several, not {type(given).__name__}")
+        form = "such as {'role': 'user', 'content': 'Hello.'}"
+        raise ValueError(f"give one message or several, {form}, not {type(given).__name__}")
     return given
 
 

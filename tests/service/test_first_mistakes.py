@@ -10,7 +10,7 @@ import pytest
 from helpers import OpenKit
 
 import mnemo.sync
-from mnemo import ConfigError, Mnemo, SessionBusy, SessionError, UsageError
+from mnemo import ConfigError, Mnemo, NotFound, SessionBusy, SessionError, UsageError
 
 
 @pytest.mark.parametrize("given", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
@@ -45,6 +45,34 @@ async def test_to_remember_nothing_is_refused(open_kit: OpenKit):
             ValueError, match="content is empty: give a text, a message, or several"
         ):
             await kit.repo.remember(nothing)
+
+
+async def test_a_text_in_place_of_a_message_is_refused_with_a_message(open_kit: OpenKit):
+    """``append`` takes messages; the error shows one."""
+    kit = await open_kit(embedded=True)
+    text: Any = "Hello."
+    with pytest.raises(ValueError, match=r"such as \{'role': 'user', 'content': 'Hello\.'\}, not"):
+        await kit.repo.conversation("t").append(text)
+
+
+async def test_a_repository_that_is_not_open_is_said_to_be(open_kit: OpenKit):
+    """``repo`` gives the open ones; the error names the call that opens."""
+    kit = await open_kit(embedded=True)
+    with pytest.raises(NotFound, match=r"repository 'bob' not found: it is not open, `await open_"):
+        kit.memory.repo("bob")
+
+
+async def test_while_it_is_extracted_a_session_says_what_to_await(open_kit: OpenKit):
+    """The call that waits stands in the error."""
+    kit = await open_kit()
+    session = await kit.started()
+    await session.append("I sail.", "")
+    kit.model.block("semantic")
+    await session.close()
+    words = r"await session\.wait_for\('ready', 'failed'\) first"
+    with pytest.raises(SessionBusy, match=words):
+        await session.commit()
+    kit.model.unblock("semantic")
 
 
 async def test_after_closing_errors_say_that_the_service_is_closed(open_kit: OpenKit):
