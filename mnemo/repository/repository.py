@@ -86,20 +86,13 @@ class Repository(ChangeCalls):
         self._checkpoints = wiring.checkpoints(parts, self._check_usable)
         self._recall = wiring.recall(parts, self._access, self._notes, self._items, self._usage)
         self._conversations = RepositoryConversations(
-            parts,
-            tasks=self._tasks,
-            forget=self._forget,
-            overview=wiring.overview_of(self._notes),
-            check_usable=self._check_usable,
-        )
+            parts, tasks=self._tasks, forget=self._forget,
+            overview=wiring.overview_of(self._notes), check_usable=self._check_usable,
+        )  # fmt: skip
         self._remembering = Remembering(
-            parts,
-            self._conversations,
-            self._sessions,
-            forget=self._forget,
-            tasks=self._tasks,
-            check_usable=self._check_usable,
-        )
+            parts, self._conversations, self._sessions,
+            forget=self._forget, tasks=self._tasks, check_usable=self._check_usable,
+        )  # fmt: skip
 
     async def _open(self) -> None:
         """
