@@ -252,12 +252,8 @@ def forget(
         ),
         may_be_empty=True,
     )
-    told = erasure_told(report)
-    answer(
-        {"repo": repo, "dry_run": dry_run} | as_data(report),
-        f"Nothing was erased. {told.replace('Erased', 'Would erase')}" if dry_run else told,
-        as_json=as_json,
-    )
+    told = erasure_told(report, dry_run=dry_run)
+    answer({"repo": repo, "dry_run": dry_run} | as_data(report), told, as_json=as_json)
 
 
 @app.command(rich_help_panel=LOOK)

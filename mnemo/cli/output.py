@@ -317,14 +317,17 @@ def selected(session: str | None, thread: str | None, before: str | None) -> str
     return whose if before is None else f"{whose} before {before}"
 
 
-def erasure_told(report: ErasureReport) -> str:
-    """What was erased, and what may be left of it."""
+def erasure_told(report: ErasureReport, *, dry_run: bool) -> str:
+    """What was erased, and what may be left of it; or what would be."""
     if report.is_empty:
         return "Nothing was there to forget."
-    left = "" if report.scrubbed else "; bytes are left in the file until it is rewritten"
+    left = (
+        "" if report.scrubbed or dry_run else "; bytes are left in the file until it is rewritten"
+    )
     gone = ("steps", "messages", "nodes", "vectors", "notes", "sessions")
+    counts = ", ".join(counted(getattr(report, what), what[:-1]) for what in gone)
     told = (
-        f"Erased {', '.join(counted(getattr(report, what), what[:-1]) for what in gone)}; "
+        f"{'Nothing was erased. Would erase' if dry_run else 'Erased'} {counts}; "
         f"{counted(report.facts_changed, 'fact')} changed, "
         f"{counted(report.facts_restored, 'holds', 'hold')} again{left}."
     )

@@ -114,6 +114,7 @@ def test_a_forgotten_memory_goes_with_what_was_said(filled):
     told = filled("forget", id, "--dry-run")
     assert "Would erase 1 step," in told.out
     assert "- I keep bees on the roof.\n" in told.out
+    assert "bytes are left" not in told.out
     assert filled("forget", id, "--dry-run", "--json").data["texts"]
     assert id in listed(filled)
     assert "nobody is there" in filled("forget", id).err
