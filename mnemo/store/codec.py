@@ -11,10 +11,11 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, astuple, dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from math import isfinite
+from operator import attrgetter
 from types import NoneType
 from typing import Any, get_origin
 
@@ -232,6 +233,12 @@ def _node(id: str, type: NodeType, body: dict[str, Any], vector: Vector | None) 
 # ── Changesets ───────────────────────────────────────────────────────────────────────
 
 
+# ``astuple`` and ``asdict`` copy each value deeply, in 20 calls for an edge.
+_edge = attrgetter(*(field.name for field in fields(Edge)))
+_DELTA = tuple(field.name for field in fields(MetadataDelta))
+_delta = attrgetter(*_DELTA)
+
+
 def encode_changeset(changeset: Changeset) -> bytes:
     """
     Compressed JSON lines with vectors: a head, then a line per node.
@@ -271,8 +278,11 @@ def decode_changeset(blob: bytes) -> Changeset:
 def _head(changeset: Changeset) -> dict[str, Any]:
     return {
         "id": changeset.id,
-        "edges": [astuple(edge) for edge in changeset.edges],
-        "metadata": {id: asdict(delta) for id, delta in changeset.metadata.items()},
+        "edges": [_edge(edge) for edge in changeset.edges],
+        "metadata": {
+            id: dict(zip(_DELTA, _delta(delta), strict=True))
+            for id, delta in changeset.metadata.items()
+        },
         "changes": [(c.id, _plain_fields(c.fields)) for c in changeset.changes],
         "replaces": {id: list(replaced) for id, replaced in changeset.replaces.items()},
         "left_out": changeset.left_out,
