@@ -467,7 +467,7 @@ def test_the_progress_of_an_import_is_shown_on_a_terminal_and_ends(cli, put, mon
     name = put("export.json", {"results": many})
     size = Path(name).stat().st_size
     assert cli("import", name).code == 0
-    assert f"{size}/{size} bytes 12 messages" in written.getvalue()
+    assert f"{size}/{size} bytes 12 memories" in written.getvalue()
     assert written.getvalue().endswith("\x1b[?25h")
 
 
