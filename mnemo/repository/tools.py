@@ -279,5 +279,6 @@ def _erased(report: ErasureReport) -> str:
 
 
 def _shown(memory: Memory) -> str:
-    day = f", {memory.created_at.date().isoformat()}" if memory.created_at else ""
+    at = memory.valid_from or memory.created_at
+    day = f", {at.date().isoformat()}" if at else ""
     return without_marks(f"[{memory.id}, {memory.type}{day}] {one_line(memory.text)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 HIDDEN = "The \u202elamp\u202c \x1b[2Jis\u200b \U000e0041green."
@@ -58,3 +60,11 @@ async def test_an_answer_tells_programs_why_it_is_none(open_kit):
     assert await recall.call({}) == answer.text
     known = await recall.answer({"query": "anything at all"})
     assert (known.text, known.reason) == ("Nothing is known about that.", None)
+
+
+async def test_memories_are_listed_with_the_day_from_which_they_hold(open_kit):
+    """Not with that on which they were stored."""
+    repo = (await open_kit()).repo
+    await repo.remember("I live in Leeds.", at=datetime(2020, 5, 4, tzinfo=UTC), wait=True)
+    (tool,) = repo.tools(names=("list_memories",))
+    assert "2020-05-04] " in await tool.call({})
