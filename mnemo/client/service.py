@@ -101,17 +101,21 @@ class RemoteMnemo:
         Ask the service who the token is of.
 
         Raises:
+            ValueError: The host or port of the address cannot be one.
             UsageError: The token is not known there.
             Unreachable: Nobody answers, or something else does. *Cancellation*: safe.
         """
         import httpx
 
-        self._http = httpx.AsyncClient(
-            base_url=self._base,
-            headers={"authorization": f"Bearer {self._token}"},
-            timeout=self._timeout_s,
-            transport=self._transport,
-        )
+        try:
+            self._http = httpx.AsyncClient(
+                base_url=self._base,
+                headers={"authorization": f"Bearer {self._token}"},
+                timeout=self._timeout_s,
+                transport=self._transport,
+            )
+        except httpx.InvalidURL as error:
+            raise ValueError(f"url is no address: {error}") from error
         try:
             await self.call("GET", "/v1/caller")
         except BaseException:

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemo import Mnemo, Repository
+from mnemo.client import RemoteMnemo
 from mnemo.testing import HashingEmbedder
 
 
@@ -73,6 +74,13 @@ def test_all_public_calls_are_among_them() -> None:
     assert {"memory.open_repo", "repo.recall", "session.append", "talk.append"} <= named
     assert {"items.search", "notes.write", "checkpoints.list", "goals.add"} <= named
     assert len(PLACES) > 150
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://h:abc", "http://\ud800", "http://h\0", ""])
+async def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """Where the client is made, or where it is opened."""
+    with pytest.raises(ValueError, match=r"url|URL"):
+        await RemoteMnemo(url, token="t").open()
 
 
 # ── Single values ────────────────────────────────────────────────────────────────────────
