@@ -203,7 +203,7 @@ def test_a_service_that_is_not_open_says_so():
     memory.open()
     memory.close()
     memory.close()
-    with pytest.raises(UsageError, match="not open"):
+    with pytest.raises(UsageError, match="is closed"):
         memory.open_repo()
 
 
@@ -236,7 +236,7 @@ def test_a_stream_that_nobody_leaves_does_not_keep_the_service_open():
     with ExitStack() as left:
         stream = left.enter_context(memory.events())
         memory.close()
-        with pytest.raises(UsageError, match="not open"):
+        with pytest.raises(UsageError, match="is closed"):
             next(stream)
         left.pop_all()
 

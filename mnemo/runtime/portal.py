@@ -26,6 +26,7 @@ log = logging.getLogger("mnemo")
 STOPPING_S = 5.0
 """Seconds beyond ``shutdown_grace_s`` that closing may take at the interpreter's exit (S)."""
 NOT_OPEN = "the service is not open; use `with mnemo.sync.Mnemo(…) as memory`"
+CLOSED = "the service is closed; make a new Mnemo"
 
 T = TypeVar("T")
 Inner = TypeVar("Inner")
@@ -93,6 +94,7 @@ class Portal:
         self._thread: _LoopThread | None = None
         self._grace_s = 0.0
         self._warned = False
+        self._closed = False
 
     @property
     def is_forked(self) -> bool:
@@ -151,7 +153,7 @@ class Portal:
         thread.leave()
         if thread.ident is not None:
             thread.ended.wait()
-        self._thread = None
+        self._thread, self._closed = None, thread.close is not None
         atexit.unregister(self._at_exit)
         if thread.error is not None:
             raise thread.error
@@ -241,7 +243,7 @@ class Portal:
             try:
                 future = inner.start_task_soon(work)
             except RuntimeError as error:  # the loop ends in this moment
-                raise UsageError(NOT_OPEN) from error
+                raise UsageError(CLOSED) from error
             return future.result()
         except CancelledError as error:
             raise UsageError("the service was closed before this was done") from error
@@ -256,7 +258,7 @@ class Portal:
     def _running(self) -> _LoopThread:
         thread = self._thread
         if thread is None or thread.ended.is_set() or not thread.begun.done():
-            raise UsageError(NOT_OPEN)
+            raise UsageError(CLOSED if self._closed else NOT_OPEN)
         return thread
 
     @contextmanager

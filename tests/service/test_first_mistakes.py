@@ -11,6 +11,7 @@ from helpers import OpenKit
 
 import mnemo.sync
 from mnemo import ConfigError, Mnemo, NotFound, SessionBusy, SessionError, UsageError
+from mnemo.testing import HashingEmbedder
 
 
 @pytest.mark.parametrize("given", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
@@ -96,6 +97,18 @@ async def test_after_closing_errors_say_that_the_service_is_closed(open_kit: Ope
             await call()
     with pytest.raises(UsageError, match="the service is closed"):
         session.close_async()
+
+
+def test_a_blocking_service_tells_closed_from_not_yet_open():
+    """Before the block it is not open, behind it closed; its repositories say the same."""
+    memory = mnemo.sync.Mnemo("memory:", embedder=HashingEmbedder())
+    with pytest.raises(UsageError, match="the service is not open"):
+        memory.open_repo()
+    with memory:
+        repo = memory.open_repo()
+    for call in (memory.list_repos, lambda: repo.recall("Where?")):
+        with pytest.raises(UsageError, match="the service is closed"):
+            call()
 
 
 async def test_a_closed_repository_of_an_open_service_is_named(open_kit: OpenKit):
