@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Any
+
+import anyio.to_thread
 
 from mnemo.config import Config, RecallConfig
 from mnemo.english.asked import asked_in
@@ -39,7 +40,6 @@ from mnemo.recall.rivals import BEST
 from mnemo.recall.score import ANSWERS, SCALE
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
-from mnemo.runtime.tasks import computed
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage
@@ -186,11 +186,15 @@ class Search:
 
     async def finish(self) -> list[Candidate]:
         """Return the best candidates with their sources, what holds now before what held."""
+        places, named = await anyio.to_thread.run_sync(self._shown)
+        await self._read_steps(named)
+        return await anyio.to_thread.run_sync(self._answered, places)
+
+    def _shown(self) -> tuple[list[Place], list[str]]:
+        """The best places, and the steps that their candidates name."""
         places = self._places(max(self._request.k, BEST))
         shown = [one for place in places for one in (place.scored, *place.others)]
-        await self._read_steps(id for one in shown for id in self._named(one))
-        texts = [text for step in self._steps.values() for text in (step.observation, step.action)]
-        return await computed(partial(self._answered, places), texts)
+        return places, [id for one in shown for id in self._named(one)]
 
     def _answered(self, places: Sequence[Place]) -> list[Candidate]:
         asked, now = self._request.query, self._scope.now
@@ -233,13 +237,24 @@ class Search:
         nodes = await self._nodes(found)
         metadata = await self._graph.metadata([node.id for node in nodes.values()], intact=True)
         self._choose_unread(found)
+        self._scored = await anyio.to_thread.run_sync(self._with, found, nodes, metadata)
+
+    def _with(
+        self,
+        found: Sequence[Found],
+        nodes: Mapping[tuple[NodeType, str], Node],
+        metadata: Mapping[str, NodeMetadata],
+    ) -> dict[tuple[NodeType, str], ScoredCandidate]:
+        """The best of all candidates so far and of *found*; for a worker thread."""
+        all_scored = dict(self._scored)
         for f in found:
             node = nodes.get((f.type, f.id))
             scored = self._score(f, node, metadata.get(node.id)) if node else None
             if scored is not None:
-                self._scored[f.type, f.id] = scored
-        kept = self.ranked[: self._config.recall.max_candidates]
-        self._scored = {(s.found.type, s.found.id): s for s in kept}
+                all_scored[f.type, f.id] = scored
+        ranked = sorted(all_scored.values(), key=lambda scored: scored.order)
+        kept = ranked[: self._config.recall.max_candidates]
+        return {(s.found.type, s.found.id): s for s in kept}
 
     async def _read_steps(self, ids: Iterable[str]) -> None:
         """Read the steps of *ids*; for ids without a step, the messages."""

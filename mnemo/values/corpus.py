@@ -152,8 +152,10 @@ class DocumentsView:
 
     def of(self, id: str) -> tuple[int, ...]:
         """The living documents of node *id*."""
-        found = self.documents.get(id, ())
-        return tuple(d for d in found if d < self.count and self.alive[d])
+        return self._living(self.documents.get(id, ()))
+
+    def _living(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        return found and tuple([d for d in found if d < self.count and self.alive[d]])
 
     def cosines(self, question: Floats) -> tuple[Floats, Mask]:
         """
@@ -246,7 +248,7 @@ class StepsView(DocumentsView):
 
     def of(self, id: str) -> tuple[int, ...]:
         """The living documents of a step, by its node's id, or of a message's document."""
-        return super().of(self.canonical(id))
+        return self._living(self.documents.get(self.aliases.get(id, id), ()))
 
     def row_of(self, document: int) -> int | None:
         row = int(self.rows[document])
