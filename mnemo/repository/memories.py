@@ -319,7 +319,7 @@ class Memories:
             whole_number("expected_version", expected_version, 1)
         async with self._correcting:
             claim = await self._claim(id)
-            if expected_version not in (None, claim.version) and said != claim.text:
+            if expected_version not in (None, claim.version):
                 raise Conflict(
                     f"memory {id!r} has version {claim.version}, not {expected_version}: look at "
                     "it and try again"

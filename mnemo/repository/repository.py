@@ -684,7 +684,7 @@ class Repository(ChangeCalls):
             text: The whole wording. Of an instruction, a first line equal to its condition
                 stays that.
             reason: Kept in the history.
-            expected_version: ``Memory.version`` that the correction is of.
+            expected_version: ``Memory.version`` that the correction is of, whatever it says.
 
         Raises:
             NotFound: There is no such memory in this repository.

@@ -215,8 +215,8 @@ async def test_a_thread_that_was_cleared_is_cleared_once(open_kit, failing_store
     assert await log.load() == []
 
 
-async def test_a_correction_that_was_made_is_no_conflict(open_kit, failing_store):
-    """The same wording with the same expected version again gives the memory as it is."""
+async def test_a_correction_in_doubt_that_was_made_is_a_conflict(open_kit, failing_store):
+    """Nobody says whose the wording is; a correction whose answer alone is lost is found."""
     store = failing_store()
     kit = await open_kit(store=store)
     memory = await kit.repo.add_memory("Ada lives in Oslo")
@@ -224,8 +224,11 @@ async def test_a_correction_that_was_made_is_no_conflict(open_kit, failing_store
     store.fail("apply")
     with pytest.raises(CommitFailed):
         await kit.repo.update_memory(memory.id, "Ada lives in Rome", expected_version=1)
-    again = await kit.repo.update_memory(memory.id, "Ada lives in Rome", expected_version=1)
-    assert (again.version, again.text) == (2, "Ada lives in Rome")
+    with pytest.raises(Conflict, match="has version 2, not 1"):
+        await kit.repo.update_memory(memory.id, "Ada lives in Rome", expected_version=1)
+    store.fail("apply", before=False)
+    found = await kit.repo.update_memory(memory.id, "Ada lives in Bonn", expected_version=2)
+    assert (found.version, found.text) == (3, "Ada lives in Bonn")
 
 
 async def test_what_was_forgotten_is_not_found_after_the_second_call(open_kit, failing_store):
