@@ -9,6 +9,7 @@ from typing import Any
 from mnemo.protocols import CheckpointStore
 from mnemo.repository.memories import Page
 from mnemo.runtime.validation import (
+    MOST_AT_ONCE,
     every,
     instance_of,
     known_id,
@@ -31,8 +32,8 @@ from mnemo.values.checkpoints import (
 
 __all__ = ["Checkpoints"]
 
-MOST_LISTED = 1_000
-"""Checkpoints of one page, at most."""
+MOST_WRITES = 100_000
+"""Writes of one task, at most: they are stored together, however far a step fans out (S)."""
 
 
 class Checkpoints:
@@ -78,10 +79,11 @@ class Checkpoints:
         an index below 0 is replaced. The checkpoint itself may come later.
 
         Raises:
-            ValueError: Something cannot be stored; nothing was written.
+            ValueError: Something cannot be stored, or there are more than 100,000; nothing was
+                written.
             StoreError: Likewise. *Cancellation*: completes; the same again changes nothing.
         """
-        given = every("writes", writes)
+        given = every("writes", writes, MOST_WRITES)
         checked = [checked_write(instance_of("a write", one, CheckpointWrite)) for one in given]
         await self._store.writing(lambda tx: tx.put_writes(checked))
 
@@ -128,7 +130,7 @@ class Checkpoints:
             **known,
             metadata={} if metadata is None else stored_object("metadata", metadata),
             after=None if after is None else _read_cursor(after),
-            limit=whole_number("limit", limit, 1, MOST_LISTED) + 1,
+            limit=whole_number("limit", limit, 1, MOST_AT_ONCE) + 1,
         )
         found = await self._store.reading(lambda tx: tx.list(query))
         shown = tuple(found[:limit])

@@ -127,12 +127,12 @@ def known_ids(ids: Iterable[str]) -> list[str]:
     return [known_id("an id", id) for id in every("ids", ids)]
 
 
-def every(name: str, values: Iterable[T]) -> list[T]:
+def every(name: str, values: Iterable[T], most: int = MOST_AT_ONCE) -> list[T]:
     """
     Return *values* as a list; no more are read than may be given.
 
     Raises:
-        ValueError: One text, nothing to iterate over, or more than ``MOST_AT_ONCE`` of them.
+        ValueError: One text, nothing to iterate over, or more than *most* of them.
     """
     if isinstance(values, str | bytes):
         kind = "text" if isinstance(values, str) else "bytes"
@@ -141,9 +141,9 @@ def every(name: str, values: Iterable[T]) -> list[T]:
         )
     if isinstance(values, type) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of {name}, not {type(values).__name__}")
-    taken = list(islice(values, MOST_AT_ONCE + 1))
-    if len(taken) > MOST_AT_ONCE:
-        raise ValueError(f"{name}: at most {MOST_AT_ONCE:,} at once; give them in several calls")
+    taken = list(islice(values, most + 1))
+    if len(taken) > most:
+        raise ValueError(f"{name}: at most {most:,} at once; give them in several calls")
     return taken
 
 

@@ -560,6 +560,16 @@ async def test_checkpoints_are_no_memories(repo: Repository) -> None:
     assert await saver.aget_tuple(config()) is not None
 
 
+async def test_a_task_may_write_more_than_a_list_holds(repo: Repository) -> None:
+    """A step that fans out over 1,500 documents: all writes are kept, in their order."""
+    saver = MnemoSaver(repo)
+    stored = await saver.aput(config(), checkpoint(a=WORD), {}, {})
+    await saver.aput_writes(stored, [("tasks", number) for number in range(1_500)], "task")
+    found = await saver.aget_tuple(config())
+    assert found is not None
+    assert [value for _, _, value in found.pending_writes or ()] == list(range(1_500))
+
+
 async def test_a_deleted_thread_leaves_no_bytes(db: Path) -> None:
     """Values and writes are gone from the store's files."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
