@@ -16,13 +16,11 @@ from mnemo.repository.memories import Memories, Memory, Order, Page, cursor, nam
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.display import shown
 from mnemo.runtime.text import words
-from mnemo.runtime.validation import stored_text, stored_time, whole_number
+from mnemo.runtime.validation import MOST_AT_ONCE, stored_text, stored_time, whole_number
 from mnemo.values.corpus import DocumentsView
 
 __all__ = ["Change", "ChangeCalls", "FactChanges"]
 
-MOST_LISTED = 1_000
-"""Changes of one page, at most."""
 _Place: TypeAlias = tuple[float, str]
 """Unix seconds of a change, and the id of the fact that ended."""
 
@@ -68,7 +66,7 @@ class FactChanges:
         after: str | None,
     ) -> Page[Change]:
         """See ``Repository.changes``."""
-        whole_number("limit", limit, 1, MOST_LISTED)
+        whole_number("limit", limit, 1, MOST_AT_ONCE)
         if order not in ("newest", "oldest"):
             raise ValueError(f"order must be 'newest' or 'oldest', not {order!r}")
         bounds = _seconds("since", since), _seconds("until", until)

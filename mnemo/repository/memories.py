@@ -23,6 +23,7 @@ from mnemo.runtime.display import html_table, shown
 from mnemo.runtime.tasks import completed
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import (
+    MOST_AT_ONCE,
     every,
     known_id,
     read_json,
@@ -66,8 +67,6 @@ Author: TypeAlias = Literal["extraction", "hand"]
 Kind: TypeAlias = Literal["semantic", "procedural"]
 Order: TypeAlias = Literal["newest", "oldest"]
 
-MOST_LISTED = 1_000
-"""Memories of one page, at most."""
 MOST_EDITS = 1_000
 """Corrections of one memory, at most: its history is read and written with it."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -186,7 +185,7 @@ class Memories:
         filters: Mapping[str, Any],
     ) -> Page[Memory]:
         """See ``Repository.memories``."""
-        whole_number("limit", limit, 1, MOST_LISTED)
+        whole_number("limit", limit, 1, MOST_AT_ONCE)
         if order not in ("newest", "oldest"):
             raise ValueError(f"order must be 'newest' or 'oldest', not {order!r}")
         asked = Filters.checked(**filters)
