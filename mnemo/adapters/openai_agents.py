@@ -103,7 +103,8 @@ class MnemoSession(Adapter):
 
         Raises:
             ValueError: An item is no JSON object of the Responses API, is nested more than 200
-                levels deep, or has more than 64 MiB; nothing was stored.
+                levels deep, or has more than 64 MiB; or there are more than 1,000. Nothing was
+                stored.
             StoreError: Nothing was stored. *Cancellation*: all are stored or none.
         """
         await self._handle.run(lambda repo: self._chat(repo).append(items, format="responses"))

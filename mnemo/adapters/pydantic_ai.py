@@ -127,7 +127,8 @@ class MnemoConversationStore(Adapter, ConversationStore):
 
         Raises:
             ConversationConflict: See ``ConversationStore``; nothing was stored.
-            ValueError: The conversation's id or a message cannot be stored; nothing was.
+            ValueError: The conversation's id or a message cannot be stored, or the entries are
+                more than 1,000 messages; nothing was.
                 *Cancellation*: all is stored, or nothing.
         """
         known = {entry.id for entry in new_entries}
