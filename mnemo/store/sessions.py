@@ -123,13 +123,13 @@ class StoredSessions:
     async def record(self, act: Act, owner: Owner) -> None:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
         encoded: tuple[Any, ...] = ()
-        # What is discarded leaves the vectors, too, which are not guarded by the session.
-        is_discarded = isinstance(act, EpisodeDiscarded)
+        locks = [self._lock(act.session_id)]
+        if isinstance(act, EpisodeDiscarded):
+            locks.append(("graph", self._repo_id))  # vectors of its steps go
         if isinstance(act, TrajectoryStaged | ChangesetStaged):
             encoded = await compute(partial(encode_staged, act))
         await self._engine.writing(
-            lambda tx: write_act(tx, self._repo_id, act, owner.token, encoded),
-            locks=[] if is_discarded else [self._lock(act.session_id)],
+            lambda tx: write_act(tx, self._repo_id, act, owner.token, encoded), locks=locks
         )
 
     async def load(self, session_id: str) -> Journal | None:

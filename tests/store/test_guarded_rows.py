@@ -98,3 +98,19 @@ async def test_a_commit_that_finishes_a_job_needs_the_threads_lock(kit: Kit) -> 
     with pytest.raises(UnguardedWrite, match="INTO jobs"):
         await kit.store.engine.writing(apply, locks=locks)
     await kit.store.engine.writing(apply, locks=[*locks, ("transcript", "r")])
+
+
+async def test_discarding_keeps_out_no_other_repository(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An act that names no locks would wait for every writer of the store."""
+    named: list[Locks] = []
+    writing = kit.store.engine.writing
+
+    async def noted(work: Any, *, locks: Locks = ()) -> Any:
+        named.append(locks)
+        return await writing(work, locks=locks)
+
+    monkeypatch.setattr(kit.store.engine, "writing", noted)
+    await kit.discard()
+    assert named == [[session_lock("r", "s"), ("graph", "r")]]
