@@ -192,6 +192,21 @@ async def test_a_tool_call_waits_for_its_result(open_kit: OpenKit):
 
 
 @pytest.mark.slow
+async def test_a_tool_group_may_be_longer_than_a_list(open_kit: OpenKit):
+    """A group is one portion, and a call of ours takes 1,000 messages."""
+    kit = await open_kit(embedded=True)
+    ids = [f"c{n}" for n in range(1_005)]
+    function = {"name": "f", "arguments": "{}"}
+    calls = [{"id": id, "type": "function", "function": function} for id in ids]
+    answers = [{"role": "tool", "tool_call_id": id, "content": "ok"} for id in ids]
+    await kit.repo.remember([LUND, {"role": "assistant", "content": None, "tool_calls": calls}])
+    await kit.repo.remember(answers[:900])
+    await kit.repo.remember(answers[900:], wait=True)
+    assert (await kit.repo.statistics()).steps == 2 + len(ids)
+    assert "User lives in Lund." in await facts(kit)
+
+
+@pytest.mark.slow
 async def test_a_long_thread_is_taken_in_portions(open_kit: OpenKit):
     """Every message becomes one step, 64 of a session at most."""
     kit = await open_kit(embedded=True)
