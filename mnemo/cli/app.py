@@ -41,7 +41,6 @@ from mnemo.cli.opening import (
     in_known_repo,
     in_repo,
     in_service,
-    time_of,
 )
 from mnemo.cli.output import (
     answer,
@@ -167,7 +166,7 @@ def recall(
     as_json: AsJson = False,
 ) -> None:
     """Find what a repository knows, with the steps that it comes from."""
-    first, last, kept = time_of(since), time_of(until), conditions(where)
+    kept = conditions(where)
     chat_model = chat_model_of(model_url, model) if use_model else None
     if use_model and chat_model is None:
         raise UsageError("--use-model needs --model-url and --model")
@@ -181,8 +180,8 @@ def recall(
             session_id=session,
             thread_id=thread,
             actor=actor,
-            since=first,
-            until=last,
+            since=since,
+            until=until,
             min_confidence=min_confidence,
             explain=explain,
             use_model=use_model,
@@ -232,9 +231,8 @@ def forget(
     What is erased is gone from the store's files, too. A fact that also rests on something
     else stays without the erased part.
     """
-    end = time_of(before)
     ids = [*(memory_ids or ()), *(message or ())]
-    if not ids and session is None and thread is None and end is None:
+    if not ids and session is None and thread is None and before is None:
         raise UsageError("say what to forget: an ID, --message, --session, --thread or --before")
     what = ", ".join(map(repr, ids)) if ids else selected(session, thread, before)
     confirm(f"Erase {what} from {repo!r}, for good?", yes=yes or dry_run)
@@ -246,7 +244,7 @@ def forget(
             message_ids=message or (),
             session_id=session,
             thread_id=thread,
-            before=end,
+            before=before,
             sources=not keep_sources,
             dry_run=dry_run,
         ),

@@ -24,7 +24,6 @@ from mnemo.cli.opening import (
     conditions,
     in_known_repo,
     in_repo,
-    time_of,
 )
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
 from mnemo.runtime.display import counted
@@ -141,11 +140,10 @@ def changes(
     as_json: AsJson = False,
 ) -> None:
     """List what held and holds no longer, the latest change first."""
-    first, last = time_of(since), time_of(until)
     page = in_known_repo(
         store,
         repo,
-        lambda opened: opened.changes(subject=subject, since=first, until=last, limit=limit),
+        lambda opened: opened.changes(subject=subject, since=since, until=until, limit=limit),
     )
     if as_json:
         print_json({"repo": repo, "changes": [as_data(change) for change in page]})

@@ -7,7 +7,6 @@ import os
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -44,7 +43,6 @@ __all__ = [
     "in_known_repo",
     "in_repo",
     "in_service",
-    "time_of",
 ]
 
 # ── Options that several commands share ─────────────────────────────────────────────────
@@ -96,16 +94,6 @@ def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
         except ValueError:
             found[key] = value
     return found or None
-
-
-def time_of(text: str | None) -> datetime | None:
-    """An ISO 8601 time. *Raises* ``UsageError``: it is none."""
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no ISO 8601 time, such as 2026-03-01") from None
 
 
 # ── The configuration file ───────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import Query
@@ -10,7 +9,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Nai
 
 from mnemo.runtime.validation import MOST_AT_ONCE
 
-__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "Types", "given", "timed"]
+__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "Types", "given"]
 
 Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
 Time: TypeAlias = AwareDatetime | NaiveDatetime
@@ -22,16 +21,6 @@ class Body(BaseModel):
     """The base of request bodies: an unknown key is refused."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-def timed(message: Any) -> Any:
-    """A message of a request, its time as a time. *Raises* ``ValueError``: it is none."""
-    if not isinstance(message, dict) or not isinstance(message.get("at"), str):
-        return message
-    try:
-        return message | {"at": datetime.fromisoformat(message["at"])}
-    except ValueError:
-        raise ValueError(f"at must be an ISO 8601 time, not {message['at']!r:.40}") from None
 
 
 def given(body: BaseModel) -> dict[str, Any]:

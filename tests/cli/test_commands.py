@@ -346,7 +346,7 @@ def test_the_doctor_calls_a_file_that_is_no_store_sick(cli, write):
         (("recall", "x", "--min-confidence", "2"), "min_confidence must be from 0 to 1"),
         (("recall", "x", "--use-model"), "--use-model needs --model-url and --model"),
         (("recall", "x", "--use-model", "--model", "m"), "both --model-url and --model"),
-        (("recall", "x", "--since", "May"), "'May' is no ISO 8601 time"),
+        (("recall", "x", "--since", "May"), "an ISO 8601 time such as '2026-03-01', not 'May'"),
         (("recall",), "Missing argument"),
         (("recall", "x", "-k", "many"), "Invalid value"),
         (("stats", "--repo", " "), "repo_id must be"),

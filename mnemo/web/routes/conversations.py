@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from mnemo import Goal, Message, Pin, Snapshot, StoredMessage, ThreadRecord, WindowLook
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, given, timed
+from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, given
 
 __all__ = ["router"]
 
@@ -67,9 +67,10 @@ async def threads(repo: Readable) -> Any:
 @router.post("/conversation/messages", response_model=list[StoredMessage])
 async def append(repo: Writable, thread: Thread, body: Append) -> Any:
     """Store messages in one transaction."""
-    messages = [timed(message) for message in body.messages]
     conversation = repo.conversation(thread, remember=body.remember)
-    return await conversation.append(messages, expected_seq=body.expected_seq, format=body.format)
+    return await conversation.append(
+        body.messages, expected_seq=body.expected_seq, format=body.format
+    )
 
 
 @router.get("/conversation/messages", response_model=Messages)

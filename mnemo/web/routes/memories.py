@@ -10,7 +10,7 @@ from pydantic import Field
 from mnemo import Change, ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
 from mnemo.exchange import RecallShape, ViewShape
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, Types, given, timed
+from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, Types, given
 
 __all__ = ["router"]
 
@@ -129,9 +129,7 @@ class Forget(Body):
 @router.post("/remember", response_model=Remembered)
 async def remember(repo: Writable, body: Remember) -> Any:
     """Store what was said, and have its facts extracted in the background."""
-    content = body.content
-    told = [timed(one) for one in content] if isinstance(content, list) else timed(content)
-    return await repo.remember(**given(body) | {"content": told})
+    return await repo.remember(**given(body))
 
 
 @router.post("/recall", response_model=RecallShape)

@@ -24,7 +24,7 @@ from mnemo import (
 )
 from mnemo.exchange import NodeShape, StepShape
 from mnemo.web.access import Memory_, Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, Time, given, timed
+from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, Time, given
 
 __all__ = ["router"]
 
@@ -204,7 +204,7 @@ async def append(session: Opened, body: Append) -> Any:
 @router.post("/session/messages", response_model=list[StepShape])  # type: ignore[valid-type]
 async def append_messages(session: Opened, body: Messages) -> Any:
     """Add chat messages as steps; each is durable before the next is written."""
-    return await session.append_messages([timed(message) for message in body.messages])
+    return await session.append_messages(body.messages)
 
 
 @router.post("/session/resume", response_model=Status)
