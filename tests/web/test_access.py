@@ -26,7 +26,11 @@ def reason(answer):
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/repositories", "/v1/nothing", "/metrics", "/v1/events", "/mcp", "/v1"]
+    "path",
+    [
+        *("/v1/repositories", "/v1/nothing", "/metrics", "/v1/events", "/mcp", "/v1"),
+        *("/v1/caller%0A", "/metrics%0A", "/mcp%0A", "/v1%0A"),
+    ],
 )
 async def test_a_request_without_a_token_is_refused(client, path):
     """Whatever is below the guarded paths needs a token, also what does not exist."""
@@ -100,7 +104,11 @@ async def test_another_name_of_this_machine_is_refused(client, host):
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8642"]
+    "origin",
+    [
+        *("http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8642"),
+        *("", "http://[", "http://[::1", "http://127.0.0.1:8642/", "http://a@127.0.0.1:8642"),
+    ],
 )
 async def test_a_page_of_another_origin_is_refused(client, origin):
     """Even with a token, a page of another origin neither reads nor writes; no CORS is sent."""
