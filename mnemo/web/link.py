@@ -19,6 +19,8 @@ __all__ = ["Limits", "Link"]
 
 MOST_DISCARDED = 16 * HEAD_BYTES
 """Bytes that a refused client may still send until it reads why (S)."""
+MOST_WAITING = 100
+"""Requests of a connection that may wait behind the one that is answered (S)."""
 CROWDED = 0.9
 """Part of the connections from which on idle ones are closed for new ones (S)."""
 
@@ -108,7 +110,9 @@ class Link(HttpToolsProtocol):
             self._expect_head()
 
     def on_headers_complete(self) -> None:
-        """Hand the request over."""
+        """Hand the request over. *Raises* ``OverflowError``, which is no HTTP: too many wait."""
+        if len(self.pipeline) >= MOST_WAITING:
+            raise OverflowError("too many requests wait behind another")
         self.scope[LINK] = self  # type: ignore[literal-required]
         super().on_headers_complete()
         self._unread = 0
@@ -160,6 +164,9 @@ class Link(HttpToolsProtocol):
         """
         self._refused = True
         if self._is_busy:
+            if not (self.cycle.more_body or self.cycle.response_started):
+                self.cycle.keep_alive = False  # it came whole: it is carried out, and told so
+                return
             if self.cycle.response_started or self.pipeline:
                 self.transport.close()
                 return

@@ -14,7 +14,7 @@ from inspector_kit import LIMIT_S
 from mnemo import Repository
 from mnemo.web import Limits
 from mnemo.web.gate import HEAD_BYTES
-from mnemo.web.link import MOST_DISCARDED, Link
+from mnemo.web.link import MOST_DISCARDED, MOST_WAITING, Link
 
 pytestmark = pytest.mark.slow
 
@@ -167,6 +167,36 @@ async def test_what_is_no_http_is_told_so(serving):
             rest = await to_end(link)
         assert begun.startswith(b"HTTP/1.1 200")
         assert b"HTTP/1.1" not in rest
+
+
+async def test_a_request_that_came_whole_is_answered_whatever_follows_it(serving, memory):
+    """What it did is told, and no further request is read from the connection."""
+    body = b'{"content": "Ada sings."}'
+    call = b"POST /v1/remember HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    async with serving() as server:
+        token = f"authorization: Bearer {server.token}\r\n".encode()
+        whole = call + token + b"content-length: %d\r\n\r\n" % len(body) + body
+        for count in (1, 2):
+            received = await answer(server, count * whole + b"nonsense\r\n\r\n")
+            assert received.count(b"HTTP/1.1 200 OK") == received.count(b"HTTP/1.1") == count
+            assert received.count(b"connection: close") == 1
+    assert len(await memory.repo("default").conversation("default").history()) == 3
+
+
+async def test_requests_that_wait_behind_another_are_bounded(serving, monkeypatch):
+    """A client that sends on and on without reading an answer has its connection closed."""
+    waiting, take = list[int](), Link.data_received
+
+    def counted(self, data):
+        take(self, data)
+        waiting.append(len(self.pipeline))
+
+    monkeypatch.setattr(Link, "data_received", counted)
+    async with serving() as server:
+        received = await answer(server, HEAD * (MOST_WAITING + 3))
+        assert received.count(b"HTTP/1.1 200 OK") == MOST_WAITING + 1
+        assert received.endswith(b"ok\n")
+    assert max(waiting) == MOST_WAITING
 
 
 async def test_two_hosts_are_a_bad_request(serving):
