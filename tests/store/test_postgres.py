@@ -344,6 +344,20 @@ async def test_a_first_commit_that_is_still_under_way_is_waited_for(
     await store.aclose()
 
 
+async def test_a_notice_while_the_writer_has_no_connection_is_of_another(
+    postgres_url: str,
+) -> None:
+    """Whoever listens for jobs asks whose it is, also between an ended connection and the next."""
+    store = postgres_store(postgres_url)
+    await store.open()
+    writer = store.engine._opened()
+    process = writer._connection.info.backend_pid
+    assert writer.is_own(process)
+    writer._connection.close()
+    assert not writer.is_own(process + 1)
+    await store.aclose()
+
+
 async def test_emptying_a_schema_leaves_what_belongs_to_it(postgres_url: str) -> None:
     """The fixture of these tests: rows go, the version and the locks stay."""
     await made(postgres_url)

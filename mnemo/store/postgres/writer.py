@@ -68,10 +68,11 @@ class Writer(GroupWriter):
     def _use(self, connection: Connection) -> None:
         self._connection = connection
         self._tx = PostgresTx(connection)
+        self._process = connection.info.backend_pid
 
     def is_own(self, process: int) -> bool:
-        """Whether it is the server process that this writer is connected to."""
-        return process == self._connection.info.backend_pid
+        """Whether it is the server process that this writer is, or was last, connected to."""
+        return process == self._process
 
     # ── Notices of jobs, on the event loop ───────────────────────────────────────────
 
