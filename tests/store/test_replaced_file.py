@@ -4,6 +4,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from mnemo import Mnemo
 from mnemo.errors import StoreError
 from mnemo.store.sqlite import SqliteStore
+from mnemo.store.sqlite.writer import Identity
 from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.values.graph import Semantic
 
@@ -115,3 +117,13 @@ async def test_a_service_whose_file_was_deleted_says_so_and_closes(path: Path) -
             await session.append("by train", "")
         with pytest.raises(StoreError, match=LOST):
             await session.close()
+
+
+def test_files_that_are_gone_as_soon_as_they_are_open_are_missed(path: Path) -> None:
+    """Nothing to compare with is no proof that all is as it was."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t (a)")
+        unlink_log(path)
+        with pytest.raises(StoreError, match=LOST):
+            Identity(connection).check()

@@ -159,7 +159,7 @@ class Identity:
         Raises:
             StoreError: Another file is there, or none.
         """
-        if self._path and _look(self._path) != self._opened:
+        if self._path and (self._opened is None or _look(self._path) != self._opened):
             raise StoreError(
                 f"the files of the store {self._path!r} were deleted or replaced while it was "
                 "open, so nothing can be written: close the service and restore the files"
