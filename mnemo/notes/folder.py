@@ -259,7 +259,7 @@ class Folder:
             return {}
         try:
             return _entries(read_json(content))
-        except (ValueError, RecursionError):
+        except ValueError:
             notes.warnings.append(f"{MANIFEST} cannot be read; every file counts as new")
             return {}
 
