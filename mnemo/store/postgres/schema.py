@@ -85,6 +85,11 @@ CREATE FUNCTION json_of(text) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT CASE WHEN $1 IS JSON THEN $1::json END';
 """
 _NOTED = "INSERT INTO meta (name, value) VALUES ('schema', %s), ('salt', %s)"
+# A number alone may be anybody's; the salt is mnemo's.
+_STAMPED = """
+SELECT value, EXISTS (SELECT 1 FROM "{0}".meta WHERE name = 'salt')
+FROM "{0}".meta WHERE name = 'schema'
+"""
 _TAKEN = (errors.DuplicateTable, errors.DuplicateObject, errors.DuplicateFunction)
 _STAMP = "UPDATE meta SET value = %s WHERE name = 'schema'"
 
@@ -140,15 +145,13 @@ def _version(connection: Connection, schema: str) -> int:
     if not _count_tables(connection, schema):
         return 0
     try:
-        row = connection.execute(
-            f"""SELECT value FROM "{schema}".meta WHERE name = 'schema'"""
-        ).fetchone()
+        row = connection.execute(_STAMPED.format(schema)).fetchone()
     except (errors.UndefinedTable, errors.UndefinedColumn):
         row = None
     if row is None or not str(row[0]).isdecimal() or not (version := int(row[0])):
         raise _of_others(schema)
     if version < FIRST_VERSION:
-        raise too_old(version, FIRST_VERSION)
+        raise too_old(version, FIRST_VERSION) if row[1] else _of_others(schema)
     if version > VERSION:
         raise SchemaTooNew(version, VERSION)
     return version
