@@ -33,7 +33,7 @@ __all__ = ["Compressing", "DueRange", "due_fold", "due_range", "is_unchanged"]
 
 log = logging.getLogger("mnemo")
 
-MOST_AT_ONCE = 4
+MOST_RUNNING = 4
 """Threads that are compressed at once (S)."""
 
 Stage: TypeAlias = Callable[[ThreadSettings, Summary], Awaitable[Compaction | None]]
@@ -71,7 +71,7 @@ class Compressing:
         self._parts = parts
         self._count = parts.config.conversation.count
         self._summarizer, self._origin = self._chosen(summarizer)
-        self._flights = Flights(self._run, spawn=parts.spawn, limit=MOST_AT_ONCE)
+        self._flights = Flights(self._run, spawn=parts.spawn, limit=MOST_RUNNING)
         self._watched: dict[str, _Watch] = {}
 
     def _chosen(self, given: Summarizer | None) -> tuple[Summarizer, Origin]:

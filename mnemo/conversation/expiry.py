@@ -25,7 +25,7 @@ LONGEST_STRIDE = 4_096
 """Seqs that are passed over at once where nothing is left of them (S)."""
 MOST_KNOWN = 10_000
 """Threads whose oldest message is remembered at most, the last ones swept (S)."""
-MOST_AT_ONCE = 1
+MOST_RUNNING = 1
 """Threads that are swept at once: other writers wait for one batch, not for several."""
 
 
@@ -64,7 +64,7 @@ class ExpirySweep:
 
     def __init__(self, parts: ConversationParts) -> None:
         self._parts = parts
-        self._flights = Flights(self._run, spawn=parts.spawn, limit=MOST_AT_ONCE)
+        self._flights = Flights(self._run, spawn=parts.spawn, limit=MOST_RUNNING)
         self._known: dict[str, _Swept] = {}
 
     def appended(self, settings: ThreadSettings) -> None:
