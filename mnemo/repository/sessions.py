@@ -11,7 +11,7 @@ import anyio
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.errors import EmbeddingSpaceMismatch, NotFound
+from mnemo.errors import EmbeddingSpaceMismatch, NotFound, StoreError
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
@@ -161,11 +161,20 @@ class RepositorySessions:
                 if not open_here._ending:
                     return open_here
                 await open_here.aclose()
-            await self._parts.sessions.claim(session_id, self._parts.owner, left_by=left_by)
-            journal = await self._parts.sessions.load(session_id)
-            if journal is None:
-                raise NotFound("session", session_id)
+            journal = await self._claimed(session_id, left_by)
             return self._opened(journal, effective, chat_model, embedder, task)
+
+    async def _claimed(self, session_id: str, left_by: str | None) -> Journal:
+        sessions, owner = self._parts.sessions, self._parts.owner
+        await sessions.claim(session_id, owner, left_by=left_by)
+        try:
+            journal = await sessions.load(session_id)
+        except StoreError:
+            await sessions.release(owner, session_id)
+            raise
+        if journal is None:
+            raise NotFound("session", session_id)
+        return journal
 
     def _effective(self, config: Config | None) -> Config:
         """The repository's config under the session's, refused before anything is written."""

@@ -1,0 +1,28 @@
+"""A session whose rows are damaged is left as it was."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mnemo import Mnemo, StoreCorrupt
+from mnemo.testing import HashingEmbedder
+
+
+async def test_a_session_that_cannot_be_read_is_not_owned(tmp_path: Path) -> None:
+    """Another service can resume it once it is repaired, while this one stays open."""
+    db = tmp_path / "m.db"
+    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
+        session = await (await memory.open_repo("r")).start_session("Count", session_id="s")
+        await session.append("one", "noted")
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute("UPDATE steps SET metadata = 'garbage'")
+    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+        with pytest.raises(StoreCorrupt):
+            await repo.resume_session("s")
+        with closing(sqlite3.connect(db)) as connection, connection:
+            assert connection.execute("SELECT owner FROM sessions").fetchall() == [(None,)]
