@@ -35,10 +35,13 @@ class Limits:
             taken, each new one closes the one that has been without a request the longest.
         head_s: Seconds from a new connection, or from the first byte of a further request, to
             the end of the request's head; then it is closed, half a head with 408.
+        unread_s: Seconds for which a client may leave what is sent to it unread; then it is cut
+            off. Some hundred kilobytes are sent ahead.
     """
 
     connections: int = 2_000
     head_s: float = 10.0
+    unread_s: float = 30.0
 
 
 class Link(HttpToolsProtocol):
@@ -65,6 +68,7 @@ class Link(HttpToolsProtocol):
         self._unread = 0  # bytes since the last complete head or part of a body
         self._refused = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
         self._work: anyio.CancelScope | None = None
 
     @property
@@ -84,7 +88,7 @@ class Link(HttpToolsProtocol):
         oldest = next(iter(self._idle), None)
         if oldest is not None and len(self.connections) > CROWDED * self._limits.connections:
             del self._idle[oldest]
-            oldest.transport.close()
+            oldest._close()
         self._idle[self] = None
         self._expect_head()
 
@@ -93,6 +97,7 @@ class Link(HttpToolsProtocol):
         super().connection_lost(exc)
         self._idle.pop(self, None)
         self._end_timer()
+        self._end_unread()
         if self._is_busy and self._work is not None:
             self._work.cancel()
 
@@ -101,7 +106,7 @@ class Link(HttpToolsProtocol):
         self._unread += len(data)
         if self._refused:
             if self._unread > MOST_DISCARDED:
-                self.transport.close()
+                self._close()
             return
         super().data_received(data)
         if self._unread > HEAD_BYTES and not self._refused:
@@ -127,8 +132,24 @@ class Link(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Be idle from now on, unless a further request waits."""
         super().on_response_complete()
-        if not self._is_busy and not self.transport.is_closing():
+        if self.transport.is_closing():
+            self._expect_reading()
+        elif not self._is_busy:
             self._idle[self] = None
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read, for a while."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """Go on; the client has read."""
+        super().resume_writing()
+        self._end_unread()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been without a request for long."""
+        self._close()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or has an address that is too long to be read."""
@@ -148,10 +169,24 @@ class Link(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    def _expect_reading(self) -> None:
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(self._limits.unread_s, self.transport.abort)
+
+    def _end_unread(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _close(self) -> None:
+        """Close the connection when the client has read what was sent, or after a while."""
+        self.transport.close()
+        self._expect_reading()
+
     def _head_is_late(self) -> None:
         self._head_timer = None
         if self._refused or not self._unread:
-            self.transport.close()
+            self._close()
         else:
             self._refuse(problem(408, "request_timeout", "the head of the request took too long"))
 
@@ -168,7 +203,7 @@ class Link(HttpToolsProtocol):
                 self.cycle.keep_alive = False  # it came whole: it is carried out, and told so
                 return
             if self.cycle.response_started or self.pipeline:
-                self.transport.close()
+                self._close()
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from contextlib import suppress
 from functools import partial
 
@@ -13,6 +14,7 @@ from inspector_kit import LIMIT_S
 
 from mnemo import Repository
 from mnemo.web import Limits
+from mnemo.web import serving as web_serving
 from mnemo.web.gate import HEAD_BYTES
 from mnemo.web.link import MOST_DISCARDED, MOST_WAITING, Link
 
@@ -197,6 +199,34 @@ async def test_requests_that_wait_behind_another_are_bounded(serving, monkeypatc
         assert received.count(b"HTTP/1.1 200 OK") == MOST_WAITING + 1
         assert received.endswith(b"ok\n")
     assert max(waiting) == MOST_WAITING
+
+
+@pytest.mark.parametrize("ending", ["in an answer", "by the client's wish", "between requests"])
+async def test_a_client_that_reads_nothing_is_cut_off(serving, monkeypatch, ending):
+    """It holds neither a request in progress nor a connection that is closed."""
+    lost, made, lose = anyio.Event(), Link.connection_made, Link.connection_lost
+
+    def opened(self, transport):
+        made(self, transport)
+        if ending != "in an answer":  # all is taken from the application at once
+            transport.set_write_buffer_limits(high=2**30)
+
+    def ended(self, error):
+        lose(self, error)
+        lost.set()
+
+    monkeypatch.setattr(Link, "connection_made", opened)
+    monkeypatch.setattr(Link, "connection_lost", ended)
+    monkeypatch.setattr(web_serving, "IDLE_S", 0.05)
+    large = b"GET /vendor/cytoscape.js HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    last = b"connection: close\r\n\r\n" if ending == "by the client's wish" else b"\r\n"
+    async with serving(limits=Limits(unread_s=0.1)) as server:
+        with socket.socket() as link:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            link.connect(("127.0.0.1", server.port))
+            link.sendall(20 * (large + b"\r\n") + large + last)
+            with anyio.fail_after(LIMIT_S):
+                await lost.wait()
 
 
 async def test_two_hosts_are_a_bad_request(serving):
