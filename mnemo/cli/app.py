@@ -115,11 +115,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _called(arguments: list[str]) -> int:
-    """Run the command; without ``--repo`` on the only repository, where the default is empty."""
+    """Run the command; where no repository is named and the default is empty, on the only one."""
     try:
         return int(app(args=list(arguments), prog_name="mnemo", standalone_mode=False) or 0)
     except EmptyRepository as empty:
-        if empty.only is None or any(one.startswith("--repo") for one in arguments):
+        # ``mnemo.toml`` names one, too.
+        named = empty.repo != "default" or any(one.startswith("--repo") for one in arguments)
+        if empty.only is None or named:
             raise
         complain(f"--repo {empty.only}: the only repository in {empty.store}")
         end = arguments.index("--") if "--" in arguments else len(arguments)

@@ -147,11 +147,13 @@ class EmptyRepository(UsageError):
     A repository that is only read holds nothing.
 
     Attributes:
+        repo: Its id.
         only: The one other repository of the store, if there is exactly one.
     """
 
     def __init__(self, store: str, repo: str, others: Sequence[str]) -> None:
-        self.store, self.only = store, others[0] if len(others) == 1 else None
+        self.store, self.repo = store, repo
+        self.only = others[0] if len(others) == 1 else None
         named = ", ".join(map(repr, others[:_NAMED])) + (", …" if len(others) > _NAMED else "")
         there = f"there is {named}" if others else "`mnemo import` fills one"
         super().__init__(f"repository {repo!r} in {store} holds nothing: is --repo right? {there}")

@@ -32,6 +32,14 @@ def test_the_file_gives_the_defaults_of_options(filled, settings, tmp_path):
     assert filled("notes", "list", "--json").code == 0
 
 
+def test_the_only_repository_is_not_taken_for_the_one_that_the_file_names(filled, settings):
+    """A name is a name: nothing is erased from another repository."""
+    settings.write_text('store = "bees.db"\nrepo = "work"\n')
+    refused = filled("forget", "--before", "2100-01-01", "--yes")
+    assert (refused.code, "there is 'ada'" in refused.err) == (2, True)
+    assert filled("stats", "--repo", "ada", "--json").data["steps"] == 1
+
+
 def test_a_variable_goes_before_the_file_and_an_option_before_both(filled, settings, monkeypatch):
     """The store of the option is there, that of the variable and that of the file are not."""
     settings.write_text('store = "file.db"\nrepo = "ada"\n')
