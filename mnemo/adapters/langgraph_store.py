@@ -108,8 +108,8 @@ class MnemoStore(Adapter, BaseStore):
 
         Raises:
             InvalidNamespaceError: A label is empty, holds a dot or is no text.
-            ValueError: A value is not JSON, an argument is of no use, or there are more than 1,000
-                operations; nothing was stored.
+            ValueError: A value is not JSON, an argument is of no use, or there are more than
+                1,000 operations; nothing was stored.
             StoreError: Nothing was stored. *Cancellation*: all was stored, or nothing.
         """
         given = list(ops)

@@ -54,6 +54,7 @@ import mnemo.sync
 from mnemo import ConfigError, Mnemo
 from mnemo.adapters.langgraph import MnemoStore
 from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock
 
 
@@ -160,6 +161,13 @@ async def test_the_last_put_of_a_batch_holds(store: MnemoStore):
     puts = [PutOp(("n",), "k", {"v": number}) for number in range(3)]
     assert await store.abatch(puts) == [None] * 3
     assert (await store.aget(("n",), "k")).value == {"v": 2}
+
+
+async def test_a_batch_of_more_operations_than_a_call_takes_is_refused(store: MnemoStore):
+    """Nothing of it is stored; the limit is in the error."""
+    with pytest.raises(ValueError, match="000"):
+        await store.abatch([PutOp(("m",), f"{i}", {"i": i}) for i in range(MOST_AT_ONCE + 1)])
+    assert await store.asearch(("m",)) == []
 
 
 @pytest.mark.slow
