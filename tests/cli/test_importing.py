@@ -19,6 +19,7 @@ from rich.console import Console
 
 from mnemo import Mnemo
 from mnemo.cli.importing.json_stream import ImportFileError
+from mnemo.cli.importing.memories import mem0
 from mnemo.cli.importing.readers import items_of, source_of
 from mnemo.cli.importing.records import Broken, MemoryRecord, Record, Skipped
 from mnemo.cli.importing.writing import import_items
@@ -715,6 +716,21 @@ def test_a_file_of_another_service_is_refused(cli, put, tmp_path, content, optio
     assert ran.code == 2
     assert error in ran.err
     assert not (tmp_path / "mnemo.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("user", "text", "kept"),
+    [
+        ("al", "Always likes tea", "al: Always likes tea"),
+        ("4", "Has 42 books", "4: Has 42 books"),
+        ("ada", "Ada's dog is called Rex", "Ada's dog is called Rex"),
+        ("a.b", "Likes tea, says A.B", "Likes tea, says A.B"),
+    ],
+)
+def test_a_user_is_named_by_a_word_not_by_letters_within_one(user, text, kept):
+    """Else the memory would be nobody's."""
+    (record,) = mem0({"id": "m1", "memory": text, "user_id": user}, "memory 1")
+    assert record.text == kept
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -53,8 +54,9 @@ def mem0(raw: Any, place: str) -> Iterator[Item]:
 
 def _about(subject: str | None, text: str) -> str:
     """The text with its subject in front, unless it names that: two users may like tea."""
-    named_there = subject is not None and subject.casefold() in text.casefold()
-    return text if subject is None or named_there else f"{subject}: {text}"
+    if subject is None or re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", text, re.IGNORECASE):
+        return text
+    return f"{subject}: {text}"
 
 
 def _is_deleted(memory: Mapping[str, Any]) -> bool:
