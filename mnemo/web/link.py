@@ -66,6 +66,7 @@ class Link(HttpToolsProtocol):
         self._limits = limits
         self._idle = idle
         self._unread = 0  # bytes since the last complete head or part of a body
+        self._in_head = False
         self._refused = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -114,6 +115,11 @@ class Link(HttpToolsProtocol):
         if not self._is_busy:
             self._expect_head()
 
+    def on_message_begin(self) -> None:
+        """A head has begun, of the next request perhaps while one is answered."""
+        super().on_message_begin()
+        self._in_head = True
+
     def on_headers_complete(self) -> None:
         """Hand the request over. *Raises* ``OverflowError``, which is no HTTP: too many wait."""
         if len(self.pipeline) >= MOST_WAITING:
@@ -121,6 +127,7 @@ class Link(HttpToolsProtocol):
         self.scope[LINK] = self  # type: ignore[literal-required]
         super().on_headers_complete()
         self._unread = 0
+        self._in_head = False
         self._end_timer()
         self._idle.pop(self, None)
 
@@ -136,6 +143,8 @@ class Link(HttpToolsProtocol):
             self._expect_reading()
         elif not self._is_busy:
             self._idle[self] = None
+            if self._in_head:
+                self._expect_head()
 
     def pause_writing(self) -> None:
         """Wait for a client that does not read, for a while."""
@@ -185,7 +194,7 @@ class Link(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._head_timer = None
-        if self._refused or not self._unread:
+        if self._refused or not self._in_head:
             self._close()
         else:
             self._refuse(problem(408, "request_timeout", "the head of the request took too long"))

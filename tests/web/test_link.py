@@ -146,6 +146,10 @@ async def test_silence_and_half_a_head_are_ended(serving):
         assert await answer(server, b"") == b""
         assert told(await answer(server, LINE)) == (408, "request_timeout")
         assert told(await answer(server, HEAD, LINE)) == (408, "request_timeout")
+        received = await answer(server, HEAD + LINE)  # at once
+        whole, _, half = received.partition(b"ok\n")
+        assert whole.startswith(b"HTTP/1.1 200")
+        assert told(half) == (408, "request_timeout")
 
 
 async def test_a_body_that_nobody_reads_is_ended(serving):
