@@ -46,7 +46,7 @@ def test_every_phase_of_the_bench_gives_its_figures():
     result = result_of("bench.py", "--size", "tiny")
     assert "packages" in result["machine"]
     once = {"idle-loop", "import", "first-use", "sessions", "episodes", "threads", "filters"}
-    appends = {"appends-normal", "appends-full", "sustained"}
+    appends = {"appends-normal", "appends-full", "appends-beside-bare", "sustained"}
     assert set(result["phases"]) == once | appends | {"recall-200"}
     for figures in result["phases"].values():
         assert all(figure["value"] >= 0 for figure in figures)

@@ -34,7 +34,7 @@ async def test_a_public_object_says_what_it_is_in_one_line():
             "<NoteToolbox, 4 tools>": repo.notes.toolbox(),
             "<AgentTool search_messages>": repo.tools()[0],
             "<Subscription>": memory.subscribe(print),
-            "<RecallResult mixed, 1 candidates>": await repo.recall(
+            "<RecallResult mixed, 1 candidate>": await repo.recall(
                 "Tokyo", mode="mixed", types=["episodic"], session_id="x"
             ),
             f"<MessageView '{stored.id}', 0 before, 0 after>": await repo.view(stored.id),

@@ -89,17 +89,17 @@ async def test_a_compaction_that_was_recorded_is_given(open_kit, failing_store, 
     assert len(kit.seen.of(CompactionRecorded)) == (0 if probe else 1)
 
 
-async def test_a_note_that_was_written_is_no_conflict(open_kit, failing_store):
-    """The same text with the same expected version again gives the note, without a new version."""
+async def test_a_note_that_was_written_is_given(open_kit, failing_store):
+    """An answer that is lost is looked up; sent again, the expected version has changed."""
     store = failing_store()
     kit = await open_kit(store=store)
     await kit.repo.notes.write("deploys", "Run the tests first.", "how to deploy")
     store.fail("writing", before=False)
     new = ("deploys", "Run the tests, then tag.", "how to deploy")
-    with pytest.raises(StoreError):
-        await kit.repo.notes.write(*new, expected_version=1)
     note = await kit.repo.notes.write(*new, expected_version=1)
     assert (note.version, note.body) == (2, "Run the tests, then tag.")
+    with pytest.raises(Conflict):
+        await kit.repo.notes.write(*new, expected_version=1)
 
 
 @PROBED

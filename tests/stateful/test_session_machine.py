@@ -109,7 +109,7 @@ class HeldStore(FailingStore):
     def graph(self, repo_id: str) -> Any:
         return HeldGraph(super().graph(repo_id), self)
 
-    def release(self) -> None:
+    def let_go(self) -> None:
         if self.gate is not None:
             self.gate.set()
             self.gate = None
@@ -119,7 +119,7 @@ class HeldStore(FailingStore):
         self._faults.pop("load", None)
 
     def heal(self) -> None:
-        self.release()
+        self.let_go()
         self._faults.clear()
 
 
@@ -534,7 +534,7 @@ class SessionMachine(OverEngines):
             elif change == "hold":
                 self.store.gate = self.store.gate or anyio.Event()
             elif change == "release":
-                self.store.release()
+                self.store.let_go()
             else:
                 self.troubled = True
                 call, before = TROUBLES[change]

@@ -189,7 +189,7 @@ class TalkArchiveContract(StoreContract):
             line |= {"episode": "u-1"} if line["kind"] == "step" else {"id": "u-1"}
         named[-1]["node_id"] = "episodic-u"
         await put(kit.store.archive("copy"), list(map(json.dumps, [head, *named])))
-        assert (await kit.load("u")).steps[0].observation == "Ana keeps bees"
+        assert (await kit.load("u", repo="copy")).steps[0].observation == "Ana keeps bees"
 
     async def test_a_repository_with_a_thread_is_not_empty(self, kit: Kit, elsewhere: Kit) -> None:
         """Nothing is imported into it."""
