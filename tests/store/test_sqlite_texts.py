@@ -115,6 +115,17 @@ def test_a_dropped_text_leaves_no_byte(file: Tx, path: Path, text: str) -> None:
         file.run(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
 
 
+@pytest.mark.slow
+def test_a_table_that_is_merged_thousands_of_times_can_be_read(file: Tx, path: Path) -> None:
+    """FTS5 before SQLite 3.41 adds a level with each merge, and refuses more than 2,000."""
+    for row in range(1, 2_500):
+        put_texts(file, 1, said({row: f"kettle {row}", row + 10_000: "湯が沸く"}))
+        merge_texts(file, 1)
+    with closing(sqlite3.connect(path)) as other:
+        assert found(SqliteTx(other), "words_1", "kettle")[-1] == 2_499
+        assert len(found(SqliteTx(other), "grams_1", "湯が沸")) == 2_499
+
+
 async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
     """Whoever shares its transaction is not harmed, and the next text makes the table again."""
     await kit.start()

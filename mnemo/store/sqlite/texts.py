@@ -65,6 +65,11 @@ _COLUMNS = ("rowid", "text")
 _DELETE = "DELETE FROM {} WHERE rowid = ?"
 # A deleted word stays in its segment until that is merged into another one.
 _MERGE = "INSERT INTO {0} ({0}) VALUES ('optimize')"
+_REBUILD = "INSERT INTO {0} ({0}) VALUES ('rebuild')"
+_STRUCTURE = "SELECT coalesce(max(length(block)), 0) FROM {}_data WHERE id = 10"
+# Each merge may leave a level empty, of two bytes; SQLite before 3.41 never removes one, and
+# takes a table of more than 2,000 for damaged.
+_MOST_STRUCTURE_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,8 @@ def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
 def merge_texts(tx: Tx, repo: int) -> None:
     """Write the repository's index anew, so that nothing deleted is left in it."""
     for table in text_tables(tx, repo):
-        tx.run(_MERGE.format(table))
+        (size,) = tx.run(_STRUCTURE.format(table)).fetchone()
+        tx.run((_MERGE if size <= _MOST_STRUCTURE_BYTES else _REBUILD).format(table))
 
 
 def has_text(tx: Tx, repo: int, row: str) -> str:
