@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
 from mnemo.store.sqlite import SqliteStore, schema, texts
 from mnemo.store.sqlite.connection import SqliteTx
@@ -22,6 +23,7 @@ from mnemo.store.sqlite.texts import (
     text_tables,
 )
 from mnemo.store.tx import Text, Tx
+from mnemo.testing import HashingEmbedder
 from mnemo.testing.contracts.kit import Kit, draft
 
 MakeSqlite = Callable[..., SqliteStore]
@@ -124,6 +126,42 @@ def test_a_table_that_is_merged_thousands_of_times_can_be_read(file: Tx, path: P
     with closing(sqlite3.connect(path)) as other:
         assert found(SqliteTx(other), "words_1", "kettle")[-1] == 2_499
         assert len(found(SqliteTx(other), "grams_1", "湯が沸")) == 2_499
+
+
+def pile_up(file: Tx) -> None:
+    """Put and merge until the index has more levels than FTS5 takes."""
+    for row in range(10_000):
+        put_texts(file, 1, said({10**9 + row: f"pot {row}", 10**8 + row: "鍋が沸く"}))
+        merge_texts(file, 1)
+
+
+@pytest.mark.slow
+async def test_an_index_with_too_many_levels_is_mended_when_it_is_opened(path, monkeypatch):
+    """As stores are that were erased from thousands of times by earlier versions."""
+    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("a")
+        await repo.remember(["the kettle sings", "湯が沸く"])
+    monkeypatch.setattr(texts, "_MOST_STRUCTURE_BYTES", 10**9)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+            pile_up(SqliteTx(connection))
+    with (
+        closing(sqlite3.connect(path)) as other,
+        pytest.raises(sqlite3.DatabaseError, match="vtable constructor failed"),
+    ):
+        found(SqliteTx(other), "words_1", "kettle")
+    monkeypatch.undo()
+    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("a")
+        assert len(await repo.search("kettle")) == 1
+        await repo.remember("the kettle is cold")
+        assert len(await repo.search("kettle")) == 2
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        tx = SqliteTx(connection)
+        for table in text_tables(tx, 1):
+            tx.run(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+        assert len(found(tx, "words_1", "pot")) > 1_000
 
 
 async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:

@@ -12,6 +12,7 @@ from mnemo.store.sqlite.texts import (
     count_texts,
     drop_texts,
     has_text,
+    merge_index,
     merge_texts,
     put_texts,
     text_damage,
@@ -67,7 +68,6 @@ _GIVEN_AGAIN = ("sessions", "episodes", "nodes", "notes", "items")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
-_MERGE_WORDS = "INSERT INTO note_words (note_words) VALUES ('optimize')"
 # Each note differs from the one before: a scrub that began earlier cannot remove it.
 _NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
 _NOTE_EXPIRED = """
@@ -117,7 +117,7 @@ def drop_note_words(tx: Tx, note: int) -> int:
 
 def merge_note_words(tx: Tx) -> None:
     """Merge the segments of the index: words that are deleted stay in them until then."""
-    tx.run(_MERGE_WORDS)
+    merge_index(tx, "note_words")
 
 
 def note_erased(tx: Tx) -> None:

@@ -21,6 +21,7 @@ from mnemo.protocols import Clock
 from mnemo.store.engine import Bulk, Locks
 from mnemo.store.sqlite.connection import (
     Location,
+    SqliteTx,
     connect,
     connect_in_memory,
     is_unwritable,
@@ -30,6 +31,7 @@ from mnemo.store.sqlite.connection import (
 from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers, SqliteSnapshot
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
+from mnemo.store.sqlite.texts import crowded_indexes, fold_levels
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.store import EngineStore
 from mnemo.store.tx import Tx
@@ -288,10 +290,23 @@ class SqliteEngine:
             _refuse_damage(connection, location)
             _use_write_ahead_log(connection)
             migrate(connection, location.path if self._config.backup_on_migrate else None)
+            _fold_levels(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+def _fold_levels(connection: sqlite3.Connection) -> None:
+    if not crowded_indexes(SqliteTx(connection)):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        fold_levels(SqliteTx(connection))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
 
 
 def _refuse_damage(connection: sqlite3.Connection, location: Location) -> None:
