@@ -82,9 +82,9 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     """
     Write steps with their full text, in order; a refused one leaves no gap.
 
-    A message that a job has made a step is refused of sessions by hand, and of a feed one that
-    was erased since too. The job looks for steps by hand once its own are written: whichever of
-    the two writes first keeps the message.
+    A message that a job has made a step is refused of sessions by hand, and of a feed and of a
+    job one that was erased since. The job looks for steps by hand once its own are written:
+    whichever of the two writes first keeps the message.
 
     Args:
         clock: The service's; gives the time at which they were recorded.
@@ -167,21 +167,27 @@ def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
 
 
 def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
-    """Node ids of the drafts by hand whose message a job made a step, or that a feed read late."""
-    by_hand: dict[int, dict[str, tuple[tuple[str, str], bool]]] = {}
+    """
+    Node ids of the drafts to refuse.
+
+    By hand those whose message a job made a step; of a feed and of a job, which have read the
+    message before, those whose message was erased since.
+    """
+    by_repo: dict[int, dict[str, tuple[tuple[str, str], bool, bool]]] = {}
     for one in handed:
         row, draft = found.get((one.repo_id, one.session_id, None)), one.draft
-        if row is not None and row[3] is None and draft.thread_id and draft.message_id:
-            named = ((draft.thread_id, draft.message_id), draft.is_fed)
-            by_hand.setdefault(row[2], {})[draft.node_id] = named
+        if row is not None and draft.thread_id and draft.message_id:
+            is_job = row[3] is not None
+            named = ((draft.thread_id, draft.message_id), is_job, is_job or draft.is_fed)
+            by_repo.setdefault(row[2], {})[draft.node_id] = named
     unfit: set[str] = set()
-    for repo, drafts in by_hand.items():
-        messages = {message for message, _ in drafts.values()}
-        fed = {message for message, is_fed in drafts.values() if is_fed}
-        taken = stepped_messages(tx, repo, messages, by_job=True)
-        erased = fed - held_messages(tx, repo, fed) if fed else set()
-        for node_id, (message, is_fed) in drafts.items():
-            if message in taken or (is_fed and message in erased):
+    for repo, drafts in by_repo.items():
+        by_hand = {message for message, is_job, _ in drafts.values() if not is_job}
+        read = {message for message, _, was_read in drafts.values() if was_read}
+        taken = stepped_messages(tx, repo, by_hand, by_job=True) if by_hand else set()
+        erased = read - held_messages(tx, repo, read) if read else set()
+        for node_id, (message, is_job, was_read) in drafts.items():
+            if (message in taken and not is_job) or (message in erased and was_read):
                 unfit.add(node_id)
     return unfit
 

@@ -320,6 +320,33 @@ async def test_a_message_that_is_erased_while_a_feed_reads_is_no_step(
     assert await kit.repo.search("hunter2") == []
 
 
+@pytest.mark.parametrize("erase", ["purge", "withdraw"])
+async def test_a_message_that_is_erased_while_its_job_reads_is_no_step(
+    open_kit: OpenKit, erase: str
+):
+    """Not for a moment: another process would find it, and keep it if the worker were killed."""
+    kit = await open_kit()
+    remembering = kit.repo._remembering
+    extract, require = remembering._take_in, remembering._require_all
+    found: list[int] = []
+
+    async def late(*args: Any) -> None:
+        remembering._take_in = extract  # type: ignore[method-assign]
+        talk = kit.repo.conversation("default")
+        await (talk.purge() if erase == "purge" else talk.withdraw())
+        await extract(*args)
+
+    async def looked(*args: Any) -> None:
+        found.append((await kit.repo.statistics()).steps)
+        await require(*args)
+
+    remembering._take_in, remembering._require_all = late, looked  # type: ignore[method-assign]
+    await kit.repo.remember([Message("user", LUND, id="a"), Message("user", "hunter2", id="b")])
+    await kit.repo.settle()
+    assert found[0] == (0 if erase == "purge" else 1)
+    assert await kit.repo.search("hunter2") == []
+
+
 async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit: OpenKit):
     """What is said after the commit, and before the worker's end, waits for that end."""
     kit = await open_kit(embedded=True)
