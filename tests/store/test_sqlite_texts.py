@@ -119,7 +119,7 @@ def test_a_dropped_text_leaves_no_byte(file: Tx, path: Path, text: str) -> None:
 
 @pytest.mark.slow
 def test_a_table_that_is_merged_thousands_of_times_can_be_read(file: Tx, path: Path) -> None:
-    """FTS5 before SQLite 3.41 adds a level with each merge, and refuses more than 2,000."""
+    """FTS5 of SQLite 3.40 adds a level with each merge, and refuses more than 2,000."""
     for row in range(1, 2_500):
         put_texts(file, 1, said({row: f"kettle {row}", row + 10_000: "湯が沸く"}))
         merge_texts(file, 1)

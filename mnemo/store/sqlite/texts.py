@@ -70,7 +70,7 @@ _DELETE = "DELETE FROM {} WHERE rowid = ?"
 _MERGE = "INSERT INTO {0} ({0}) VALUES ('optimize')"
 _REBUILD = "INSERT INTO {0} ({0}) VALUES ('rebuild')"
 _STRUCTURE = "SELECT coalesce(max(length(block)), 0) FROM {}_data WHERE id = 10"
-# Each merge may leave a level empty, of two bytes; SQLite before 3.41 never removes one, and
+# Each merge may leave a level empty, of two bytes; SQLite 3.40 never removes one, and
 # takes a table of more than 2,000 for damaged.
 _MOST_STRUCTURE_BYTES = 500
 _INDEXES = """
