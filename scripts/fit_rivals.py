@@ -122,6 +122,7 @@ async def read_questions(path: Path, *, dated: bool) -> list[Asked]:
             given = rivals.Rivals(
                 texts=[person["messages"][i] for i in best],
                 times=[days[i].timestamp() for i in best],
+                numbers=best,
                 speakers=[None] * len(best),
                 scores=[float(scores[i]) for i in best],
                 near=vectors[best] @ vectors[best].T,

@@ -2,7 +2,7 @@
 Supersede facts: order restatements and contradictions by time.
 
 The statements of a fact are the steps that support it. A fact is a run of statements with
-no contradicting statement between them, in the order of (time, step id). It holds from its
+no contradicting statement between them, in the order of their positions. It holds from its
 first statement to the first contradicting one after it. So the order of commits does not
 matter: a statement that arrives late joins the run it belongs to, begins one of its own,
 or cuts a stored run in two. What only ends something ("Ana sold the car") closes what was said
@@ -29,8 +29,11 @@ from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 __all__ = ["Support", "place_facts", "restates"]
 
 
-Position: TypeAlias = tuple[datetime, str]
-"""Where a statement stands: its step's time (UTC) and, for equal times, its step's id."""
+Position: TypeAlias = tuple[datetime, str, int, str]
+"""
+Where a statement stands: its step's time (UTC) and, for equal times, as the lines of one
+``remember`` have, the step's episode, its index there, and its id.
+"""
 
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -174,7 +177,7 @@ class _Timeline:
 
     def _split(self, fact: Semantic, run: Sequence[Position]) -> Semantic:
         """A fact of its own for the statements of *run*."""
-        steps = [step for _, step in run]
+        steps = [step for *_, step in run]
         piece = self._draft.split(fact.id, steps, since=run[0][0])
         gained = self._support.move(steps, fact.id, piece.id)
         kept = self._support.shared_episodes(fact.id, piece.id)
@@ -247,6 +250,10 @@ class _Timeline:
         return fact
 
 
+def _position(at: datetime, step: Episodic) -> Position:
+    return as_utc(at), step.episode_id or step.id, step.step_index or 0, step.id
+
+
 def _pair(a: Semantic, b: Semantic) -> frozenset[str]:
     return frozenset((a.proposition, b.proposition))
 
@@ -280,11 +287,9 @@ class Support:
 
         A wording that the hand gave it is its one statement: its steps say something else.
         """
-        if fact.worded_at is not None:
-            return [(self.start(fact), fact.id)]
-        steps = {step.id: step for step in self._steps.get(fact.id, ()) if step.at is not None}
-        found = [(as_utc(step.at), id) for id, step in steps.items() if step.at is not None]
-        return sorted(found) or [(self.start(fact), fact.id)]
+        steps = () if fact.worded_at is not None else self._steps.get(fact.id, ())
+        found = {_position(step.at, step) for step in steps if step.at is not None}
+        return sorted(found) or [(self.start(fact), fact.id, 0, fact.id)]
 
     def start(self, fact: Semantic) -> datetime:
         """Since when *fact* holds: ``valid_from``, else when it was made, else ever."""

@@ -18,7 +18,7 @@ from mnemo.english.slot_table import ATTRIBUTES, SPELLINGS, SYNONYMS
 from mnemo.english.slots import claims
 from mnemo.runtime.text import fold, stem, words
 
-__all__ = ["Asked", "asked_in"]
+__all__ = ["Asked", "asked_in", "told_by"]
 
 _WAYS: tuple[tuple[str, str], ...] = (
     (
@@ -113,9 +113,8 @@ class Asked:
         """Whether *text*, said by *speaker*, gives a value of what is asked."""
         if not self.attributes:
             return False
-        of_speaker = speaker is None or fold(text).startswith(fold(speaker))
-        told = text if of_speaker else f"{speaker}: {text}"
-        return any(claim.holds and self._is_meant(claim.slot, speaker) for claim in claims(told))
+        told = claims(told_by(text, speaker))
+        return any(claim.holds and self._is_meant(claim.slot, speaker) for claim in told)
 
     def is_of_a_kind(self, text: str) -> bool:
         """Whether *text* has a value of a kind that is asked for."""
@@ -138,6 +137,12 @@ class Asked:
             return bool(subject & self.owners)
         speaking = set(map(stem, words(fold(speaker or ""))))
         return subject <= self.said | speaking
+
+
+def told_by(text: str, speaker: str | None) -> str:
+    """*text* with its speaker before it, as ``slots`` read it."""
+    of_speaker = speaker is None or fold(text).startswith(fold(speaker))
+    return text if of_speaker else f"{speaker}: {text}"
 
 
 @lru_cache(maxsize=256)

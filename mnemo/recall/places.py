@@ -6,12 +6,14 @@ The store says which facts have ended; of others, rivals are told apart by their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
 
+from mnemo.english.asked import told_by
+from mnemo.english.slots import outdates
 from mnemo.recall.hop_zero import Found, HopZero
 from mnemo.recall.rivals import Rivals, outdated
 from mnemo.values.corpus import CorpusView
@@ -22,6 +24,11 @@ __all__ = ["LONG_AGO", "Place", "ScoredCandidate", "current_first", "is_by_hand"
 
 RIVAL_SCALE = 2.5
 """Value → score of a note as it was when the weights of rivals were fitted."""
+KNOWN = 0.04
+"""
+Probability from which a pair that the store knows is one of the question's: below, the question
+is of others, unless the older gives the attribute that is asked for.
+"""
 KEPT = 5
 """Candidates that ``cut`` leaves in any case: behind the fifth it costs no answer (S)."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -70,6 +77,15 @@ class Place:
     newer: ScoredCandidate | None = None
     until: datetime | None = None
 
+    def said(self, corpus: CorpusView) -> tuple[datetime, int]:
+        """When, and for what was said at one time the number of its step's document."""
+        return self.scored.latest, max(corpus.steps.of(self.step or ""), default=-1)
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether it gives the attribute that the question asks for."""
+        return any("attribute" in one.answers for one in (self.scored, *self.others))
+
     @property
     def spoken(self) -> tuple[NodeType, str]:
         """Type and id of what was said: the step, or the node that rests on none."""
@@ -89,6 +105,7 @@ def current_first(
     zero: HopZero,
     corpus: CorpusView,
     steps: Mapping[str, Step],
+    unread: Collection[str],
     now: datetime,
 ) -> Sequence[Place]:
     """
@@ -96,24 +113,46 @@ def current_first(
 
     Args:
         steps: Those of the places, by the ids that they are found under.
+        unread: Those of which no fact was made yet: what they end is not known to the store.
     """
     if not places:
         return places
-    known = []
+    pairs = _ended_by_unread(places, corpus, steps, unread)
     by_step = {place.step: number for number, place in enumerate(places) if place.step}
     for number, place in enumerate(places):
         for fact in _ended(place, zero, corpus, now):
             place.until = fact.valid_to
             closers = _steps_behind(fact.superseded_by or "", corpus)
             newer = max((by_step.get(step, -1) for step in closers), default=-1)
-            if newer >= 0 and places[newer].scored.latest > place.scored.latest:
-                known.append((number, newer))
-    ranking = outdated(question, _rivals(places, zero, steps), known=known)
+            if newer >= 0 and places[newer].said(corpus) > place.said(corpus):
+                pairs.append((number, newer))
+    known = {pair: 0.0 if places[pair[0]].is_asked_for else KNOWN for pair in pairs}
+    ranking = outdated(question, _rivals(places, zero, corpus, steps), known=known)
     for place, by in zip(places, ranking.outdated_by, strict=True):
         if by is not None:
             place.newer = places[by].scored
             place.until = place.until or place.newer.latest
     return [places[number] for number in ranking.order]
+
+
+def _ended_by_unread(
+    places: Sequence[Place],
+    corpus: CorpusView,
+    steps: Mapping[str, Step],
+    unread: Collection[str],
+) -> list[tuple[int, int]]:
+    """Pairs of places, an older and an unread one that ends it as a commit would find."""
+    said = {i: steps[p.step] for i, p in enumerate(places) if p.step and p.step in steps}
+    told = {i: told_by(step.text, step.actor) for i, step in said.items()}
+    return [
+        (older, newer)
+        for newer in told
+        if places[newer].step in unread
+        for older in told
+        if said[older].actor == said[newer].actor
+        and places[older].said(corpus) < places[newer].said(corpus)
+        and outdates(told[newer], told[older])
+    ]
 
 
 def _ended(place: Place, zero: HopZero, corpus: CorpusView, now: datetime) -> list[Semantic]:
@@ -137,14 +176,18 @@ def _steps_behind(fact: str, corpus: CorpusView) -> list[str]:
     return [corpus.steps.ids[d] for d in pairs[of_fact, 1].tolist()]
 
 
-def _rivals(places: Sequence[Place], zero: HopZero, steps: Mapping[str, Step]) -> Rivals:
+def _rivals(
+    places: Sequence[Place], zero: HopZero, corpus: CorpusView, steps: Mapping[str, Step]
+) -> Rivals:
+    moments = [place.said(corpus) for place in places]
     said = [steps.get(place.step or "") for place in places]
     vectors = [zero.vector(*place.spoken) for place in places]
     width = next((len(v) for v in vectors if v is not None), 1)
     rows = np.stack([np.full(width, np.nan) if v is None else v for v in vectors])
     return Rivals(
         texts=[s.text if s else p.scored.node.text for s, p in zip(said, places, strict=True)],
-        times=[place.scored.latest.timestamp() for place in places],
+        times=[at.timestamp() for at, _ in moments],
+        numbers=[number for _, number in moments],
         speakers=[step.actor if step else None for step in said],
         scores=[RIVAL_SCALE * place.scored.value for place in places],
         near=rows @ rows.T,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +72,6 @@ LOST = 0.6
 """Share, by rarity, of the question's words in the older that a newer without them outdates not."""
 MANY = 3
 """Of so many words of the question in the older, a newer that tells a change has one at least."""
-KNOWN = 0.04
-"""Probability from which a pair that the store knows is one: below, the question is of others."""
 READ = 2_000
 """Characters of a statement that are read: bounds the work on one of many pages."""
 
@@ -85,6 +84,7 @@ class Rivals:
     Attributes:
         texts: What each says.
         times: When each was said, in Unix seconds.
+        numbers: What orders those of one time: of the later the greater.
         speakers: Who said it; ``None`` where unknown, which counts as one speaker.
         scores: The ranking's, higher is better, in units in which 1 is much.
         near: Cosines of any two, shape ``(n, n)``, of vectors as stored (not centred);
@@ -94,10 +94,15 @@ class Rivals:
 
     texts: Sequence[str]
     times: Sequence[float]
+    numbers: Sequence[int]
     speakers: Sequence[str | None]
     scores: Sequence[float]
     near: NDArray[np.floating]
     cosines: NDArray[np.floating]
+
+    def said(self, i: int) -> tuple[float, int]:
+        """What the order in which they were said goes by."""
+        return self.times[i], self.numbers[i]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ def outdated(
     question: str,
     given: Rivals,
     *,
-    known: Sequence[tuple[int, int]] = (),
+    known: Mapping[tuple[int, int], float] = MappingProxyType({}),
     table: Mapping[str, float] | None = None,
     order_from: float = ORDER,
     mark_from: float = MARK,
@@ -130,7 +135,8 @@ def outdated(
     A question about the past is answered by what held then, and nothing is marked.
 
     Args:
-        known: Pairs of an older and the newer that replaced it, of which the store is sure.
+        known: Pairs of an older and the newer that replaced it, of which the store is sure →
+            the probability from which the question asks for them.
         table: As ``weights()``, which it replaces.
         order_from, mark_from: Probabilities in [0, 1].
     """
@@ -138,7 +144,7 @@ def outdated(
     pairs = _still_asked(question, given, candidate_pairs(given))
     rows = question_numbers(question, given, pairs)
     judged = list(zip(_chances(rows, table or weights()), pairs, strict=True))
-    judged = [(1.0 if p in known and c >= KNOWN else c, p) for c, p in judged]
+    judged = [(1.0 if c >= known.get(pair, math.inf) else c, pair) for c, pair in judged]
     order = _order(given, moment, [pair for chance, pair in judged if chance >= order_from])
     marks: list[int | None] = [None] * len(given.texts)
     if moment == math.inf:
@@ -154,11 +160,11 @@ def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
     Near each other, and the newer not far from the question: beyond what the weights were
     fitted on they tell nothing.
     """
-    best = sorted(range(min(BEST, len(given.texts))), key=lambda i: given.times[i])
+    best = sorted(range(min(BEST, len(given.texts))), key=given.said)
     return [
         (older, newer)
         for older, newer in combinations(best, 2)
-        if given.times[older] < given.times[newer]
+        if given.said(older) < given.said(newer)
         and given.near[older, newer] >= NEAR
         and given.scores[newer] >= LEAST * given.scores[older]
         and _of_one(given, older, newer)
@@ -201,9 +207,9 @@ def _still_asked(
 def _order(given: Rivals, moment: float, pairs: Sequence[tuple[int, int]]) -> list[int]:
     """What held at *moment* takes the place of its rivals, if theirs is better."""
 
-    def held(i: int) -> tuple[bool, float]:
-        later = given.times[i] > moment
-        return later, given.times[i] if later else -given.times[i]
+    def held(i: int) -> tuple[bool, float, int]:
+        (at, number), sign = given.said(i), 1 if given.times[i] > moment else -1
+        return sign > 0, sign * at, sign * number
 
     scores = list(given.scores)
     told = [tuple(sorted(pair, key=held)) for pair in pairs]
@@ -212,8 +218,8 @@ def _order(given: Rivals, moment: float, pairs: Sequence[tuple[int, int]]) -> li
     for front, back in sorted(told, key=lambda pair: held(pair[1]), reverse=True):
         scores[front] = max(scores[front], math.nextafter(scores[back], math.inf))
 
-    def place(i: int) -> tuple[float, tuple[bool, float], int]:
-        return -scores[i], held(i) if i in fronts else (False, 0.0), i
+    def place(i: int) -> tuple[float, tuple[bool, float, int], int]:
+        return -scores[i], held(i) if i in fronts else (False, 0.0, 0), i
 
     return sorted(range(len(scores)), key=place)
 

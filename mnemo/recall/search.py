@@ -198,7 +198,9 @@ class Search:
 
     def _answered(self, places: Sequence[Place]) -> list[Candidate]:
         asked, now = self._request.query, self._scope.now
-        best = current_first(places, asked, self._zero, self._corpus, self._steps, now)
+        best = current_first(
+            places, asked, self._zero, self._corpus, self._steps, self._unread, now
+        )
         best = worth_reading(best, self._zero, self._config.recall.cut, self._request.k)
         return [self._candidate(place) for place in best]
 

@@ -124,10 +124,11 @@ class Draft:
     edges: list[Edge] = field(default_factory=list)
     replaces: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def step(self, id: str, at: datetime, reward: float | None = None) -> str:
-        node = Episodic(
-            "seen", "done", id=id, at=at, reward=reward, session_id="s", episode_id=self.episode
-        )
+    def step(
+        self, id: str, at: datetime, reward: float | None = None, index: int | None = None
+    ) -> str:
+        place = {"session_id": "s", "episode_id": self.episode, "step_index": index}
+        node = Episodic("seen", "done", id=id, at=at, reward=reward, **place)
         self.nodes.append(node)
         return id
 

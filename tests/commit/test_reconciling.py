@@ -289,6 +289,18 @@ async def test_on_equal_times_the_later_step_id_holds(world: Any, draft: Any) ->
     assert await timeline(world) == {BUDGETS[0]: (DAY_1, BUDGETS[1]), BUDGETS[1]: OPEN}
 
 
+async def test_on_equal_times_within_an_episode_the_later_index_holds(
+    world: Any, draft: Any
+) -> None:
+    """The lines of one call have one time, and ids in which chance decides."""
+    given = draft("e1")
+    first, second = given.step("b", DAY_1, index=0), given.step("a", DAY_1, index=1)
+    given.fact(BUDGETS[1], second)
+    given.fact(BUDGETS[0], first)
+    await world.commit(given.build())
+    assert await timeline(world) == {BUDGETS[0]: (DAY_1, BUDGETS[1]), BUDGETS[1]: OPEN}
+
+
 async def test_within_one_changeset_the_later_step_holds(world: Any, draft: Any) -> None:
     """A changed mind within one episode is a contradiction like any other."""
     given = draft("e1")

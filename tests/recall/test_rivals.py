@@ -30,6 +30,7 @@ def candidates(*texts: str, near: float = 0.7, cosine: float = 0.6, days: str = 
     return Rivals(
         texts=texts,
         times=[START + DAY * day for day in told],
+        numbers=[0] * n,
         speakers=["user"] * n,
         scores=[1.6 - 0.05 * i for i in range(n)],
         near=np.where(np.eye(n) > 0, 1.0, near),
@@ -119,6 +120,16 @@ def test_what_has_no_vector_or_the_same_time_has_no_rival() -> None:
     assert outdated("What is her work now?", blind) == Ranking([0, 1], [None, None])
     at_once = candidates(NURSE, TEACHER, days="11")
     assert outdated("What is her work now?", at_once) == Ranking([0, 1], [None, None])
+
+
+def test_of_one_time_the_later_stored_is_the_newer() -> None:
+    """Two lines of one call have one time: their order is that of the call."""
+    at_once = replace(candidates(NURSE, TEACHER, days="11"), numbers=[7, 8])
+    assert outdated("What is her work now?", at_once) == Ranking([1, 0], [1, None])
+    back = replace(candidates(TEACHER, NURSE, days="11"), numbers=[8, 7])
+    assert outdated("What is her work now?", back) == Ranking([0, 1], [None, 0])
+    before = outdated("What was her work before?", back)
+    assert before == Ranking([1, 0], [None, None])
 
 
 def test_candidates_behind_the_best_are_kept_and_never_judged() -> None:

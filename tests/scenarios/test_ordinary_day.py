@@ -101,6 +101,27 @@ async def test_who_quit_has_the_new_job_first_and_the_old_one_marked() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("settled", [True, False], ids=["extracted", "unread"])
+async def test_of_the_lines_of_one_call_the_later_holds(settled: bool) -> None:
+    """They have one time; before anything is extracted, what they end is read from them."""
+    asked = {
+        "What is her job?": ["I work as a nurse", "I quit, I now teach biology"],
+        "Where does she live?": ["I live in Leeds", "I moved to York last week"],
+        "Who is her manager?": ["My boss is Helen", "My new boss is Tom, Helen left"],
+        "What is the rent?": ["The flat costs 900 a month", "Rent went up to 950"],
+    }
+    async with Mnemo("memory:", workers=None if settled else 0) as memory:
+        for number, (question, lines) in enumerate(asked.items()):
+            repo = await memory.open_repo(f"person-{number}")
+            await repo.remember(lines)
+            if settled:
+                await repo.settle()
+            new, old = (await repo.recall(question)).candidates
+            assert [source.text for source in new.sources][:1] == [lines[1]], question
+            assert old.outdated_by == new.node.id, question
+
+
+@pytest.mark.slow
 async def test_before_anything_is_extracted_a_step_tells_the_attribute_asked_for() -> None:
     """Steps of an open episode have no facts yet; their own words are read."""
     async with Mnemo("memory:") as memory:
