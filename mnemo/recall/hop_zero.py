@@ -111,22 +111,11 @@ class HopZero:
         nodes = [hits.view.nodes[d] for d in hits.view.of(id)] if hits else []
         return nodes[-1].text if nodes and nodes[-1] is not None else ""
 
-    def spread(self, words: Iterable[str], type: NodeType) -> int:
-        """How many documents of *type* hold the rarest of *words*; at least 1."""
-        hits = self.hits.get(type)
-        if hits is None:
-            return 1
-        view = hits.view
-        found = (view.postings.read(term, view.count) for term in words)
-        return max(min((len(p[0]) if p else 0 for p in found), default=1), 1)
-
     def passes(self, type: NodeType, id: str, threshold: float) -> bool:
         """Whether *id* reaches *threshold* by cosine, or shares a word with the question."""
         hits = self.hits.get(type)
-        if hits is None:
-            return False
-        documents = hits.view.of(id)
-        return any(hits.shares[d] or hits.cosines[d] >= threshold for d in documents)
+        documents = hits.view.of(id) if hits else ()
+        return any(hits.words[d] > 0 or hits.cosines[d] >= threshold for d in documents if hits)
 
 
 def _relevance(score: float) -> float:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mnemo.config import ScoringConfig
-from mnemo.english.words import index_terms
 from mnemo.protocols import GraphStore
 from mnemo.recall.hop_zero import Found, HopZero
 from mnemo.recall.value import parameters_of
@@ -86,7 +84,7 @@ class Route:
     A routing node, and how relevant it makes what stands behind it.
 
     Attributes:
-        relevance: Of its best seed, times its own, times how much it says.
+        relevance: Of its best seed, times its own.
     """
 
     id: str
@@ -111,19 +109,9 @@ def routes_from(
             for id in neighbours.above(seed.id, type):
                 if zero.passes(type, id, parameters.threshold):
                     best[id] = max(best.get(id, 0.0), seed.relevance * zero.relevance(type, id))
-        told = (Route(id, type, best[id] * _telling(type, id, zero)) for id in best)
-        routes += sorted(told, key=lambda route: (-route.relevance, route.id))[: parameters.top_k]
+        reached = sorted(best.items(), key=lambda found: (-found[1], found[0]))
+        routes += [Route(id, type, given) for id, given in reached[: parameters.top_k]]
     return routes
-
-
-def _telling(type: NodeType, id: str, zero: HopZero) -> float:
-    """
-    Return how much a routing node says of its targets: less, the more they are.
-
-    Without it the name of a dialogue's speaker, a tag of every second fact, hands its
-    relevance to all of them: recall@10 of steps fell by a point.
-    """
-    return 1 / (1 + math.log2(zero.spread(index_terms(zero.text(type, id)), BEHIND[type])))
 
 
 def targets_of(

@@ -37,7 +37,6 @@ class RecallQuestion:
     Attributes:
         query: As far as it is read.
         terms: Index term → weight in BM25; 1 for the query's own.
-        shared: Terms that make a document share a word with the query or a tag.
         named: Folded words of the query; an actor among them is named by it.
         about: Whose words are asked for: ``"agent"`` (what did *you* suggest),
             ``"asker"`` (*I*, *my*), or ``None`` if the query says neither.
@@ -48,7 +47,6 @@ class RecallQuestion:
 
     query: str
     terms: dict[str, float]
-    shared: frozenset[str]
     named: frozenset[str]
     texts: tuple[str, ...]
     about: Literal["agent", "asker"] | None = None
@@ -77,14 +75,11 @@ def ask(
     """Read *query*; every sign in it is text, whatever a search engine would make of it."""
     query = clean(query[:MAX_QUERY_CHARACTERS])
     topic = without_scaffolding(query)
-    own = list(index_terms(topic))
+    own = dict.fromkeys(index_terms(topic), 1.0)
     weighted = dict.fromkeys(index_terms(context.text), CONTEXT_TERM_WEIGHT) if context else {}
-    weighted |= dict.fromkeys(own, 1.0)
-    heard = frozenset(own)
-    telling = (tag for tag in tags if not heard.issuperset(index_terms(tag)))
+    telling = (tag for tag in tags if not own.keys() >= {*index_terms(tag)})
     return RecallQuestion(
-        terms=weighted,
-        shared=heard.union(*map(index_terms, tags)),
+        terms=weighted | own,
         named=frozenset(word.removesuffix("'s") for word in words(query)),
         query=query,
         texts=(topic, *telling, *([context.text] if context else [])),

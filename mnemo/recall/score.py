@@ -89,7 +89,6 @@ class Hits:
             is no vector.
         near: As *cosines*, less what all documents have in common; what confidence looks at.
         words: Share of the question's words.
-        shares: Whether it has a word of the question or of a tag.
         is_note: Whether it was scored as a note.
         parts: Signal → what it adds to the score of every document.
     """
@@ -100,7 +99,6 @@ class Hits:
     cosines: Floats
     near: Floats
     words: Floats
-    shares: Mask
     is_note: Mask
     parts: Mapping[str, Floats]
 
@@ -150,7 +148,7 @@ def score_nodes(
     }
     match = _match(near.best, words, dense_weight)
     notes = np.ones(view.count, np.bool_)
-    return _hits(view, question, ok, parts, match, near, words, notes)
+    return _hits(view, ok, parts, match, near, words, notes)
 
 
 def score_steps(
@@ -188,7 +186,7 @@ def score_steps(
     window = _window(view, near, pieces, others)
     parts["window"] = _weighted("window", window, pieces, dense_weight)
     match = _match(near.best, words, dense_weight)
-    return _hits(view, question, ok, parts, match, near, words, pieces.kind == NOTE)
+    return _hits(view, ok, parts, match, near, words, pieces.kind == NOTE)
 
 
 def with_steps(
@@ -232,7 +230,6 @@ def with_steps(
 
 def _hits(
     view: DocumentsView,
-    question: RecallQuestion,
     ok: Mask,
     parts: Mapping[str, Floats],
     match: Floats,
@@ -242,11 +239,7 @@ def _hits(
 ) -> Hits:
     total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
     scores = np.where(ok, total, np.float32(-np.inf))
-    shares = words > 0
-    for term in question.shared - question.terms.keys():
-        if (posting := view.postings.read(term, view.count)) is not None:
-            shares[posting[0]] = True
-    return Hits(view, scores, match, near.plain, near.best, words, shares, is_note, parts)
+    return Hits(view, scores, match, near.plain, near.best, words, is_note, parts)
 
 
 def _match(cosine: Floats, words: Floats, dense_weight: float) -> Floats:
