@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from mnemo.recall.candidate import Phase
 from mnemo.recall.confidence import evidence
 from mnemo.recall.matches import Rarity
 from mnemo.recall.question import RecallQuestion
-from mnemo.recall.score import SCALE, Hits, score_nodes, score_steps, with_steps
+from mnemo.recall.score import Hits, relevance_of, score_nodes, score_steps, with_steps
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain
@@ -37,7 +37,7 @@ class Found:
     Attributes:
         id: Of the node; for a ``source`` node that of its step's episodic node.
         match: How well its own words match, which sets the order of equals.
-        via: The node that led to it, where the question itself did not.
+        via: The text of what led to it, where the question itself did not.
     """
 
     id: str
@@ -56,70 +56,15 @@ class HopZero:
 
     Attributes:
         hits: Type → its scored documents; types with nothing eligible are absent.
-        eligible: Type → which of its documents pass the filters.
         found: The best of each searched type, best first.
         evidence: What tells how sure the answer is; see ``confidence.evidence``.
         abstained: Whether the question is no language, and nothing stored has a word of it.
     """
 
     hits: Mapping[NodeType, Hits]
-    eligible: Mapping[NodeType, Mask]
     found: tuple[Found, ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
     abstained: bool = False
-
-    def relevance(self, type: NodeType, id: str) -> float:
-        """The own relevance of node *id*, in [0, 1]."""
-        hits = self.hits.get(type)
-        return _relevance(hits.score(hits.view.of(id))) if hits else 0.0
-
-    def match(self, type: NodeType, id: str) -> float:
-        """How well the words of node *id* match by themselves."""
-        hits = self.hits.get(type)
-        return hits.best_match(hits.view.of(id)) if hits else 0.0
-
-    def cosine(self, type: NodeType, id: str) -> float:
-        """The best cosine of node *id* with the query or a tag."""
-        hits = self.hits.get(type)
-        return max((float(hits.cosines[d]) for d in hits.view.of(id)), default=0.0) if hits else 0.0
-
-    def vector(self, type: NodeType, id: str) -> NDArray[np.float32] | None:
-        """The first vector of node *id*, as the embedder gave it."""
-        hits = self.hits.get(type)
-        documents = hits.view.of(id) if hits else ()
-        rows = [hits.view.row_of(d) for d in documents] if hits else []
-        return next((hits.view.vectors[r] for r in rows if hits and r is not None), None)
-
-    def parts(self, type: NodeType, id: str) -> dict[str, float]:
-        """Signal → what it added to the score of node *id*."""
-        hits = self.hits.get(type)
-        return hits.parts_of(hits.view.of(id)) if hits else {}
-
-    def is_note(self, type: NodeType, id: str) -> bool:
-        """Whether node *id* was scored as a note."""
-        hits = self.hits.get(type)
-        return hits is None or all(hits.is_note[d] for d in hits.view.of(id))
-
-    def is_eligible(self, type: NodeType, id: str) -> bool:
-        """Whether *id* is a node of *type* that passes the filters."""
-        hits = self.hits.get(type)
-        return hits is not None and any(self.eligible[type][d] for d in hits.view.of(id))
-
-    def text(self, type: NodeType, id: str) -> str:
-        """What node *id* of *type* says; ``""`` if it is not here."""
-        hits = self.hits.get(type)
-        nodes = [hits.view.nodes[d] for d in hits.view.of(id)] if hits else []
-        return nodes[-1].text if nodes and nodes[-1] is not None else ""
-
-    def passes(self, type: NodeType, id: str, threshold: float) -> bool:
-        """Whether *id* reaches *threshold* by cosine, or shares a word with the question."""
-        hits = self.hits.get(type)
-        documents = hits.view.of(id) if hits else ()
-        return any(hits.words[d] > 0 or hits.cosines[d] >= threshold for d in documents if hits)
-
-
-def _relevance(score: float) -> float:
-    return min(max(score / SCALE, 0.0), 1.0)
 
 
 def hop_zero(
@@ -153,12 +98,10 @@ def hop_zero(
     stored = ((v, v.alive if end is None else v.alive & (v.first <= end)) for v in claims)
     rarity = Rarity.of(question, ((corpus.steps, pieces.exists), *stored))
     if not rarity.weights and is_gibberish(question.query):
-        return HopZero({}, {}, abstained=True)
+        return HopZero({}, abstained=True)
     steps = eligible_steps(corpus.steps, filters)
     hits: dict[NodeType, Hits] = {}
-    eligible: dict[NodeType, Mask] = {}
     if corpus.steps.count:
-        eligible["episodic"] = eligible["source"] = steps
         hits["episodic"] = hits["source"] = score_steps(
             corpus.steps, question, steps, pieces, rarity, _agents(config), dense_weight
         )
@@ -167,7 +110,7 @@ def hop_zero(
     for kind in dict.fromkeys((*searched, *routes)):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
-            eligible[kind] = ok = eligible_nodes(corpus, kind, filters, steps)
+            ok = eligible_nodes(corpus, kind, filters, steps)
             own = score_nodes(view, question, ok, rarity, corpus.steps.centre, dense_weight)
             hits[kind], pairs = own, corpus.behind.get(kind)
             if said is not None and pairs is not None:
@@ -175,18 +118,22 @@ def hop_zero(
                 gains.append(gain)
     if said is not None and gains:
         hits["episodic"] = hits["source"] = said.raised(np.max(gains, axis=0))
-    base = HopZero(hits, eligible)
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
-    found = [f for kind in searched for f in _best(base, kind, config, unwanted, least)]
+    found = [
+        f
+        for kind in searched
+        if kind in hits
+        for f in _best(hits[kind], kind, config, unwanted, least)
+    ]
     found.sort(key=lambda f: (-f.relevance, -f.match, f.id))
-    return replace(base, found=tuple(found), evidence=_evidence(base, searched))
+    return HopZero(hits, tuple(found), _evidence(hits, searched))
 
 
-def _evidence(base: HopZero, searched: Iterable[NodeType]) -> dict[str, float]:
+def _evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> dict[str, float]:
     """Of the eligible steps, which all else restates; where there are none, of what there is."""
     for kind in ("episodic", *searched):
-        hits = base.hits.get(kind)
-        if hits is not None and (ok := base.eligible[kind]).any():
+        hits = scored.get(kind)
+        if hits is not None and (ok := np.isfinite(hits.scores)).any():
             near = hits.near[ok] if hits.near.any() else hits.near[:0]
             return evidence(near, hits.words[ok], int(np.count_nonzero(hits.view.alive)))
     return {}
@@ -197,18 +144,15 @@ def _agents(config: Config) -> frozenset[str]:
 
 
 def _best(
-    base: HopZero, kind: NodeType, config: Config, unwanted: frozenset[str], least: int
+    hits: Hits, kind: NodeType, config: Config, unwanted: frozenset[str], least: int
 ) -> list[Found]:
-    hits = base.hits.get(kind)
-    if hits is None:
-        return []
     most = max(parameters_of(config.scoring, kind).top_k, least)
     chosen: dict[str, Found] = {}
     for document in _descending(hits.scores, hits.match):
         id = hits.view.ids[document]
         if id not in chosen and id not in unwanted:
             score, match = float(hits.scores[document]), float(hits.match[document])
-            chosen[id] = Found(id, kind, _relevance(score), match)
+            chosen[id] = Found(id, kind, relevance_of(score), match)
         if len(chosen) == most:
             break
     return list(chosen.values())

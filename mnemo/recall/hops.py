@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mnemo.config import ScoringConfig
 from mnemo.protocols import GraphStore
 from mnemo.recall.hop_zero import Found, HopZero
+from mnemo.recall.score import Hits
 from mnemo.recall.value import parameters_of
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Edge, EdgeKind, NodeType
@@ -105,10 +106,12 @@ def routes_from(
     for type in over:
         parameters = parameters_of(scoring, type)
         best: dict[str, float] = {}
+        if (hits := zero.hits.get(type)) is None:
+            continue
         for seed in seeds:
             for id in neighbours.above(seed.id, type):
-                if zero.passes(type, id, parameters.threshold):
-                    best[id] = max(best.get(id, 0.0), seed.relevance * zero.relevance(type, id))
+                if hits.passes(id, parameters.threshold):
+                    best[id] = max(best.get(id, 0.0), seed.relevance * hits.relevance(id))
         reached = sorted(best.items(), key=lambda found: (-found[1], found[0]))
         routes += [Route(id, type, given) for id, given in reached[: parameters.top_k]]
     return routes
@@ -128,22 +131,21 @@ def targets_of(
     best: dict[str, Found] = {}
     for route in routes:
         type = BEHIND[route.type]
-        if type not in searched:
+        hits = zero.hits.get(type)
+        if type not in searched or hits is None:
             continue
         handed = HOP_DECAY**hop * route.relevance
-        for id in _behind(route, type, neighbours, zero, taken):
-            relevance = max(zero.relevance(type, id), handed)
+        via = zero.hits[route.type].text(route.id)
+        for id in _behind(route, neighbours, hits, taken):
+            relevance = max(hits.relevance(id), handed)
             if id not in best or best[id].relevance < relevance:
-                best[id] = Found(
-                    id, type, relevance, zero.match(type, id), "multi_hop", hop, route.id
-                )
+                match = hits.best_match(id)
+                best[id] = Found(id, type, relevance, match, "multi_hop", hop, via)
     found = [f for f in best.values() if f.relevance > 0]
     return sorted(found, key=lambda f: (-f.relevance, f.id))
 
 
-def _behind(
-    route: Route, type: NodeType, neighbours: CandidateEdges, zero: HopZero, taken: set[str]
-) -> list[str]:
+def _behind(route: Route, neighbours: CandidateEdges, hits: Hits, taken: set[str]) -> list[str]:
     below = neighbours.below(route.id)
-    fresh = [id for id in below if id not in taken and zero.is_eligible(type, id)]
-    return sorted(fresh, key=lambda id: (-zero.cosine(type, id), id))[:MAX_BEHIND]
+    fresh = [id for id in below if id not in taken and hits.has(id)]
+    return sorted(fresh, key=lambda id: (-hits.cosine(id), id))[:MAX_BEHIND]

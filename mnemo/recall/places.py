@@ -181,7 +181,8 @@ def _rivals(
 ) -> Rivals:
     moments = [place.said(corpus) for place in places]
     said = [steps.get(place.step or "") for place in places]
-    vectors = [zero.vector(*place.spoken) for place in places]
+    spoken = [place.spoken for place in places]
+    vectors = [zero.hits[type].vector(id) for type, id in spoken]
     width = next((len(v) for v in vectors if v is not None), 1)
     rows = np.stack([np.full(width, np.nan) if v is None else v for v in vectors])
     return Rivals(
@@ -191,7 +192,7 @@ def _rivals(
         speakers=[step.actor if step else None for step in said],
         scores=[RIVAL_SCALE * place.scored.value for place in places],
         near=rows @ rows.T,
-        cosines=np.asarray([zero.cosine(*place.spoken) for place in places]),
+        cosines=np.asarray([zero.hits[type].cosine(id) for type, id in spoken]),
     )
 
 
@@ -208,7 +209,8 @@ def worth_reading(places: Sequence[Place], zero: HopZero, cut: float, k: int) ->
         return []
     kept: list[Place] = []
     for place in places:
-        notes = zero.is_note(*place.spoken) and zero.is_note(*best.spoken)
+        spoken = (place.spoken, best.spoken)
+        notes = all(zero.hits[type].are_notes(id) for type, id in spoken)
         share = cut if notes else cut**2
         if len(kept) < KEPT or place.scored.value >= share * best.scored.value:
             kept.append(place)

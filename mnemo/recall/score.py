@@ -14,7 +14,7 @@ measure them, ``--ablate`` each of them, and the guide's page ``recall`` has the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,16 @@ from mnemo.values.corpus import ROLES, DocumentsView, StepsView
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
 from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
 
-__all__ = ["ANSWERS", "SCALE", "WEIGHTS", "Hits", "score_nodes", "score_steps", "with_steps"]
+__all__ = [
+    "ANSWERS",
+    "SCALE",
+    "WEIGHTS",
+    "Hits",
+    "relevance_of",
+    "score_nodes",
+    "score_steps",
+    "with_steps",
+]
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -102,26 +111,56 @@ class Hits:
     is_note: Mask
     parts: Mapping[str, Floats]
 
-    def parts_of(self, documents: Iterable[int]) -> dict[str, float]:
-        """Signal → what it adds to the best of *documents*; only what is not 0."""
-        best = max(documents, key=lambda d: float(self.scores[d]), default=None)
+    def relevance(self, id: str) -> float:
+        """The own relevance of node *id*, in [0, 1]."""
+        return relevance_of(max((float(self.scores[d]) for d in self.view.of(id)), default=0.0))
+
+    def best_match(self, id: str) -> float:
+        """How well the words of node *id* match by themselves."""
+        return max((float(self.match[d]) for d in self.view.of(id)), default=0.0)
+
+    def cosine(self, id: str) -> float:
+        """The best cosine of node *id* with the query or a tag."""
+        return max((float(self.cosines[d]) for d in self.view.of(id)), default=0.0)
+
+    def vector(self, id: str) -> Floats | None:
+        """The first vector of node *id*, as the embedder gave it."""
+        rows = map(self.view.row_of, self.view.of(id))
+        return next((self.view.vectors[row] for row in rows if row is not None), None)
+
+    def text(self, id: str) -> str:
+        """What node *id* says; ``""`` for a step."""
+        node = self.view.nodes[self.view.of(id)[-1]]
+        return node.text if node is not None else ""
+
+    def parts_of(self, id: str) -> dict[str, float]:
+        """Signal → what it adds to the score of node *id*; only what is not 0."""
+        best = max(self.view.of(id), key=lambda d: float(self.scores[d]), default=None)
         if best is None:
             return {}
         named = ((name, float(values[best])) for name, values in self.parts.items())
         return {name: value for name, value in named if value}
 
+    def are_notes(self, id: str) -> bool:
+        """Whether node *id* was scored as a note."""
+        return all(self.is_note[d] for d in self.view.of(id))
+
+    def has(self, id: str) -> bool:
+        """Whether *id* is here and passes the filters."""
+        return any(np.isfinite(self.scores[d]) for d in self.view.of(id))
+
+    def passes(self, id: str, threshold: float) -> bool:
+        """Whether *id* reaches *threshold* by cosine, or shares a word with the question."""
+        return any(self.words[d] > 0 or self.cosines[d] >= threshold for d in self.view.of(id))
+
     def raised(self, gained: Floats) -> Hits:
         """These hits, each with what the best of its facts says better."""
         return replace(self, scores=self.scores + gained, parts={**self.parts, "restated": gained})
 
-    def score(self, documents: Iterable[int]) -> float:
-        """Of the best of *documents*; 0 if none is eligible."""
-        best = max((float(self.scores[d]) for d in documents), default=0.0)
-        return best if best > -np.inf else 0.0
 
-    def best_match(self, documents: Iterable[int]) -> float:
-        """The best ``match`` of *documents*; 0 if there are none."""
-        return max((float(self.match[d]) for d in documents), default=0.0)
+def relevance_of(score: float) -> float:
+    """How relevant a document of this *score* is, in [0, 1]."""
+    return min(max(score / SCALE, 0.0), 1.0)
 
 
 def score_nodes(

@@ -61,8 +61,6 @@ Measured with tags that know nothing (the most frequent words of what was found)
 tags out of the evidence. At 0.9 recall@10 of steps on short dialogues fell by 2.8 points
 with the first and rose by 8.4 with the second; at 0.5 it fell by 0.4 and rose by 3.2 (S).
 """
-_LEADING: tuple[NodeType, ...] = ("tag", "intent", "semantic", "procedural", "subgoal")
-"""Types of node that lead to others."""
 _UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
 """Types of which those of one step take one place."""
 
@@ -173,7 +171,9 @@ class Search:
         found = [
             replace(
                 f,
-                relevance=max(self._zero.relevance(f.type, f.id), REFINED_WEIGHT * f.relevance),
+                relevance=max(
+                    self._zero.hits[f.type].relevance(f.id), REFINED_WEIGHT * f.relevance
+                ),
                 phase="refinement",
                 hop=hop,
             )
@@ -316,7 +316,7 @@ class Search:
         asked, forms = self._asked, []
         if self._tells(found, node, support):
             forms.append("attribute")
-        if self._zero.is_note(found.type, found.id):
+        if self._zero.hits[found.type].are_notes(found.id):
             steps = (self._steps[id].text for id in support if id in self._steps)
             said = " ".join(steps) or node.text
             if asked.is_of_a_kind(said):
@@ -347,7 +347,7 @@ class Search:
         if found.type in ("episodic", "source"):
             return (found.id,)
         steps = self._neighbours.support(found.id)
-        return tuple(id for id in steps if self._zero.is_eligible("episodic", id))
+        return tuple(id for id in steps if self._zero.hits["episodic"].has(id))
 
     def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
         """Whether one of its sources matches, or the node itself where it is its own source."""
@@ -373,12 +373,11 @@ class Search:
 
     def _named(self, scored: ScoredCandidate) -> list[str]:
         """The steps behind a candidate, best match first, then the later."""
-        relevance = self._zero.relevance
         steps = self._corpus.steps
 
         def order(id: str) -> tuple[float, float, str]:
             latest = max((float(steps.last[d]) for d in steps.of(id)), default=0.0)
-            return (-relevance("episodic", id), -latest, id)
+            return (-self._zero.hits["episodic"].relevance(id), -latest, id)
 
         return sorted(scored.support, key=order)[:MAX_SOURCES]
 
@@ -413,8 +412,8 @@ class Search:
         floor = self._config.scoring.recency_floor
         return Explanation(
             signals=self._parts(scored),
-            cosine=zero.cosine(found.type, found.id),
-            via=self._words_of(found.via) if found.via else None,
+            cosine=zero.hits[found.type].cosine(found.id),
+            via=found.via,
             recency=recency(scored.node, scored.metadata, parameters, now, floor),
             frequency=frequency(scored.metadata, parameters),
             reward=reward(scored.metadata, parameters),
@@ -425,14 +424,9 @@ class Search:
     def _parts(self, scored: ScoredCandidate) -> dict[str, float]:
         """What adds up to its score: of what was made of a step, to that of the step."""
         step = next(iter(self._named(scored)), None)
-        parts = self._zero.parts("episodic", step) if step is not None else {}
-        parts = parts or self._zero.parts(scored.found.type, scored.found.id)
+        parts = self._zero.hits["episodic"].parts_of(step) if step is not None else {}
+        parts = parts or self._zero.hits[scored.found.type].parts_of(scored.found.id)
         return {**parts, **scored.answers}
-
-    def _words_of(self, id: str) -> str:
-        """Return the text of node *id*, which led to another."""
-        texts = (self._zero.text(type, id) for type in _LEADING)
-        return next((text for text in texts if text), id)
 
     def _own_words(self, scored: ScoredCandidate) -> SourceRef:
         """Make the source of a node without steps: its changeset and its own text."""

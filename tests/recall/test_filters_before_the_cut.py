@@ -172,5 +172,5 @@ def test_a_question_of_a_time_does_not_know_what_came_later(said: list[Said], ho
 
 def parts_but_centred(zero: HopZero, id: str) -> dict[str, float]:
     """What adds up to the score of *id*, but for cosines: the centre is that of today."""
-    parts = zero.parts("episodic", id)
+    parts = zero.hits["episodic"].parts_of(id)
     return {name: value for name, value in parts.items() if name not in GROUPS["meaning"]}

@@ -263,9 +263,10 @@ def test_a_fact_without_a_step_is_a_note() -> None:
     fact = node_document(Semantic("the red boat", id="f"), {})
     corpus.put(replace(fact, vector=vector_of(0)), Breather())
     zero = asked(corpus.view(1, Breather()), QUERY)
-    assert zero.is_note("semantic", "f")
-    assert zero.is_note("episodic", "0")
-    assert zero.parts("semantic", "f") == pytest.approx(zero.parts("episodic", "0"), abs=1e-5)
+    node, step = zero.hits["semantic"], zero.hits["episodic"]
+    assert node.are_notes("f")
+    assert step.are_notes("0")
+    assert node.parts_of("f") == pytest.approx(step.parts_of("0"), abs=1e-5)
 
 
 @pytest.mark.parametrize(("turns", "kind"), [(1, NOTE), (2, CHAT)])
@@ -278,7 +279,7 @@ def test_a_fact_raises_its_step_by_a_share_of_what_it_says_better(turns: int, ki
     view = corpus.view(1, Breather())
     zero = asked(view, QUERY)
     expected = WEIGHTS["restated"][kind] * WEIGHTS["words"][kind] * zero.hits["semantic"].words[0]
-    assert zero.parts("episodic", "0")["restated"] == pytest.approx(float(expected))
+    assert zero.hits["episodic"].parts_of("0")["restated"] == pytest.approx(float(expected))
     assert expected > 0
 
 
