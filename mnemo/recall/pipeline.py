@@ -23,19 +23,18 @@ from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, Usag
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.prompts.profiles import resolve_profile
-from mnemo.prompts.usage import How, UsageMeter
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.candidate_text import line_tokens
 from mnemo.recall.confidence import confidence
-from mnemo.recall.hop_zero import HopZero, hop_zero
 from mnemo.recall.keyed_items import FindItems, ItemRecall
 from mnemo.recall.plan import RecallPlan, plan_by_model, plan_embedded
-from mnemo.recall.question import RecallQuestion, ask
+from mnemo.recall.question import RecallQuestion
 from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
 from mnemo.recall.request import Adviser, RecallProgress, RecallRequest, RecallRun
 from mnemo.recall.result import FoundNotes, ReasonedMemory, RecallResult, RecallTrace
-from mnemo.recall.search import Search, SearchScope, SecondLook, expand
+from mnemo.recall.search import Search, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.threads import Threads
@@ -127,11 +126,8 @@ class Recall:
             span.set_content("gen_ai.memory.query.text", lambda: query)
             self._running.add(scope)
             try:
-                request = make_request()
-                self._plans(request)
-                result = await self._reported(query, request)
-                if request.notes and self._find_notes is not None:
-                    result = await _with_notes(result, self._find_notes(query))
+                run = self._run(make_request())
+                result = await self._reported(query, run)
             finally:
                 self._running.discard(scope)
             _set_found(span, result)
@@ -146,30 +142,84 @@ class Recall:
         for scope in tuple(self._running):
             scope.cancel()
 
-    async def _reported(self, query: str, request: RecallRequest) -> RecallResult:
-        """Answer *request*, and publish the event of success or failure."""
+    async def _reported(self, query: str, run: RecallRun) -> RecallResult:
+        """Answer, and publish the event of success or failure."""
         began = elapsed()
         try:
-            result = await self._answer(request)
+            result = await self._answer(run)
         except Exception as error:
             self._tell_failure(query, error)
             raise RecallFailed(f"recall could not answer: {error}") from error
         self._tell_success(query, result, elapsed() - began)
         return result
 
+    def _run(self, request: RecallRequest) -> RecallRun:
+        """
+        Begin to answer *request*.
+
+        Raises:
+            ConfigError: The chat model should plan, and there is none.
+        """
+        recall, run = self._config.recall, RecallRun(request, self._clock.now(), RecallProgress())
+        plans = recall.use_model if request.use_model is None else request.use_model
+        if self._chat_model is None:
+            if plans:
+                who = "config.recall.use_model" if request.use_model is None else "use_model=True"
+                raise ConfigError(
+                    f"{who} needs a chat model, and there is none: give Mnemo or open_repo one, "
+                    "chat_model=OpenAIChatModel(base_url, name)"
+                )
+            return run
+        if not (plans or request.reason):
+            return run
+        adviser = Adviser(
+            self._chat_model,
+            usage=self._usage,
+            timeout_s=recall.timeout_s,
+            progress=run.progress,
+            spans=self._spans,
+        )
+        planner = adviser if plans else None
+        return replace(run, adviser=adviser, planner=planner, profile=self._profile)
+
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, request: RecallRequest) -> RecallResult:
-        run = self._run(request)
+    async def _answer(self, run: RecallRun) -> RecallResult:
+        progress = run.progress
         async with self._turn_of(run):
-            result = await self._remembered(run)
-        if request.items and self._find_items is not None:
-            result = await self._with_items(self._find_items, result, run)
-        result = result.if_confident(request.min_confidence)
-        with run.progress.phase("reason"):
+            plan, corpus = await self._planned(run)
+            candidates = await self._found(run, plan, corpus)
+        sure = confidence(progress.evidence) if candidates else 0.0
+        candidates = await self._with_items(run, candidates)
+        result = RecallResult(
+            mode=plan.mode,
+            tags=plan.tags,
+            candidates=candidates,
+            answer=None,
+            trace=RecallTrace(plan.mode, plan.chosen_by, plan.tags, corpus.revision),
+            confidence=sure,
+            group_min_hits=self._config.recall.group_min_hits,
+            # Items are not judged: of them alone nothing is said.
+            warn_below=self._config.recall.warn_below if progress.evidence else 0.0,
+            count=self._config.conversation.count,
+        ).if_confident(run.request.min_confidence)
+        with progress.phase("reason"):
             answer = await self._reasoned(run, result.candidates)
-        trace = replace(_finished(result.trace, run), tokens=await self._tokens(run, result))
-        return replace(result, answer=answer, trace=trace)
+        goals, notes = await self._goals(result.candidates), await self._notes(run)
+        trace = replace(
+            result.trace,
+            found=dict(progress.found),
+            evidence=progress.evidence,
+            refinements=tuple(progress.refinements),
+            seconds=progress.seconds,
+            degraded=tuple(progress.degraded),
+            stages=progress.stages,
+            model_calls=run.adviser.calls if run.adviser else 0,
+            tokens=await self._tokens(run, result),
+            owed=corpus.owed,
+            abstained=progress.abstained,
+        )
+        return replace(result, answer=answer, goals=goals, notes=notes, trace=trace)
 
     def _turn_of(self, run: RecallRun) -> AbstractAsyncContextManager[Any]:
         """
@@ -181,122 +231,80 @@ class Recall:
         waits = run.planner is not None or not self._embedder.space.static
         return nullcontext() if waits else self._turn
 
+    async def _planned(self, run: RecallRun) -> tuple[RecallPlan, CorpusView]:
+        """Choose mode and tags, and give the corpus as it is then."""
+        request, progress = run.request, run.progress
+        with progress.phase("read"):
+            corpus = await self._index.corpus(embedded=True, query=request.query)
+        plan = plan_embedded(request.query, request.mode)
+        if corpus.is_empty or request.types == ():
+            return plan, corpus
+        if run.planner is None:
+            if plan.chosen_by != "caller":
+                progress.stages["mode"] = "embedded"
+            progress.stages["plan"] = "embedded"
+            return plan, corpus
+        with progress.phase("plan"):
+            plan = await plan_by_model(run.planner, run.asked, plan, run.profile)
+        with progress.phase("read"):
+            # Things were said while the model was thinking.
+            return plan, await self._index.corpus(embedded=True, query=request.query)
+
+    async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> list[Candidate]:
+        """Find the steps and nodes that answer."""
+        if corpus.is_empty or run.request.types == ():
+            return []
+        search = Search(
+            run,
+            corpus,
+            plan.mode,
+            graph=self._graph,
+            feed=self._feed,
+            config=self._config,
+            dense_weight=self._dense_weight,
+            embed=partial(self._embedded, run.progress),
+            threads=self._threads,
+        )
+        await search.begin(plan.tags)
+        if run.progress.abstained:
+            return []
+        await expand(search, run, self._config.recall)
+        with run.progress.phase("sources"):
+            return await search.finish()
+
+    async def _with_items(self, run: RecallRun, candidates: list[Candidate]) -> list[Candidate]:
+        """Merge the keyed items that answer into *candidates*, by value, before the cut to k."""
+        progress = run.progress
+        if not run.request.items or self._find_items is None:
+            return candidates
+        recalled = ItemRecall(run.request, self._config, self._dense_weight, run.now)
+        items: list[Candidate] = []
+        try:
+            with progress.phase("items"), anyio.fail_after(self._config.recall.timeout_s):
+                items = await recalled.candidates(self._find_items)
+        except (ModelError, TimeoutError) as error:
+            # Items are found by their vectors alone; whatever else is stored still answers.
+            progress.does_without("items", error)
+        progress.found["items"] = len(items)
+        progress.abstained = progress.abstained and not items
+        merged = sorted([*candidates, *items], key=lambda found: -found.score)
+        return merged[: run.request.k]
+
+    async def _notes(self, run: RecallRun) -> FoundNotes | None:
+        if not run.request.notes or self._find_notes is None:
+            return None
+        try:
+            return await self._find_notes(run.request.query)
+        except Exception as error:
+            # Notes come on top: whatever their store or the embedder does, the answer stands.
+            run.progress.does_without("notes", error)
+            return None
+
     async def _tokens(self, run: RecallRun, result: RecallResult) -> tuple[int, ...]:
         """What each candidate costs in a prompt, where the request asks for explanations."""
         if not run.request.explain:
             return ()
-        count = self._config.conversation.count
-        return await self._threads.run(partial(line_tokens, result.candidates, count))
-
-    async def _remembered(self, run: RecallRun) -> RecallResult:
-        """Find the steps and nodes that answer; the result has no answer in words yet."""
-        request = run.request
-        with run.progress.phase("read"):
-            corpus = await self._index.corpus(embedded=True, query=request.query)
-        plan = plan_embedded(request.query, request.mode)
-        if corpus.is_empty or request.types == ():
-            return _empty(plan, corpus, run)
-        if run.planner is None:
-            run.progress.stages |= _planned_without_model(plan)
-        else:
-            with run.progress.phase("plan"):
-                plan = await plan_by_model(run.planner, run.asked, plan, self._profile)
-            with run.progress.phase("read"):
-                # Things were said while the model was thinking.
-                corpus = await self._index.corpus(embedded=True, query=request.query)
-        return await self._found(run, plan, corpus)
-
-    async def _with_items(
-        self, find: FindItems, result: RecallResult, run: RecallRun
-    ) -> RecallResult:
-        """Merge the keyed items that answer into *result*, by value, before the cut to k."""
-        recalled = ItemRecall(run.request, self._config, self._dense_weight, self._clock.now())
-        with run.progress.phase("items"):
-            items = await self._items(recalled, find, run.progress)
-        merged = sorted([*result.candidates, *items], key=lambda found: -found.score)
-        trace = replace(
-            result.trace,
-            found={**result.trace.found, "items": len(items)},
-            abstained=result.trace.abstained and not items,
-        )
-        count = self._config.conversation.count
-        return replace(result, candidates=merged[: run.request.k], trace=trace, count=count)
-
-    async def _items(
-        self, recalled: ItemRecall, find: FindItems, progress: RecallProgress
-    ) -> list[Candidate]:
-        try:
-            with anyio.fail_after(self._config.recall.timeout_s):
-                return await recalled.candidates(find)
-        except (ModelError, TimeoutError) as error:
-            # Items are found by their vectors alone; whatever else is stored still answers.
-            progress.does_without("items", error)
-            return []
-
-    def _run(self, request: RecallRequest) -> RecallRun:
-        progress, asked = RecallProgress(), request.asked(self._clock.now())
-        plans = self._plans(request)
-        if self._chat_model is None or not (plans or request.reason):
-            return RecallRun(request, asked, progress, None, None)
-        adviser = Adviser(
-            self._chat_model,
-            usage=self._usage,
-            timeout_s=self._config.recall.timeout_s,
-            progress=progress,
-            spans=self._spans,
-        )
-        return RecallRun(request, asked, progress, adviser, adviser if plans else None)
-
-    def _plans(self, request: RecallRequest) -> bool:
-        """Whether the chat model plans. *Raises* ``ConfigError``: it should, and there is none."""
-        plans = self._config.recall.use_model if request.use_model is None else request.use_model
-        if plans and self._chat_model is None:
-            who = "config.recall.use_model" if request.use_model is None else "use_model=True"
-            raise ConfigError(
-                f"{who} needs a chat model, and there is none: give Mnemo or open_repo one, "
-                "chat_model=OpenAIChatModel(base_url, name)"
-            )
-        return plans
-
-    async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> RecallResult:
-        """Find and score candidates."""
-        question = ask(run.request.query, plan.tags, run.request.context)
-        with run.progress.phase("embed"):
-            question = await self._embedded(question, run.progress)
-        scope = SearchScope(run.request, plan.mode, self._clock.now())
-        with run.progress.phase("score"):
-            zero = await self._hop_zero(corpus, question, scope)
-        if zero.abstained:
-            return _empty(plan, corpus, run, abstained=True)
-        search = Search(
-            corpus=corpus,
-            zero=zero,
-            scope=scope,
-            graph=self._graph,
-            feed=self._feed,
-            config=self._config,
-        )
-        look = self._second_look(run, partial(self._found_by, corpus, scope, run.progress))
-        refinements, candidates = await self._candidates(search, look, run)
-        return RecallResult(
-            mode=plan.mode,
-            tags=plan.tags,
-            candidates=candidates,
-            answer=None,
-            trace=_trace(plan, corpus, search, refinements, zero),
-            confidence=confidence(zero.evidence) if candidates else 0.0,
-            goals=await self._goals(candidates),
-            group_min_hits=self._config.recall.group_min_hits,
-            warn_below=self._config.recall.warn_below,
-            count=self._config.conversation.count,
-        )
-
-    def _second_look(
-        self, run: RecallRun, find: Callable[[Sequence[str]], Awaitable[HopZero]]
-    ) -> SecondLook | None:
-        if run.planner is None:
-            return None
-        return SecondLook(adviser=run.planner, asked=run.asked, profile=self._profile, find=find)
+        return await self._threads.run(line_tokens, result.candidates, result.count)
 
     async def _reasoned(
         self, run: RecallRun, candidates: Sequence[Candidate]
@@ -312,12 +320,12 @@ class Recall:
         if run.adviser is None:
             run.progress.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
             return reason_embedded(candidates, self._config.conversation.count)
-        answer = await reason_by_model(run.adviser, run.asked, candidates, self._profile)
+        answer = await reason_by_model(run.adviser, run.asked, candidates, run.profile)
         if answer is None:
             raise run.adviser.failures[purposes_of(candidates)[0]]
         return answer
 
-    async def _embedded(self, question: RecallQuestion, progress: RecallProgress) -> RecallQuestion:
+    async def _embedded(self, progress: RecallProgress, question: RecallQuestion) -> RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""
         try:
             with anyio.fail_after(self._config.recall.timeout_s):
@@ -330,49 +338,10 @@ class Recall:
             return question
         return question.embedded(rows)
 
-    async def _hop_zero(
-        self, corpus: CorpusView, question: RecallQuestion, scope: SearchScope
-    ) -> HopZero:
-        score = partial(
-            hop_zero,
-            corpus,
-            question,
-            searched=tuple(scope.weights),
-            routes=scope.routes,
-            filters=scope.request.filters,
-            unwanted=scope.request.unwanted,
-            config=self._config,
-            least=scope.request.k,
-            dense_weight=self._dense_weight,
-        )
-        return await self._threads.run(score)
-
     @property
     def _dense_weight(self) -> float:
         weight = self._config.recall.dense_weight
         return self._embedder.space.dense_weight if weight is None else weight
-
-    async def _found_by(
-        self, corpus: CorpusView, scope: SearchScope, progress: RecallProgress, tags: Sequence[str]
-    ) -> HopZero:
-        """Score hop 0 for *tags* in place of the query."""
-        question = await self._embedded(ask(", ".join(tags), tags), progress)
-        return await self._hop_zero(corpus, question, scope)
-
-    async def _candidates(
-        self, search: Search, look: SecondLook | None, run: RecallRun
-    ) -> tuple[tuple[dict[str, Any], ...], list[Candidate]]:
-        with run.progress.phase("load"):
-            await search.begin()
-        refinements = await expand(
-            search,
-            look,
-            max_hops=run.request.max_hops,
-            config=self._config.recall,
-            progress=run.progress,
-        )
-        with run.progress.phase("sources"):
-            return refinements, await search.finish()
 
     async def _goals(self, candidates: Sequence[Candidate]) -> dict[str, str]:
         """Read the goals of sessions that are printed together."""
@@ -417,68 +386,6 @@ class Recall:
                 repo_id=self._repo_id, at=self._clock.now(), query=query, error=described
             )
         )
-
-
-# ── Parts of the result ──────────────────────────────────────────────────────────────
-
-
-def _planned_without_model(plan: RecallPlan) -> dict[str, How]:
-    stages: dict[str, How] = {"plan": "embedded"}
-    return stages if plan.chosen_by == "caller" else {"mode": "embedded", **stages}
-
-
-def _empty(
-    plan: RecallPlan, corpus: CorpusView, run: RecallRun, *, abstained: bool = False
-) -> RecallResult:
-    trace = RecallTrace(
-        plan.mode,
-        plan.chosen_by,
-        plan.tags,
-        corpus.revision,
-        seconds=run.progress.seconds,
-        owed=corpus.owed,
-        abstained=abstained,
-    )
-    return RecallResult(plan.mode, plan.tags, [], None, trace, confidence=0.0)
-
-
-def _trace(
-    plan: RecallPlan,
-    corpus: CorpusView,
-    search: Search,
-    refinements: tuple[dict[str, Any], ...],
-    zero: HopZero,
-) -> RecallTrace:
-    return RecallTrace(
-        mode=plan.mode,
-        mode_chosen_by=plan.chosen_by,
-        tags=plan.tags,
-        revision=corpus.revision,
-        found=dict(search.found_by),
-        evidence=zero.evidence,
-        refinements=refinements,
-        owed=corpus.owed,
-    )
-
-
-def _finished(trace: RecallTrace, run: RecallRun) -> RecallTrace:
-    return replace(
-        trace,
-        seconds=run.progress.seconds,
-        degraded=tuple(run.progress.degraded),
-        stages=run.progress.stages,
-        model_calls=run.adviser.calls if run.adviser else 0,
-    )
-
-
-async def _with_notes(result: RecallResult, notes: Awaitable[FoundNotes]) -> RecallResult:
-    try:
-        return replace(result, notes=await notes)
-    except Exception as error:
-        # Notes come on top: whatever their store or the embedder does, the answer stands.
-        log.warning("recall goes on without notes: %s", error)
-        degraded = (*result.trace.degraded, f"notes: {type(error).__name__}")
-        return replace(result, trace=replace(result.trace, degraded=degraded))
 
 
 def _set_found(span: Span, result: RecallResult) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,7 @@ from mnemo.errors import ModelError, ModelTimeout
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode
+from mnemo.prompts.profiles import Profile
 from mnemo.prompts.question import Question
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Purpose, Usage
@@ -156,14 +158,6 @@ class RecallRequest:
         """Steps, by node id, that are not returned."""
         return self.context.node_ids if self.context else frozenset()
 
-    def asked(self, at: datetime) -> AskedQuestion:
-        """Return the query as models are shown it, asked *at*."""
-        if self.context is None:
-            return AskedQuestion(query=self.query, at=at)
-        return AskedQuestion(
-            query=self.query, at=at, goal=self.context.goal, steps=self.context.steps
-        )
-
 
 def _checked_query(query: str) -> str:
     if query is not None and not isinstance(query, str):
@@ -206,11 +200,16 @@ class RecallProgress:
         seconds: Phase → seconds.
         degraded: What failed and was done without, in order, each once.
         stages: Purpose → how it ran; purposes that were not needed are absent.
+        found, refinements, evidence, abstained: As in ``RecallTrace``.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
     stages: dict[str, How] = field(default_factory=dict)
+    found: Counter[str] = field(default_factory=Counter)
+    refinements: list[Mapping[str, Any]] = field(default_factory=list)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    abstained: bool = False
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -325,12 +324,22 @@ class RecallRun:
     One recall in progress.
 
     Attributes:
-        asked: The query as models are shown it.
+        now: When it was asked.
         adviser: The chat model, if there is one; *planner* likewise, if it may plan.
+        profile: What the prompts are told of the memory's use.
     """
 
     request: RecallRequest
-    asked: AskedQuestion
+    now: datetime
     progress: RecallProgress
-    adviser: Adviser | None
-    planner: Adviser | None
+    adviser: Adviser | None = None
+    planner: Adviser | None = None
+    profile: Profile | None = None
+
+    @property
+    def asked(self) -> AskedQuestion:
+        """The query as models are shown it."""
+        query, context = self.request.query, self.request.context
+        if context is None:
+            return AskedQuestion(query=query, at=self.now)
+        return AskedQuestion(query=query, at=self.now, goal=context.goal, steps=context.steps)

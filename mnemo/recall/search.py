@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
-from typing import Any
-
-import anyio.to_thread
 
 from mnemo.config import Config, RecallConfig
 from mnemo.english.asked import asked_in
-from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import Mode
-from mnemo.prompts.profiles import Profile
 from mnemo.prompts.refine import refine_question
 from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
-from mnemo.recall.hop_zero import HAND, Found, HopZero
-from mnemo.recall.hops import (
-    SEEDS,
-    CandidateEdges,
-    routes_from,
-    targets_of,
-)
+from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
+from mnemo.recall.hops import SEEDS, CandidateEdges, routes_from, targets_of
 from mnemo.recall.places import (
     LONG_AGO,
     Place,
@@ -35,11 +25,13 @@ from mnemo.recall.places import (
     worth_reading,
 )
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES
-from mnemo.recall.request import Adviser, RecallProgress, RecallRequest
+from mnemo.recall.question import RecallQuestion, ask
+from mnemo.recall.request import RecallRun
 from mnemo.recall.rivals import BEST
 from mnemo.recall.score import ANSWERS, SCALE
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
+from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage
@@ -47,7 +39,7 @@ from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 
-__all__ = ["Search", "SearchScope", "SecondLook", "expand"]
+__all__ = ["Search", "expand"]
 
 READ_AT_ONCE = 10
 """Best steps without a fact among the found that are read for an attribute: .5 ms each (S)."""
@@ -65,65 +57,50 @@ _UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
 """Types of which those of one step take one place."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchScope:
-    """
-    The types, time and mode that a recall searches.
-
-    Attributes:
-        mode: Of the plan; the request may leave it open.
-        now: The present time, for recency.
-    """
-
-    request: RecallRequest
-    mode: Mode
-    now: datetime
-
-    @property
-    def weights(self) -> dict[NodeType, float]:
-        """Type → weight of its candidates; 1 for the types that the request names."""
-        types = self.request.types
-        return MODE_WEIGHTS[self.mode] if types is None else dict.fromkeys(types, 1.0)
-
-    @property
-    def routes(self) -> tuple[NodeType, ...]:
-        """The types that hops go over."""
-        return ROUTES[self.mode]
-
-
 class Search:
     """
-    The candidates of one recall: added hop by hop, scored, and read in few large reads.
+    The candidates of one recall: found and scored hop by hop, and read in few large reads.
 
     Args:
-        zero: What the question itself found.
+        mode: Of the plan; the request may leave it open.
+        dense_weight: What cosines count in this embedding space.
+        embed: Gives a question its vectors.
+        threads: Compute beside the event loop.
     """
 
     def __init__(
         self,
-        *,
+        run: RecallRun,
         corpus: CorpusView,
-        zero: HopZero,
-        scope: SearchScope,
+        mode: Mode,
+        *,
         graph: GraphStore,
         feed: DocumentFeed,
         config: Config,
+        dense_weight: float,
+        embed: Callable[[RecallQuestion], Awaitable[RecallQuestion]],
+        threads: Threads,
     ) -> None:
+        self._request = run.request
+        self._now = run.now
+        self._progress = run.progress
         self._corpus = corpus
-        self._zero = zero
-        self._scope = scope
-        self._request = scope.request
-        self._unwanted = frozenset(map(corpus.steps.canonical, scope.request.unwanted))
+        self._routes = ROUTES[mode]
+        types = run.request.types
+        self._weights = MODE_WEIGHTS[mode] if types is None else dict.fromkeys(types, 1.0)
         self._graph = graph
         self._feed = feed
         self._config = config
+        self._dense_weight = dense_weight
+        self._embed = embed
+        self._threads = threads
         self._value_of = value_function(config.scoring)
-        self._asked = asked_in(self._request.query)
+        self._asked = asked_in(run.request.query)
         self._neighbours = CandidateEdges(graph, corpus)
+        self._zero = HopZero({})
         self._steps: dict[str, Step] = {}
         self._unread: frozenset[str] = frozenset()
         self._scored: dict[tuple[NodeType, str], ScoredCandidate] = {}
-        self.found_by: Counter[str] = Counter()
 
     @property
     def ranked(self) -> list[ScoredCandidate]:
@@ -132,10 +109,33 @@ class Search:
 
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
-    async def begin(self) -> None:
-        """Score what hop 0 found."""
-        self.found_by["initial"] += len(self._zero.found)
-        await self._take(self._zero.found)
+    async def begin(self, tags: Sequence[str]) -> None:
+        """Find and score what the question itself finds."""
+        progress, request = self._progress, self._request
+        with progress.phase("embed"):
+            question = await self._embed(ask(request.query, tags, request.context))
+        with progress.phase("score"):
+            self._zero = zero = await self._hop_zero(question)
+        progress.evidence, progress.abstained = zero.evidence, zero.abstained
+        if not zero.abstained:
+            progress.found["initial"] += len(zero.found)
+            with progress.phase("load"):
+                await self._take(zero.found)
+
+    async def _hop_zero(self, question: RecallQuestion) -> HopZero:
+        score = partial(
+            hop_zero,
+            self._corpus,
+            question,
+            searched=tuple(self._weights),
+            routes=self._routes,
+            filters=self._request.filters,
+            unwanted=self._request.unwanted,
+            least=self._request.k,
+            config=self._config,
+            dense_weight=self._dense_weight,
+        )
+        return await self._threads.run(score)
 
     async def hop(self, hop: int) -> float:
         """Add candidates over tags and intents; return the best new relevance, 0 without any."""
@@ -144,7 +144,7 @@ class Search:
             seeds,
             self._neighbours,
             self._zero,
-            over=self._scope.routes,
+            over=self._routes,
             scoring=self._config.scoring,
         )
         if not routes:
@@ -156,18 +156,19 @@ class Search:
             self._zero,
             hop=hop,
             known=[id for _, id in self._scored],
-            searched=self._scope.weights,
+            searched=self._weights,
         )
-        self.found_by[f"multi_hop {hop}"] += len(targets)
+        self._progress.found[f"multi_hop {hop}"] += len(targets)
         await self._take(targets[: self._config.recall.max_candidates])
         return targets[0].relevance if targets else 0.0
 
-    async def refine(self, zero: HopZero, hop: int) -> float:
+    async def refine(self, tags: Sequence[str], hop: int) -> float:
         """
-        Add the hits of refined tags after *hop*; return the best relevance among new ones.
+        Add what refined *tags* find after *hop*; return the best relevance among new ones.
 
         A candidate has the greater of its own relevance and half of that for the tags.
         """
+        zero = await self._hop_zero(await self._embed(ask(", ".join(tags), tags)))
         found = [
             replace(
                 f,
@@ -180,15 +181,15 @@ class Search:
             for f in zero.found
             if (f.type, f.id) not in self._scored
         ]
-        self.found_by[f"refinement {hop}"] += len(found)
+        self._progress.found[f"refinement {hop}"] += len(found)
         await self._take(found)
         return max((f.relevance for f in found), default=0.0)
 
     async def finish(self) -> list[Candidate]:
         """Return the best candidates with their sources, what holds now before what held."""
-        places, named = await anyio.to_thread.run_sync(self._shown)
+        places, named = await self._threads.run(self._shown)
         await self._read_steps(named)
-        return await anyio.to_thread.run_sync(self._answered, places)
+        return await self._threads.run(self._answered, places)
 
     def _shown(self) -> tuple[list[Place], list[str]]:
         """The best places, and the steps that their candidates name."""
@@ -197,7 +198,7 @@ class Search:
         return places, [id for one in shown for id in self._named(one)]
 
     def _answered(self, places: Sequence[Place]) -> list[Candidate]:
-        asked, now = self._request.query, self._scope.now
+        asked, now = self._request.query, self._now
         best = current_first(
             places, asked, self._zero, self._corpus, self._steps, self._unread, now
         )
@@ -239,7 +240,7 @@ class Search:
         nodes = await self._nodes(found)
         metadata = await self._graph.metadata([node.id for node in nodes.values()], intact=True)
         self._choose_unread(found)
-        self._scored = await anyio.to_thread.run_sync(self._with, found, nodes, metadata)
+        self._scored = await self._threads.run(self._with, found, nodes, metadata)
 
     def _with(
         self,
@@ -273,7 +274,7 @@ class Search:
     def _lives(self, found: FoundMessage) -> bool:
         """Whether the message has not expired; an expired one may not be swept yet."""
         thread = Thread(id=found.message.thread_id, ttl_s=found.ttl_s)
-        since = thread.alive_since(self._scope.now, self._config.conversation.ttl_s)
+        since = thread.alive_since(self._now, self._config.conversation.ttl_s)
         return since is None or found.message.recorded_at >= since
 
     async def _nodes(self, found: Sequence[Found]) -> dict[tuple[NodeType, str], Node]:
@@ -306,8 +307,8 @@ class Search:
         answers = self._answers(found, node, support)
         relevance = found.relevance + sum(answers.values()) / SCALE
         found = replace(found, relevance=min(max(relevance, 0.0), 1.0))
-        value = self._value_of(found.relevance, node, metadata, parameters, self._scope.now)
-        weighted = value * self._scope.weights[found.type]
+        value = self._value_of(found.relevance, node, metadata, parameters, self._now)
+        weighted = value * self._weights[found.type]
         latest = self._latest(node, support)
         return ScoredCandidate(found, node, metadata, weighted, support, latest, answers)
 
@@ -408,7 +409,7 @@ class Search:
     def _why(self, scored: ScoredCandidate) -> Explanation:
         found, zero = scored.found, self._zero
         parameters = parameters_of(self._config.scoring, found.type)
-        now = self._scope.now
+        now = self._now
         floor = self._config.scoring.recency_floor
         return Explanation(
             signals=self._parts(scored),
@@ -418,7 +419,7 @@ class Search:
             frequency=frequency(scored.metadata, parameters),
             reward=reward(scored.metadata, parameters),
             penalty=scored.metadata.penalty if scored.metadata else 0.0,
-            mode_weight=self._scope.weights[found.type],
+            mode_weight=self._weights[found.type],
         )
 
     def _parts(self, scored: ScoredCandidate) -> dict[str, float]:
@@ -439,88 +440,38 @@ class Search:
 # ── Expansion ────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecondLook:
+async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
     """
-    The model that suggests further tags, and the search for them.
+    Expand ``max_hops`` times, or until a hop adds nothing and no refinement is left.
 
-    Attributes:
-        find: Runs tags through hop 0.
+    A hop whose best new candidate does not exceed the best before by ``plateau_delta`` is
+    followed by a refinement, as long as the budget lasts. One without tags does not count
+    against it; a model that returns none is asked at most once more per refinement.
     """
-
-    adviser: Adviser
-    asked: AskedQuestion
-    profile: Profile | None
-    find: Callable[[Sequence[str]], Awaitable[HopZero]]
-
-
-async def expand(
-    search: Search,
-    look: SecondLook | None,
-    *,
-    max_hops: int,
-    config: RecallConfig,
-    progress: RecallProgress,
-) -> tuple[dict[str, Any], ...]:
-    """
-    Expand *max_hops* times, or until a hop adds nothing and no refinement is left.
-
-    A hop whose best new candidate does not exceed the best before by ``plateau_delta``
-    is followed by a refinement, as long as the budget lasts.
-
-    Returns:
-        The refinements: ``hop``, ``tags``, and the best relevance on the way, of hops and
-        refinements, ``best_before`` and ``best_after``.
-    """
-    refinements = _Refinements(search, look, min(config.refinement_budget, max_hops), progress)
+    made, in_vain = run.progress.refinements, 0
+    budget = min(config.refinement_budget, run.request.max_hops)
     best = config.refinement_threshold
-    for hop in range(1, max_hops + 1):
-        with progress.phase("expand"):
+    for hop in range(1, run.request.max_hops + 1):
+        with run.progress.phase("expand"):
             reached = await search.hop(hop)
         gain, best = reached - best, max(best, reached)
-        if gain < config.plateau_delta and refinements.possible:
-            with progress.phase("refine"):
-                best = await refinements.after(hop, best)
+        can_ask = run.planner is not None and not run.planner.hangs
+        if gain < config.plateau_delta and can_ask and len(made) < budget >= in_vain:
+            with run.progress.phase("refine"):
+                if tags := await _further_tags(search, run):
+                    after = max(best, await search.refine(tags, hop))
+                    told = {"hop": hop, "tags": tags, "best_before": best, "best_after": after}
+                    made.append(told)
+                    best = after
+                else:
+                    in_vain += 1
         elif not reached:
             break
-    return tuple(refinements.made)
 
 
-class _Refinements:
-    """
-    The refinements of one recall.
-
-    A refinement without tags does not count against the budget; a model that returns none
-    is asked at most once more per refinement of the budget.
-    """
-
-    def __init__(
-        self, search: Search, look: SecondLook | None, budget: int, progress: RecallProgress
-    ) -> None:
-        self._search = search
-        self._look = look
-        self._budget = budget
-        self._in_vain = 0
-        self._progress = progress
-        self.made: list[dict[str, Any]] = []
-
-    @property
-    def possible(self) -> bool:
-        """Whether a model can be asked and the budget allows it."""
-        if self._look is None or self._look.adviser.hangs:
-            return False
-        return len(self.made) < self._budget and self._in_vain <= self._budget
-
-    async def after(self, hop: int, best: float) -> float:
-        """Refine after *hop*; gives the *best* relevance on the way from then on."""
-        assert self._look is not None
-        look = self._look
-        texts = [scored.node.text for scored in self._search.ranked]
-        tags = await look.adviser.ask(refine_question(look.asked, texts, look.profile), ())
-        if not tags:
-            self._in_vain += 1
-            return best
-        reached = await self._search.refine(await look.find(tags), hop)
-        after = max(best, reached)
-        self.made.append({"hop": hop, "tags": tags, "best_before": best, "best_after": after})
-        return after
+async def _further_tags(search: Search, run: RecallRun) -> Sequence[str]:
+    """What the model would look for as well, given what was found."""
+    if run.planner is None:
+        return ()
+    texts = [scored.node.text for scored in search.ranked]
+    return await run.planner.ask(refine_question(run.asked, texts, run.profile), ())

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from mnemo.config import RecallConfig
-from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.usage import UsageMeter
-from mnemo.recall.request import Adviser, RecallProgress
-from mnemo.recall.search import SecondLook, expand
+from mnemo.recall.request import Adviser, RecallProgress, RecallRequest, RecallRun
+from mnemo.recall.search import expand
 from mnemo.testing import ScriptedChatModel
 
 
@@ -40,23 +39,15 @@ class SteppingSearch:
 async def expanded(search: SteppingSearch, *, budget: int = 1, model: bool = True) -> Any:
     scripted = ScriptedChatModel({"refine": {"tags": ["bees"]}})
     progress = RecallProgress()
-
-    async def find(tags: Sequence[str]) -> Any:
-        return tags
-
-    look = SecondLook(
-        adviser=Adviser(scripted, usage=UsageMeter(), timeout_s=5, progress=progress),
-        asked=AskedQuestion(query="?", at=datetime(2024, 3, 1, tzinfo=UTC)),
-        profile=None,
-        find=find,
+    adviser = Adviser(scripted, usage=UsageMeter(), timeout_s=5, progress=progress)
+    run = RecallRun(
+        RecallRequest.checked("?", max_hops=len(search.hops)),
+        datetime(2024, 3, 1, tzinfo=UTC),
+        progress,
+        planner=adviser if model else None,
     )
-    return await expand(
-        search,  # type: ignore[arg-type]
-        look if model else None,
-        max_hops=len(search.hops),
-        config=RecallConfig(refinement_budget=budget),
-        progress=progress,
-    )
+    await expand(search, run, RecallConfig(refinement_budget=budget))  # type: ignore[arg-type]
+    return tuple(progress.refinements)
 
 
 @pytest.mark.parametrize(
