@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Protocol
 
 from mnemo.config import Config
 from mnemo.english.words import index_terms
-from mnemo.recall.candidate import Candidate, Explanation, SourceRef
+from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.request import RecallRequest
-from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
+from mnemo.recall.value import explained, parameters_of, value_function
 from mnemo.values.graph import KeyedItem
 from mnemo.values.items import Item
 
@@ -104,16 +104,7 @@ class ItemRecall:
         value = value_function(self.config.scoring)(relevance, node, None, parameters, self.now)
         if value <= 0:
             return []
-        why = Explanation(
-            signals=signals,
-            cosine=cosine,
-            via=None,
-            recency=recency(node, None, parameters, self.now, self.config.scoring.recency_floor),
-            frequency=frequency(None, parameters),
-            reward=reward(None, parameters),
-            penalty=0.0,
-            mode_weight=1.0,
-        )
+        why = explained(self.config.scoring, node, None, self.now, signals=signals, cosine=cosine)
         return [
             Candidate(
                 node=node,
@@ -121,7 +112,7 @@ class ItemRecall:
                 relevance=relevance,
                 phase="initial",
                 hop=0,
-                sources=[_source(node, item.updated_at)],
+                sources=[replace(SourceRef.of_node(node, node.key), namespace=node.namespace)],
                 why=why if self.request.explain else None,
             )
         ]
@@ -136,17 +127,4 @@ def _node(item: Item) -> KeyedItem:
         key=item.key,
         value=item.value,
         texts=item.texts,
-    )
-
-
-def _source(node: KeyedItem, at: datetime) -> SourceRef:
-    return SourceRef(
-        session_id=None,
-        episode_id=None,
-        step_index=None,
-        at=at,
-        actor=None,
-        key=node.key,
-        text=node.text,
-        namespace=node.namespace,
     )

@@ -240,6 +240,7 @@ class Adviser:
         timeout_s: Seconds per question, a correction and the model's own retries included.
 
     Attributes:
+        hangs: Whether the model did not answer in time, so that asking again is no use.
         failures: What each failed purpose ended with.
     """
 
@@ -256,18 +257,13 @@ class Adviser:
         self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
         self._timeout_s = timeout_s
         self._progress = progress
-        self._hangs = False
+        self.hangs = False
         self.failures: dict[Purpose, ModelError] = {}
 
     @property
     def calls(self) -> int:
         """Calls that were started for this recall."""
         return self._meter.total.calls
-
-    @property
-    def hangs(self) -> bool:
-        """Whether the model did not answer in time, so that asking again is no use."""
-        return self._hangs
 
     async def ask(self, question: Question[T], otherwise: D) -> T | D:
         """
@@ -287,10 +283,10 @@ class Adviser:
         return answer
 
     async def _answered(self, question: Question[T]) -> T:
-        if not self._hangs:
+        if not self.hangs:
             with anyio.move_on_after(self._timeout_s):
                 return await self._asker.ask(question)
-            self._hangs = True
+            self.hangs = True
             self._meter.ran(question.purpose, "failed")
         what = f"the model kept this recall waiting for {self._timeout_s:g} s"
         raise ModelTimeout(what, purpose=question.purpose)

@@ -29,7 +29,7 @@ from mnemo.recall.question import RecallQuestion, ask
 from mnemo.recall.request import RecallRun
 from mnemo.recall.rivals import BEST
 from mnemo.recall.score import ANSWERS, SCALE
-from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
+from mnemo.recall.value import explained, parameters_of, value_function
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView
@@ -407,18 +407,15 @@ class Search:
         )
 
     def _why(self, scored: ScoredCandidate) -> Explanation:
-        found, zero = scored.found, self._zero
-        parameters = parameters_of(self._config.scoring, found.type)
-        now = self._now
-        floor = self._config.scoring.recency_floor
-        return Explanation(
+        found = scored.found
+        return explained(
+            self._config.scoring,
+            scored.node,
+            scored.metadata,
+            self._now,
             signals=self._parts(scored),
-            cosine=zero.hits[found.type].cosine(found.id),
+            cosine=self._zero.hits[found.type].cosine(found.id),
             via=found.via,
-            recency=recency(scored.node, scored.metadata, parameters, now, floor),
-            frequency=frequency(scored.metadata, parameters),
-            reward=reward(scored.metadata, parameters),
-            penalty=scored.metadata.penalty if scored.metadata else 0.0,
             mode_weight=self._weights[found.type],
         )
 

@@ -7,17 +7,20 @@ Recall multiplies relevance by the factors; maintenance decides by them alone wh
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.protocols import ValueFunction
+from mnemo.recall.candidate import Explanation
 from mnemo.runtime.user_code import call
 from mnemo.values.graph import Node, NodeMetadata, NodeType
 
 __all__ = [
     "NudgedRelevance",
     "decay_score",
+    "explained",
     "frequency",
     "parameters_of",
     "recency",
@@ -106,6 +109,31 @@ class NudgedRelevance:
             * math.pow(reward(metadata, parameters), scoring.reward_weight)
         )
         return relevance * nudges * (1 - (metadata.penalty if metadata else 0.0))
+
+
+def explained(
+    scoring: ScoringConfig,
+    node: Node,
+    metadata: NodeMetadata | None,
+    now: datetime,
+    *,
+    signals: Mapping[str, float],
+    cosine: float,
+    via: str | None = None,
+    mode_weight: float = 1.0,
+) -> Explanation:
+    """What *signals* made its relevance, and with what the value function nudged that."""
+    parameters = parameters_of(scoring, node.type)
+    return Explanation(
+        signals=signals,
+        cosine=cosine,
+        via=via,
+        recency=recency(node, metadata, parameters, now, scoring.recency_floor),
+        frequency=frequency(metadata, parameters),
+        reward=reward(metadata, parameters),
+        penalty=metadata.penalty if metadata else 0.0,
+        mode_weight=mode_weight,
+    )
 
 
 def value_function(scoring: ScoringConfig) -> ValueFunction:
