@@ -8,9 +8,11 @@ One line each; no text can forge the frame.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from mnemo.config import Config
 from mnemo.protocols import RecordStore
@@ -83,7 +85,7 @@ class MessageView:
             ValueError: It is below.
         """
         budget = _budget(self.budget_tokens if budget_tokens is None else budget_tokens)
-        return fitted(lambda size: _Page.of(self, size).text(), budget, self.count)
+        return fitted(lambda size: _Page(self, size).text(), budget, self.count)
 
 
 async def view(
@@ -142,59 +144,43 @@ def _budget(tokens: int) -> int:
 # ── Making it fit ────────────────────────────────────────────────────────────────────
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Piece:
     """
-    The forms in which a record or a snapshot can be shown.
+    A record or a snapshot beside the target.
 
     Attributes:
         first, last: The seqs it stands for.
-        forms: From the whole to the shortest; *form* is the one that is shown, and past
-            the last one the piece is dropped.
-        sizes: Bytes of each with its line break, and 0.
+        forms: In which it can be shown, from the whole to the shortest; past the last one it
+            is dropped.
     """
 
     first: int
     last: int
     forms: tuple[str, ...]
     is_snapshot: bool = False
-    form: int = 0
-    sizes: tuple[int, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sizes = (*(size(form) + 1 for form in self.forms), 0)
-
-    @property
-    def is_dropped(self) -> bool:
-        return self.form == len(self.forms)
-
-    @property
-    def size(self) -> int:
-        return self.sizes[self.form]
 
 
-@dataclass(slots=True)
+Lost: TypeAlias = Counter[_Piece]
+"""Of each piece, how many of its forms are passed over."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of the target; *pieces* from the nearest to the farthest."""
+    """One side of the target; both from the nearest to the farthest."""
 
     word: str
     messages: list[_Piece]
     snapshots: list[_Piece]
 
-    @property
-    def pieces(self) -> list[_Piece]:
-        return [*self.messages, *self.snapshots]
-
-    @property
-    def note(self) -> str:
-        """The note on what is missing on this side; empty: nothing."""
-        gone = [piece for piece in self.pieces if piece.is_dropped]
+    def note(self, lost: Lost) -> list[str]:
+        """The line that says what is missing on this side, if anything is."""
+        gone = [p for p in (*self.messages, *self.snapshots) if lost[p] == len(p.forms)]
         if not gone:
-            return ""
-        counts = _counted(self.word, gone)
+            return []
         first, last = min(p.first for p in gone), max(p.last for p in gone)
         seqs = str(first) if first == last else f"{first}..{last}"
-        return f"… {counts} not shown ({seqs})"
+        return [f"… {_counted(self.word, gone)} not shown ({seqs})"]
 
 
 def _counted(word: str, gone: Sequence[_Piece]) -> str:
@@ -204,117 +190,81 @@ def _counted(word: str, gone: Sequence[_Piece]) -> str:
     return " and ".join(told)
 
 
-@dataclass(slots=True)
 class _Page:
-    """A view on its way to its budget, in bytes."""
+    """A view as a text of at most so many bytes."""
 
-    view: MessageView
-    bytes: int
-    earlier: _Side
-    later: _Side
-    target: str = ""
-    target_size: int = 0
-    used: int = 0
-    notes: bool = True
-
-    @classmethod
-    def of(cls, view: MessageView, bytes: int) -> _Page:
-        """Everything whole."""
+    def __init__(self, view: MessageView, bytes: int) -> None:
+        self._view = view
+        self._bytes = bytes
         before = [_neighbour(record) for record in reversed(view.before)]
-        after = [_neighbour(record) for record in view.after]
         ahead = [_compressed(snapshot) for snapshot in reversed(view.snapshots_before)]
+        self._earlier = _Side("earlier", before, ahead)
+        after = [_neighbour(record) for record in view.after]
         behind = [_compressed(snapshot) for snapshot in view.snapshots_after]
-        page = cls(
-            view=view,
-            bytes=bytes,
-            earlier=_Side("earlier", before, ahead),
-            later=_Side("later", after, behind),
-        )
-        page._show(told_whole(view.target))
-        page.used = sum(piece.size for side in page.sides for piece in side.pieces)
-        return page
-
-    @property
-    def sides(self) -> tuple[_Side, _Side]:
-        return self.earlier, self.later
+        self._later = _Side("later", after, behind)
 
     def text(self) -> str:
-        """The page, shrunk as far as it takes."""
-        for piece in self._shrinking():
-            if self._fits():
-                break
-            self.used -= piece.size
-            piece.form += 1
-            self.used += piece.size
-        if not self._fits():
-            self._cut_target()
-        return self._written()
+        """Everything, shrunk as far as it takes; at last the target loses its middle."""
+        whole = told_whole(self._view.target)
+        order = list(self._shrinking())
+
+        def shrunk(steps: int) -> str:
+            return self._written(Counter(order[:steps]), whole)
+
+        steps = bisect_left(range(len(order)), True, key=lambda n: self._fits(shrunk(n)))
+        text = shrunk(steps)
+        return text if self._fits(text) else self._cut(Counter(order), whole)
 
     def _shrinking(self) -> Iterator[_Piece]:
         """Pieces in the order in which each is to lose one form."""
-        snapshots = list(_farthest_first(self.earlier.snapshots, self.later.snapshots))
-        messages = list(_farthest_first(self.earlier.messages, self.later.messages))
+        snapshots = list(_farthest_first(self._earlier.snapshots, self._later.snapshots))
+        messages = list(_farthest_first(self._earlier.messages, self._later.messages))
         yield from snapshots
         yield from (piece for piece in messages if len(piece.forms) > 1)
         yield from messages
         yield from snapshots
 
-    def _show(self, text: str) -> None:
-        line = line_of(self.view.target, indented(text), last_seq=self.view.last_seq)
-        self.target = f"→ {line}"
-        self.target_size = size(self.target)
+    def _fits(self, text: str) -> bool:
+        return size(text) <= self._bytes
 
-    def _fits(self) -> bool:
-        frame = (self.target_size if line is None else size(line) for line in self._frame())
-        return self.used + sum(length + 1 for length in frame) - 1 <= self.bytes
+    def _cut(self, lost: Lost, whole: str) -> str:
+        """Leave out of the target's middle what is too much; its head and tail stay."""
+        notes = self._fits(self._written(lost, _kept(whole, 0)))
 
-    def _frame(self) -> Iterator[str | None]:
-        """Every line that is not a piece's; ``None`` stands for the target."""
-        view = self.view
-        yield f"── recalled from: {cut_bytes(view.target.session_id, max(24, self.bytes // 16))} ──"
-        if any(not piece.is_dropped for piece in self.earlier.snapshots):
-            yield "── PREVIOUS CONTEXT (compressed) ──"
+        def with_kept(characters: int) -> str:
+            return self._written(lost, _kept(whole, characters), notes=notes)
+
+        lengths = range(1, len(whole) + 1)
+        return with_kept(bisect_left(lengths, True, key=lambda n: not self._fits(with_kept(n))))
+
+    def _written(self, lost: Lost, target: str, *, notes: bool = True) -> str:
+        view, earlier, later = self._view, self._earlier, self._later
+
+        def shown(pieces: Iterable[_Piece]) -> list[str]:
+            return [p.forms[lost[p]] for p in pieces if lost[p] < len(p.forms)]
+
+        ahead, behind = shown(reversed(earlier.snapshots)), shown(later.snapshots)
         seqs = [record.seq for record in (*view.before, view.target, *view.after)]
         last = max(*seqs, view.last_seq) if view.target.kind == "snapshot" else seqs[-1]
-        yield f"── FULL CONTEXT (messages {min(seqs)}..{last}) ──"
-        if self.notes and self.earlier.note:
-            yield self.earlier.note
-        yield None
-        if self.notes and self.later.note:
-            yield self.later.note
-        if any(not piece.is_dropped for piece in self.later.snapshots):
-            yield "── FOLLOWING CONTEXT (compressed) ──"
+        lines = [
+            f"── recalled from: {cut_bytes(view.target.session_id, max(24, self._bytes // 16))} ──",
+            *(["── PREVIOUS CONTEXT (compressed) ──", *ahead] if ahead else ()),
+            f"── FULL CONTEXT (messages {min(seqs)}..{last}) ──",
+            *(earlier.note(lost) if notes else ()),
+            *shown(reversed(earlier.messages)),
+            f"→ {line_of(view.target, indented(target), last_seq=view.last_seq)}",
+            *shown(later.messages),
+            *(later.note(lost) if notes else ()),
+            *(["── FOLLOWING CONTEXT (compressed) ──", *behind] if behind else ()),
+        ]
+        return "\n".join(lines)
 
-    def _written(self) -> str:
-        lines: list[str] = []
-        for line in self._frame():
-            if line is None:
-                lines += _shown(reversed(self.earlier.messages))
-                lines += [self.target, *_shown(self.later.messages)]
-                continue
-            lines.append(line)
-            if line.startswith("── PREVIOUS"):
-                lines += _shown(reversed(self.earlier.snapshots))
-        return "\n".join([*lines, *_shown(self.later.snapshots)])
 
-    def _cut_target(self) -> None:
-        """Leave out of its middle what is too much; its head and tail stay."""
-        whole = told_whole(self.view.target)
-        low, high = 0, len(whole)
-        self._keep(whole, 0)
-        if not self._fits():
-            self.notes = False
-        while low < high:
-            middle = (low + high + 1) // 2
-            self._keep(whole, middle)
-            low, high = (middle, high) if self._fits() else (low, middle - 1)
-        self._keep(whole, low)
-
-    def _keep(self, whole: str, characters: int) -> None:
-        head, left_out = (characters + 1) // 2, len(whole) - characters
-        tail = whole[len(whole) - characters // 2 :]
-        text = f"{whole[:head]} … [{left_out} characters left out] … {tail}"
-        self._show(text if left_out else whole)
+def _kept(whole: str, characters: int) -> str:
+    """*whole* with so many of its characters, of its head and its tail."""
+    head, left_out = (characters + 1) // 2, len(whole) - characters
+    tail = whole[len(whole) - characters // 2 :]
+    return f"{whole[:head]} … [{left_out} characters left out] … {tail}" if left_out else whole
 
 
 def _neighbour(record: Record) -> _Piece:
@@ -336,10 +286,6 @@ def _farthest_first(earlier: Sequence[_Piece], later: Sequence[_Piece]) -> Itera
         for side in (earlier, later):
             if distance < len(side):
                 yield side[distance]
-
-
-def _shown(pieces: Iterator[_Piece] | Sequence[_Piece]) -> list[str]:
-    return [piece.forms[piece.form] for piece in pieces if not piece.is_dropped]
 
 
 # ── Lines ────────────────────────────────────────────────────────────────────────────
