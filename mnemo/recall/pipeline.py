@@ -148,9 +148,27 @@ class Recall:
         try:
             result = await self._answer(run)
         except Exception as error:
-            self._tell_failure(query, error)
+            told = f"{type(error).__name__}: {error}"
+            at = self._clock.now()
+            self._notify(RecallFailedEvent(repo_id=self._repo_id, at=at, query=query, error=told))
             raise RecallFailed(f"recall could not answer: {error}") from error
-        self._tell_success(query, result, elapsed() - began)
+        trace = result.trace
+        self._notify(
+            RecallExecuted(
+                repo_id=self._repo_id,
+                at=self._clock.now(),
+                trace={
+                    "seconds": trace.seconds,
+                    "degraded": trace.degraded,
+                    "stages": trace.stages,
+                    "model_calls": trace.model_calls,
+                },
+                query=query,
+                mode=result.mode,
+                result_count=len(result.candidates),
+                duration_s=elapsed() - began,
+            )
+        )
         return result
 
     def _run(self, request: RecallRequest) -> RecallRun:
@@ -358,34 +376,6 @@ class Recall:
             return {}
         goals = await self._feed.goals(list(episodes.values()))
         return {session: goals.get(episode, "") for session, episode in episodes.items()}
-
-    # ── Events ───────────────────────────────────────────────────────────────────────
-
-    def _tell_success(self, query: str, result: RecallResult, duration_s: float) -> None:
-        self._notify(
-            RecallExecuted(
-                repo_id=self._repo_id,
-                at=self._clock.now(),
-                trace={
-                    "seconds": result.trace.seconds,
-                    "degraded": result.trace.degraded,
-                    "stages": result.trace.stages,
-                    "model_calls": result.trace.model_calls,
-                },
-                query=query,
-                mode=result.mode,
-                result_count=len(result.candidates),
-                duration_s=duration_s,
-            )
-        )
-
-    def _tell_failure(self, query: str, error: Exception) -> None:
-        described = f"{error.__class__.__name__}: {error}"
-        self._notify(
-            RecallFailedEvent(
-                repo_id=self._repo_id, at=self._clock.now(), query=query, error=described
-            )
-        )
 
 
 def _set_found(span: Span, result: RecallResult) -> None:
