@@ -22,10 +22,10 @@ import anyio.to_thread
 from mnemo.config import Config
 from mnemo.protocols import Clock, RecordStore
 from mnemo.recall.excerpt import excerpt
-from mnemo.recall.request import MAX_QUERY_CHARACTERS
+from mnemo.recall.request import checked_query, checked_types
 from mnemo.runtime.display import shown
-from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced, is_blank
-from mnemo.runtime.validation import every, known_id, quoted, whole_number
+from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced
+from mnemo.runtime.validation import known_id, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.records import RECORD_KINDS, Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
@@ -91,8 +91,9 @@ async def search(
         ValueError: The query is blank, *limit* is out of range, or a filter is invalid.
         StoreError: The store could not be read. *Cancellation*: safe.
     """
-    parsed, asked = _checked(query, limit), Filters.checked(**filters)
-    kinds = _kinds(types)
+    parsed, asked = parse(checked_query(query)), Filters.checked(**filters)
+    whole_number("limit", limit, 1, MOST_HITS)
+    kinds = checked_types(types, sorted(RECORD_KINDS))
     if not parsed.groups:
         return []
     ranking = Ranking(clock.now(), config.recall.recency_decay)
@@ -107,7 +108,7 @@ async def search(
             limit=limit,
             scan_limit=config.recall.scan_limit,
             filters=asked,
-            kinds=kinds,
+            kinds=frozenset(kinds) if kinds else None,
             default_actor=config.extraction.default_actor,
             agent_name=config.extraction.agent_name,
         ),
@@ -119,25 +120,6 @@ async def search(
 def stream_id(name: str, given: object) -> str | None:
     """The id of a session or thread as it is stored. *Raises* ``ValueError``: it is no text."""
     return None if given is None else known_id(name, given)
-
-
-def _checked(query: str | None, limit: int) -> Query:
-    if query is not None and not isinstance(query, str):
-        raise ValueError(f"query must be text, not {type(query).__name__}")
-    if query is None or is_blank(query):
-        raise ValueError("Query cannot be blank")
-    whole_number("limit", limit, 1, MOST_HITS)
-    return parse(query[:MAX_QUERY_CHARACTERS])
-
-
-def _kinds(types: Sequence[str] | None) -> frozenset[str] | None:
-    if types is None:
-        return None
-    given = every("types", types)
-    if not given or not all(isinstance(type, str) and type in RECORD_KINDS for type in given):
-        known = ", ".join(sorted(RECORD_KINDS))
-        raise ValueError(f"types must be some of {known}, not {quoted(types)}")
-    return frozenset(given)
 
 
 async def _matching(records: RecordStore, wanted: RecordQuery) -> list[RecordHit]:

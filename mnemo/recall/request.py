@@ -35,6 +35,8 @@ __all__ = [
     "RecallProgress",
     "RecallRequest",
     "RecallRun",
+    "checked_query",
+    "checked_types",
 ]
 
 log = logging.getLogger("mnemo")
@@ -130,9 +132,9 @@ class RecallRequest:
         Raises:
             ValueError: The query is blank, or an argument is out of range.
         """
-        wanted = _checked_types(types)
+        wanted = checked_types(types, _TYPES)
         return cls(
-            query=_checked_query(query),
+            query=clean(checked_query(query)),
             k=whole_number("k", k, 1),
             mode=_checked_mode(mode),
             max_hops=whole_number("max_hops", max_hops, 0),
@@ -159,12 +161,23 @@ class RecallRequest:
         return self.context.node_ids if self.context else frozenset()
 
 
-def _checked_query(query: str) -> str:
+def checked_query(query: str | None) -> str:
+    """What is read of *query*. *Raises* ``ValueError``: it is no text, or blank."""
     if query is not None and not isinstance(query, str):
         raise ValueError(f"query must be text, not {type(query).__name__}")
-    if is_blank(query):
+    if query is None or is_blank(query):
         raise ValueError("Query cannot be blank")
-    return clean(query[:MAX_QUERY_CHARACTERS])
+    return query[:MAX_QUERY_CHARACTERS]
+
+
+def checked_types(types: Sequence[str] | None, known: Sequence[T]) -> tuple[T, ...] | None:
+    """The *known* that are among *types*. *Raises* ``ValueError``: others are, or none."""
+    if types is None:
+        return None
+    given = every("types", types)
+    if not given or not all(isinstance(type, str) and type in known for type in given):
+        raise ValueError(f"types must be some of {', '.join(map(str, known))}, not {quoted(types)}")
+    return tuple(type for type in known if type in given)
 
 
 def _checked_mode(mode: str | None) -> Mode | None:
@@ -176,16 +189,6 @@ def _checked_share(name: str, value: float) -> float:
     if not 0 <= finite_number(name, value) <= 1:
         raise ValueError(f"{name} must be from 0 to 1, not {value}")
     return value
-
-
-def _checked_types(types: Sequence[str] | None) -> tuple[NodeType, ...] | None:
-    if types is None:
-        return None
-    given = every("types", types)
-    chosen = tuple(known for known in _TYPES if known in given)
-    if not chosen or not all(isinstance(type, str) and type in _TYPES for type in given):
-        raise ValueError(f"types must be some of {', '.join(_TYPES)}, not {quoted(types)}")
-    return chosen
 
 
 # ── While it runs ────────────────────────────────────────────────────────────────────
