@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby
+from itertools import islice
 from typing import Any
 
 import anyio.to_thread
@@ -162,15 +162,18 @@ MOST_OPERANDS = 64
 """Operands of a query that count; the rest is ignored."""
 
 
+_OPERATORS = ("NOT", "OR", "AND")
+"""Which of several between two operands counts: the first of these."""
+_CHUNK = re.compile(r'"([^"]*)"|([^\s"]+)')
+
+
 @dataclass(frozen=True, slots=True)
 class _Operand:
+    """A word, or a phrase if it was *quoted*, and the operator that joins it to what is before."""
+
     text: str
     quoted: bool
-
-
-_OPERATORS = ("NOT", "OR", "AND")
-"""Which of a run counts: the first of these that is in it."""
-_CHUNK = re.compile(r'"([^"]*)"|([^\s"]+)')
+    joined_by: str
 
 
 def parse(query: str) -> Query:
@@ -181,8 +184,12 @@ def parse(query: str) -> Query:
     ``NOT`` excludes what follows, both (and ``AND``) exactly upper case between two
     operands. Function words are dropped where another operand stays.
     """
-    items = _without_idle_operators(_items(_cleaned(query)))
-    return Query(tuple(group for part in _alternatives(items) if (group := _group(part))))
+    parts: list[list[_Operand]] = [[]]
+    for operand in islice(_operands(_cleaned(query)), MOST_OPERANDS):
+        if operand.joined_by == "OR":
+            parts.append([])
+        parts[-1].append(operand)
+    return Query(tuple(group for part in parts if (group := _group(part))))
 
 
 def _cleaned(query: str) -> str:
@@ -196,50 +203,24 @@ def _cleaned(query: str) -> str:
     return text
 
 
-def _items(text: str) -> Iterator[_Operand | str]:
-    """Operands and operators in order; what has no letter or digit is left out."""
+def _operands(text: str) -> Iterator[_Operand]:
+    """Operands in order; what has no letter or digit is left out, and operators at either end."""
+    between: set[str] = {"AND"}
+    is_first = True
     for phrase, word in _CHUNK.findall(text):
         bare = word.strip("()")
         if bare in _OPERATORS:
-            yield bare
+            between.add(bare)
         elif any(map(str.isalnum, phrase or bare)):
-            yield _Operand(phrase or bare, quoted=bool(phrase))
+            joined_by = next(operator for operator in _OPERATORS if operator in between)
+            yield _Operand(phrase or bare, bool(phrase), "AND" if is_first else joined_by)
+            between, is_first = {"AND"}, False
 
 
-def _without_idle_operators(items: Iterable[_Operand | str]) -> Iterator[_Operand | str]:
-    """Keep at most one operator between two operands, and none at either end."""
-    operands = 0
-    waiting: list[str] = []
-    for are_operators, run in groupby(items, key=lambda item: isinstance(item, str)):
-        if are_operators:
-            waiting = [item for item in run if isinstance(item, str)]
-            continue
-        if operands and waiting:
-            yield next(operator for operator in _OPERATORS if operator in waiting)
-        for item in run:
-            if operands == MOST_OPERANDS:
-                return
-            operands += 1
-            yield item
-
-
-def _alternatives(items: Iterable[_Operand | str]) -> list[list[_Operand | str]]:
-    parts: list[list[_Operand | str]] = [[]]
-    for item in items:
-        if item == "OR":
-            parts.append([])
-        else:
-            parts[-1].append(item)
-    return parts
-
-
-def _group(items: Sequence[_Operand | str]) -> Group | None:
-    """The group that *items* say; ``None`` where nothing is wanted."""
-    wanted: list[_Operand] = []
-    unwanted: list[_Operand] = []
-    for before, item in zip(("AND", *items), items, strict=False):
-        if isinstance(item, _Operand):
-            (unwanted if before == "NOT" else wanted).append(item)
+def _group(operands: Sequence[_Operand]) -> Group | None:
+    """The group that *operands* say; ``None`` where nothing is wanted."""
+    wanted = [operand for operand in operands if operand.joined_by != "NOT"]
+    unwanted = [operand for operand in operands if operand.joined_by == "NOT"]
     # Nothing but function words is a name now and then: The Who.
     telling = [operand for operand in wanted if not _is_function_word(operand)] or wanted
     if not telling:
