@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import accumulate, chain, islice, repeat, zip_longest
+from itertools import accumulate, islice, repeat, zip_longest
 
 import anyio
 import numpy as np
@@ -370,7 +370,7 @@ class RepositoryIndex:
         if view is None or not view.count or not len(vectors):
             return [[] for _ in vectors]
         views = (view, self._view.wordings) if type == "intent" else (view,)
-        return await self._threads.run(_nearest_of, views, vectors, threshold, limit)
+        return await self._threads.run(_nearest, views, vectors, threshold, limit)
 
     # ── Embedding in the background ──────────────────────────────────────────────────
 
@@ -596,30 +596,21 @@ def _digest(space: str, text: str) -> bytes:
     return blake2b(f"{space}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _nearest_of(
+def _nearest(
     views: Sequence[DocumentsView], vectors: NDArray[np.float32], threshold: float, limit: int
 ) -> list[list[tuple[str, float]]]:
     """For each of *vectors* the best of all *views*, each id once."""
-    found = [_nearest(view, vectors, threshold, limit) for view in views]
-    if len(found) == 1:
-        return found[0]
-    merged = []
-    for lists in zip(*found, strict=True):
+    breather, found = Breather(), []
+    hopeful = [_hopeful(view, vectors, threshold) for view in views]
+    for vector, *rows in zip(vectors, *hopeful, strict=True):
+        near: list[tuple[str, float]] = []
+        for view, some in zip(views, rows, strict=True):
+            near += _near(view, vector, threshold, some, MOST_WORDINGS * limit)
+        # Several documents may speak for one step or intent: the best one counts.
         best: dict[str, float] = {}
-        for id, cosine in sorted(chain.from_iterable(lists), key=lambda pair: -pair[1]):
+        for id, cosine in sorted(near, key=lambda pair: -pair[1]):
             best.setdefault(id, cosine)
-        merged.append(list(best.items())[:limit])
-    return merged
-
-
-def _nearest(
-    view: DocumentsView, vectors: NDArray[np.float32], threshold: float, limit: int
-) -> list[list[tuple[str, float]]]:
-    breather = Breather()
-    found = []
-    for vector, rows in zip(vectors, _hopeful(view, vectors, threshold), strict=True):
-        documents, cosines = _near(view, vector, threshold, rows)
-        found.append(_best(view, documents, cosines, limit))
+        found.append(list(best.items())[:limit])
         breather.breathe()
     return found
 
@@ -637,23 +628,17 @@ def _near(
     vector: NDArray[np.float32],
     threshold: float,
     rows: NDArray[np.intp] | None,
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    most: int,
+) -> list[tuple[str, float]]:
     """The living documents whose cosine with *vector* is ≥ *threshold*, at best among *rows*."""
     if rows is not None and len(rows) <= MOST_HOPEFUL * len(view.vectors):
         documents = view.vector_documents[rows].astype(np.intp)
         cosines = np.einsum("ij,j->i", view.vectors[rows], vector)
         near = view.alive[documents] & (cosines >= threshold)
-        return documents[near], cosines[near]
-    cosines, known = view.cosines(vector)
-    documents = np.flatnonzero(known & view.alive & (cosines >= threshold))
-    return documents, cosines[documents]
-
-
-def _best(
-    view: DocumentsView, documents: NDArray[np.intp], cosines: NDArray[np.float32], limit: int
-) -> list[tuple[str, float]]:
-    # Several documents may speak for one step or intent: the best one counts.
-    best: dict[str, float] = {}
-    for at in np.argsort(-cosines, kind="stable")[: MOST_WORDINGS * limit]:
-        best.setdefault(view.ids[documents[at]], float(cosines[at]))
-    return list(best.items())[:limit]
+        documents, cosines = documents[near], cosines[near]
+    else:
+        every, known = view.cosines(vector)
+        documents = np.flatnonzero(known & view.alive & (every >= threshold))
+        cosines = every[documents]
+    best = np.argsort(-cosines, kind="stable")[:most]
+    return [(view.ids[documents[at]], float(cosines[at])) for at in best]
