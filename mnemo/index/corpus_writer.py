@@ -71,6 +71,7 @@ class _Documents:
             "alive": Column(np.bool_),
             "metadata": Column(np.int32),
             "by_hand": Column(np.bool_),
+            "rows": Column(np.int32),
         }
         self.vectors = Column(np.float32, dimensions)
         self.vector_documents = Column(np.int32)
@@ -93,7 +94,7 @@ class _Documents:
         found, spoken = self.lexicon.read(document.text, breather)
         self._terms.extend(found)
         times = (document.first, document.last, document.valid_to)
-        held = (self.facets.number(document.metadata), document.by_hand)
+        held = (self.facets.number(document.metadata), document.by_hand, -1)
         self._rows.append((len(found), math.log(max(spoken, 1)), *times, True, *held, *own))
         if len(self._rows) >= _GATHERED:
             self._settle()
@@ -136,6 +137,9 @@ class _Documents:
     def add_vectors(
         self, numbers: Sequence[int], passages: Sequence[int], vectors: Sequence[Vector]
     ) -> None:
+        self._settle()
+        first = np.flatnonzero(np.asarray(passages) == 0)
+        self.columns["rows"].link(np.asarray(numbers, np.intp)[first], self.vectors.count + first)
         self.vectors.extend(vectors)
         self.vector_documents.extend(numbers)
         self.vector_passages.extend(passages)
@@ -179,7 +183,6 @@ class _Steps(_Documents):
             "acted": Column(np.bool_),
             "asks": Column(np.bool_),
             "form": Column(np.uint8),
-            "rows": Column(np.int32),
             "told_by": Column(np.int32),
             "thread": Column(np.int32),
         }
@@ -205,7 +208,7 @@ class _Steps(_Documents):
         told_by = self._actor_of[side.told_by or side.actor]
         thread = self._thread(side.thread_id)
         said = (actor, side.acted, side.asks, side.form)
-        number = self.add(side, breather, session, *said, -1, told_by, thread)
+        number = self.add(side, breather, session, *said, told_by, thread)
         for step in self.repeats.get(side.id, ()):
             self._join(step, [number])
         return number
@@ -270,12 +273,9 @@ class _Steps(_Documents):
     def add_vectors(
         self, numbers: Sequence[int], passages: Sequence[int], vectors: Sequence[Vector]
     ) -> None:
-        self._settle()
-        before = self.vectors.count
         super().add_vectors(numbers, passages, vectors)
         first = np.flatnonzero(np.asarray(passages) == 0)
-        self.columns["rows"].link(np.asarray(numbers, np.intp)[first], before + first)
-        self._count(self.vectors.view()[before + first], 1)
+        self._count(self.vectors.view()[-len(passages) :][first], 1)
 
     def remove(self, ids: Iterable[str]) -> None:
         ids = tuple(ids)

@@ -122,6 +122,7 @@ class DocumentsView:
         alive: False for what was removed or replaced.
         metadata: Number of its metadata, in *facets*.
         by_hand: Whether it also stands for itself, whatever steps are behind it.
+        rows: Row of a document's first vector; -1, or beyond the vectors, without one.
         facets: Of the whole corpus, of the writer.
         vectors: Unit rows of the documents named by ``vector_documents``, one for each
             passage, ``vector_passages`` its number from 0: see ``values.passages``.
@@ -142,6 +143,7 @@ class DocumentsView:
     alive: Mask
     metadata: Ints
     by_hand: Mask
+    rows: Ints
     facets: Facets
     vectors: Floats
     vector_documents: Ints
@@ -174,8 +176,8 @@ class DocumentsView:
 
     def row_of(self, document: int) -> int | None:
         """The row of a document's first vector."""
-        rows = np.flatnonzero((self.vector_documents == document) & (self.vector_passages == 0))
-        return int(rows[0]) if len(rows) else None
+        row = int(self.rows[document])
+        return row if 0 <= row < len(self.vectors) else None
 
     def best_of(self, values: Floats) -> Floats:
         """The best of a document's *values*, of which each vector has one; 0 without any."""
@@ -214,7 +216,6 @@ class StepsView(DocumentsView):
         acted: True for the agent's own actions.
         asks: True if what was said ends as a question.
         form: Bits of ``values.form``.
-        rows: Row of a document's first vector; -1, or beyond the vectors, without one.
         actors: Folded names.
         actor_numbers: Folded name → its place in ``actors``; *chains* of sessions and threads
             likewise, both of the writer: look up only.
@@ -229,7 +230,6 @@ class StepsView(DocumentsView):
     acted: Mask
     asks: Mask
     form: NDArray[np.uint8]
-    rows: Ints
     told_by: Ints
     thread: Ints
     joined: Ints
@@ -249,10 +249,6 @@ class StepsView(DocumentsView):
     def of(self, id: str) -> tuple[int, ...]:
         """The living documents of a step, by its node's id, or of a message's document."""
         return self._living(self.documents.get(self.aliases.get(id, id), ()))
-
-    def row_of(self, document: int) -> int | None:
-        row = int(self.rows[document])
-        return row if 0 <= row < len(self.vectors) else None
 
     def first_of(self, values: Floats) -> Floats:
         """A document's first of *values*, of which each vector has one; 0 without any."""
