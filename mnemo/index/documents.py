@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,7 @@ from mnemo.values.wordings import wording_key
 __all__ = [
     "keyword_text",
     "node_document",
+    "passages_of",
     "step_sides",
     "steps_in",
     "texts_of",
@@ -85,16 +86,26 @@ def texts_of(
     Args:
         passage_tokens: As in ``EmbeddingSpace``.
     """
+    steps = steps_in(changes, default_actor=default_actor)
+    texts = passages_of(steps, changes.nodes, agent_name=agent_name, passage_tokens=passage_tokens)
+    for intent in (node for node in changes.nodes if isinstance(node, Intent)):
+        for one in intent.wordings:
+            if one.vector is not None:
+                texts[wording_key(intent.id, one.text)] = passages(one.text, passage_tokens)[0]
+    return texts
+
+
+def passages_of(
+    steps: Iterable[Step], nodes: Iterable[Node], *, agent_name: str, passage_tokens: int | None
+) -> dict[str, str]:
+    """What the vectors of *steps* and *nodes* are made of, by their keys; see ``texts_of``."""
     breather, texts = Breather(), dict[str, str]()
-    for step in steps_in(changes, default_actor=default_actor):
+    for step in steps:
         for side in step_sides(step, agent_name=agent_name):
             texts |= keyed_passages(side.key, side.meaning, passage_tokens)
         breather.breathe()
-    for node in changes.nodes:
+    for node in nodes:
         texts |= keyed_passages(node.id, node.text, passage_tokens)
-        for one in node.wordings if isinstance(node, Intent) else ():
-            if one.vector is not None:
-                texts[wording_key(node.id, one.text)] = passages(one.text, passage_tokens)[0]
         breather.breathe()
     return texts
 

@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import accumulate, islice, repeat, zip_longest
 
@@ -26,7 +27,7 @@ from mnemo.english.tongue import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus_writer import Corpus
-from mnemo.index.documents import node_document, step_sides, steps_in
+from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
 from mnemo.index.owed import Owed
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
@@ -36,11 +37,11 @@ from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.corpus import CorpusView, DocumentsView, StepsView
 from mnemo.values.feed import NO_VECTORS
-from mnemo.values.graph import Node, NodeType, Vector
+from mnemo.values.graph import NodeType, Vector
 from mnemo.values.message_steps import step_of
-from mnemo.values.passages import keyed_passages, vector_keys
+from mnemo.values.passages import vector_keys
 from mnemo.values.postings import idf
-from mnemo.values.steps import PARTS, Step
+from mnemo.values.steps import PARTS
 from mnemo.values.vectors import unit_rows
 from mnemo.values.wordings import MOST_WORDINGS
 
@@ -562,16 +563,9 @@ class RepositoryIndex:
         for id, found in (await self._feed.messages(ids)).items():
             steps.append(step_of(id, found.message, default_actor=self._default_actor))
         nodes = [node for node in owners.values() if node is not None]
-        return await self._threads.run(self._cut, steps, nodes)
-
-    def _cut(self, steps: Iterable[Step], nodes: Iterable[Node]) -> dict[str, str]:
-        texts, tokens = dict[str, str](), self._embedder.space.passage_tokens
-        for step in steps:
-            for side in step_sides(step, agent_name=self._agent_name):
-                texts |= keyed_passages(side.key, side.meaning, tokens)
-        for node in nodes:
-            texts |= keyed_passages(node.id, node.text, tokens)
-        return texts
+        space, name = self._embedder.space, self._agent_name
+        cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)
+        return await self._threads.run(cut, steps, nodes)
 
 
 def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
