@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from mnemo.config import ScoringConfig
 from mnemo.protocols import GraphStore
@@ -14,7 +13,7 @@ from mnemo.recall.value import parameters_of
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Edge, EdgeKind, NodeType
 
-__all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "CandidateEdges", "Route", "routes_from", "targets_of"]
+__all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "CandidateEdges", "routes_from", "targets_of"]
 
 SEEDS = 20
 """Best candidates that a hop starts from."""
@@ -79,20 +78,6 @@ class CandidateEdges:
         return tuple(self._below.get(id, ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """
-    A routing node, and how relevant it makes what stands behind it.
-
-    Attributes:
-        relevance: Of its best seed, times its own.
-    """
-
-    id: str
-    type: NodeType
-    relevance: float
-
-
 def routes_from(
     seeds: Iterable[Found],
     neighbours: CandidateEdges,
@@ -100,9 +85,13 @@ def routes_from(
     *,
     over: Iterable[NodeType],
     scoring: ScoringConfig,
-) -> list[Route]:
-    """The best routing nodes above *seeds* that pass their threshold, each by its best seed."""
-    routes: list[Route] = []
+) -> list[Found]:
+    """
+    The best routing nodes above *seeds* that pass their threshold.
+
+    As relevant as the best seed of each times itself.
+    """
+    routes: list[Found] = []
     for type in over:
         parameters = parameters_of(scoring, type)
         best: dict[str, float] = {}
@@ -113,12 +102,12 @@ def routes_from(
                 if hits.passes(id, parameters.threshold):
                     best[id] = max(best.get(id, 0.0), seed.relevance * hits.relevance(id))
         reached = sorted(best.items(), key=lambda found: (-found[1], found[0]))
-        routes += [Route(id, type, given) for id, given in reached[: parameters.top_k]]
+        routes += [Found(id, type, given) for id, given in reached[: parameters.top_k]]
     return routes
 
 
 def targets_of(
-    routes: Iterable[Route],
+    routes: Iterable[Found],
     neighbours: CandidateEdges,
     zero: HopZero,
     *,
@@ -145,7 +134,7 @@ def targets_of(
     return sorted(found, key=lambda f: (-f.relevance, f.id))
 
 
-def _behind(route: Route, neighbours: CandidateEdges, hits: Hits, taken: set[str]) -> list[str]:
+def _behind(route: Found, neighbours: CandidateEdges, hits: Hits, taken: set[str]) -> list[str]:
     below = neighbours.below(route.id)
     fresh = [id for id in below if id not in taken and hits.has(id)]
     return sorted(fresh, key=lambda id: (-hits.cosine(id), id))[:MAX_BEHIND]
