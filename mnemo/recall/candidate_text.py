@@ -8,6 +8,7 @@ template, nor spell a citation.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -94,11 +95,20 @@ def print_candidates(
 
 
 def _within(entries: Sequence[_Entry], size: int) -> str:
-    """The lines that fit *size* bytes, or as much of the first one."""
-    chosen = _fitting(_news_first(entries), size)
-    if not chosen and entries:
+    """
+    The lines that fit *size* bytes, or as much of the first one.
+
+    The best so many, without a gap: so a larger budget never shows fewer.
+    """
+    ranked = _news_first(entries)
+
+    def is_too_long(count: int) -> bool:
+        return len(_lines(ranked[:count]).encode("utf-8", "replace")) > size
+
+    count = bisect_left(range(1, len(ranked) + 1), True, key=is_too_long)
+    if not count and entries:
         return _cut(_lines([replace(entries[0], head=None)]), size)
-    return _lines(chosen)
+    return _lines(ranked[:count])
 
 
 def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Iterable[_Entry]:
@@ -198,9 +208,9 @@ def _lines(entries: Iterable[_Entry]) -> str:
     for entry in _years_once(sorted(entries, key=lambda entry: (entry.place, entry.rank))):
         head = (entry.place[0], entry.head)
         if entry.head is not None and head != above:
-            lines.append(_head(entry))
+            lines.append(f"From {entry.head}")
         above = head
-        lines.append(_body(entry))
+        lines.append(entry.text if entry.head is None else f"  {entry.text}")
     return "\n".join(lines)
 
 
@@ -213,39 +223,6 @@ def _years_once(entries: Sequence[_Entry]) -> Sequence[_Entry]:
         entry if place <= dated[0] else replace(entry, text=entry.yearless)
         for place, entry in enumerate(entries)
     ]
-
-
-def _fitting(entries: Iterable[_Entry], size: int) -> list[_Entry]:
-    """
-    The first of *entries*, by rank, that fit together with the heads they need.
-
-    It ends at the first that does not fit: so a larger budget never shows fewer.
-    """
-    chosen: list[_Entry] = []
-    heads: set[tuple[int, str]] = set()
-    left = size + 1  # every line but one is preceded by a line break
-    for entry in entries:
-        head = None if entry.head is None else (entry.place[0], entry.head)
-        left -= _bytes(_body(entry)) + 1
-        if head is not None and head not in heads:
-            heads.add(head)
-            left -= _bytes(_head(entry)) + 1
-        if left < 0:
-            break
-        chosen.append(entry)
-    return chosen
-
-
-def _bytes(line: str) -> int:
-    return len(line.encode("utf-8", "replace"))
-
-
-def _head(entry: _Entry) -> str:
-    return f"From {entry.head}"
-
-
-def _body(entry: _Entry) -> str:
-    return entry.text if entry.head is None else f"  {entry.text}"
 
 
 def _cut(line: str, size: int) -> str:
