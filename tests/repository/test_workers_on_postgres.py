@@ -102,16 +102,22 @@ async def test_a_repository_goes_into_the_database_and_comes_back_the_same(
     postgres_url: str, tmp_path: Path
 ):
     """File, PostgreSQL, file: identical archives; its sessions are resumed there."""
-    async with service(tmp_path / "one.db", workers=0) as file:
+    async with service(tmp_path / "one.db") as file:
         repo = await file.open_repo("r")
         own = await repo.start_session("Talk", chat_model=ScriptedChatModel.answering())
         await own.append("Mara lives in Osaka お茶.", "Noted it", key="k", metadata={"n": [1, 0.1]})
         await own.close_and_commit()
         unfinished = await repo.start_session("More", session_id="open")
         await unfinished.append("The harbour is closed on Mondays.", "Wrote it down")
-        await repo.remember(["I play the cello.", "I own a boat."], thread_id="t")
+        await repo.remember("I play the cello.", thread_id="t")
         await repo.notes.write("harbour", "Closed on Mondays.", "Opening hours")
         await repo.items.put(("a",), "k", {"text": "A pear."})
+        # What writes in the background is over by then: each archive is of a moment of its own.
+        await repo.settle(timeout_s=120)
+        await file.close_repo("r")
+        # A job that waits, beside no such writer.
+        repo = await file.open_repo("r", config=Config(jobs={"background": False}))
+        await repo.remember("I own a boat.", thread_id="t")
         await file.close_repo("r")
         before = await archive(file)
         (there,) = await file.copy_to(postgres_url)
