@@ -170,6 +170,10 @@ class ManagedEngine(Engine, Protocol):
     """How durable a write is when it returns, as in ``StoreConfig``; ``none`` in memory."""
 
     @property
+    def place(self) -> str:
+        """Where it keeps things, for messages; holds no password."""
+
+    @property
     def waiting(self) -> int:
         """Writes that were handed over and whose callers are not told yet."""
 

@@ -181,7 +181,7 @@ def _place(tx: Tx, repo_id: str, session_id: str, episode_id: str, token: str) -
         raise NotFound("session", session_id)
     session, repo, owner, present, episode, status, receipt = row
     if owner != token:
-        raise Conflict(f"session {session_id!r} belongs to another process by now")
+        raise Conflict(f"session {session_id!r} belongs to another service by now")
     if episode is None:
         refuse_erased(tx, repo_id, [episode_id])
         raise NotFound("episode", episode_id)
@@ -194,7 +194,7 @@ def _start(tx: Tx, repo_id: str, act: EpisodeStarted, token: str) -> None:
         raise NotFound("session", act.session_id)
     session, repo, owner, *_ = row
     if owner != token:
-        raise Conflict(f"session {act.session_id!r} belongs to another process by now")
+        raise Conflict(f"session {act.session_id!r} belongs to another service by now")
     if tx.run(_UNENDED, (session,)).fetchone() is not None:
         raise Conflict(f"session {act.session_id!r} has an episode that is not over")
     episode = ArchivedEpisode(

@@ -6,9 +6,10 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
+from weakref import WeakValueDictionary
 
 from mnemo.runtime.ids import new_id
 from mnemo.store.damage import Passed, Rows, log_passed
@@ -17,6 +18,7 @@ from mnemo.values.journal import Owner
 
 __all__ = [
     "LeaseTime",
+    "OpenService",
     "forget_the_dead",
     "holder_named",
     "is_alive",
@@ -38,6 +40,31 @@ _OTHERS = "SELECT token, host, pid, started, lease_until, token FROM owners WHER
 _OWNERS = Rows("owners", "s s i i f", lambda row: (*row[1:],))
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE owner = ?"
 _DELETE = "DELETE FROM owners WHERE token = ?"
+
+
+class OpenService:
+    """
+    A service of this process that messages can name; known as long as this object is held.
+
+    Args:
+        place: Where it stores, without a password.
+        since: When it was opened, aware.
+    """
+
+    _known: ClassVar[WeakValueDictionary[str, OpenService]] = WeakValueDictionary()
+
+    def __init__(self, owner: Owner, place: str, since: datetime) -> None:
+        self._place, self._since = place, since
+        self._known[owner.token] = self
+
+    def __str__(self) -> str:
+        since = self._since.astimezone(UTC)
+        return f"{self._place}, since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+    @classmethod
+    def of(cls, token: str) -> OpenService | None:
+        """The one of this process that has *token*."""
+        return cls._known.get(token)
 
 
 def register(tx: Tx, owner: Owner, *, now: datetime, lease_s: float) -> None:
@@ -81,7 +108,9 @@ def holder_named(tx: Tx, token: str, me: Owner) -> str:
     if host != me.host:
         return f"a live process of the machine {host.partition('/')[0]!r}"
     if pid == me.pid:
-        return "another Mnemo that this process has open: close it, or use that one's session"
+        known = OpenService.of(token)
+        which = f" ({known})" if known else ""
+        return f"another Mnemo that this process has open{which}: close it, or use its session"
     return f"another live process (pid {pid})"
 
 

@@ -199,7 +199,7 @@ def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
     if row is None:
         return NotFound("session", one.session_id)
     if row[0] != one.token:
-        return Conflict(f"session {one.session_id!r} belongs to another process by now")
+        return Conflict(f"session {one.session_id!r} belongs to another service by now")
     row = found.get((one.repo_id, one.session_id, one.episode_id))
     if row is None:
         return NotFound("episode", one.episode_id)

@@ -19,7 +19,14 @@ from mnemo.store.items import StoredItems
 from mnemo.store.jobs import owing
 from mnemo.store.notes import StoredNotes
 from mnemo.store.overhaul import StoredOverhaul
-from mnemo.store.owners import LeaseTime, forget_the_dead, new_owner, register, unregister
+from mnemo.store.owners import (
+    LeaseTime,
+    OpenService,
+    forget_the_dead,
+    new_owner,
+    register,
+    unregister,
+)
 from mnemo.store.records import StoredRecords
 from mnemo.store.repair import repair_store
 from mnemo.store.repositories import delete_repository, repository_records
@@ -57,6 +64,7 @@ class EngineStore:
         self._lease_time: LeaseTime = lease_time or (lambda tx: clock.now())
         self._clock = clock
         self._lease_s = lease_s
+        self._opened: OpenService | None = None
         # One object: the writer runs consecutive units of the same function together.
         self._append_steps = partial(append_steps, clock=clock)
 
@@ -122,6 +130,7 @@ class EngineStore:
             forget_the_dead(tx, owner)
 
         await self.engine.open(enter)
+        self._opened = OpenService(owner, self.engine.place, self._clock.now())
         return owner
 
     async def aclose(self) -> None:

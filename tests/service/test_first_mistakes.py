@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from helpers import OpenKit
 
 import mnemo.sync
 from mnemo import ConfigError, Mnemo, NotFound, SessionBusy, SessionError, UsageError
-from mnemo.testing import HashingEmbedder
+from mnemo.testing import HashingEmbedder, ManualClock
 
 
 @pytest.mark.parametrize("given", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
@@ -192,15 +194,24 @@ async def test_an_outcome_names_its_operation(open_kit: OpenKit):
     ]
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest, db: Path) -> str:
+    """Where a service stores, on either engine."""
+    return request.getfixturevalue("postgres_url") if request.param == "postgres" else str(db)
+
+
 async def test_a_session_that_this_process_has_open_is_said_to_be_open_here(
-    open_kit: OpenKit, db: Path
+    open_kit: OpenKit, store: str
 ):
-    """Another service of the same process is no other process."""
-    one = await open_kit(embedded=True, store=db)
+    """Another service of the same process is no other process: it says which, and since when."""
+    since = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+    one = await open_kit(embedded=True, store=store, clock=ManualClock(since))
     session = await one.started()
-    two = await open_kit(embedded=True, store=db)
+    two = await open_kit(embedded=True, store=store, clock=ManualClock(since))
     with pytest.raises(SessionBusy) as caught:
         await two.repo.resume_session(session.id)
     assert caught.value.reason == "owned_elsewhere"
-    assert "another Mnemo that this process has open" in str(caught.value)
+    place = re.escape(store) if "://" not in store else r"\S+ at \S+"
+    words = rf"another Mnemo that this process has open \({place}, since 2026-05-04 03:02:01 UTC\)"
+    assert re.search(words, str(caught.value))
     assert "live process" not in str(caught.value)

@@ -127,6 +127,11 @@ class PostgresEngine:
                 await anyio.to_thread.run_sync(connection.close)
 
     @property
+    def place(self) -> str:
+        """Database and host, without the password."""
+        return self._address.shown
+
+    @property
     def waiting(self) -> int:
         """Writes that wait for the writer or for its commit."""
         return self._writing.waiting if self._writing is not None else 0
@@ -150,13 +155,13 @@ class PostgresEngine:
             raise
 
     def _make_writer(self) -> Writer:
-        with translated(f"opening {self._address.shown}"):
+        with translated(f"opening {self.place}"):
             limit = self._config.max_queued_writes
             channel = self._address.schema
             return Writer(self._connect, self._begin_write, channel=channel, limit=limit)
 
     def _prepare(self) -> None:
-        with translated(f"opening {self._address.shown}"):
+        with translated(f"opening {self.place}"):
             connection = self._connect()
             try:
                 _refuse_unfit(connection)
@@ -199,7 +204,7 @@ class PostgresEngine:
 
     def _opened(self) -> Writer:
         if self._writing is None:
-            raise StoreError(f"the store {self._address.shown} is not open")
+            raise StoreError(f"the store {self.place} is not open")
         if self._closed:
             raise StoreError("the store is closed: open the service again")
         return self._writing

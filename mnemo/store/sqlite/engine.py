@@ -209,20 +209,21 @@ class SqliteEngine:
     def _writer(self) -> Writer:
         if self._writing is None:
             if self._reading is not None:
-                raise StoreReadOnly(f"the store {self._name!r} cannot be written to")
-            raise StoreError(f"the store {self._name!r} is not open")
+                raise StoreReadOnly(f"the store {self.place!r} cannot be written to")
+            raise StoreError(f"the store {self.place!r} is not open")
         return self._writing
 
     def _readers(self) -> Readers:
         if self._reading is None:
-            raise StoreError(f"the store {self._name!r} is not open")
+            raise StoreError(f"the store {self.place!r} is not open")
         if self._writing is not None:
             # Open connections still read the deleted file, and in it what was refused.
             self._writing.refuse_lost()
         return self._reading
 
     @property
-    def _name(self) -> str:
+    def place(self) -> str:
+        """The file, as it was given."""
         return "memory:" if self._path is None else str(self._path)
 
     # ── Opening, in a worker thread ──────────────────────────────────────────────────
@@ -239,7 +240,7 @@ class SqliteEngine:
             self._inspect(location)
             return location, None
         try:
-            with translated(f"opening {self._name!r}"):
+            with translated(f"opening {self.place!r}"):
                 return location, self._open_for_writing(location)
         except StoreError as error:
             if not location.exists:
@@ -252,7 +253,7 @@ class SqliteEngine:
         if not is_unwritable(error):
             raise error
         self._inspect(location)
-        log.warning("%r is opened for reading only: %s", self._name, error)
+        log.warning("%r is opened for reading only: %s", self.place, error)
 
     def _open_reader(self, location: Location) -> sqlite3.Connection:
         if self._writing is not None:
@@ -260,7 +261,7 @@ class SqliteEngine:
         return connect(location, "ro", self._config)
 
     def _inspect(self, location: Location) -> None:
-        with translated(f"opening {self._name!r}"):
+        with translated(f"opening {self.place!r}"):
             try:
                 found = self._version_read(location)
             except sqlite3.OperationalError:
