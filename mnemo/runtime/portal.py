@@ -87,7 +87,8 @@ class Portal:
     A private event loop in a thread of its own; its calls may come from any other thread.
 
     An interrupted call (Ctrl-C) cancels the work and waits until it has ended, so that it has
-    happened or left no trace, as the *Cancellation* clause of the coroutine says.
+    happened or left no trace, as the *Cancellation* clause of the coroutine says; also while
+    another thread closes. Of two threads that close, both wait.
     """
 
     def __init__(self) -> None:
@@ -228,7 +229,8 @@ class Portal:
 
     def _waited(self, begin: Callable[[], Awaitable[T]]) -> T:
         self.check()
-        inner = self._running().begun.result()
+        thread = self._running()
+        inner = thread.begun.result()
         begun, ended = threading.Event(), threading.Event()
 
         async def work() -> T:
@@ -250,7 +252,10 @@ class Portal:
         except BaseException:
             if future is not None and not future.done():
                 future.cancel()
-                inner.call(threading.get_ident)  # by now the work has begun, or never will
+                try:
+                    inner.call(threading.get_ident)  # by now the work has begun, or never will
+                except RuntimeError:  # another thread closes: the loop ends with all that it runs
+                    thread.ended.wait()
                 if begun.is_set():
                     ended.wait()
             raise

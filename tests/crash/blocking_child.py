@@ -6,6 +6,7 @@ Each prints the number of every write that has returned.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -161,6 +162,73 @@ def close_until_interrupted(path: str) -> None:
         told("interrupted")
 
 
+class Held(HashingEmbedder):
+    """Gives the vector of a query once it is released, however often it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    async def embed(self, texts: Sequence[str], *, kind: Any = "document") -> Any:
+        """Wait, if a query is to be embedded."""
+        if kind == "query":
+            self._loop, self._release = asyncio.get_running_loop(), anyio.Event()
+            self.begun.set()
+            with anyio.CancelScope(shield=True):
+                await self._release.wait()
+        return await super().embed(texts, kind=kind)
+
+    def release(self) -> None:
+        """Give the vector."""
+        self.released.set()
+        self._loop.call_soon_threadsafe(self._release.set)
+
+
+def waits_for_an_event(thread: int) -> bool:
+    """Whether a thread is within ``threading.Event.wait``."""
+    frame: FrameType | None = sys._current_frames()[thread]
+    while frame is not None and frame.f_code is not threading.Event.wait.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def interrupt_while_another_thread_closes(path: str) -> None:
+    """Interrupt a call while the loop ends that another thread closes."""
+    embedder = Held()
+    memory = opened(path, embedder)
+    repo = remembered(memory)
+    closing = threading.Thread(target=memory.close)
+    main, left = threading.get_ident(), threading.Event()
+
+    def takes_calls() -> bool:
+        try:
+            memory.list_repos()
+        except UsageError as error:
+            return not isinstance(error.__cause__, RuntimeError)
+        return True
+
+    def meanwhile() -> None:
+        assert embedder.begun.wait(30)
+        closing.start()
+        while takes_calls():
+            pass
+        signal.pthread_kill(main, signal.SIGINT)
+        while not waits_for_an_event(main) and not left.is_set():
+            pass
+        embedder.release()
+
+    threading.Thread(target=meanwhile).start()
+    try:
+        repo.recall("coin")
+    except KeyboardInterrupt:
+        assert embedder.released.is_set()
+        told("interrupted")
+    finally:
+        left.set()
+    memory.close()
+    closing.join()
+
+
 def fork_while_it_writes(path: str) -> None:
     """Children are refused what belongs to the parent, which writes on, and leave the block."""
     enough = threading.Event()
@@ -195,6 +263,7 @@ PROGRAMS = {
     "model": hang_in_a_model,
     "every line": interrupt_at_every_line,
     "interrupted": close_until_interrupted,
+    "another closes": interrupt_while_another_thread_closes,
     "fork": fork_while_it_writes,
 }
 

@@ -138,6 +138,21 @@ async def test_a_program_that_is_interrupted_twice_ends(
 
 @pytest.mark.long
 @pytest.mark.slow
+async def test_a_call_that_is_interrupted_while_another_thread_closes_ends(tmp_path: Path) -> None:
+    """With the interrupt and nothing else, when its work has ended; then all is closed."""
+    with started("another closes", tmp_path / "m.db") as process:
+        try:
+            told, noise = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert (told.split()[-1], noise, process.returncode) == ("interrupted", "", 0)
+    assert not (tmp_path / "m.db-wal").exists()
+    assert await kept(tmp_path / "m.db") == {f"key {number}" for number in range(SOME)}
+
+
+@pytest.mark.long
+@pytest.mark.slow
 async def test_a_forked_child_can_leave_the_block_while_the_parent_writes(tmp_path: Path) -> None:
     """Its calls are refused, ``sys.exit`` ends it, and the parent loses nothing."""
     numbers, noise, left = ended("fork", tmp_path / "m.db")
