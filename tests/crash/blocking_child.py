@@ -7,6 +7,7 @@ Each prints the number of every write that has returned.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import signal
 import sys
@@ -52,6 +53,16 @@ def remembered(memory: sync.Mnemo, numbers: Sequence[int] = range(SOME)) -> sync
 
 def forget_to_close(path: str) -> None:
     remembered(opened(path))
+
+
+def forget_where_no_thread_starts(path: str) -> None:
+    """From its exit on the interpreter refuses threads, as Python 3.12.0 and 3.12.1 do."""
+
+    def refused(thread: threading.Thread) -> NoReturn:
+        raise RuntimeError(f"can't create new thread at interpreter shutdown: {thread.name}")
+
+    remembered(opened(path)).settle()
+    atexit.register(setattr, threading.Thread, "start", refused)
 
 
 def fail(path: str) -> NoReturn:
@@ -257,6 +268,7 @@ def fork_while_it_writes(path: str) -> None:
 
 PROGRAMS = {
     "forget": forget_to_close,
+    "no thread": forget_where_no_thread_starts,
     "fail": fail,
     "commit": commit_in_the_background,
     "queued commit": partial(commit_in_the_background, waits=True),

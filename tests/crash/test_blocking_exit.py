@@ -58,12 +58,13 @@ async def kept(path: Path) -> set[str]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "code"), [("forget", 0), ("fail", 1), ("commit", 0), ("queued commit", 0)]
+    ("name", "code"),
+    [("forget", 0), ("no thread", 0), ("fail", 1), ("commit", 0), ("queued commit", 0)],
 )
 async def test_a_service_that_was_forgotten_is_closed_in_order(
     tmp_path: Path, name: str, code: int
 ) -> None:
-    """Also after an exception in the main thread, and with a commit that waits."""
+    """Also after an exception, with a commit that waits, and where no thread can be started."""
     numbers, noise, left = ended(name, tmp_path / "m.db")
     assert left == code
     assert "mnemo.sync" not in noise
