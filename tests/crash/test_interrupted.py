@@ -25,13 +25,16 @@ def interrupted(name: str, path: Path) -> list[int]:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         lines = []
         for line in process.stdout:
             lines.append(line.strip())
             if line.strip() == str(last):
                 break
         process.send_signal(SIGINT)
-        rest, noise = process.communicate(timeout=300)
+        # Not communicate(), which loses the lines that the loop has read ahead.
+        rest, noise = process.stdout.read(), process.stderr.read()
+        process.wait(timeout=300)
     *numbers, end = lines + rest.split()
     assert (end, noise, process.returncode) == ("interrupted", "", 0)
     return [int(number) for number in numbers]
@@ -53,7 +56,10 @@ async def test_an_interrupted_program_ends_quietly_and_loses_nothing(
             session = await repo.resume_session(record.id)
             if not record.steps:
                 await session.append("Never mind.", "")
-            await session.close_and_commit()
+            if session.state == "ready":  # interrupted between close and commit
+                await session.commit()
+            else:
+                await session.close_and_commit()
         await repo.settle()
         keys = Counter(getattr(node, "key", None) for node in await repo.get_nodes(["episodic"]))
         del keys[None]
