@@ -23,20 +23,18 @@ def interrupted(name: str, path: Path) -> list[int]:
     last = THREADS - 1 if name == "close" else SOME
     command = [sys.executable, interrupted_child.__file__, name, str(path)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+    # Unbuffered, so that communicate() loses no line that the loop has read ahead.
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, bufsize=0) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         lines = []
         for line in process.stdout:
             lines.append(line.strip())
-            if line.strip() == str(last):
+            if line.strip() == str(last).encode():
                 break
         process.send_signal(SIGINT)
-        # Not communicate(), which loses the lines that the loop has read ahead.
-        rest, noise = process.stdout.read(), process.stderr.read()
-        process.wait(timeout=300)
+        rest, noise = process.communicate(timeout=300)
     *numbers, end = lines + rest.split()
-    assert (end, noise, process.returncode) == ("interrupted", "", 0)
+    assert (end, noise, process.returncode) == (b"interrupted", b"", 0)
     return [int(number) for number in numbers]
 
 
