@@ -15,7 +15,7 @@ import numpy as np
 from mnemo.english.asked import told_by
 from mnemo.english.slots import outdates
 from mnemo.recall.hop_zero import Found, HopZero
-from mnemo.recall.rivals import Rivals, outdated
+from mnemo.recall.rivals import BEST, Rivals, outdated
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.steps import Step
@@ -141,8 +141,9 @@ def _ended_by_unread(
     steps: Mapping[str, Step],
     unread: Collection[str],
 ) -> list[tuple[int, int]]:
-    """Pairs of places, an older and an unread one that ends it as a commit would find."""
-    said = {i: steps[p.step] for i, p in enumerate(places) if p.step and p.step in steps}
+    """Pairs of the best places, an older and an unread one that ends it as a commit would find."""
+    best = places[:BEST] if any(p.step in unread for p in places[:BEST]) else ()
+    said = {i: steps[p.step] for i, p in enumerate(best) if p.step and p.step in steps}
     told = {i: told_by(step.text, step.actor) for i, step in said.items()}
     return [
         (older, newer)
