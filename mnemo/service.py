@@ -49,8 +49,6 @@ from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind, WorkerStatistics
 from mnemo.values.journal import Owner, RepositoryRecord
 
-__all__ = ["Mnemo", "store_maker"]
-
 log = logging.getLogger("mnemo")
 _CLOSED = "the service is closed; make a new Mnemo"
 _PLAIN_WITH = "write `async with Mnemo(…)`, or in blocking code `with mnemo.sync.Mnemo(…)`"

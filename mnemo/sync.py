@@ -61,11 +61,10 @@ from mnemo.repository.parts import RepositoryStatistics, ThreadRecord
 from mnemo.repository.remembering import Content, Remembered
 from mnemo.repository.repository import Repository as _Repository
 from mnemo.runtime.bus import Subscription as _Subscription
-from mnemo.runtime.operations import Outcome
+from mnemo.runtime.operations import Callback, Outcome
 from mnemo.runtime.operations import PendingOperation as _PendingOperation
 from mnemo.runtime.portal import Blocking, Portal
 from mnemo.service import Mnemo as _Mnemo
-from mnemo.session.pending import Callback
 from mnemo.session.session import Session as _Session
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 from mnemo.values.archive import ArchiveHead

@@ -12,8 +12,6 @@ from mnemo import Repository
 from mnemo.exchange import adapter
 from mnemo.pictures import Graphs, Picture
 
-__all__ = ["graph_page", "graph_picture"]
-
 STATIC = files("mnemo") / "web" / "static"
 MODULES = (
     "vendor/preact.js",

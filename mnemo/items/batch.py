@@ -27,8 +27,6 @@ from mnemo.values.items import (
     namespace_matches,
 )
 
-__all__ = ["Batch"]
-
 
 @dataclass(slots=True)
 class Batch:

@@ -30,8 +30,6 @@ from mnemo.values.items import (
 )
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["Items"]
-
 BATCH = 256
 """Texts per call of the embedder, at most."""
 MAX_EMBEDDED_CHARACTERS = 32_768

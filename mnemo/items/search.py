@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from mnemo.items.vectors import VectorView
 from mnemo.values.items import Item, ItemReader, SearchItems, filter_matches
 
-__all__ = ["Meant", "search"]
-
 PIECE = 64
 """Items that are read at once where a filter may refuse some (S)."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from mnemo.protocols import ItemStore
 from mnemo.values.items import ItemReader, ItemVectorRows
 
-__all__ = ["ItemVectors", "VectorView"]
-
 PAGE = 5_000
 """Vectors that one transaction reads (S)."""
 SMALLEST = 1_024

@@ -22,8 +22,6 @@ from mnemo.runtime.text import count_tokens, is_blank
 from mnemo.values.messages import Message, ToolCall, answered_ids
 from mnemo.wire import messages_of
 
-__all__ = ["Prefix", "asks_elsewhere", "carries_instruction", "copied", "prefix", "redacted"]
-
 PURPOSE: Purpose = "update_notes"
 
 

@@ -33,8 +33,6 @@ from mnemo.values.note_erasure import erase_note
 from mnemo.values.note_rules import is_topic
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
 
-__all__ = ["Notes", "NotesStatistics"]
-
 FAILED_KEPT = 16
 """Undoings that the store failed whose id is kept for the next try, the last ones (S)."""
 _APPLICATION = NoteSource(by="application", trust="application")

@@ -14,8 +14,6 @@ from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import count_tokens
 from mnemo.values.counting import Count
 
-__all__ = ["NotesParts"]
-
 
 def _no_session(session_id: str) -> UsageMeter | None:
     return None

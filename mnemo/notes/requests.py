@@ -24,8 +24,6 @@ from mnemo.runtime.text import content_words, fold, has_unspaced, is_blank, one_
 from mnemo.values.note_rules import MAX_TOPIC, check_neighbours, is_topic, plain_text
 from mnemo.values.notes import Covered, NoteReader, NoteRow, NoteWriter
 
-__all__ = ["NoteRequest", "keep_by_rule", "open_requests", "outcomes", "settle_said"]
-
 SHARED_WORDS = 2
 """Content words that a request shares with the topic and description of a note it goes under."""
 TOPIC_WORDS = 4

@@ -29,8 +29,6 @@ from mnemo.values.graph import Vector
 from mnemo.values.notes import NoteReader, NoteRow, NoteWriter
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["Shelf"]
-
 log = logging.getLogger("mnemo")
 
 EMBEDDING_S = 10.0

@@ -19,8 +19,6 @@ from mnemo.runtime.validation import one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.notes import NoteReader
 
-__all__ = ["OUTCOMES", "UPDATING", "Ask", "DueUpdate", "Skip", "SkipReason", "TriggeredBy", "judge"]
-
 SkipReason: TypeAlias = Literal[
     "closing",
     "disabled",

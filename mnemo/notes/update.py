@@ -34,8 +34,6 @@ from mnemo.runtime.text import count_tokens
 from mnemo.values.notes import NoteChange, NoteWriter, UsageRow
 from mnemo.values.untrusted import json_line
 
-__all__ = ["NoteUpdate", "UpdateBudget", "UpdateRun", "finished", "summed"]
-
 _NOTHING = Usage(cost_usd=0.0)
 
 

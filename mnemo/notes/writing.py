@@ -36,20 +36,6 @@ from mnemo.values.notes import (
     Trust,
 )
 
-__all__ = [
-    "AlreadyServed",
-    "Changed",
-    "NoteSource",
-    "NoteText",
-    "Write",
-    "Written",
-    "checked_text",
-    "restore",
-    "retire",
-    "undo",
-    "write",
-]
-
 _UNSCREENED: frozenset[Author] = frozenset(("application", "undo"))
 """Whose texts may give orders: the application's, and what a note has said before."""
 

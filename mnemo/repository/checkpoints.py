@@ -30,8 +30,6 @@ from mnemo.values.checkpoints import (
     checked_write,
 )
 
-__all__ = ["Checkpoints"]
-
 MOST_WRITES = 100_000
 """Writes of one task, at most: they are stored together, however far a step fans out (S)."""
 

@@ -38,14 +38,6 @@ from mnemo.values.changeset import Revision
 from mnemo.values.jobs import JobLevels
 from mnemo.values.journal import Owner
 
-__all__ = [
-    "ConversationStatistics",
-    "RepositoryParts",
-    "RepositoryStatistics",
-    "ThreadRecord",
-    "settled",
-]
-
 LOOK_S = 0.005
 """Seconds between two looks of ``settle``, doubled each time: other processes tell nothing (S)."""
 LONGEST_LOOK_S = 0.1

@@ -43,8 +43,6 @@ if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Content, Remembered
 
-__all__ = ["Repository"]
-
 
 class Repository(ChangeCalls):
     """One isolated memory; made by ``Mnemo.open_repo``."""

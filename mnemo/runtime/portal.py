@@ -19,8 +19,6 @@ from anyio.from_thread import BlockingPortal
 
 from mnemo.errors import UsageError
 
-__all__ = ["Blocking", "Portal"]
-
 log = logging.getLogger("mnemo")
 
 STOPPING_S = 5.0

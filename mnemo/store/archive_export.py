@@ -25,8 +25,6 @@ from mnemo.values.archive import (
 )
 from mnemo.values.chat import EmbeddingSpace
 
-__all__ = ["EXPORTS", "OWNED", "OWNERS", "head_of", "opened"]
-
 OWNED: dict[str, Table[Any]] = {
     "session": tables.SESSIONS,
     "episode": tables.EPISODES,

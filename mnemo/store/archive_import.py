@@ -41,17 +41,6 @@ from mnemo.values.messages import embedded_text, searchable_text
 from mnemo.values.notes import NoteRow
 from mnemo.values.passages import owner_of_vector
 
-__all__ = [
-    "STAGING",
-    "TABLES",
-    "Batch",
-    "StagedRows",
-    "move",
-    "owner_column",
-    "put",
-    "refuse_filled",
-]
-
 Batch = list[tuple[str, list[tuple[Any, ...]]]]
 """Staged tables, each with rows of it."""
 

@@ -20,8 +20,6 @@ from mnemo.values.archive import EpisodeStatus
 from mnemo.values.graph import NODE_TYPES
 from mnemo.values.messages import Kind, Role
 
-__all__ = ["DANGLING_VECTORS", "ENCODED", "check_rows", "check_store"]
-
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
     *("messages", "message_vectors", "compactions", "snapshots", "goals", "pins"),

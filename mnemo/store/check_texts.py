@@ -11,8 +11,6 @@ from mnemo.store.messages import COLUMNS, MESSAGES
 from mnemo.store.tx import Tx
 from mnemo.values.messages import SAID, searchable_text
 
-__all__ = ["counted", "misfits", "told"]
-
 _STEPS = """
 SELECT count(*), min(t.node_id) FROM repos r $join steps t ON t.repo = r.no
 WHERE {of} AND

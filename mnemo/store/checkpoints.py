@@ -32,8 +32,6 @@ from mnemo.values.checkpoints import (
     version_aside,
 )
 
-__all__ = ["StoredCheckpoints"]
-
 T = TypeVar("T")
 
 _TABLES = (CHECKPOINTS, CHANNEL_VALUES, CHECKPOINT_WRITES)

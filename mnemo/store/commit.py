@@ -33,17 +33,6 @@ from mnemo.values.job_rules import finish_extraction
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.passages import vector_keys
 
-__all__ = [
-    "TURN_S",
-    "Prepared",
-    "apply_write",
-    "delete_nodes",
-    "end_turn",
-    "is_free",
-    "prepare",
-    "take_turn",
-]
-
 _MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
 _MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
 _LEFT = f"{_MOVE_ON} AND turn_until <= ?"

@@ -14,20 +14,6 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 from mnemo.runtime.threads import shared_threads
 from mnemo.store.tx import Tx
 
-__all__ = [
-    "GUARDS",
-    "OWNERS",
-    "Bulk",
-    "Engine",
-    "Locks",
-    "ManagedEngine",
-    "Snapshot",
-    "Staging",
-    "compute",
-    "repository_locks",
-    "session_lock",
-]
-
 T = TypeVar("T")
 
 Bulk: TypeAlias = Callable[[Tx, Sequence[Any]], Sequence[Any]]

@@ -60,8 +60,6 @@ from mnemo.values.lookup import lookup_keys
 from mnemo.values.passages import vector_keys
 from mnemo.values.upkeep import ROUTING
 
-__all__ = ["erase"]
-
 MOST_TEXTS = 100
 """Texts of messages, of steps, and of claims that a dry run shows."""
 

@@ -29,8 +29,6 @@ from mnemo.values.note_erasure import ForgottenNotes, forget_sources
 from mnemo.values.notes import NoteRow
 from mnemo.values.units import leads, units_of
 
-__all__ = ["erase_messages", "erase_notes", "erase_thread", "messages_of", "whole_units"]
-
 _IN_THREAD = f"""
 SELECT {COLUMNS} FROM threads t $join messages m ON m.thread = t.no
 WHERE t.no = ? AND m.seq IN $numbers ORDER BY m.seq

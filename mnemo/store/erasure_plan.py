@@ -32,25 +32,6 @@ from mnemo.values.graph import (
 )
 from mnemo.values.upkeep import RAW, ROUTING
 
-__all__ = [
-    "CLAIMS",
-    "AnnotatedStep",
-    "Column",
-    "Deletions",
-    "End",
-    "EpisodeRow",
-    "GraphRows",
-    "Link",
-    "NodeRow",
-    "Range",
-    "Said",
-    "SessionPlan",
-    "plan_annotations",
-    "plan_graph",
-    "plan_ranges",
-    "plan_sessions",
-]
-
 MEMBERS_READ = 200
 """Members that are read to tell whether a tag, intent or subgoal is worded from what remains."""
 CLAIMS = ("semantic", "procedural")

@@ -22,16 +22,6 @@ from mnemo.values.erasure import Selection
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
 
-__all__ = [
-    "Chosen",
-    "GraphRows",
-    "Steps",
-    "choose",
-    "readable_claims",
-    "session_ids",
-    "touched_sessions",
-]
-
 _ANY_TIME = datetime.min.replace(tzinfo=UTC)
 
 # ── Rows of the graph ────────────────────────────────────────────────────────────────

@@ -17,8 +17,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.filters import Filters
 from mnemo.values.records import RecordQuery
 
-__all__ = ["let_through", "may_match", "resting_on"]
-
 MOST_NARROWED = 64
 """Texts of a condition that a statement looks for; with more, rows are looked at instead (S)."""
 BATCH = 256

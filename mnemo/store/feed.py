@@ -27,8 +27,6 @@ from mnemo.values.passages import owner_of_vector
 from mnemo.values.steps import Step
 from mnemo.values.wordings import wording_owner
 
-__all__ = ["StoredFeed", "owned_keys"]
-
 _FROM_STEPS = """
 SELECT {} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session

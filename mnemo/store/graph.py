@@ -28,8 +28,6 @@ from mnemo.values.changeset import Revision
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
 from mnemo.values.journal import Intact, Owner
 
-__all__ = ["StoredGraph"]
-
 T = TypeVar("T")
 
 _NODES = """

@@ -29,8 +29,6 @@ from mnemo.values.erasure import Selection
 from mnemo.values.graph import Vector
 from mnemo.values.items import Item, ItemReader, ItemVectorRows, ItemWriter, Namespace, expiry
 
-__all__ = ["Reading", "StoredItems", "Writing", "erase_items", "owe_items"]
-
 T = TypeVar("T")
 
 _LIVE = "i.repo = ? AND (i.expires_at IS NULL OR i.expires_at > ?)"

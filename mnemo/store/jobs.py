@@ -15,16 +15,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.journal import Owner
 
-__all__ = [
-    "extracting",
-    "find_jobs",
-    "is_held_by",
-    "job_counts",
-    "made_of",
-    "owing",
-    "stepped_messages",
-]
-
 # ``$by``: thousands of jobs that are done must not be looked at.
 _OF_STATE = f"""
 SELECT {", ".join(JOBS.columns)} FROM jobs $by(jobs_pending)

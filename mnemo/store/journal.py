@@ -31,8 +31,6 @@ from mnemo.values.journal import (
     TrajectoryStaged,
 )
 
-__all__ = ["create_session", "encode_staged", "repo_number", "settle", "write_act"]
-
 _ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
 _FIND_REPO = "SELECT no FROM repos WHERE id = ?"
 _ADD_SESSION = f"{SESSIONS.insert_with('owner')} RETURNING no"

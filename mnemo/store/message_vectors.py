@@ -8,8 +8,6 @@ from mnemo.store.spaces import check_space
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
 
-__all__ = ["drop_old_vectors", "owe_all", "save_vectors"]
-
 _SETTLE = "UPDATE messages SET owed = 0 WHERE thread = ? AND seq = ? AND owed = 1"
 _SAVE = """
 INSERT INTO message_vectors (thread, seq, vector)

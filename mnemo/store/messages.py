@@ -16,22 +16,6 @@ from mnemo.store.rows import chunks, holes, message_row, messages_among
 from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text
 
-__all__ = [
-    "CALLING",
-    "CALLS",
-    "COLUMNS",
-    "MESSAGES",
-    "held_messages",
-    "insert_messages",
-    "messages_by_id",
-    "messages_in",
-    "messages_of_calls",
-    "owed_count",
-    "owed_messages",
-    "span_of",
-    "vectors_of",
-]
-
 COLUMNS = f"t.id, {tables.MESSAGES.of('m')}"
 """What ``MESSAGES`` expects first, of ``messages m`` and ``threads t``."""
 

@@ -24,8 +24,6 @@ from mnemo.values.jobs import JobState
 from mnemo.values.passages import PASSAGE_KEYS
 from mnemo.values.wordings import wording_key
 
-__all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
-
 _NEXT = "SELECT next_space_name, next_space_dimensions FROM repos WHERE no = ?"
 _SET_NEXT = "UPDATE repos SET next_space_name = ?, next_space_dimensions = ? WHERE no = ?"
 _CLEAR = "DELETE FROM moving WHERE repo = ?"

@@ -15,8 +15,6 @@ from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Vector
 from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
 
-__all__ = ["NOTES", "VERSIONS", "VERSION_COLUMNS", "Reading"]
-
 T = TypeVar("T")
 
 _NOTE = f"SELECT {tables.NOTES.of('n')} FROM notes n"

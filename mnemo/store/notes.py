@@ -44,8 +44,6 @@ from mnemo.values.notes import (
     UsageRow,
 )
 
-__all__ = ["NoteWriting", "StoredNotes"]
-
 T = TypeVar("T")
 
 _FIND = "SELECT no FROM notes WHERE repo = ? AND topic = ?"

@@ -17,8 +17,6 @@ from mnemo.values.erasure import Erased, Selection
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Vector
 
-__all__ = ["StoredOverhaul"]
-
 
 class StoredOverhaul:
     """``Overhaul`` over an engine."""

@@ -16,18 +16,6 @@ from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.tx import Tx
 from mnemo.values.journal import Owner
 
-__all__ = [
-    "LeaseTime",
-    "OpenService",
-    "forget_the_dead",
-    "holder_named",
-    "is_alive",
-    "new_owner",
-    "register",
-    "still_owns",
-    "unregister",
-]
-
 LeaseTime: TypeAlias = Callable[[Tx], datetime]
 """Gives the time, aware, that leases and due times of jobs are measured by, on all machines."""
 

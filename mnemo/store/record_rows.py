@@ -19,20 +19,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
 from mnemo.values.records import Hidden, Ranking, Record, message_record, snapshot_record
 
-__all__ = [
-    "BASE",
-    "HALF_COLUMNS",
-    "HALVES",
-    "LEAN",
-    "LEANS",
-    "Expiry",
-    "Lean",
-    "Scope",
-    "message_record",
-    "read_records",
-    "snapshot_record",
-]
-
 LEAN = """
     coalesce(p.at, m.at, n.at), coalesce(s.id, t.id), coalesce(2 * p.ordinal + ($row & 1),
     m.seq, n.from_seq), coalesce(t.ttl_s, q.ttl_s), coalesce(m.recorded_at, o.recorded_at, (

@@ -14,15 +14,18 @@ from mnemo.store.record_rows import (
     HALF_COLUMNS,
     HALVES,
     Expiry,
-    message_record,
-    snapshot_record,
 )
 from mnemo.store.rows import repo_row
 from mnemo.store.tables import SNAPSHOTS
 from mnemo.store.tx import Tx
-from mnemo.values.records import SNAPSHOTS_BESIDE, Record, Surroundings, ViewQuery
-
-__all__ = ["around"]
+from mnemo.values.records import (
+    SNAPSHOTS_BESIDE,
+    Record,
+    Surroundings,
+    ViewQuery,
+    message_record,
+    snapshot_record,
+)
 
 _SIDES = {"observation": 0, "action": 1}
 _STEP = f"""

@@ -33,8 +33,6 @@ from mnemo.values.records import (
     ViewQuery,
 )
 
-__all__ = ["StoredRecords"]
-
 _LOOKED_AT = 64
 """Rows for which one age is worked out; by those before it is greater, so none is missed."""
 _LONG_AGO = 300_000

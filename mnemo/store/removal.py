@@ -11,8 +11,6 @@ from mnemo.store.tables import REMOVALS
 from mnemo.store.tx import Tx
 from mnemo.values.passages import PASSAGE_KEYS
 
-__all__ = ["Removed", "remove_nodes"]
-
 _DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
 _DROP_NODES = (
     "DELETE FROM node_keys WHERE node IN $numbers",

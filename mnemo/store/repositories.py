@@ -16,8 +16,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.journal import RepositoryRecord
 
-__all__ = ["delete_repository", "repository_records"]
-
 # ── Listing ──────────────────────────────────────────────────────────────────────────
 
 _REPOS = """

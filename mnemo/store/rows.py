@@ -10,20 +10,6 @@ from mnemo.store.damage import Rows
 from mnemo.store.tx import Tx
 from mnemo.values.passages import SIDES, vector_keys
 
-__all__ = [
-    "NEXT_REVISION",
-    "OF_SIDES",
-    "SIDE_KEYS",
-    "chunks",
-    "holes",
-    "listed",
-    "message_row",
-    "messages_among",
-    "repo_row",
-    "snapshot_row",
-    "step_row",
-]
-
 T = TypeVar("T")
 
 # Bound parameters per statement; SQLite takes 32,766, and few sizes keep statements cached.

@@ -33,8 +33,6 @@ from mnemo.values.journal import (
 )
 from mnemo.values.steps import Step, StepDraft
 
-__all__ = ["StoredSessions"]
-
 _RECORDS = """
 SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
        (SELECT count(*) FROM steps WHERE episode = e.no),

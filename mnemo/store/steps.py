@@ -17,8 +17,6 @@ from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Text, Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
 
-__all__ = ["COLUMNS", "ORDINAL", "STEPS", "UNANNOTATED", "Handed", "annotate", "append_steps"]
-
 _COLUMNS = f"s.id, e.id, {tables.STEPS.of('t')}, t.ordinal, "
 COLUMNS = _COLUMNS + tables.ANNOTATIONS.of("t")
 """What ``STEPS`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""

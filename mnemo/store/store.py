@@ -38,8 +38,6 @@ from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind
 from mnemo.values.journal import Owner, RepositoryRecord
 
-__all__ = ["EngineStore"]
-
 
 class EngineStore:
     """

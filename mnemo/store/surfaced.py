@@ -10,8 +10,6 @@ from mnemo.store.table import decode_shown
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced
 
-__all__ = ["erase_showing", "index_shown", "unindex_shown", "unindex_thread"]
-
 _BEFORE = "SELECT shown FROM surfaced WHERE thread = ? AND epoch = ? AND seq = ?"
 _ADD = """
 INSERT INTO surfaced_records (repo, stream, record, thread, epoch, seq)

@@ -19,8 +19,6 @@ from mnemo.values.records import (
     term_weight,
 )
 
-__all__ = ["surfacing"]
-
 # Rows of the index that candidates are drawn from, about 1 µs each: of the rarest terms
 # first. What the others add is looked up for the best of them alone.
 _DRAWN = 20_000

@@ -16,43 +16,6 @@ from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Annotation, Step
 
-__all__ = [
-    "ANNOTATIONS",
-    "CHANGESETS",
-    "CHANNEL_VALUES",
-    "CHECKPOINTS",
-    "CHECKPOINT_WRITES",
-    "COMPACTIONS",
-    "EDGES",
-    "EPISODES",
-    "GOALS",
-    "ITEMS",
-    "JOBS",
-    "MESSAGES",
-    "MESSAGE_VECTORS",
-    "NODES",
-    "NOTES",
-    "NOTE_CHANGES",
-    "NOTE_CONVERSATIONS",
-    "NOTE_MARKS",
-    "NOTE_REQUESTS",
-    "NOTE_TASKS",
-    "NOTE_USAGE",
-    "NOTE_VERSIONS",
-    "OUTCOMES",
-    "PINS",
-    "REMOVALS",
-    "SESSIONS",
-    "SNAPSHOTS",
-    "STAGED",
-    "STEPS",
-    "SURFACED",
-    "TABLES",
-    "THREADS",
-    "VECTORS",
-    "table_of",
-]
-
 D = TypeVar("D", bound=Derived)
 
 

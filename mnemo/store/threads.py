@@ -12,8 +12,6 @@ from mnemo.store.rows import chunks, holes
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
 
-__all__ = ["put_threads", "read_thread", "read_threads", "thread_number", "thread_rows"]
-
 _NUMBER = "SELECT no FROM threads WHERE repo = ? AND id = ?"
 _ROWS = f"""
 SELECT id, no, {", ".join(tables.THREADS.columns)} FROM threads WHERE repo = ? AND id IN ({{}})

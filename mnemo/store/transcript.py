@@ -13,8 +13,6 @@ from mnemo.store.transcript_reading import Reading
 from mnemo.store.transcript_writing import Writing
 from mnemo.store.tx import Tx
 
-__all__ = ["HandedWork", "StoredTranscript", "write_together"]
-
 T = TypeVar("T")
 
 

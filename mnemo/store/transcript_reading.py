@@ -30,8 +30,6 @@ from mnemo.values.jobs import Job, JobKind, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage
 
-__all__ = ["Reading"]
-
 D = TypeVar("D", bound=Derived)
 
 # What no thread has: everything is looked up under it in vain.

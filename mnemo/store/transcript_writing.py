@@ -26,8 +26,6 @@ from mnemo.values.graph import Vector
 from mnemo.values.jobs import Job
 from mnemo.values.messages import StoredMessage, searchable_text
 
-__all__ = ["Writing"]
-
 T = TypeVar("T")
 
 _FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE thread = ? AND id = ?"

@@ -22,8 +22,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
 from mnemo.values.upkeep import RAW, Upkeep
 
-__all__ = ["encode_changed", "keep_up"]
-
 _MERGING = "loser INTEGER UNIQUE, survivor INTEGER"
 _EMPTIED = "DELETE FROM merging"
 _NAMED = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"

@@ -36,8 +36,6 @@ from mnemo.service import store_maker
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft
 
-__all__ = ["FailingStore", "FailingWrite"]
-
 T = TypeVar("T")
 
 FailingWrite: TypeAlias = str

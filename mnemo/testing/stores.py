@@ -7,8 +7,6 @@ from mnemo.protocols import Clock
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 
-__all__ = ["in_memory_store"]
-
 
 def in_memory_store(clock: Clock | None = None) -> SqliteStore:
     """

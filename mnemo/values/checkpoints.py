@@ -14,26 +14,6 @@ from typing import Any, Protocol, TypeAlias
 
 from mnemo.runtime.validation import exact_id, stored_object, stored_text, whole_number
 
-__all__ = [
-    "MOST_BLOB_BYTES",
-    "Blob",
-    "ChannelHistory",
-    "ChannelValue",
-    "Checkpoint",
-    "CheckpointHead",
-    "CheckpointQuery",
-    "CheckpointReader",
-    "CheckpointWrite",
-    "CheckpointWriter",
-    "Place",
-    "checked_head",
-    "checked_values",
-    "checked_write",
-    "is_of_version",
-    "matches",
-    "version_aside",
-]
-
 MOST_BLOB_BYTES = 256 * 2**20
 """Bytes of one value, 256 MiB."""
 _MOST_INDEX = 2**31 - 1

@@ -21,24 +21,6 @@ from mnemo.runtime.validation import (
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Vector
 
-__all__ = [
-    "DeleteItem",
-    "GetItem",
-    "Item",
-    "ItemOperation",
-    "ItemReader",
-    "ItemVectorRows",
-    "ItemWriter",
-    "ListNamespaces",
-    "Namespace",
-    "PutItem",
-    "SearchItems",
-    "checked_operation",
-    "expiry",
-    "filter_matches",
-    "namespace_matches",
-]
-
 Namespace: TypeAlias = tuple[str, ...]
 REFRESH_SHARE = 0.1
 """Share of its TTL that an item must have lost before a read writes a new expiry (S)."""

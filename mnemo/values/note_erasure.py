@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from mnemo.values.note_rules import absorbed_by
 from mnemo.values.notes import ErasedNoteRows, NoteRow, NoteVersion, NoteWriter
 
-__all__ = ["ForgottenNotes", "erase_note", "forget_sources"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgottenNotes:

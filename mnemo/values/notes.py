@@ -10,23 +10,6 @@ from typing import Literal, Protocol, TypeAlias
 from mnemo.values.chat import EmbeddingSpace, Usage
 from mnemo.values.graph import Vector
 
-__all__ = [
-    "Author",
-    "ChangeAction",
-    "ConversationRow",
-    "Covered",
-    "ErasedNoteRows",
-    "Note",
-    "NoteChange",
-    "NoteInfo",
-    "NoteReader",
-    "NoteRow",
-    "NoteVersion",
-    "NoteWriter",
-    "Trust",
-    "UsageRow",
-]
-
 Author: TypeAlias = Literal["model", "rule", "agent", "application", "import", "undo"]
 """Who made a version."""
 Trust: TypeAlias = Literal[

@@ -29,6 +29,21 @@ def test_all_is_sorted_and_whole():
     assert all(hasattr(mnemo, name) for name in mnemo.__all__)
 
 
+def test_only_modules_that_others_type_list_their_names():
+    """``__all__`` stands in public modules, and where a module hands on names of others."""
+    root = Path(mnemo.__file__).parent
+    single = {"config.py", "errors.py", "events.py", "protocols.py", "sync.py"}
+    handing_on = {"store/sqlite/dialect.py", "store/postgres/dialect.py", "values/entities.py"}
+    listing = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if path.name != "__init__.py"
+        and path.parent.name != "adapters"
+        and "\n__all__" in path.read_text("utf-8")
+    }
+    assert listing == single | handing_on
+
+
 def test_every_error_is_importable_from_mnemo():
     """The errors of the surface are importable from the package itself, but for internal ones."""
     internal = {"Barred", "NotToFeed", "StaleRevision"}

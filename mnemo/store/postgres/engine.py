@@ -36,8 +36,6 @@ from mnemo.store.schema import VERSION
 from mnemo.store.store import EngineStore
 from mnemo.store.tx import Tx
 
-__all__ = ["PostgresEngine", "PostgresStore"]
-
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")

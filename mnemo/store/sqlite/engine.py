@@ -36,8 +36,6 @@ from mnemo.store.sqlite.writer import Writer
 from mnemo.store.store import EngineStore
 from mnemo.store.tx import Tx
 
-__all__ = ["SqliteEngine", "SqliteStore"]
-
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")

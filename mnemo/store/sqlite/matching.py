@@ -12,8 +12,6 @@ from mnemo.store.sqlite.texts import TextTables, refusing_expression, text_table
 from mnemo.store.tx import Tx
 from mnemo.values.records import Group, Query, Ranking
 
-__all__ = ["SqliteTexts", "contains", "notes_with", "texts"]
-
 # Ordered by the full text itself, so that the rest is read only of rows that are taken.
 _BY_RELEVANCE = f"""
 SELECT f.rowid, -f.rank, {LEAN} FROM {{table}} f {BASE}

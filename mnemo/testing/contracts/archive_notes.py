@@ -23,8 +23,6 @@ from mnemo.testing.contracts.notes import row, version_of
 from mnemo.values.chat import Usage
 from mnemo.values.notes import ConversationRow, Covered, NoteReader, NoteWriter, UsageRow
 
-__all__ = ["NoteArchiveContract"]
-
 TOPICS = ("food", "gone", "trips")
 LATER = NOON + timedelta(hours=2)
 

@@ -28,8 +28,6 @@ from mnemo.values.checkpoints import (
     CheckpointWriter,
 )
 
-__all__ = ["CheckpointContract", "checkpointed"]
-
 T = TypeVar("T")
 
 

@@ -25,8 +25,6 @@ from mnemo.testing.contracts.transcript import transcript_of
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import ErasureReport, Selection
 
-__all__ = ["ForgettingContract"]
-
 EARLY = NOON + timedelta(minutes=2)
 
 

@@ -16,8 +16,6 @@ from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
 from mnemo.values.items import Item, ItemReader, ItemWriter, Namespace, expiry
 
-__all__ = ["ItemStoreContract"]
-
 TODAY = NOON + timedelta(days=1)
 """What the clock of the kit says."""
 EAST, WEST = unit_vector(1, 0, 0, 0), unit_vector(0, 1, 0, 0)

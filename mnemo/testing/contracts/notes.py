@@ -22,8 +22,6 @@ from mnemo.values.notes import (
     UsageRow,
 )
 
-__all__ = ["NoteStoreContract"]
-
 
 def row(topic: str = "trips", version: int = 1, **values: Any) -> NoteRow:
     """A note of noon, unless told otherwise."""

@@ -12,8 +12,6 @@ from mnemo.pictures import Picture
 from mnemo.web.access import Readable
 from mnemo.web.bodies import Id
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", tags=["graph"])
 
 
