@@ -14,9 +14,9 @@ import numpy as np
 
 from mnemo.config import StoreConfig
 from mnemo.repository import Repository
-from mnemo.store.sqlite import SqliteStore
 from mnemo.store.sqlite.check import columns
 from mnemo.store.sqlite.connection import SqliteTx
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.archive import filled
 from mnemo.testing.contracts.archive_notes import noted

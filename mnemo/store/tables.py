@@ -276,6 +276,24 @@ ITEMS = Table(
     constraint="UNIQUE",
 )
 
+# ── Reading ──────────────────────────────────────────────────────────────────────────
+
+MESSAGE_COLUMNS = f"t.id, {MESSAGES.of('m')}"
+"""What ``MESSAGES.rows`` expects first, of ``messages m`` and ``threads t``."""
+UNANNOTATED_STEP_COLUMNS = ", ".join(
+    ("s.id, e.id", STEPS.of("t"), "t.ordinal", *("NULL" for _ in ANNOTATIONS.columns))
+)
+"""What ``STEPS.rows`` expects, without annotations, half of what is stored of a step."""
+STEP_COLUMNS = f"s.id, e.id, {STEPS.of('t')}, t.ordinal, {ANNOTATIONS.of('t')}"
+"""What ``STEPS.rows`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
+CALLING = "SELECT thread, seq, tool_calls FROM messages WHERE {}"
+CALLS = Rows(
+    "messages",
+    "i i s",
+    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
+)
+"""Thread, id and seq of each call of a message, of rows of ``CALLING``."""
+
 TABLES: dict[str, Table[Any]] = {
     table.name: table
     for table in tuple(globals().values())

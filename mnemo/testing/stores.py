@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mnemo.config import StoreConfig
 from mnemo.protocols import Clock
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 
 

@@ -8,8 +8,7 @@ import pytest
 from postgres_server import ON_POSTGRES, postgres_store
 
 from mnemo.config import StoreConfig
-from mnemo.store.postgres import PostgresStore
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import PostgresStore, SqliteStore
 from mnemo.testing.contracts import (
     ArchiveContract,
     CheckpointContract,

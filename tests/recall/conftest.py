@@ -22,7 +22,7 @@ from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
 from mnemo.recall.pipeline import Recall
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.testing.stores import in_memory_store
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, node_id

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from mnemo.items.batch import Batch
+from mnemo.items.item_rows import Writing
 from mnemo.items.search import Meant
 from mnemo.items.vectors import VectorView
-from mnemo.store.items import Writing
 from mnemo.testing.contracts.kit import NOON, SPACE
 from mnemo.values.items import (
     DeleteItem,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from mnemo.errors import Conflict
-from mnemo.store.owners import register, unregister
-from mnemo.store.transcript_writing import Writing
+from mnemo.jobs.owners import register, unregister
+from mnemo.log.transcript_writing import Writing
 from mnemo.testing.contracts.kit import NOON
 from mnemo.testing.contracts.talk import said
 from mnemo.values.job_rules import (

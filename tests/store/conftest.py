@@ -9,7 +9,7 @@ from guarded_rows import guarded_rows
 
 from mnemo.config import StoreConfig
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import Kit
 

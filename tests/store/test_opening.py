@@ -17,7 +17,7 @@ from mnemo import Mnemo
 from mnemo.config import StoreConfig
 from mnemo.errors import Conflict, SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import SqliteStore, schema
+from mnemo.stores import SqliteStore, schema
 from mnemo.testing.contracts.kit import Kit
 from mnemo.values.erasure import Selection
 
@@ -347,7 +347,7 @@ import anyio, os, sys
 from mnemo.runtime.clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing.contracts.records import found
 
 async def main():

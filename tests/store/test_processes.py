@@ -14,9 +14,9 @@ import anyio.lowlevel
 import pytest
 
 from mnemo.errors import SessionBusy
-from mnemo.store import owners
-from mnemo.store.owners import is_alive, new_owner
-from mnemo.store.sqlite import SqliteStore
+from mnemo.jobs import owners
+from mnemo.jobs.owners import is_alive, new_owner
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.values.graph import Tag

@@ -11,8 +11,8 @@ import pytest
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError
-from mnemo.store.sqlite import SqliteStore
 from mnemo.store.sqlite.writer import Identity
+from mnemo.stores import SqliteStore
 from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.values.graph import Semantic
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mnemo.config import StoreConfig
-from mnemo.store.sqlite import SqliteStore, texts
+from mnemo.stores import SqliteStore, texts
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.records import asked
 from mnemo.testing.contracts.talk import said, snapshot

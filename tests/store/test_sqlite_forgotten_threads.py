@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mnemo.protocols import TranscriptWriter
-from mnemo.store.sqlite import SqliteStore, scrub
 from mnemo.store.tx import Tx
+from mnemo.stores import SqliteStore, scrub
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.talk import (
     compaction,

@@ -11,7 +11,6 @@ import pytest
 
 from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
-from mnemo.store.sqlite import SqliteStore, schema, texts
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.texts import (
     TextTables,
@@ -23,6 +22,7 @@ from mnemo.store.sqlite.texts import (
     text_tables,
 )
 from mnemo.store.tx import Text, Tx
+from mnemo.stores import SqliteStore, schema, texts
 from mnemo.testing import HashingEmbedder
 from mnemo.testing.contracts.kit import Kit, draft
 

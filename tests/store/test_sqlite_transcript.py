@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mnemo.errors import Conflict
+from mnemo.log.messages import MESSAGES
+from mnemo.log.transcript_reading import Reading
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.messages import MESSAGES
 from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.store.transcript_reading import Reading
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.talk import (
     KINDS,

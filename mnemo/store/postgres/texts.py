@@ -15,7 +15,7 @@ from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import composed, has_unspaced, index_words, lower_each
 from mnemo.store.check_texts import counted, misfits, told
 from mnemo.store.codec import decode_time
-from mnemo.store.record_rows import BASE
+from mnemo.store.text_rows import BASE
 from mnemo.store.tx import Text, Tx
 
 _LONGEST_WORD = 500

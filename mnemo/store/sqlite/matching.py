@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mnemo.runtime.text import has_unspaced
-from mnemo.store.record_rows import BASE, LEAN
 from mnemo.store.sqlite.texts import TextTables, refusing_expression, text_tables
+from mnemo.store.text_rows import BASE, LEAN
 from mnemo.store.tx import Tx
 from mnemo.values.records import Group, Query, Ranking
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import Conflict, NotFound
+from mnemo.log.steps import annotate
 from mnemo.store.codec import decode_list, encode_changeset, encode_json, utc_text
 from mnemo.store.damage import Rows
-from mnemo.store.rows import OF_SIDES
-from mnemo.store.steps import annotate
+from mnemo.store.rows import OF_SIDES, repo_number
 from mnemo.store.tables import EPISODES, SESSIONS, STAGED
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
@@ -31,8 +31,6 @@ from mnemo.values.journal import (
     TrajectoryStaged,
 )
 
-_ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
-_FIND_REPO = "SELECT no FROM repos WHERE id = ?"
 _ADD_SESSION = f"{SESSIONS.insert_with('owner')} RETURNING no"
 _UNENDED = "SELECT 1 FROM episodes WHERE session = ? AND status IN ('open', 'closed') LIMIT 1"
 _ADD_EPISODE = f"{EPISODES.insert_with('repo')} RETURNING no"
@@ -79,15 +77,6 @@ class _Place:
 
 
 _RECEIPTS = Rows("episodes", "s s", lambda row: decode_list(row[1], str))
-
-
-def repo_number(tx: Tx, repo_id: str) -> int:
-    """The repository's row number, entered at its first write."""
-    row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
-    if row is None:
-        tx.run(_ADD_REPO, (repo_id,))
-        row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
-    return int(row[0])
 
 
 def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:

@@ -7,18 +7,17 @@ from datetime import datetime
 from typing import TypeVar
 
 from mnemo.errors import Conflict
+from mnemo.jobs.owners import LeaseTime
+from mnemo.log.erase_messages import erase_messages
+from mnemo.log.message_vectors import drop_old_vectors, save_vectors
+from mnemo.log.messages import insert_messages
+from mnemo.log.surfaced import index_shown, unindex_shown
+from mnemo.log.threads import put_threads
+from mnemo.log.transcript_reading import Reading
 from mnemo.protocols import TranscriptWriter
 from mnemo.store.codec import encode_vector
-from mnemo.store.erasure_messages import erase_messages
-from mnemo.store.journal import repo_number
-from mnemo.store.message_vectors import drop_old_vectors, save_vectors
-from mnemo.store.messages import insert_messages
-from mnemo.store.owners import LeaseTime
-from mnemo.store.rows import repo_row, snapshot_row
-from mnemo.store.surfaced import index_shown, unindex_shown
+from mnemo.store.rows import repo_number, repo_row, snapshot_row
 from mnemo.store.tables import JOBS, table_of
-from mnemo.store.threads import put_threads
-from mnemo.store.transcript_reading import Reading
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread

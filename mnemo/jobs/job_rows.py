@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from mnemo.errors import StoreCorrupt
+from mnemo.jobs.owners import still_owns
 from mnemo.store.codec import decode_list, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.owners import still_owns
 from mnemo.store.rows import chunks, holes, messages_among
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx

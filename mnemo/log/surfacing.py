@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from mnemo.log.record_rows import LEANS, Expiry, Lean, Scope, read_records
 from mnemo.runtime.clock import Breather
 from mnemo.store.damage import Passed, log_passed
-from mnemo.store.record_rows import LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.rows import repo_row
 from mnemo.store.tx import Texts, Tx
 from mnemo.values.records import (

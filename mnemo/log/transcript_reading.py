@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.store import jobs
-from mnemo.store.messages import (
+from mnemo.jobs import job_rows as jobs
+from mnemo.jobs.owners import LeaseTime
+from mnemo.log.messages import (
     messages_by_id,
     messages_in,
     messages_of_calls,
@@ -19,10 +20,9 @@ from mnemo.store.messages import (
     span_of,
     vectors_of,
 )
-from mnemo.store.owners import LeaseTime
+from mnemo.log.threads import read_threads, thread_rows
 from mnemo.store.rows import repo_row
 from mnemo.store.tables import JOBS, THREADS, table_of
-from mnemo.store.threads import read_threads, thread_rows
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Derived, Thread

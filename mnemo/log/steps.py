@@ -7,25 +7,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from mnemo.errors import Conflict, NotFound, NotToFeed, UsageError
+from mnemo.jobs.job_rows import stepped_messages
+from mnemo.log.messages import held_messages
 from mnemo.protocols import Clock
 from mnemo.store import tables
 from mnemo.store.codec import utc_text
-from mnemo.store.jobs import stepped_messages
-from mnemo.store.messages import held_messages
 from mnemo.store.rows import listed, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Text, Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
-
-_COLUMNS = f"s.id, e.id, {tables.STEPS.of('t')}, t.ordinal, "
-COLUMNS = _COLUMNS + tables.ANNOTATIONS.of("t")
-"""What ``STEPS`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
-UNANNOTATED = _COLUMNS + ", ".join("NULL" for _ in tables.ANNOTATIONS.columns)
-"""The same without annotations, half of what is stored of a step."""
-ORDINAL = tables.STEPS.ordinal
-"""The place of a step's ordinal among ``COLUMNS``."""
-STEPS = tables.STEPS.rows
-"""Steps of rows with ``COLUMNS``."""
 
 _LANES = """
 SELECT r.id, s.id, s.owner, s.no, s.repo, s.thread_id, e.id, e.no, e.status,

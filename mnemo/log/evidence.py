@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from mnemo.log.record_rows import PARTS, Lean
 from mnemo.runtime.clock import moved
 from mnemo.store.codec import decode_object, decode_time, encode_json, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.record_rows import PARTS, Lean
 from mnemo.store.rows import chunks, holes, listed
 from mnemo.store.tx import Tx
 from mnemo.values.filters import Filters

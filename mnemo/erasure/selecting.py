@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
+from mnemo.log.erase_messages import whole_units
+from mnemo.log.erasure_plan import CLAIMS, Column, End, Link, NodeRow
+from mnemo.log.messages import messages_in
+from mnemo.log.threads import read_thread, thread_number
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_object, decode_time
 from mnemo.store.damage import Passed, Rows
-from mnemo.store.erasure_messages import whole_units
-from mnemo.store.erasure_plan import CLAIMS, Column, End, Link, NodeRow
-from mnemo.store.messages import messages_in
 from mnemo.store.rows import listed, repo_row
 from mnemo.store.tables import NODES
-from mnemo.store.threads import read_thread, thread_number
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata

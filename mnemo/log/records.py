@@ -9,16 +9,16 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from mnemo.log.evidence import let_through
+from mnemo.log.record_rows import LEANS, Expiry, Lean, Scope, read_records
+from mnemo.log.record_views import around
+from mnemo.log.surfacing import surfacing
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.evidence import let_through
-from mnemo.store.record_rows import LEANS, Expiry, Lean, Scope, read_records
-from mnemo.store.record_views import around
 from mnemo.store.rows import repo_row
-from mnemo.store.surfacing import surfacing
 from mnemo.store.tx import Texts, Tx
 from mnemo.values.records import (
     DAYS_OF_A_YEAR,

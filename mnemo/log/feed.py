@@ -11,13 +11,17 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute
-from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
-from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, put_vectors
-from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
 from mnemo.store.table import ARRIVAL
-from mnemo.store.tables import NODES
+from mnemo.store.tables import (
+    MESSAGE_COLUMNS,
+    MESSAGES,
+    NODES,
+    STEP_COLUMNS,
+    STEPS,
+    UNANNOTATED_STEP_COLUMNS,
+)
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FoundMessage
 from mnemo.values.graph import Node, Vector
@@ -32,7 +36,7 @@ SELECT {} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 """
 _NEW_STEPS = (
-    _FROM_STEPS.format(UNANNOTATED)
+    _FROM_STEPS.format(UNANNOTATED_STEP_COLUMNS)
     + """
 WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 """
@@ -52,7 +56,7 @@ _MESSAGES_BY_NUMBER = f"""
 SELECT {MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
 WHERE m.repo = ? AND m.no IN ({{}})
 """
-_STEPS_BY_NODE = _FROM_STEPS.format(COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
+_STEPS_BY_NODE = _FROM_STEPS.format(STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
 WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')
@@ -224,9 +228,9 @@ def _new_steps(
 ) -> tuple[list[Step], int, bool]:
     """Steps behind *after*, the ordinal up to which that is all, and whether more follow."""
     rows = tx.run(_NEW_STEPS, (after, repo, limit)).fetchall()
-    steps = STEPS.all(rows, passed)
+    steps = STEPS.rows.all(rows, passed)
     if len(rows) == limit:
-        return steps, rows[-1][ORDINAL], True
+        return steps, rows[-1][STEPS.ordinal], True
     return steps, max(after, tx.dialect.last_number(tx, "steps", repo)), False
 
 
@@ -238,7 +242,7 @@ def _new_messages(
     found = {
         message_document(row[-1]): message
         for row in rows
-        for message in MESSAGES.all([row], passed)
+        for message in MESSAGES.rows.all([row], passed)
         if is_document(message)
     }
     if len(rows) == limit:
@@ -406,7 +410,7 @@ def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
     passed: Passed = []
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = tx.run(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
-        found.update((step.node_id, step) for step in STEPS.all(rows, passed))
+        found.update((step.node_id, step) for step in STEPS.rows.all(rows, passed))
     log_passed(passed)
     return found
 
@@ -418,7 +422,7 @@ def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, FoundMessag
     passed: Passed = []
     for chunk in chunks(numbers):
         for row in tx.run(_MESSAGES_BY_NUMBER.format(holes(chunk)), (repo, *chunk)).fetchall():
-            for message in MESSAGES.all([row], passed):
+            for message in MESSAGES.rows.all([row], passed):
                 found[message_document(row[-2])] = FoundMessage(message, row[-1])
     log_passed(passed)
     return found

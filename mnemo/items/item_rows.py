@@ -19,8 +19,7 @@ from mnemo.store.codec import (
 )
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.journal import repo_number
-from mnemo.store.rows import chunks, holes, repo_row
+from mnemo.store.rows import chunks, holes, repo_number, repo_row
 from mnemo.store.spaces import check_space
 from mnemo.store.tables import ITEMS
 from mnemo.store.tx import Tx

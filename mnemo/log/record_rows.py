@@ -11,32 +11,12 @@ from typing import Any, NamedTuple
 from mnemo.runtime.text import is_blank
 from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
-from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import chunks, holes, message_row
-from mnemo.store.tables import SNAPSHOTS
+from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
 from mnemo.values.records import Hidden, Ranking, Record, message_record, snapshot_record
 
-LEAN = """
-    coalesce(p.at, m.at, n.at), coalesce(s.id, t.id), coalesce(2 * p.ordinal + ($row & 1),
-    m.seq, n.from_seq), coalesce(t.ttl_s, q.ttl_s), coalesce(m.recorded_at, o.recorded_at, (
-        SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
-        AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1)),
-    coalesce(q.id, ''), coalesce(o.seq, -1), o.no
-"""
-"""What ``Lean`` has behind row and relevance: enough to rank a row, and to see if it lives."""
-BASE = """
-LEFT JOIN steps p ON p.ordinal = CASE WHEN $row & 3 < 2 THEN $row >> 2 END
-LEFT JOIN sessions s ON s.no = p.session
-LEFT JOIN messages m ON m.no = CASE $row & 3 WHEN 2 THEN $row >> 2 END
-LEFT JOIN snapshots n ON n.no = CASE $row & 3 WHEN 3 THEN $row >> 2 END
-LEFT JOIN threads t ON t.no = coalesce(m.thread, n.thread)
-LEFT JOIN threads q ON q.repo = p.repo AND q.id = p.thread
-LEFT JOIN messages o ON o.thread = q.no AND o.id = p.message
-"""
-"""What the rows of a full text *f* are the text of; *o* is the message that a step repeats."""
 _OF_REPO = "coalesce(p.repo, t.repo) = ?"
 _OF_STREAM = "? IN (coalesce(s.id, t.id), p.thread)"
 _NOT_LAST_STEPS = """
@@ -218,7 +198,7 @@ def _read_halves(tx: Tx, ordinals: Sequence[int], passed: Passed) -> dict[int, R
 def _read_messages(tx: Tx, numbers: Sequence[int], passed: Passed) -> dict[int, Record]:
     found: dict[int, Record] = {}
     for row in tx.run(_MESSAGES.format(holes(numbers)), numbers):
-        for message in MESSAGES.all([row], passed):
+        for message in MESSAGES.rows.all([row], passed):
             found[4 * row[-1] + 2] = message_record(message)
     return found
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from mnemo.erasure.erase import erase
+from mnemo.erasure.moving import begin_move, stage_moved, switch_space, unmoved
+from mnemo.erasure.selecting import touched_sessions
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.codec import encode_vector
 from mnemo.store.engine import ManagedEngine
-from mnemo.store.erase import erase
-from mnemo.store.erasure_rows import touched_sessions
-from mnemo.store.moving import begin_move, stage_moved, switch_space, unmoved
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.feed import FeedCursor

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from mnemo.jobs.owners import LeaseTime
+from mnemo.log.transcript_reading import Reading
+from mnemo.log.transcript_writing import Writing
 from mnemo.protocols import Clock, TranscriptReader, TranscriptWriter
 from mnemo.store.engine import Engine
-from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import repo_row
-from mnemo.store.transcript_reading import Reading
-from mnemo.store.transcript_writing import Writing
 from mnemo.store.tx import Tx
 
 T = TypeVar("T")

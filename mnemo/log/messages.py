@@ -9,19 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
-from mnemo.store import tables
-from mnemo.store.codec import decode_list, decode_vector, utc_text
+from mnemo.store.codec import decode_vector, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.rows import chunks, holes, message_row, messages_among
+from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text
 
-COLUMNS = f"t.id, {tables.MESSAGES.of('m')}"
-"""What ``MESSAGES`` expects first, of ``messages m`` and ``threads t``."""
-
 # ``$join`` keeps the order: the one thread, then its messages by an index.
 _OF_THREAD = f"""
-SELECT {COLUMNS} FROM threads t $join messages m {{index}} ON m.thread = t.no
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m {{index}} ON m.thread = t.no
 WHERE t.no = ?
 """
 _BY_PLACE = _OF_THREAD.format(index="$by(messages_place)")
@@ -42,13 +39,6 @@ SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
 UNION SELECT seq FROM messages $by(messages_answers)
 WHERE thread = ? AND tool_call_id IN ({0})
 """
-CALLING = "SELECT thread, seq, tool_calls FROM messages WHERE {}"
-CALLS = Rows(
-    "messages",
-    "i i s",
-    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
-)
-"""Thread, id and seq of each call of a message, of rows of ``CALLING``."""
 _LAST_SEQ = 2**63 - 1
 """The last that a column holds; whoever asks beyond it asks for nothing."""
 _SPAN = """
@@ -56,11 +46,11 @@ SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
 WHERE thread = ? AND seq >= ?
 """
 _OWED = f"""
-SELECT {COLUMNS} FROM messages m $by(messages_owed) $join threads t ON t.no = m.thread
+SELECT {MESSAGE_COLUMNS} FROM messages m $by(messages_owed) $join threads t ON t.no = m.thread
 WHERE m.repo = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
 """
 _OWED_IN = f"""
-SELECT {COLUMNS} FROM threads t $join messages m $by(messages_owed_in)
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m $by(messages_owed_in)
 ON m.thread = t.no WHERE t.no = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
 """
 _OWED_COUNT = """
@@ -72,7 +62,7 @@ _ALIVE = """
 AND EXISTS (SELECT 1 FROM messages m WHERE m.thread = v.thread AND m.seq = v.seq
             AND m.recorded_at >= ?)
 """
-_INSERTED = ("no", "repo", "thread", "owed", *tables.MESSAGES.columns)
+_INSERTED = ("no", "repo", "thread", "owed", *MESSAGES.columns)
 _CALL = ("thread", "call_id", "seq")
 
 
@@ -90,7 +80,7 @@ def insert_messages(tx: Tx, repo: int, messages: Sequence[tuple[int, StoredMessa
     rows, texts, calls = [], [], []
     for no, (thread, message, text) in enumerate(messages, last + 1):
         owed = bool(embedded_text(message))
-        rows.append((no, repo, thread, owed, *tables.MESSAGES.values(message)))
+        rows.append((no, repo, thread, owed, *MESSAGES.values(message)))
         texts.append((message_row(no), text, message.said_at))
         calls += [(thread, call.id, message.seq) for call in message.tool_calls]
     with tx.refusing(Conflict("a message's id or seq is in the thread already")):
@@ -100,10 +90,6 @@ def insert_messages(tx: Tx, repo: int, messages: Sequence[tuple[int, StoredMessa
 
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────
-
-
-MESSAGES = tables.MESSAGES.rows
-"""Messages of rows with ``COLUMNS``; a row is named by its thread and its id."""
 
 
 def messages_in(
@@ -126,9 +112,9 @@ def messages_in(
             query += condition
             values.append(value)  # type: ignore[arg-type]
     if newest is None:
-        return MESSAGES.all(tx.run(query + " ORDER BY m.seq", values))
+        return MESSAGES.rows.all(tx.run(query + " ORDER BY m.seq", values))
     query += " ORDER BY m.seq DESC LIMIT ?"
-    return MESSAGES.all(tx.run(query, [*values, newest]))[::-1]
+    return MESSAGES.rows.all(tx.run(query, [*values, newest]))[::-1]
 
 
 def messages_by_id(tx: Tx, thread: int, ids: Sequence[str]) -> dict[str, StoredMessage]:
@@ -136,7 +122,7 @@ def messages_by_id(tx: Tx, thread: int, ids: Sequence[str]) -> dict[str, StoredM
     found: dict[str, StoredMessage] = {}
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = tx.run(_BY_ID.format(holes(chunk)), (thread, *chunk))
-        found.update((message.stored_id, message) for message in MESSAGES.all(rows))
+        found.update((message.stored_id, message) for message in MESSAGES.rows.all(rows))
     return found
 
 
@@ -154,7 +140,7 @@ def messages_of_calls(tx: Tx, thread: int, call_ids: Sequence[str]) -> list[Stor
     found: list[StoredMessage] = []
     for places in chunks(sorted(seqs)):
         rows = tx.run(_BY_SEQ.format(holes(places)), (thread, *places))
-        found += MESSAGES.all(rows)
+        found += MESSAGES.rows.all(rows)
     return found
 
 
@@ -171,8 +157,8 @@ def span_of(tx: Tx, thread: int, from_seq: int, since: datetime | None) -> tuple
 def owed_messages(tx: Tx, repo: int, thread: int | None, limit: int) -> list[StoredMessage]:
     """Messages that wait for their vector, oldest first; of one thread or of all."""
     if thread is None:
-        return MESSAGES.all(tx.run(_OWED, (repo, limit)))
-    return MESSAGES.all(tx.run(_OWED_IN, (thread, limit)))
+        return MESSAGES.rows.all(tx.run(_OWED, (repo, limit)))
+    return MESSAGES.rows.all(tx.run(_OWED_IN, (thread, limit)))
 
 
 def owed_count(tx: Tx, repo: int, limit: int) -> int:

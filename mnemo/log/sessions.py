@@ -8,6 +8,9 @@ from functools import partial
 from typing import Any
 
 from mnemo.errors import NotFound, SessionBusy
+from mnemo.jobs.owners import LeaseTime, holder_named, still_owns
+from mnemo.log.acts import create_session, encode_staged, write_act
+from mnemo.log.steps import Handed
 from mnemo.store.codec import (
     decode_changeset,
     decode_list,
@@ -15,11 +18,8 @@ from mnemo.store.codec import (
 )
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Bulk, Engine, compute, session_lock
-from mnemo.store.journal import create_session, encode_staged, write_act
-from mnemo.store.owners import LeaseTime, holder_named, still_owns
-from mnemo.store.steps import COLUMNS, STEPS, Handed
 from mnemo.store.table import ARRIVAL
-from mnemo.store.tables import STAGED
+from mnemo.store.tables import STAGED, STEP_COLUMNS, STEPS
 from mnemo.store.tx import Tx
 from mnemo.values.journal import (
     Act,
@@ -52,12 +52,12 @@ SELECT e.id, s.error, s.error_trajectory, e.changeset, e.changeset_steps, e.rece
 FROM sessions s JOIN episodes e ON e.no = s.episode WHERE s.no = ?
 """
 _STEPS = f"""
-SELECT {COLUMNS}, t.committed FROM steps t
+SELECT {STEP_COLUMNS}, t.committed FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 WHERE t.episode = ? ORDER BY t.idx
 """
 _KEYED = f"""
-SELECT {COLUMNS} FROM steps t
+SELECT {STEP_COLUMNS} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
@@ -217,7 +217,7 @@ def _load(tx: Tx, repo_id: str, session_id: str) -> Journal | None:
     if row is None:
         return None
     record, session, episode = _SESSIONS.one(row), row[5], row[6]
-    keyed = STEPS.all(tx.run(_KEYED, (session,)))
+    keyed = STEPS.rows.all(tx.run(_KEYED, (session,)))
     keys = {step.key: step for step in keyed if step.key is not None}
     if record.state is SessionState.IDLE:
         return Journal(record=record, steps=(), keys=keys)
@@ -225,7 +225,7 @@ def _load(tx: Tx, repo_id: str, session_id: str) -> Journal | None:
     rows = tx.run(_STEPS, (episode,)).fetchall()
     return Journal(
         record=record,
-        steps=tuple(STEPS.all(rows)),
+        steps=tuple(STEPS.rows.all(rows)),
         committed=frozenset(row[2] for row in rows if row[-1]),
         staged={one.key: one for one in STAGED.rows.all(tx.run(_STAGED, (episode,)))},
         keys=keys,

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from mnemo.notes.note_rows import Reading
 from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import encode_time, encode_vector
 from mnemo.store.engine import Engine
-from mnemo.store.journal import repo_number
-from mnemo.store.note_rows import Reading
-from mnemo.store.rows import chunks, holes, repo_row
+from mnemo.store.rows import chunks, holes, repo_number, repo_row
 from mnemo.store.tables import (
     NOTE_CHANGES,
     NOTE_CONVERSATIONS,

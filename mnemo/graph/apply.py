@@ -13,19 +13,19 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import CommitFailed, StaleRevision
+from mnemo.graph.removal import remove_nodes
+from mnemo.graph.upkeep import encode_changed, keep_up
+from mnemo.jobs.owners import LeaseTime
+from mnemo.log.acts import settle
+from mnemo.log.transcript_writing import Writing
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_vector, stored_node
-from mnemo.store.journal import repo_number, settle
-from mnemo.store.owners import LeaseTime
-from mnemo.store.removal import remove_nodes
-from mnemo.store.rows import NEXT_REVISION, chunks, holes, listed, repo_row
+from mnemo.store.rows import NEXT_REVISION, chunks, holes, listed, repo_number, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.tables import CHANGESETS, EDGES, NODES
 from mnemo.store.tombstones import refuse_barred, refuse_erased
-from mnemo.store.transcript_writing import Writing
 from mnemo.store.tx import Tx
-from mnemo.store.upkeep import encode_changed, keep_up
 from mnemo.values.archive import ArchivedChangeset
 from mnemo.values.changeset import NodeChange, Revision
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source

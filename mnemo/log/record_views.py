@@ -7,16 +7,14 @@ from functools import partial
 from typing import Any, NoReturn
 
 from mnemo.errors import Conflict, NotFound
-from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
-from mnemo.store.messages import MESSAGES
-from mnemo.store.record_rows import (
+from mnemo.log.record_rows import (
     HALF_COLUMNS,
     HALVES,
     Expiry,
 )
+from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.rows import repo_row
-from mnemo.store.tables import SNAPSHOTS
+from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
 from mnemo.values.records import (
     SNAPSHOTS_BESIDE,
@@ -162,7 +160,7 @@ def _in_threads(tx: Tx, repo: int, wanted: ViewQuery, expiry: Expiry) -> list[tu
 
 def _around_message(tx: Tx, thread: int, seq: int, wanted: ViewQuery, since: str) -> Surroundings:
     (found,) = tx.run(_MESSAGES.format(""), (thread, seq, seq, since, 1))
-    target = MESSAGES.one(found)
+    target = MESSAGES.rows.one(found)
     before = _messages(tx, thread, (0, seq - 1), since, -wanted.before)
     after = _messages(tx, thread, (seq + 1, _LAST_SEQ), since, wanted.after)
     record = message_record(target)
@@ -198,7 +196,7 @@ def _messages(tx: Tx, thread: int, seqs: tuple[int, int], since: str, count: int
     statement = _MESSAGES.format("DESC" if count < 0 else "")
     rows = tx.run(statement, (thread, *seqs, since, abs(count)))
     passed: Passed = []
-    found = [message_record(message) for message in MESSAGES.all(rows, passed)]
+    found = [message_record(message) for message in MESSAGES.rows.all(rows, passed)]
     log_passed(passed)
     return found[::-1] if count < 0 else found
 

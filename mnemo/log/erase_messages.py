@@ -10,31 +10,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 
+from mnemo.log.erasure_plan import Range, plan_ranges
+from mnemo.log.surfaced import erase_showing, unindex_thread
 from mnemo.store.damage import Passed
-from mnemo.store.erasure_plan import Range, plan_ranges
-from mnemo.store.messages import CALLING, CALLS, COLUMNS, MESSAGES
-from mnemo.store.note_rows import VERSION_COLUMNS, VERSIONS
-from mnemo.store.notes import NoteWriting
 from mnemo.store.rows import OF_SIDES, listed, message_row, snapshot_row
-from mnemo.store.surfaced import erase_showing, unindex_thread
-from mnemo.store.threads import thread_number
-from mnemo.store.tombstones import erased_messages, remember_messages
+from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES
+from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import ErasedRows
-from mnemo.values.erasure import Selection
 from mnemo.values.messages import StoredMessage, answered_ids
-from mnemo.values.note_erasure import ForgottenNotes, forget_sources
-from mnemo.values.notes import NoteRow
 from mnemo.values.units import leads, units_of
 
 _IN_THREAD = f"""
-SELECT {COLUMNS} FROM threads t $join messages m ON m.thread = t.no
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
 WHERE t.no = ? AND m.seq IN $numbers ORDER BY m.seq
 """
 _FIRST = f"""
-SELECT {COLUMNS} FROM threads t $join messages m ON m.thread = t.no
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
 WHERE t.no = ? ORDER BY m.seq LIMIT ?
 """
 _OF_CALLS = """
@@ -111,12 +104,12 @@ def messages_of(tx: Tx, thread: int, seqs: Sequence[int] | None, limit: int) -> 
     """The first messages of a thread, or of these *seqs*; damaged ones are left out."""
     if seqs is not None:
         return list(_read(tx, thread, seqs, []).values())
-    return MESSAGES.all(tx.run(_FIRST, (thread, limit)), [])
+    return MESSAGES.rows.all(tx.run(_FIRST, (thread, limit)), [])
 
 
 def _read(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> dict[int, StoredMessage]:
     rows = tx.run(_IN_THREAD, (thread, listed(seqs)))
-    return {message.seq: message for message in MESSAGES.all(rows, unreadable)}
+    return {message.seq: message for message in MESSAGES.rows.all(rows, unreadable)}
 
 
 def _of_calls(tx: Tx, thread: int, messages: Iterable[StoredMessage]) -> list[int]:
@@ -230,77 +223,3 @@ def _drop_calls(tx: Tx, numbers: str) -> None:
             tx.run_many(_DROP_CALL, calls)
         if damaged:
             tx.run(_DROP_CALLS, row[:2])
-
-
-# ── Notes ────────────────────────────────────────────────────────────────────────────
-
-_VERSIONS_OF = f"""
-SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in VERSION_COLUMNS)}
-FROM notes n $join note_versions v ON v.note = n.no
-WHERE n.repo = ? AND v.action <> 'deleted'
-AND (v.thread_id = ? OR (v.thread_id IS NULL AND v.session_id = ?) OR ? = 1)
-"""
-_NO_TIME = datetime.min.replace(tzinfo=UTC)
-_LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
-
-
-class _IntactNotes(NoteWriting):
-    """Writes to notes; damaged ones are passed by, and told to *unreadable*."""
-
-    def __init__(self, tx: Tx, repo: int, unreadable: Passed) -> None:
-        # Erasing notes writes no time.
-        super().__init__(tx, repo, _NO_TIME)
-        self._unreadable = unreadable
-
-    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
-        """The intact ones."""
-        return self._rows(topics, self._unreadable)
-
-
-def erase_notes(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> ForgottenNotes:
-    """What notes rest on the erased; after it was erased, and its ids remembered."""
-
-    def erased(thread_id: str, ids: Sequence[str]) -> frozenset[str]:
-        thread = thread_number(tx, repo, thread_id)
-        return erased_messages(tx, thread, ids) if thread else frozenset()
-
-    intact = _IntactNotes(tx, repo, unreadable)
-    notes, versions = _erase_damaged(tx, intact, repo, selection, unreadable)
-    after = forget_sources(
-        intact,
-        thread_id=selection.whole_thread,
-        session_id=selection.whole_session,
-        erased=erased,
-    )
-    return replace(after, notes=after.notes + notes, versions=after.versions + versions)
-
-
-def _erase_damaged(
-    tx: Tx,
-    shelf: NoteWriting,
-    repo: int,
-    selection: Selection,
-    unreadable: Passed,
-) -> tuple[int, int]:
-    """
-    Delete versions that cannot be decoded; give how many notes and versions went.
-
-    Those go that stem from the erased alone, by their columns. What stems from a thread or
-    session of which a part is erased is *unreadable*.
-    """
-    notes, versions = 0, 0
-    stems = (repo, selection.thread_id, selection.session_id, selection.before is not None)
-    for note, *row in tx.run(_VERSIONS_OF, stems).fetchall():
-        damaged: Passed = []
-        VERSIONS.all([row], damaged)
-        if not damaged:
-            continue
-        if selection.whole_thread is None and selection.whole_session is None:
-            unreadable += damaged
-            continue
-        shelf.drop(row[0], row[1])
-        versions += 1
-        if tx.run(_LEFT, (note,)).fetchone() is None:
-            shelf.erase(row[0])
-            notes += 1
-    return notes, versions

@@ -12,8 +12,7 @@ from mnemo.errors import Conflict, StoreCorrupt
 from mnemo.store.codec import encode_json
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.journal import repo_number
-from mnemo.store.rows import listed, repo_row
+from mnemo.store.rows import listed, repo_number, repo_row
 from mnemo.store.table import Table
 from mnemo.store.tables import CHANNEL_VALUES, CHECKPOINT_WRITES, CHECKPOINTS
 from mnemo.store.tx import Tx

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mnemo.errors import Conflict
+from mnemo.items.item_rows import owe_items
+from mnemo.jobs.job_rows import find_jobs
+from mnemo.log.feed import owned_keys
+from mnemo.log.message_vectors import owe_all
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_changeset, decode_vector, encode_changeset, encode_node
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.feed import owned_keys
-from mnemo.store.items import owe_items
-from mnemo.store.jobs import find_jobs
-from mnemo.store.journal import repo_number
-from mnemo.store.message_vectors import owe_all
-from mnemo.store.rows import SIDE_KEYS, chunks, holes, repo_row
+from mnemo.store.rows import SIDE_KEYS, chunks, holes, repo_number, repo_row
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor

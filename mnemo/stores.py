@@ -8,18 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Never
 
-from mnemo.protocols import Clock, StoreReport
-from mnemo.store.archive import StoredArchive
-from mnemo.store.check import check_store
-from mnemo.store.checkpoints import StoredCheckpoints
-from mnemo.store.engine import OWNERS, ManagedEngine
-from mnemo.store.feed import StoredFeed
-from mnemo.store.graph import StoredGraph
-from mnemo.store.items import StoredItems
-from mnemo.store.jobs import owing
-from mnemo.store.notes import StoredNotes
-from mnemo.store.overhaul import StoredOverhaul
-from mnemo.store.owners import (
+from mnemo.config import StoreConfig
+from mnemo.erasure.overhaul import StoredOverhaul
+from mnemo.erasure.repositories import delete_repository, repository_records
+from mnemo.graph.graph import StoredGraph
+from mnemo.items.item_rows import StoredItems
+from mnemo.jobs.job_rows import owing
+from mnemo.jobs.owners import (
     LeaseTime,
     OpenService,
     forget_the_dead,
@@ -27,12 +22,19 @@ from mnemo.store.owners import (
     register,
     unregister,
 )
-from mnemo.store.records import StoredRecords
+from mnemo.log.feed import StoredFeed
+from mnemo.log.records import StoredRecords
+from mnemo.log.sessions import StoredSessions
+from mnemo.log.steps import append_steps
+from mnemo.log.transcript import StoredTranscript
+from mnemo.notes.note_writing import StoredNotes
+from mnemo.protocols import Clock, StoreReport
+from mnemo.repository.checkpoint_rows import StoredCheckpoints
+from mnemo.runtime.clock import SystemClock
+from mnemo.store.archive import StoredArchive
+from mnemo.store.check import check_store
+from mnemo.store.engine import OWNERS, ManagedEngine
 from mnemo.store.repair import repair_store
-from mnemo.store.repositories import delete_repository, repository_records
-from mnemo.store.sessions import StoredSessions
-from mnemo.store.steps import append_steps
-from mnemo.store.transcript import StoredTranscript
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind
@@ -218,3 +220,41 @@ class EngineStore:
             synchronous=self.engine.synchronous,
             repaired=tuple(repaired),
         )
+
+
+class SqliteStore(EngineStore):
+    """
+    A store in one SQLite database.
+
+    Args:
+        path: As of ``SqliteEngine``; the others as of ``EngineStore``.
+    """
+
+    def __init__(
+        self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
+    ) -> None:
+        from mnemo.store.sqlite.engine import SqliteEngine
+
+        found = None if path is None else Path(path)
+        engine = SqliteEngine(found, config=config, clock=clock)
+        super().__init__(engine, clock=clock, lease_s=lease_s)
+
+
+class PostgresStore(EngineStore):
+    """
+    A store in a schema of a PostgreSQL database.
+
+    Args:
+        url: As of ``PostgresEngine``; the others as of ``EngineStore``.
+
+    Raises:
+        ImportError: The extra ``[postgres]`` is not installed.
+    """
+
+    def __init__(self, url: str, *, config: StoreConfig, clock: Clock, lease_s: float) -> None:
+        from mnemo.store.postgres.engine import PostgresEngine, server_time
+
+        engine = PostgresEngine(url, config=config)
+        # A clock that a test moves goes before that of the server.
+        lease_time = server_time if isinstance(clock, SystemClock) else None
+        super().__init__(engine, clock=clock, lease_s=lease_s, lease_time=lease_time)

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import CommitFailed
+from mnemo.graph.removal import remove_nodes
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time
-from mnemo.store.removal import remove_nodes
 from mnemo.store.rows import chunks, holes, listed
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx

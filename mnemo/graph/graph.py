@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
+from mnemo.graph.apply import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
+from mnemo.jobs.owners import LeaseTime
+from mnemo.log.evidence import may_match, resting_on
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time, utc_text
-from mnemo.store.commit import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine, compute, session_lock
-from mnemo.store.evidence import may_match, resting_on
-from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import (
     chunks,
     holes,

@@ -12,15 +12,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mnemo.runtime.clock import Breather
-from mnemo.store.damage import Passed
-from mnemo.store.erasure_messages import (
+from mnemo.erasure.selecting import (
+    Chosen,
+    GraphRows,
+    Steps,
+    choose,
+    readable_claims,
+    session_ids,
+)
+from mnemo.graph.removal import remove_nodes
+from mnemo.items.item_rows import erase_items
+from mnemo.log.erase_messages import (
     erase_messages,
-    erase_notes,
     erase_thread,
     messages_of,
 )
-from mnemo.store.erasure_plan import (
+from mnemo.log.erasure_plan import (
     CLAIMS,
     AnnotatedStep,
     Deletions,
@@ -31,16 +38,10 @@ from mnemo.store.erasure_plan import (
     plan_graph,
     plan_sessions,
 )
-from mnemo.store.erasure_rows import (
-    Chosen,
-    GraphRows,
-    Steps,
-    choose,
-    readable_claims,
-    session_ids,
-)
-from mnemo.store.items import erase_items
-from mnemo.store.removal import remove_nodes
+from mnemo.log.surfaced import erase_showing
+from mnemo.notes.erasing import erase_notes
+from mnemo.runtime.clock import Breather
+from mnemo.store.damage import Passed
 from mnemo.store.rows import (
     NEXT_REVISION,
     OF_SIDES,
@@ -50,7 +51,6 @@ from mnemo.store.rows import (
     step_row,
 )
 from mnemo.store.spaces import drop_vectors
-from mnemo.store.surfaced import erase_showing
 from mnemo.store.tables import NODES
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
