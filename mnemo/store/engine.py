@@ -1,7 +1,7 @@
 """
 Engines: what runs the rules of the store, each over one transaction.
 
-An engine knows a database and its driver; the facades of ``mnemo.store`` know the rules.
+An engine knows a database and its driver; rooms know the rules.
 """
 
 from __future__ import annotations
