@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mnemo.config import StoreConfig
+from mnemo.items.item_rows import ItemWriter
 from mnemo.repository import Repository
 from mnemo.store.sqlite.check import columns
 from mnemo.store.sqlite.connection import SqliteTx
@@ -25,7 +26,7 @@ from mnemo.testing.contracts.checkpoints import checkpointed
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit
 from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
-from mnemo.values.items import Item, ItemWriter
+from mnemo.values.items import Item
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.transaction import TranscriptWriter
 

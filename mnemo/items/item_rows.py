@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from mnemo.protocols import Clock
+from mnemo.protocols import Clock, Transactions
 from mnemo.store.codec import (
     decode_list,
     decode_time,
@@ -26,7 +26,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Vector
-from mnemo.values.items import Item, ItemReader, ItemVectorRows, ItemWriter, Namespace, expiry
+from mnemo.values.items import Item, ItemVectorRows, Namespace, expiry
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class StoredItems:
         now = self._clock.now()
 
         def read(tx: Tx) -> T:
-            return work(Reading(tx, self._repo_id, now))
+            return work(ItemReader(tx, self._repo_id, now))
 
         return await self._engine.reading(read)
 
@@ -129,7 +129,7 @@ class StoredItems:
         return result
 
 
-class Reading:
+class ItemReader:
     """``ItemReader`` over a transaction."""
 
     def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
@@ -148,7 +148,7 @@ class Reading:
 
     @property
     def now(self) -> datetime:
-        """The store's time of this transaction."""
+        """The store's time of this transaction, aware."""
         return self._now
 
     def _under(self, query: str, prefix: Namespace) -> list[Any]:
@@ -165,7 +165,7 @@ class Reading:
         return None if row is None else ITEMS.rows.one(row)
 
     def numbers(self, prefix: Namespace) -> list[int]:
-        """Of the items under *prefix*, what was put last first."""
+        """Of the items whose namespace begins with *prefix*, what was put last first."""
         return [number for (number,) in self._under(_NUMBERS, prefix)]
 
     def items(self, numbers: Sequence[int]) -> dict[int, Item]:
@@ -179,7 +179,7 @@ class Reading:
         return found
 
     def namespaces(self) -> list[Namespace]:
-        """Those that hold items, each once."""
+        """Those that hold items, each once, in no order."""
         passed: Passed = []
         found = _NAMESPACE_ROWS.all(self._tx.run(_NAMESPACES, self._live), passed)
         log_passed(passed)
@@ -190,11 +190,11 @@ class Reading:
         return self._under(_PLACES, prefix)
 
     def vectors(self, after: int, *, limit: int) -> ItemVectorRows:
-        """Vectors with a number above *after*."""
+        """Vectors with a number above *after*, at most *limit*."""
         return self._decoded(self._tx.run(_VECTORS, (self._repo, after, limit)).fetchall())
 
     def vectors_of(self, numbers: Sequence[int]) -> ItemVectorRows:
-        """Vectors by number."""
+        """Vectors by number; unknown and damaged ones are absent."""
         rows: list[Any] = []
         for some in chunks(sorted(numbers)):
             rows += self._tx.run(_VECTORS_OF.format(holes(some)), some).fetchall()
@@ -218,7 +218,7 @@ class Reading:
         return int(self._tx.run(_VECTOR_COUNT, (self._repo,)).fetchone()[0])
 
     def next_expiry(self) -> datetime | None:
-        """When the next item expires."""
+        """When the next item expires; ``None``: none does."""
         (at,) = self._tx.run(_NEXT_EXPIRY, (self._repo,)).fetchone()
         return decode_time(at) if at is not None else None
 
@@ -230,7 +230,7 @@ class Reading:
         return found
 
 
-class Writing(Reading):
+class ItemWriter(ItemReader):
     """
     ``ItemWriter`` over a transaction, for the works of several callers, one after the other.
 
@@ -252,7 +252,12 @@ class Writing(Reading):
         return work(self)
 
     def put(self, item: Item, vectors: Sequence[Vector], space: EmbeddingSpace) -> None:
-        """Keep an item with the vectors of its texts, in the place of what has its key."""
+        """
+        Keep an item with the vectors of its texts, in the place of what has its key.
+
+        Raises:
+            EmbeddingSpaceMismatch: The repository's vectors are of another space.
+        """
         self._repo = self._repo or repo_number(self._given, self._repo_id)
         values = ITEMS.values(item)
         place = (values[_NAMESPACE], item.key)
@@ -320,7 +325,12 @@ class Writing(Reading):
         return len(numbers)
 
     def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[int, Vector]) -> None:
-        """Keep vectors that were owed; each gets a new number."""
+        """
+        Keep vectors that were owed, by number; of those that are not owed any more, none.
+
+        Raises:
+            EmbeddingSpaceMismatch: The repository's vectors are of another space.
+        """
         rows = [
             (*owner, encode_vector(vector))
             for number, vector in vectors.items()
@@ -332,11 +342,11 @@ class Writing(Reading):
 
 def _write(tx: Tx, handed: Sequence[_Handed]) -> list[Any]:
     """Run what was handed over, in order; puts of several callers are written together."""
-    writers: dict[str, Writing] = {}
+    writers: dict[str, ItemWriter] = {}
     results = []
     for repo_id, now, work in handed:
         if repo_id not in writers:
-            writers[repo_id] = Writing(tx, repo_id, now)
+            writers[repo_id] = ItemWriter(tx, repo_id, now)
         results.append(writers[repo_id].run(work, now))
     for writer in writers.values():
         writer.flush()
@@ -373,3 +383,7 @@ def owe_items(tx: Tx, repo: int) -> None:
     texts = _FIELDS.all(tx.run(_TEXTS, (repo,)), passed)
     log_passed(passed)
     tx.run_many(_PUT_VECTOR, [(repo, *field, None) for fields in texts for field in fields])
+
+
+ItemStore: TypeAlias = Transactions[ItemReader, ItemWriter]
+"""What ``StoredItems`` is, and what a test puts in its place."""

@@ -1,4 +1,4 @@
-"""Reading the notes of one repository within one transaction."""
+"""NoteReader the notes of one repository within one transaction."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
 _USAGE = f"{tables.NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 
-class Reading:
+class NoteReader:
     """``NoteReader`` over a transaction."""
 
     def __init__(self, tx: Tx, repo: int, now: datetime) -> None:
@@ -58,7 +58,7 @@ class Reading:
 
     @property
     def now(self) -> datetime:
-        """The store's time of this transaction."""
+        """The store's time of this transaction, aware."""
         return self._now
 
     def _all(self, query: str, *values: object) -> list[Any]:
@@ -93,7 +93,7 @@ class Reading:
         return [topic for (topic,) in self._all(query, self._repo)]
 
     def versions(self, topic: str, *, intact: bool = False) -> list[NoteVersion]:
-        """What is kept of its versions, oldest first; see ``NoteReader``."""
+        """What is kept of its versions, oldest first."""
         rows = self._all(_VERSIONS, self._repo, topic)
         return _passing(VERSIONS, rows) if intact else VERSIONS.all(rows)
 
@@ -108,7 +108,7 @@ class Reading:
         return int(notes), int(versions)
 
     def matching(self, terms: Sequence[str]) -> dict[str, frozenset[str]]:
-        """Term → topics of the notes that hold it."""
+        """Term (as ``runtime.text.terms`` gives them) → topics of the notes that hold it."""
         found = {}
         for term in terms:
             rows = self._tx.dialect.notes_with(self._tx, self._repo, term)

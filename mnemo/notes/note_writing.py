@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-from mnemo.notes.note_rows import Reading
-from mnemo.protocols import Clock
+from mnemo.notes.note_rows import NoteReader
+from mnemo.protocols import Clock, Transactions
 from mnemo.runtime.text import terms
 from mnemo.store.codec import encode_time, encode_vector
 from mnemo.store.engine import Engine
@@ -36,10 +36,8 @@ from mnemo.values.notes import (
     Covered,
     ErasedNoteRows,
     NoteChange,
-    NoteReader,
     NoteRow,
     NoteVersion,
-    NoteWriter,
     UsageRow,
 )
 
@@ -88,7 +86,7 @@ class StoredNotes:
         now = self._clock.now()
 
         def read(tx: Tx) -> T:
-            return work(Reading(tx, repo_row(tx, self._repo_id)[0], now))
+            return work(NoteReader(tx, repo_row(tx, self._repo_id)[0], now))
 
         return await self._engine.reading(read)
 
@@ -97,16 +95,21 @@ class StoredNotes:
         now = self._clock.now()
 
         def write(tx: Tx) -> T:
-            return work(NoteWriting(tx, repo_number(tx, self._repo_id), now))
+            return work(NoteWriter(tx, repo_number(tx, self._repo_id), now))
 
         return await self._engine.writing(write, locks=[("notes", self._repo_id)])
 
 
-class NoteWriting(Reading):
+class NoteWriter(NoteReader):
     """``NoteWriter`` over a transaction."""
 
     def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
-        """Write a note with a version, its journal row and its full-text row."""
+        """
+        Write a note with a version, its journal row and its full-text row; it is owed a vector.
+
+        Args:
+            keep: Versions that are kept of the topic, the latest ones.
+        """
         execute = self._tx.run
         NOTES.put(self._tx, self._repo, row)
         ((number,),) = execute(_FIND, (self._repo, row.topic)).fetchall()
@@ -150,14 +153,14 @@ class NoteWriting(Reading):
         return erased
 
     def rewrite(self, version: NoteVersion) -> None:
-        """Replace a version by one with fewer words."""
+        """Replace a version by one with fewer words; for erasure."""
         found = self._tx.run(_FIND, (self._repo, version.topic)).fetchone()
         if found is not None:
             NOTE_VERSIONS.put(self._tx, found[0], version)
             self._tx.dialect.note_erased(self._tx)
 
     def drop(self, topic: str, version: int) -> None:
-        """Delete one version."""
+        """Delete one version; for erasure. Its number is not given again."""
         found = self._tx.run(_FIND, (self._repo, topic)).fetchone()
         if found is not None:
             self._tx.run(_DROP_VERSION, (*found, version))
@@ -172,7 +175,7 @@ class NoteWriting(Reading):
             self._tx.run(_PUT_VECTOR, (*made, self._repo, topic, version))
 
     def mark(self, key: str, *, keep: int) -> None:
-        """Remember a judged message."""
+        """Remember a judged message; *keep* marks are kept, the latest ones."""
         self._tx.run(_UNMARK, (self._repo, key))
         NOTE_MARKS.add(self._tx, self._repo, ArchivedNoteMark(key=key))
         self._tx.run(_PRUNE_MARKS, {"repo": self._repo, "keep": keep})
@@ -193,3 +196,7 @@ class NoteWriting(Reading):
     def add_usage(self, row: UsageRow) -> None:
         """Write what a call cost."""
         NOTE_USAGE.add(self._tx, self._repo, row)
+
+
+NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
+"""What ``StoredNotes`` is, and what a test puts in its place."""

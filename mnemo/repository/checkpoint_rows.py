@@ -6,9 +6,10 @@ import builtins
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from mnemo.errors import Conflict, StoreCorrupt
+from mnemo.protocols import Transactions
 from mnemo.store.codec import encode_json
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine
@@ -23,9 +24,7 @@ from mnemo.values.checkpoints import (
     Checkpoint,
     CheckpointHead,
     CheckpointQuery,
-    CheckpointReader,
     CheckpointWrite,
-    CheckpointWriter,
     is_of_version,
     matches,
     version_aside,
@@ -78,7 +77,7 @@ class StoredCheckpoints:
         """Run *work* on one revision of the file. *Cancellation*: safe."""
 
         def read(tx: Tx) -> T:
-            return work(_Reading(tx, repo_row(tx, self._repo_id)[0]))
+            return work(CheckpointReader(tx, repo_row(tx, self._repo_id)[0]))
 
         return await self._engine.reading(read)
 
@@ -86,12 +85,12 @@ class StoredCheckpoints:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""
 
         def write(tx: Tx) -> T:
-            return work(_Writing(tx, repo_number(tx, self._repo_id)))
+            return work(CheckpointWriter(tx, repo_number(tx, self._repo_id)))
 
         return await self._engine.writing(write, locks=[("checkpoints", self._repo_id)])
 
 
-class _Reading:
+class CheckpointReader:
     """``CheckpointReader`` over a transaction."""
 
     def __init__(self, tx: Tx, repo: int) -> None:
@@ -99,7 +98,7 @@ class _Reading:
         self._repo = repo
 
     def get(self, thread_id: str, namespace: str, id: str | None) -> Checkpoint | None:
-        """The checkpoint of this id, or the newest."""
+        """The checkpoint of this id, or the newest; ``None``: there is none."""
         head = self._head(thread_id, namespace, id)
         return None if head is None else self._whole(head)
 
@@ -115,7 +114,7 @@ class _Reading:
     def history(
         self, thread_id: str, namespace: str, id: str | None, channels: Collection[str]
     ) -> dict[str, ChannelHistory]:
-        """What the state of each of *channels* is made of."""
+        """What the state of each of *channels* is made of at that checkpoint, or the newest."""
         start = self._head(thread_id, namespace, id)
         writes: dict[str, builtins.list[CheckpointWrite]] = {channel: [] for channel in channels}
         seeds: dict[str, Blob] = {}
@@ -210,11 +209,11 @@ class _Reading:
             rows.close()
 
 
-class _Writing(_Reading):
+class CheckpointWriter(CheckpointReader):
     """``CheckpointWriter`` over a transaction."""
 
     def put(self, head: CheckpointHead, values: Mapping[str, Blob]) -> frozenset[str]:
-        """Write a checkpoint; or give the channels whose value is missing."""
+        """Write a checkpoint; or give the channels whose value is missing, and write nothing."""
         place = (self._repo, head.thread_id, head.namespace)
         is_new = self._tx.run(_THERE, (*place, head.id)).fetchone() is None
         kept = self._kept(head) if is_new else {}
@@ -267,7 +266,7 @@ class _Writing(_Reading):
             self._tx.run(CHECKPOINT_WRITES.upsert if write.index < 0 else _KEEP_WRITE, row)
 
     def delete(self, thread_ids: Collection[str]) -> int:
-        """Delete everything of these threads, for good."""
+        """Delete everything of these threads; give how many checkpoints they had."""
         gone = {}
         for table in _TABLES:
             statement = f"DELETE FROM {table.name} WHERE repo = ? AND thread_id IN $texts"
@@ -347,3 +346,7 @@ def _copy(table: Table[Any]) -> str:
         f"INSERT INTO {table.name} (repo, thread_id, {others}) "
         f"SELECT repo, ?, {others} FROM {table.name} WHERE repo = ? AND thread_id = ?"
     )
+
+
+CheckpointStore: TypeAlias = Transactions[CheckpointReader, CheckpointWriter]
+"""What ``StoredCheckpoints`` is, and what a test puts in its place."""

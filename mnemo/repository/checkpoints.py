@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from mnemo.protocols import CheckpointStore
+from mnemo.repository.checkpoint_rows import CheckpointStore
 from mnemo.repository.memories import Page
 from mnemo.runtime.validation import (
     MOST_AT_ONCE,

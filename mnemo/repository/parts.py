@@ -14,18 +14,16 @@ from mnemo.events import Event
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
     ChatModel,
-    CheckpointStore,
     Clock,
     DocumentFeed,
     Embedder,
     EmbeddingSpace,
     GraphStore,
-    ItemStore,
-    NoteStore,
     Overhaul,
     Purpose,
     RecordStore,
     SessionStore,
+    Transactions,
     TranscriptStore,
     VectorIndex,
 )
@@ -204,9 +202,9 @@ class RepositoryParts:
     feed: DocumentFeed
     records: RecordStore
     transcript: TranscriptStore
-    notes: NoteStore
-    checkpoints: CheckpointStore
-    items: ItemStore
+    notes: Transactions[Any, Any]
+    checkpoints: Transactions[Any, Any]
+    items: Transactions[Any, Any]
     scrub: Callable[[], Awaitable[bool]]
     overhaul: Overhaul
     index: VectorIndex

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from mnemo.errors import UsageError
+from mnemo.notes.note_rows import NoteReader
+from mnemo.notes.note_writing import NoteWriter
 from mnemo.testing.contracts.archive import (
     Change,
     assert_refused_by_line,
@@ -21,7 +23,7 @@ from mnemo.testing.contracts.archive import (
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.notes import row, version_of
 from mnemo.values.chat import Usage
-from mnemo.values.notes import ConversationRow, Covered, NoteReader, NoteWriter, UsageRow
+from mnemo.values.notes import ConversationRow, Covered, UsageRow
 
 TOPICS = ("food", "gone", "trips")
 LATER = NOON + timedelta(hours=2)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mnemo.errors import Conflict, UsageError
+from mnemo.repository.checkpoint_rows import CheckpointReader, CheckpointWriter
 from mnemo.testing.contracts.archive import (
     Change,
     assert_refused_by_line,
@@ -19,14 +20,7 @@ from mnemo.testing.contracts.archive import (
     setting,
 )
 from mnemo.testing.contracts.kit import Kit, StoreContract
-from mnemo.values.checkpoints import (
-    Blob,
-    CheckpointHead,
-    CheckpointQuery,
-    CheckpointReader,
-    CheckpointWrite,
-    CheckpointWriter,
-)
+from mnemo.values.checkpoints import Blob, CheckpointHead, CheckpointQuery, CheckpointWrite
 
 T = TypeVar("T")
 

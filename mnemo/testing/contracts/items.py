@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.protocols import ItemStore
+from mnemo.items.item_rows import ItemReader, ItemStore, ItemWriter
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.archive import NumberedRecord
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
-from mnemo.values.items import Item, ItemReader, ItemWriter, Namespace, expiry
+from mnemo.values.items import Item, Namespace, expiry
 
 TODAY = NOON + timedelta(days=1)
 """What the clock of the kit says."""

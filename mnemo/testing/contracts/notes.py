@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 
-from mnemo.protocols import NoteStore
+from mnemo.notes.note_writing import NoteStore, NoteWriter
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.chat import EmbeddingSpace, Usage
-from mnemo.values.notes import (
-    ConversationRow,
-    Covered,
-    NoteChange,
-    NoteRow,
-    NoteVersion,
-    NoteWriter,
-    UsageRow,
-)
+from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
 
 
 def row(topic: str = "trips", version: int = 1, **values: Any) -> NoteRow:
