@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,11 @@ TRIP, BUILD, BREAD = "plan the journey to Japan", "repair failing compiler", "ba
 def examples(number: int) -> int:
     """How many examples to try: *number*, scaled as the Hypothesis profile scales its default."""
     return max(4, number * settings().max_examples // 100)
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a child process that imports what its test imports."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def annotating(subgoals: Sequence[str]) -> Callable[[ChatRequest], Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contracts.talk import said, snapshot
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from mnemo.recall.keyword import SearchHit, parse, search
 from mnemo.runtime.text import index_stem, is_blank, lower_each
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.talk import said, snapshot
 from mnemo.testing.stores import in_memory_store
 
 TEXTS = [

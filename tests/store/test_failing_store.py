@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from contracts.kit import NOON, Kit
 
 from mnemo.errors import Conflict, StoreError
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
 from mnemo.values.feed import FeedCursor

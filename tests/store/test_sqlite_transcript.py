@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from mnemo.errors import Conflict
-from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.messages import MESSAGES
-from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.store.transcript_reading import Reading
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
-from mnemo.testing.contracts.talk import (
+from contracts.kit import NOON, SPACE, Kit, unit_vector
+from contracts.talk import (
     KINDS,
     call,
     compaction,
@@ -28,6 +22,12 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
+
+from mnemo.errors import Conflict
+from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.store.messages import MESSAGES
+from mnemo.store.sqlite.connection import SqliteTx
+from mnemo.store.transcript_reading import Reading
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
 
