@@ -22,12 +22,12 @@ from contracts.sessions import SessionStoreContract
 from contracts.transcript import TranscriptContract
 from contracts.transcript_derived import DerivedContract, MessageVectorsContract
 from contracts.upkeep import UpkeepContract
+from helpers import in_memory_store
 from postgres_server import ON_POSTGRES, postgres_store
 
 from mnemo.config import StoreConfig
 from mnemo.store.postgres import PostgresStore
 from mnemo.store.sqlite import SqliteStore
-from mnemo.testing.stores import in_memory_store
 
 
 class OverEngines:
