@@ -148,27 +148,6 @@ async def test_beside_a_failing_work_the_others_are_kept(kit: Kit) -> None:
     assert (await kit.store.check()).problems == ()
 
 
-async def test_times_keep_their_zone_and_calls_their_values(kit: Kit) -> None:
-    """What comes back is equal, and of the same zone; blocks and None are kept apart."""
-    from datetime import timezone
-
-    there = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    given = [
-        said(0, at=there, metadata={"a": [{"b": None}]}),
-        call(1, "x", "y"),
-        said(2, content=[{"type": "text", "text": "hi"}], token_count=None),
-        said(3, ""),
-    ]
-    transcript = kit.store.transcript("r")
-    await transcript.writing(lambda tx: tx.add(given))
-    found = await transcript.reading(lambda tx: tx.messages("t"))
-    assert found == given
-    assert [m.at.isoformat() for m in found] == [m.at.isoformat() for m in given]
-    assert [(m.content, m.token_count) for m in found] == [
-        (m.content, m.token_count) for m in given
-    ]
-
-
 # ── The check ────────────────────────────────────────────────────────────────────────
 
 
