@@ -27,7 +27,7 @@ LINES: list[set[str]] = [
     {"session", "maintenance", "notes", "items", "context"},
     {"repository"},
     {"service"},
-    {"mcp", "sync", "exchange", "pictures"},
+    {"mcp", "sync", "exchange"},
     {"client", "web"},
     {"adapters", "cli"},
 ]

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from contracts.records import asked
+from contracts.talk import said, snapshot
 
 from mnemo.config import StoreConfig
 from mnemo.store.sqlite import SqliteStore, texts
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.records import asked
-from mnemo.testing.contracts.talk import said, snapshot
 from mnemo.values.records import Ranking, RecordQuery, SurfacingQuery
 
 RANKING = Ranking(datetime(2024, 3, 2, tzinfo=UTC))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from contracts.kit import Kit, draft
 
 from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
@@ -24,7 +25,6 @@ from mnemo.store.sqlite.texts import (
 )
 from mnemo.store.tx import Text, Tx
 from mnemo.testing import HashingEmbedder
-from mnemo.testing.contracts.kit import Kit, draft
 
 MakeSqlite = Callable[..., SqliteStore]
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.protocols import NoteStore
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.chat import EmbeddingSpace, Usage
 from mnemo.values.notes import (
     ConversationRow,

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import pytest
-
-from mnemo.errors import Conflict, UsageError
-from mnemo.testing.contracts.archive import (
+from contracts.archive import (
     Change,
     assert_refused_by_line,
     doubling,
@@ -18,7 +16,9 @@ from mnemo.testing.contracts.archive import (
     put,
     setting,
 )
-from mnemo.testing.contracts.kit import Kit, StoreContract
+from contracts.kit import Kit, StoreContract
+
+from mnemo.errors import Conflict, UsageError
 from mnemo.values.checkpoints import (
     Blob,
     CheckpointHead,

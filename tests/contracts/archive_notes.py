@@ -6,9 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
-from mnemo.errors import UsageError
-from mnemo.testing.contracts.archive import (
+from contracts.archive import (
     Change,
     assert_refused_by_line,
     doubling,
@@ -18,8 +16,10 @@ from mnemo.testing.contracts.archive import (
     put,
     setting,
 )
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.notes import row, version_of
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.notes import row, version_of
+
+from mnemo.errors import UsageError
 from mnemo.values.chat import Usage
 from mnemo.values.notes import ConversationRow, Covered, NoteReader, NoteWriter, UsageRow
 

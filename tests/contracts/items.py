@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.protocols import ItemStore
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.archive import NumberedRecord
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
