@@ -19,6 +19,9 @@ from mnemo.service import Mnemo
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
 
+# A failing contract shows its values as any test does.
+pytest.register_assert_rewrite("contracts")
+
 # A shell starts what is in its background with SIGINT ignored, which all processes inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from contracts.archive import filled
+from contracts.archive_notes import noted
+from contracts.archive_talk import talk
+from contracts.checkpoints import checkpointed
+from contracts.kit import NOON, SPACE, Kit
 
 from mnemo.config import StoreConfig
 from mnemo.items.item_rows import ItemWriter
@@ -19,11 +24,6 @@ from mnemo.store.sqlite.check import columns
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.archive import filled
-from mnemo.testing.contracts.archive_notes import noted
-from mnemo.testing.contracts.archive_talk import talk
-from mnemo.testing.contracts.checkpoints import checkpointed
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit
 from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.items import Item

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +11,14 @@ from typing import Any
 import anyio
 from hypothesis import settings
 
+from mnemo.config import StoreConfig
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.data import read_block
-from mnemo.protocols import ChatRequest
+from mnemo.protocols import ChatRequest, Clock
 from mnemo.repository import Repository
 from mnemo.service import Mnemo
 from mnemo.session.session import Session
+from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock, RecordingObserver, ScriptedChatModel
 
 TRIP, BUILD, BREAD = "plan the journey to Japan", "repair failing compiler", "bake sourdough bread"
@@ -24,6 +28,21 @@ TRIP, BUILD, BREAD = "plan the journey to Japan", "repair failing compiler", "ba
 def examples(number: int) -> int:
     """How many examples to try: *number*, scaled as the Hypothesis profile scales its default."""
     return max(4, number * settings().max_examples // 100)
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a child process that imports what its test imports."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def in_memory_store(clock: Clock | None = None) -> SqliteStore:
+    """
+    A store in memory that is not open yet; what ``Mnemo("memory:")`` makes for itself.
+
+    Args:
+        clock: ``None`` is a ``ManualClock`` of its own.
+    """
+    return SqliteStore(None, config=StoreConfig(), clock=clock or ManualClock(), lease_s=30)
 
 
 def annotating(subgoals: Sequence[str]) -> Callable[[ChatRequest], Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from helpers import in_memory_store
 from talk_kit import Talk, make_store, open_talk
 
 from mnemo.config import Config, ViewportConfig
@@ -22,7 +23,6 @@ from mnemo.protocols import ChatRequest
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock, ScriptedChatModel, tool_call
 from mnemo.testing.models import Script
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.derived import Thread
 from mnemo.values.messages import Message
 

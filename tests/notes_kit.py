@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helpers import in_memory_store
+
 from mnemo.config import NotesConfig, StoreConfig
 from mnemo.events import Event, MemoryUpdateFinished
 from mnemo.notes.notes import Notes
@@ -20,7 +22,6 @@ from mnemo.protocols import ChatReply, ChatRequest, Usage
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
-from mnemo.testing.stores import in_memory_store
 
 COST = Usage("scripted", 100, 10, 80, 0.01)
 

@@ -22,7 +22,6 @@ from mnemo import (
 )
 from mnemo.cli import conversations, memories, notes, serving, stores, transfer
 from mnemo.cli.demo import demo as run_demo
-from mnemo.cli.graph_page import graph_page, graph_picture
 from mnemo.cli.guide import guide
 from mnemo.cli.opening import (
     AsJson,
@@ -464,30 +463,6 @@ def reembed(
             moved,
         )
     answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
-
-
-@app.command(rich_help_panel=LOOK)
-def graph(
-    html: Annotated[Path, typer.Option("--html", help="The page to write; overwritten.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    limit: Annotated[int, typer.Option(help="Nodes on it, the best connected.")] = 2_000,
-    as_json: AsJson = False,
-) -> None:
-    """Draw a repository's graph as one interactive page that needs no network."""
-    picture = in_known_repo(store, repo, lambda opened: graph_picture(opened, limit=limit))
-    html.write_text(graph_page(repo, picture), encoding="utf-8")
-    shown = {
-        "nodes": len(picture.nodes),
-        "edges": len(picture.edges),
-        "of_nodes": picture.total,
-    }
-    answer(
-        {"repo": repo, "file": str(html)} | shown,
-        f"{html}: {shown['nodes']} of {counted(picture.total, 'node')}, "
-        f"{counted(shown['edges'], 'edge')}.",
-        as_json=as_json,
-    )
 
 
 @app.command(rich_help_panel=LOOK)

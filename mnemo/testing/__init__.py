@@ -1,4 +1,4 @@
-"""Fakes of every seam and the contracts of the stores; part of the product."""
+"""Fakes of every seam; part of the product."""
 
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.testing.clock import ManualClock

@@ -19,12 +19,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from mnemo import Mnemo, __version__
-from mnemo.pictures import Graphs
 from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.mcp_endpoint import McpEndpoint
 from mnemo.web.metrics import Metrics
 from mnemo.web.open_repositories import OpenRepositories, Visits
+from mnemo.web.pictures import Graphs
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
 from mnemo.web.short_route import ShortRoute

@@ -33,7 +33,7 @@ LINES: list[set[str]] = [
     {"repository"},
     {"stores"},
     {"service"},
-    {"mcp", "sync", "exchange", "pictures"},
+    {"mcp", "sync", "exchange"},
     {"client", "web"},
     {"adapters", "cli"},
 ]

@@ -155,7 +155,7 @@ def test_recall_asks_the_model_that_is_named(filled, monkeypatch):
 
 @pytest.mark.parametrize(
     "command",
-    [("recall", "Ada"), ("sessions",), ("stats",), ("maintain",), ("graph", "--html", "g.html")],
+    [("recall", "Ada"), ("sessions",), ("stats",), ("maintain",)],
 )
 def test_a_mistyped_repository_is_told_and_not_made(filled, command):
     """A repository that holds nothing is an error that asks for the name."""
@@ -224,7 +224,7 @@ def test_an_export_overwrites_nothing_unless_it_is_forced(filled, tmp_path):
     assert file.read_text() != "mine"
 
 
-@pytest.mark.parametrize("command", [("sessions",), ("stats",), ("graph", "--html", "g.html")])
+@pytest.mark.parametrize("command", [("sessions",), ("stats",)])
 def test_reading_needs_no_embedder(cli, command):
     """A repository made with an embedder that the command line does not have can be read."""
 

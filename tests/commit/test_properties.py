@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import examples
+from helpers import examples, in_memory_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +18,6 @@ from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.protocols import GraphStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import NODE_TYPES, Edge, EdgeKind, Episodic, Semantic, Tag
 from mnemo.values.lookup import label_key

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from contracts.talk import goal
 from talk_kit import Talk, assistant, make_store, open_talk, user
 from window_kit import Nobody
 
@@ -21,7 +22,6 @@ from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
-from mnemo.testing.contracts.talk import goal
 from mnemo.values.derived import Surfaced
 
 BUDGET = 10_000

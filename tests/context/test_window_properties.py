@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from helpers import examples
+from helpers import examples, in_memory_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_kit import START, Threads, answered, called, said
@@ -17,7 +17,6 @@ from mnemo.context.budget import Budget
 from mnemo.context.memory import Overview
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.derived import EvictionOutcome, Snapshot
 from mnemo.values.units import VIEW, units_of
 

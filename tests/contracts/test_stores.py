@@ -5,31 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from contracts.archive import ArchiveContract
+from contracts.archive_notes import NoteArchiveContract
+from contracts.archive_talk import TalkArchiveContract
+from contracts.checkpoints import CheckpointContract
+from contracts.feed import DocumentFeedContract
+from contracts.forgetting import ForgettingContract
+from contracts.graph import GraphStoreContract
+from contracts.items import ItemStoreContract
+from contracts.jobs import JobContract
+from contracts.kit import MakeStore
+from contracts.notes import NoteStoreContract
+from contracts.overhaul import OverhaulContract
+from contracts.records import RecordStoreContract
+from contracts.sessions import SessionStoreContract
+from contracts.transcript import TranscriptContract
+from contracts.transcript_derived import DerivedContract, MessageVectorsContract
+from contracts.upkeep import UpkeepContract
+from helpers import in_memory_store
 from postgres_server import ON_POSTGRES, postgres_store
 
 from mnemo.config import StoreConfig
 from mnemo.stores import PostgresStore, SqliteStore
-from mnemo.testing.contracts import (
-    ArchiveContract,
-    CheckpointContract,
-    DerivedContract,
-    DocumentFeedContract,
-    ForgettingContract,
-    GraphStoreContract,
-    ItemStoreContract,
-    JobContract,
-    MessageVectorsContract,
-    NoteArchiveContract,
-    NoteStoreContract,
-    OverhaulContract,
-    RecordStoreContract,
-    SessionStoreContract,
-    TalkArchiveContract,
-    TranscriptContract,
-    UpkeepContract,
-)
-from mnemo.testing.contracts.kit import MakeStore
-from mnemo.testing.stores import in_memory_store
 
 
 class OverEngines:

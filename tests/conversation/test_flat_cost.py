@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
+from helpers import in_memory_store
 from talk_kit import assistant, open_talk, result, turns, user
 
 from mnemo.conversation.log import MessageLog
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.messages import Message
 from mnemo.values.strategies import Recent
 from mnemo.values.transaction import TranscriptReader, TranscriptWriter

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-from helpers import examples
+from helpers import examples, in_memory_store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from talk_kit import Talk, open_talk
@@ -16,7 +16,6 @@ from talk_kit import Talk, open_talk
 from mnemo.conversation import uncovered
 from mnemo.errors import Conflict, UsageError
 from mnemo.testing import ManualClock
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.messages import Message, StoredMessage, ToolCall
 from mnemo.values.strategies import Composite, Nearest, Recent, Retrieval, ToolOutputPruner
 from mnemo.values.units import VIEW, units_of

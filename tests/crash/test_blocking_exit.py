@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from crash import blocking_child
 from crash.blocking_child import REPO, SOME
+from helpers import child_environment
 
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
@@ -23,8 +23,7 @@ def started(name: str, path: Path) -> subprocess.Popen[str]:
     """Start a program."""
     command = [sys.executable, blocking_child.__file__, name, str(path)]
     pipe = subprocess.PIPE
-    rooms = os.pathsep.join(path for path in sys.path if path)
-    environment = os.environ | {"PYTHONPATH": rooms}
+    environment = child_environment()
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 

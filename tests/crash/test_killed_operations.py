@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from contracts.talk import compaction, goal, pin, said, snapshot
 from crash.lives import Lives, opened
 from notes_kit import store_of
 
@@ -20,7 +21,6 @@ from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.testing.contracts.talk import compaction, goal, pin, said, snapshot
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection
 

@@ -13,12 +13,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from helpers import in_memory_store
 from notes_kit import NOTHING, TRIP, reply, task, writes
 
 from mnemo.errors import ModelUnavailable, StoreError, UsageError
 from mnemo.notes.notes import Notes
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
-from mnemo.testing.stores import in_memory_store
 
 HISTORY = task("We fly to Tokyo in March. Please remember that Rex is my dog.", "Ok.")
 

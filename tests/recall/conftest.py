@@ -11,6 +11,7 @@ from typing import Any, Literal
 import anyio
 import numpy as np
 import pytest
+from helpers import in_memory_store
 from numpy.typing import NDArray
 
 from mnemo.config import Config
@@ -24,7 +25,6 @@ from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, node_id
 from mnemo.values.journal import Owner, SessionRecord, SessionState, Settlement
 from mnemo.values.steps import Step, StepDraft

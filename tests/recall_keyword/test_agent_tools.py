@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from contracts.talk import said
 
 from mnemo.config import Config
 from mnemo.errors import StoreError
@@ -16,7 +17,6 @@ from mnemo.models.wire import Tool
 from mnemo.recall.agent_tools import AgentTool, search_tool, view_tool
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
-from mnemo.testing.contracts.talk import said
 from mnemo.values.chat import ChatMessage, ChatRequest
 
 

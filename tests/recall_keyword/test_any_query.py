@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import examples
+from contracts.talk import said, snapshot
+from helpers import examples, in_memory_store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +21,6 @@ from mnemo.recall.keyword import SearchHit, parse, search
 from mnemo.runtime.text import index_stem, is_blank, lower_each
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.talk import said, snapshot
-from mnemo.testing.stores import in_memory_store
 
 TEXTS = [
     "The signal and the noise",

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from contracts.records import asked
+from contracts.talk import said
 from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +18,6 @@ from hypothesis import strategies as st
 from mnemo.config import StoreConfig
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.records import asked
-from mnemo.testing.contracts.talk import said
 from mnemo.values.records import Ranking, RecordQuery
 
 WORDS = ["tea", "milk", "kettle", "cup", "leaf", "東京都", "京都の"]

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from contracts.talk import call, result, said, snapshot
 
 from mnemo.config import Config, ConversationConfig, RecallConfig
-from mnemo.testing.contracts.talk import call, result, said, snapshot
 from mnemo.values.derived import Thread
 
 FILLER = "lorem ipsum dolor sit amet consectetur "

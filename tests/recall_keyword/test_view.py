@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from contracts.talk import call, result, said, snapshot
 from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from mnemo.config import Config
 from mnemo.errors import Conflict, NotFound
 from mnemo.recall.view import MessageView, view
 from mnemo.runtime.text import count_tokens
-from mnemo.testing.contracts.talk import call, result, said, snapshot
 from mnemo.values.messages import ToolCall
 from mnemo.values.records import Record
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import child_environment
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a bench to its end."""
     command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent / "tests")}
+    environment = child_environment()
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 

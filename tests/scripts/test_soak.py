@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers import child_environment
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def test_processes_that_are_killed_and_paused_lose_nothing() -> None:
     """A short run on SQLite: it has acknowledged and forgotten, and nothing is wrong."""
     command = [sys.executable, str(SCRIPTS / "soak.py"), "sqlite"]
     command += ["--minutes", "0.3", "--live", "2", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent / "tests")}
+    environment = child_environment()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)["figures"]

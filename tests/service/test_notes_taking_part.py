@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import in_memory_store
 
 from mnemo import Config, ConfigError, Mnemo
 from mnemo.errors import StoreLocked
@@ -16,7 +17,6 @@ from mnemo.recall.result import RecallResult
 from mnemo.repository import Repository
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel, tool_call
-from mnemo.testing.stores import in_memory_store
 
 BUDGETS = (0, 1, 5, 20, 60, 100, 150, 200, 400, 1_000, 5_000)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from helpers import BREAD, BUILD, TRIP, annotating, steps_of
+from helpers import BREAD, BUILD, TRIP, annotating, in_memory_store, steps_of
 
 from mnemo import CommitFailed, Config, ExtractionFailed, InvalidReply, RateLimited, SessionState
 from mnemo.errors import ModelUnavailable
 from mnemo.events import ChangesetApplied, SessionTransitioned, WriteFailed
 from mnemo.testing import ScriptedChatModel
 from mnemo.testing.faults import FailingStore
-from mnemo.testing.stores import in_memory_store
 
 
 def transitions(kit) -> list[tuple[str, str]]:

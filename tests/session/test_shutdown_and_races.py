@@ -7,14 +7,13 @@ import asyncio
 import anyio
 import anyio.lowlevel
 import pytest
-from helpers import annotating
+from helpers import annotating, in_memory_store
 
 from mnemo import Changeset, Config, SessionError, SessionState
 from mnemo.errors import CommitFailed, ModelUnavailable, StoreError
 from mnemo.events import SessionExpired, SessionTransitioned, TrajectoryExtractionFailed
 from mnemo.testing import ScriptedChatModel
 from mnemo.testing.faults import FailingStore
-from mnemo.testing.stores import in_memory_store
 
 AUTO = Config(session={"auto_commit": True})
 

@@ -10,8 +10,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
+from contracts import talk as told
+from contracts.kit import NOON, SPACE, Kit, MakeStore, unit_vector
+from contracts.records import found
+from contracts.transcript import transcript_of
 from engines import emptied
-from helpers import examples
+from helpers import examples, in_memory_store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres_server import postgres_store
@@ -20,11 +24,6 @@ from mnemo.errors import Barred, Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import terms
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts import talk as told
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, MakeStore, unit_vector
-from mnemo.testing.contracts.records import found
-from mnemo.testing.contracts.transcript import transcript_of
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.changeset import Changeset
 from mnemo.values.derived import Compaction, Goal, Pin, Snapshot, Thread
 from mnemo.values.erasure import ErasureReport, Selection

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import numpy as np
+from contracts.kit import NOON, SPACE
 from engines import OverEngines, bare_transaction, on_postgres
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -17,7 +18,6 @@ from mnemo.items.batch import Batch
 from mnemo.items.item_rows import ItemWriter
 from mnemo.items.search import Meant
 from mnemo.items.vectors import VectorView
-from mnemo.testing.contracts.kit import NOON, SPACE
 from mnemo.values.items import (
     DeleteItem,
     GetItem,

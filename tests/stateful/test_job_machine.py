@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
+from contracts.kit import NOON
+from contracts.talk import said
 from engines import OverEngines, bare_transaction, on_postgres
 from helpers import examples
 from hypothesis import settings
@@ -17,8 +19,6 @@ from hypothesis.stateful import invariant, rule
 from mnemo.errors import Conflict
 from mnemo.jobs.owners import register, unregister
 from mnemo.log.transcript_writing import Writing
-from mnemo.testing.contracts.kit import NOON
-from mnemo.testing.contracts.talk import said
 from mnemo.values.job_rules import (
     claim_jobs,
     demand_extraction,

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from engines import OverEngines, emptied, on_postgres, store_at
-from helpers import BREAD, BUILD, TRIP, annotating, examples
+from helpers import BREAD, BUILD, TRIP, annotating, examples, in_memory_store
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -33,7 +33,6 @@ from mnemo.events import SessionTransitioned
 from mnemo.protocols import FeedCursor
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.graph import Episodic
 
 # The pages' own words, written out once more so that the machine is not its own witness.

@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from contracts.kit import NOON, SPACE, Kit, unit_vector
+from contracts.records import found
 from engines import OverEngines, emptied, on_postgres, store_at
 from helpers import examples
 from hypothesis import HealthCheck, settings
@@ -19,8 +21,6 @@ from hypothesis.stateful import initialize, invariant, rule
 from mnemo.errors import MnemoError
 from mnemo.protocols import FeedChanges, FeedCursor
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
-from mnemo.testing.contracts.records import found
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Edge, EdgeKind, Episodic, MetadataDelta, Node, Semantic, Tag
 from mnemo.values.journal import (

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contracts import talk as told
+from contracts.kit import NOON, SPACE, unit_vector
 from engines import emptied, store_at
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
@@ -19,8 +21,6 @@ from hypothesis import strategies as st
 from mnemo.errors import MnemoError
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts import talk as told
-from mnemo.testing.contracts.kit import NOON, SPACE, unit_vector
 from mnemo.values.chat import EmbeddingSpace
 
 THREADS = ("t", "t:1", "T")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from contracts.kit import Kit
 from guarded_rows import guarded_rows
 
 from mnemo.config import StoreConfig
 from mnemo.runtime.clock import SystemClock
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import Kit
 
 __all__ = ["MakeSqlite", "guarded_rows"]
 

@@ -9,6 +9,7 @@ import sys
 
 import anyio
 import anyio.to_thread
+from contracts.kit import NOON, Kit
 
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.appending import append, drafts_of
@@ -19,7 +20,6 @@ from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import count_tokens
 from mnemo.stores import SqliteStore
-from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.values.graph import Tag
 from mnemo.values.messages import Message
 from mnemo.values.strategies import Recent

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
+from contracts.kit import NOON
 from damaged_stores import KINDS, ContractEmbedder, damage, erasures, make_store, reads, writes
 
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
@@ -20,7 +21,6 @@ from mnemo.store.sqlite import check as catalogue
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Tag
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from contracts.kit import NOON
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,6 @@ from mnemo.log.erasure_plan import (
     plan_ranges,
     plan_sessions,
 )
-from mnemo.testing.contracts.kit import NOON
 from mnemo.values.graph import (
     EdgeKind,
     Episodic,

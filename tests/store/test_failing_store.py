@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from contracts.kit import NOON, Kit
+from helpers import in_memory_store
 
 from mnemo.errors import Conflict, StoreError
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.testing.faults import FailingStore
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Tag
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contracts.kit import Kit
+from contracts.talk import said
 from engines import emptied, store_at
 from guarded_rows import UNGUARDED, UnguardedWrite
 from postgres_server import ON_POSTGRES
@@ -20,8 +22,6 @@ from mnemo.store.rows import repo_number
 from mnemo.store.tables import TABLES, THREADS
 from mnemo.store.tx import Tx
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import Kit
-from mnemo.testing.contracts.talk import said
 from mnemo.values.derived import Thread
 from mnemo.values.job_rules import claim_jobs, demand_extraction
 from mnemo.values.jobs import Extraction

@@ -12,13 +12,14 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from contracts.kit import Kit
 
 from mnemo import Mnemo
 from mnemo.config import StoreConfig
 from mnemo.errors import Conflict, SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.runtime.clock import SystemClock
-from mnemo.stores import SqliteStore, schema
-from mnemo.testing.contracts.kit import Kit
+from mnemo.store.sqlite import schema
+from mnemo.stores import SqliteStore
 from mnemo.values.erasure import Selection
 
 MakeSqlite = Callable[..., SqliteStore]
@@ -348,7 +349,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError
 from mnemo.stores import SqliteStore
-from mnemo.testing.contracts.records import found
+from contracts.records import found
 
 async def main():
     store = SqliteStore(sys.argv[1], config=StoreConfig(), clock=SystemClock(), lease_s=30)

@@ -18,6 +18,7 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
+from contracts.kit import Kit
 from postgres_proxy import proxied
 from postgres_server import execute, new_schema, postgres_store
 
@@ -25,7 +26,6 @@ from mnemo import Mnemo, StoreError, StoreLocked, StoreUnavailable
 from mnemo.runtime.validation import MOST_TEXT_BYTES
 from mnemo.store.tx import Tx
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.testing.contracts.kit import Kit
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.long]
 

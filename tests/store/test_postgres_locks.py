@@ -10,6 +10,8 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
+from contracts.kit import NOON, SPACE, Kit, unit_vector
+from contracts.talk import said
 from postgres_server import execute, postgres_store
 
 from mnemo import Mnemo
@@ -17,8 +19,6 @@ from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.protocols import EmbeddingSpace, TranscriptWriter
 from mnemo.testing import HashingEmbedder
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
-from mnemo.testing.contracts.talk import said
 from mnemo.values.items import Item
 from mnemo.values.job_rules import claim_jobs, demand_extraction
 from mnemo.values.jobs import Extraction, JobState

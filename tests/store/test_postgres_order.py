@@ -9,13 +9,13 @@ import anyio
 import anyio.lowlevel
 import psycopg
 import pytest
+from contracts.kit import Kit
 from postgres_server import execute, postgres_store
 
 from mnemo import StoreError, StoreLocked
 from mnemo.protocols import FeedCursor
 from mnemo.stores import PostgresStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import Kit
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.long]
 

@@ -8,11 +8,11 @@ from typing import Literal
 import anyio
 import anyio.to_thread
 import pytest
+from contracts.kit import Kit
 from postgres_server import Server, new_schema, postgres_store, running_server
 
 from mnemo import StoreError
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import Kit
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.long]
 

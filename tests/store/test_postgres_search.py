@@ -10,12 +10,12 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
+from contracts.talk import snapshot
 from postgres_server import execute
 
 from mnemo import Message, Mnemo
 from mnemo.repository import Repository
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.testing.contracts.talk import snapshot
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

@@ -12,13 +12,14 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 import pytest
+from contracts.kit import NOON, Kit
+from helpers import child_environment
 
 from mnemo.errors import SessionBusy
 from mnemo.jobs import owners
 from mnemo.jobs.owners import is_alive, new_owner
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.values.graph import Tag
 
 PROGRAM = Path(__file__).with_name("other_process.py")
@@ -53,7 +54,8 @@ class Other:
 
 @asynccontextmanager
 async def another_process(path: Path) -> AsyncIterator[Other]:
-    async with await anyio.open_process([sys.executable, str(PROGRAM), str(path)]) as process:
+    command = [sys.executable, str(PROGRAM), str(path)]
+    async with await anyio.open_process(command, env=child_environment()) as process:
         other = Other(process)
         try:
             assert await other.heard() == "open"

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from contracts.talk import said
 
 from mnemo.config import StoreConfig
 from mnemo.log.record_rows import Scope
@@ -14,7 +15,6 @@ from mnemo.store.sqlite.dialect import spelled
 from mnemo.store.sqlite.matching import _BY_RELEVANCE
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.talk import said
 from mnemo.values.records import Hidden
 
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from contracts.kit import SPACE, Kit, unit_vector
+from contracts.talk import said
 from engines import emptied, store_at
 from postgres_server import ON_POSTGRES
 
 from mnemo.protocols import TranscriptWriter
 from mnemo.store.tx import Tx
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import SPACE, Kit, unit_vector
-from mnemo.testing.contracts.talk import said
 from mnemo.values.derived import Thread
 from mnemo.values.job_rules import claim_jobs, demand_extraction, finish_extraction
 from mnemo.values.jobs import Extraction, JobState

@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from contracts.kit import NOON, Kit
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError
 from mnemo.store.sqlite.writer import Identity
 from mnemo.stores import SqliteStore
-from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.values.graph import Semantic
 
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from contracts.records import asked
+from contracts.talk import said, snapshot
 
 from mnemo.config import StoreConfig
-from mnemo.stores import SqliteStore, texts
+from mnemo.store.sqlite import texts
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.records import asked
-from mnemo.testing.contracts.talk import said, snapshot
 from mnemo.values.records import Ranking, RecordQuery, SurfacingQuery
 
 RANKING = Ranking(datetime(2024, 3, 2, tzinfo=UTC))

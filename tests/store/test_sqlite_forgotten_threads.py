@@ -9,12 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-
-from mnemo.protocols import TranscriptWriter
-from mnemo.store.tx import Tx
-from mnemo.stores import SqliteStore, scrub
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
-from mnemo.testing.contracts.talk import (
+from contracts.kit import NOON, SPACE, Kit, unit_vector
+from contracts.talk import (
     compaction,
     goal,
     outcome,
@@ -24,6 +20,11 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
+
+from mnemo.protocols import TranscriptWriter
+from mnemo.store.sqlite import scrub
+from mnemo.store.tx import Tx
+from mnemo.stores import SqliteStore
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Compaction, EvictionOutcome, Snapshot, Surfaced, Thread
 from mnemo.values.erasure import ErasureReport, Selection

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from contracts.kit import Kit, draft
 
 from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
+from mnemo.store.sqlite import schema, texts
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.texts import (
     TextTables,
@@ -22,9 +24,8 @@ from mnemo.store.sqlite.texts import (
     text_tables,
 )
 from mnemo.store.tx import Text, Tx
-from mnemo.stores import SqliteStore, schema, texts
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder
-from mnemo.testing.contracts.kit import Kit, draft
 
 MakeSqlite = Callable[..., SqliteStore]
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

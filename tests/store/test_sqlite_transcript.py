@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from mnemo.errors import Conflict
-from mnemo.log.messages import MESSAGES
-from mnemo.log.transcript_reading import Reading
-from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
-from mnemo.testing.contracts.talk import (
+from contracts.kit import NOON, SPACE, Kit, unit_vector
+from contracts.talk import (
     KINDS,
     call,
     compaction,
@@ -28,6 +22,12 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
+
+from mnemo.errors import Conflict
+from mnemo.log.messages import MESSAGES
+from mnemo.log.transcript_reading import Reading
+from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
 
@@ -146,27 +146,6 @@ async def test_beside_a_failing_work_the_others_are_kept(kit: Kit) -> None:
     assert [message.seq for message in messages] == list(range(20))
     assert {message.id for message in messages} == {f"id {n}" for n in range(30) if n % 3}
     assert (await kit.store.check()).problems == ()
-
-
-async def test_times_keep_their_zone_and_calls_their_values(kit: Kit) -> None:
-    """What comes back is equal, and of the same zone; blocks and None are kept apart."""
-    from datetime import timezone
-
-    there = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    given = [
-        said(0, at=there, metadata={"a": [{"b": None}]}),
-        call(1, "x", "y"),
-        said(2, content=[{"type": "text", "text": "hi"}], token_count=None),
-        said(3, ""),
-    ]
-    transcript = kit.store.transcript("r")
-    await transcript.writing(lambda tx: tx.add(given))
-    found = await transcript.reading(lambda tx: tx.messages("t"))
-    assert found == given
-    assert [m.at.isoformat() for m in found] == [m.at.isoformat() for m in given]
-    assert [(m.content, m.token_count) for m in found] == [
-        (m.content, m.token_count) for m in given
-    ]
 
 
 # ── The check ────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contracts.kit import Kit, draft
+from contracts.talk import said
 
 from mnemo import Mnemo, Repository, Session
 from mnemo.errors import UsageError
@@ -16,8 +18,6 @@ from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.tx import Dialect, Result, Tx
 from mnemo.testing import HashingEmbedder
-from mnemo.testing.contracts.kit import Kit, draft
-from mnemo.testing.contracts.talk import said
 from mnemo.values.derived import Thread
 from mnemo.values.steps import Step
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from contracts.kit import NOON, SPACE, Kit, draft, unit_vector
+from contracts.records import found
 
 from mnemo.errors import CommitFailed, StoreError, StoreLocked
 from mnemo.store.tx import Tx
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, draft, unit_vector
-from mnemo.testing.contracts.records import found
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.steps import Step
 

@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from values.archive_kit import JSON, NOON, TEXTS, TIMES, read_back
-
-from mnemo.errors import InvalidArchive
-from mnemo.testing.contracts.talk import (
+from contracts.talk import (
     call,
     compaction,
     goal,
@@ -23,6 +17,12 @@ from mnemo.testing.contracts.talk import (
     said,
     snapshot,
 )
+from helpers import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from values.archive_kit import JSON, NOON, TEXTS, TIMES, read_back
+
+from mnemo.errors import InvalidArchive
 from mnemo.values.archive import (
     KINDS,
     ArchivedMessage,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mnemo import Changeset, Edge, EdgeKind, Semantic, Tag
-from mnemo.pictures import communities_of
 from mnemo.runtime.validation import MOST_AT_ONCE
+from mnemo.web.pictures import communities_of
 
 
 def test_two_clusters_with_one_bridge_are_two_communities():

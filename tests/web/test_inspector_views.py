@@ -116,7 +116,7 @@ async def test_labels_cover_no_other_and_every_mark_is_in_the_legend(inspector, 
 
 
 async def test_communities_without_an_edge_between_them_lie_apart(inspector, repo):
-    """A large graph of tags that share no fact opens on marks that cover no other."""
+    """A large graph of tags opens on marks that cover no other; a mark opens, a word finds one."""
     tags = [Tag(f"topic {n}") for n in range(20)]
     facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(2_000)]
     edges = [Edge(tags[n % 20].id, fact.id, "membership") for n, fact in enumerate(facts)]
@@ -125,6 +125,11 @@ async def test_communities_without_an_edge_between_them_lie_apart(inspector, rep
     await page.get_by_text("20 communities of 2,020").wait_for()
     assert await page.evaluate(COVERED) == 0
     assert await page.evaluate(OVERLAPS) == [20, 0]
+    await page.get_by_role("button", name="topic 19").click()
+    await page.get_by_text("of the community “topic 19”").wait_for()
+    await page.get_by_label("Find among the marks").fill("room 1999")
+    await page.locator(".marks > li").and_(page.locator(":only-child")).wait_for()
+    assert "Lantern 1999 hangs in room 1999." in await page.locator(".marks").inner_text()
 
 
 async def test_a_recall_shows_why_it_ranked_what_it_costs_and_how_long_it_took(inspector, repo):

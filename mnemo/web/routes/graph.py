@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 
 from mnemo import Node, NotFound
 from mnemo.exchange import NodeShape
-from mnemo.pictures import Picture
 from mnemo.web.access import Readable
 from mnemo.web.bodies import Id
+from mnemo.web.pictures import Picture
 
 router = APIRouter(prefix="/v1", tags=["graph"])
 

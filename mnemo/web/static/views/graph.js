@@ -18,14 +18,12 @@ const LINES = { membership: "a tag and its fact", sibling: "facts that were said
 /** Of the largest communities; the others share the last. */
 const COLOURS = ["#4878d0", "#d1652a", "#3f9b5c", "#c44e76", "#8a6fc4", "#a8782d", "#2f94a8", "#8b9099"];
 
-const served = ({ repo, ...asked }, signal) => get("/graph", { repo, ...asked }, signal);
-
-export function Graph({ params, load = served }) {
+export function Graph({ params }) {
   const { repo } = useContext(World);
   const [turn, setTurn] = useState(0);
   const { community, around } = params;
   const state = useLoad(
-    async (signal) => ({ community, around, turn, ...(await load({ repo, limit: MOST_MARKS, community, around }, signal)) }),
+    async (signal) => ({ community, around, turn, ...(await get("/graph", { repo, limit: MOST_MARKS, community, around }, signal)) }),
     [repo, community, around, turn],
   );
   return html`<${Loaded} state=${state}>
@@ -46,7 +44,7 @@ function opened(picture) {
 }
 
 function Picture({ picture, onAgain }) {
-  const { repo, exported } = useContext(World);
+  const { repo } = useContext(World);
   const [chosen, setChosen] = useState(picture.around || null);
   const [at, setAt] = useState(null);
   const [words, setWords] = useState("");
@@ -67,7 +65,7 @@ function Picture({ picture, onAgain }) {
       ? `${plural(picture.nodes.length, "community", "communities")} of ${picture.total.toLocaleString("en")} facts, instructions and tags: choose one to open it.`
       : `${picture.nodes.length === picture.total ? `All ${plural(picture.total, "mark")}` : `${plural(picture.nodes.length, "mark")} of ${picture.total.toLocaleString("en")}, the best connected`}${picture.around ? ", at most two edges from one" : ""}${picture.community ? ` of the community “${picture.communities[picture.community]?.label}”` : ""}.`}
       ${" "}${isPart && html`<${To} view="graph">The whole graph<//>`}
-      ${" "}${!exported && html`<button class="plain" onClick=${onAgain}>Draw it anew</button>`}</p>
+      ${" "}<button class="plain" onClick=${onAgain}>Draw it anew</button></p>
     <${Slider} ...${{ times, at }} onAt=${setAt} />
     <div class="split graph">
       <div>
@@ -118,12 +116,11 @@ function Slider({ times: [first, last], at, onAt }) {
 }
 
 function Canvas({ picture, chosen, at, onChoose }) {
-  const { exported } = useContext(World);
   const box = useRef(null);
   const graph = useRef(null);
   const [placed, setPlaced] = useState(false);
   useEffect(() => {
-    const worker = new Worker("layout-worker.js", { type: exported ? "classic" : "module" });
+    const worker = new Worker("layout-worker.js", { type: "module" });
     worker.onmessage = ({ data: positions }) => {
       graph.current = drawn(box.current, picture, positions);
       graph.current.on("tap", "node", (event) => onChoose(event.target.id()));
@@ -246,12 +243,11 @@ function Legend({ picture, isTimed }) {
 }
 
 function Chosen({ mark, isFirst }) {
-  const { exported } = useContext(World);
   const heading = useRef(null);
   useEffect(() => void (isFirst || heading.current.focus()), [mark.id]);
   return html`<h2 tabindex="-1" ref=${heading}>Chosen</h2>
     <p class="lead"><${Text} text=${mark.text} /></p>
     <p class="quiet">${NAMES[mark.type] || mark.type}, ${plural(mark.degree, "edge")}${mark.valid_from && html`, since <${Time} at=${mark.valid_from} day />`}${mark.valid_to && html`, until <${Time} at=${mark.valid_to} day />`}</p>
     <p><${To} view="graph" params=${{ around: mark.id }}>Its neighbourhood<//>
-      ${mark.type in KINDS && !exported && html` · <${To} view="memories" params=${{ id: mark.id }}>Its sources and history<//>`}</p>`;
+      ${mark.type in KINDS && html` · <${To} view="memories" params=${{ id: mark.id }}>Its sources and history<//>`}</p>`;
 }

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.records import found
 
 from mnemo.errors import Conflict, NotFound
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.records import found
 from mnemo.values.changeset import NodeChange
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection

@@ -10,11 +10,11 @@ from typing import Any
 
 import anyio
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.records import found
 
 from mnemo.errors import Conflict, InvalidArchive, UsageError
 from mnemo.protocols import Archive, Store
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.records import found
 from mnemo.values.archive import ArchiveHead, NumberedRecord
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.values.changeset import Changeset, NodeChange

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import CommitFailed, StaleRevision
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.graph import (
     Edge,
     EdgeKind,

@@ -7,14 +7,16 @@ from typing import Any
 
 import anyio
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.items.item_rows import ItemReader, ItemStore, ItemWriter
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.archive import NumberedRecord
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
 from mnemo.values.items import Item, Namespace, expiry
+
+__all__ = ["ItemStoreContract"]
 
 TODAY = NOON + timedelta(days=1)
 """What the clock of the kit says."""

@@ -12,11 +12,8 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
-
-from mnemo.errors import Conflict, StoreError
-from mnemo.protocols import Store, TranscriptReader, TranscriptStore, TranscriptWriter
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.talk import (
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.talk import (
     KINDS,
     call,
     compaction,
@@ -29,6 +26,9 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
+
+from mnemo.errors import Conflict, StoreError
+from mnemo.protocols import Store, TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.values.derived import Snapshot, Thread
 from mnemo.values.messages import StoredMessage, ToolCall
 

@@ -11,6 +11,7 @@ import anyio
 import numpy as np
 import pytest
 import pytest_asyncio
+from helpers import in_memory_store
 
 from mnemo.protocols import (
     Applied,
@@ -22,7 +23,6 @@ from mnemo.protocols import (
     Store,
 )
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.changeset import NodeChange
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, Vector
 from mnemo.values.journal import (

@@ -6,10 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import pytest
-
-from mnemo.errors import Conflict, UsageError
-from mnemo.repository.checkpoint_rows import CheckpointReader, CheckpointWriter
-from mnemo.testing.contracts.archive import (
+from contracts.archive import (
     Change,
     assert_refused_by_line,
     doubling,
@@ -19,8 +16,13 @@ from mnemo.testing.contracts.archive import (
     put,
     setting,
 )
-from mnemo.testing.contracts.kit import Kit, StoreContract
+from contracts.kit import Kit, StoreContract
+
+from mnemo.errors import Conflict, UsageError
+from mnemo.repository.checkpoint_rows import CheckpointReader, CheckpointWriter
 from mnemo.values.checkpoints import Blob, CheckpointHead, CheckpointQuery, CheckpointWrite
+
+__all__ = ["CheckpointContract", "checkpointed"]
 
 T = TypeVar("T")
 

@@ -6,11 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
-from mnemo.errors import UsageError
-from mnemo.notes.note_rows import NoteReader
-from mnemo.notes.note_writing import NoteWriter
-from mnemo.testing.contracts.archive import (
+from contracts.archive import (
     Change,
     assert_refused_by_line,
     doubling,
@@ -20,10 +16,16 @@ from mnemo.testing.contracts.archive import (
     put,
     setting,
 )
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.notes import row, version_of
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.notes import row, version_of
+
+from mnemo.errors import UsageError
+from mnemo.notes.note_rows import NoteReader
+from mnemo.notes.note_writing import NoteWriter
 from mnemo.values.chat import Usage
 from mnemo.values.notes import ConversationRow, Covered, UsageRow
+
+__all__ = ["NoteArchiveContract"]
 
 TOPICS = ("food", "gone", "trips")
 LATER = NOON + timedelta(hours=2)

@@ -8,11 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.notes.note_writing import NoteStore, NoteWriter
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.chat import EmbeddingSpace, Usage
 from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
+
+__all__ = ["NoteStoreContract"]
 
 
 def row(topic: str = "trips", version: int = 1, **values: Any) -> NoteRow:

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.talk import call, result, said
 
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.protocols import EmbeddingSpace, FeedCursor
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.talk import call, result, said
 from mnemo.values.changeset import NodeChange
 from mnemo.values.graph import (
     Edge,

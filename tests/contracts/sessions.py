@@ -8,9 +8,9 @@ from functools import partial
 import anyio
 import numpy as np
 import pytest
+from contracts.kit import NOON, Kit, StoreContract, draft, unit_vector
 
 from mnemo.errors import Conflict, NotFound, SessionBusy
-from mnemo.testing.contracts.kit import NOON, Kit, StoreContract, draft, unit_vector
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import Edge, EdgeKind, MetadataDelta, Semantic, Tag
 from mnemo.values.journal import (

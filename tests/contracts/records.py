@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from contracts.kit import NOON, Kit, StoreContract
+from contracts.talk import call, result, said, snapshot
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import Store
-from mnemo.testing.contracts.kit import NOON, Kit, StoreContract
-from mnemo.testing.contracts.talk import call, result, said, snapshot
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
 from mnemo.values.records import (

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
+from contracts.kit import Kit, StoreContract
+from contracts.talk import said
 
 from mnemo.errors import Conflict
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.testing.contracts.kit import Kit, StoreContract
-from mnemo.testing.contracts.talk import said
 from mnemo.values.derived import Thread
 from mnemo.values.graph import Tag
 from mnemo.values.job_rules import (

@@ -7,9 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.talk import (
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.talk import (
     call,
     compaction,
     dump,
@@ -21,7 +20,9 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
-from mnemo.testing.contracts.transcript import transcript_of
+from contracts.transcript import transcript_of
+
+from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import ErasureReport, Selection
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from contracts.kit import NOON
+
 from mnemo.protocols import TranscriptReader
-from mnemo.testing.contracts.kit import NOON
 from mnemo.values.derived import (
     Compaction,
     EvictionOutcome,

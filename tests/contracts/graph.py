@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import CommitFailed, Conflict, EmbeddingSpaceMismatch, StaleRevision
 from mnemo.protocols import EmbeddingSpace
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import (
     Edge,

@@ -9,11 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-
-from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.talk import (
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.talk import (
     KINDS,
     call,
     compaction,
@@ -25,7 +22,10 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
-from mnemo.testing.contracts.transcript import transcript_of
+from contracts.transcript import transcript_of
+
+from mnemo.errors import EmbeddingSpaceMismatch
+from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import (
     Compaction,

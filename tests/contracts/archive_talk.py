@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from mnemo.errors import UsageError
-from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.testing.contracts.archive import (
+from contracts.archive import (
     Change,
     assert_refused_by_line,
     doubling,
@@ -18,8 +15,8 @@ from mnemo.testing.contracts.archive import (
     put,
     setting,
 )
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.talk import (
+from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.talk import (
     call,
     compaction,
     dump,
@@ -31,7 +28,10 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
-from mnemo.testing.contracts.transcript import transcript_of
+from contracts.transcript import transcript_of
+
+from mnemo.errors import UsageError
+from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import ErasedRows, Surfaced, Thread
 from mnemo.values.jobs import JobState
 
