@@ -432,6 +432,10 @@ class Notes:
             updates_held=counts.held,
         )
 
+    @property
+    def _is_busy(self) -> bool:
+        return self._updater.is_busy
+
     async def _aclose(self, grace_s: float) -> None:
         """Let updates end, for at most *grace_s* seconds; the part of others stays new."""
         await self._updater.aclose(grace_s)
