@@ -1089,6 +1089,10 @@ class Repository(Blocking[_Repository]):
         """
         self._portal.run(lambda: self._inner.settle(timeout_s))
 
+    def is_idle(self) -> bool:
+        """Whether closing it now would interrupt nothing and leave nothing owed."""
+        return self._portal.run(lambda: self._inner.is_idle())
+
     def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:
         """
         Have background extraction that failed or waits be tried now, with all its tries again.

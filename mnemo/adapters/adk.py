@@ -17,7 +17,7 @@ import anyio.to_thread
 from mnemo import Candidate, Conflict, Message, Mnemo, NotFound, Semantic
 from mnemo import sync as blocking
 from mnemo.adapters.handles import Adapter, Handle, LazyService, missing_extra
-from mnemo.runtime.validation import MOST_AT_ONCE
+from mnemo.runtime.validation import portions
 
 try:
     from google.adk.events import Event
@@ -202,8 +202,7 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
 
 
 async def _remember(repo: Handle, messages: Sequence[Message], thread: str) -> None:
-    for start in range(0, len(messages), MOST_AT_ONCE):
-        some = messages[start : start + MOST_AT_ONCE]
+    for some in portions(messages):
         await repo.run(methodcaller("remember", some, thread_id=thread))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from typing import Any, Self
@@ -23,6 +23,7 @@ from mnemo import (
 from mnemo import Item as StoredItem
 from mnemo import sync as blocking
 from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra, wait_on
+from mnemo.runtime.validation import portions
 
 try:
     from langgraph.store.base import (
@@ -54,9 +55,10 @@ class MnemoStore(Adapter, BaseStore):
     """
     A store of LangGraph that keeps its items in a repository, as ``repo.items``.
 
-    A batch is one transaction, whose reads see what was there before it; a put that returned is
-    durable and found. Expired items are hidden at once, whatever ``omit_expired`` says, and
-    deleted by mnemo; there is no sweeper to start.
+    A batch of up to 1,000 operations is one transaction, whose reads see what was there before;
+    a longer one is one for each thousand, the reads first. A put that returned is durable and
+    found. Expired items are hidden at once, whatever ``omit_expired`` says, and deleted by mnemo;
+    there is no sweeper to start.
 
     Args:
         repo: Open, of ``Mnemo`` or of ``mnemo.sync.Mnemo``. With an asynchronous one, make the
@@ -104,13 +106,14 @@ class MnemoStore(Adapter, BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """
-        Do *ops* in one transaction, reads first; all other methods come here.
+        Do *ops*, up to 1,000 in one transaction, reads first; all other methods come here.
 
         Raises:
-            InvalidNamespaceError: A label is empty, holds a dot or is no text.
-            ValueError: A value is not JSON, an argument is of no use, or there are more than
-                1,000 operations; nothing was stored.
-            StoreError: Nothing was stored. *Cancellation*: all was stored, or nothing.
+            InvalidNamespaceError: A label is empty, holds a dot or is no text; nothing was stored.
+            ValueError: A value is not JSON, or an argument is of no use; the thousands before
+                its own were stored, nothing else.
+            StoreError: Likewise. *Cancellation*: each thousand was stored whole or not at all,
+                and none after it.
         """
         given = list(ops)
         # Texts are taken from values that may be large.
@@ -118,7 +121,7 @@ class MnemoStore(Adapter, BaseStore):
             batch = await anyio.to_thread.run_sync(self._prepared, given)
         else:
             batch = self._prepared(given)
-        return batch.results(await self._handle.run(batch.run))
+        return batch.results([one for call in batch for one in await self._handle.run(call)])
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """
@@ -130,7 +133,7 @@ class MnemoStore(Adapter, BaseStore):
         """
         if self._loop is None:
             batch = self._prepared(list(ops))
-            return batch.results(self._handle.wait(batch.run))
+            return batch.results([one for call in batch for one in self._handle.wait(call)])
         return wait_on(self._loop, partial(self.abatch, ops), self)
 
     def _prepared(self, ops: Sequence[Op]) -> _Batch:
@@ -145,9 +148,9 @@ class _Batch:
         self._order = sorted(range(len(ops)), key=lambda place: isinstance(ops[place], PutOp))
         self._operations = [operations[place] for place in self._order]
 
-    def run(self, repo: Any) -> Any:
-        """Call the repository."""
-        return repo.items.batch(self._operations)
+    def __iter__(self) -> Iterator[Callable[[Any], Any]]:
+        """The calls of the repository."""
+        return (partial(_called_with, some) for some in portions(self._operations))
 
     def results(self, found: Sequence[Any]) -> list[Result]:
         """What LangGraph expects, in the order of its operations."""
@@ -155,6 +158,10 @@ class _Batch:
         for place, result in zip(self._order, found, strict=True):
             results[place] = _result(self._ops[place], result)
         return results
+
+
+def _called_with(operations: Sequence[ItemOperation], repo: Any) -> Any:
+    return repo.items.batch(operations)
 
 
 def _fields(index: Mapping[str, Any]) -> list[str]:

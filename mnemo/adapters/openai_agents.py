@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from os import PathLike
 from typing import Any, Self, cast
 
@@ -12,6 +13,7 @@ import anyio.to_thread
 from mnemo import ConfigError, Repository, StoredMessage
 from mnemo import sync as blocking
 from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra
+from mnemo.runtime.validation import portions
 from mnemo.wire import to_responses
 
 try:
@@ -99,15 +101,19 @@ class MnemoSession(Adapter):
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """
-        Store *items*, all or none; durable and searchable when it returns.
+        Store *items*, all or none of up to 1,000; durable and searchable when it returns.
+
+        More are stored a thousand at a time, between which others may add theirs.
 
         Raises:
             ValueError: An item is no JSON object of the Responses API, is nested more than 200
-                levels deep, or has more than 64 MiB; or there are more than 1,000. Nothing was
-                stored.
-            StoreError: Nothing was stored. *Cancellation*: all are stored or none.
+                levels deep, or has more than 64 MiB. The thousands before its own are stored,
+                nothing else.
+            StoreError: Likewise. *Cancellation*: each thousand is stored whole or not at all,
+                and none after it.
         """
-        await self._handle.run(lambda repo: self._chat(repo).append(items, format="responses"))
+        for some in portions(items):
+            await self._handle.run(partial(self._append, some))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """
@@ -133,6 +139,9 @@ class MnemoSession(Adapter):
             StoreError: Nothing was erased. *Cancellation*: completes.
         """
         await self._handle.run(lambda repo: self._chat(repo).purge(scrub=False))
+
+    def _append(self, items: Sequence[TResponseInputItem], repo: Any) -> Any:
+        return self._chat(repo).append(items, format="responses")
 
     def _chat(self, repo: Any) -> Any:
         if self._conversation is None:

@@ -17,7 +17,7 @@ import anyio.to_thread
 from mnemo import Conflict, Message, NotFound, Repository, StoreCorrupt, StoredMessage
 from mnemo import sync as blocking
 from mnemo.adapters.handles import Adapter, AnyRepository, Handle, LazyService, missing_extra
-from mnemo.runtime.validation import MOST_AT_ONCE
+from mnemo.runtime.validation import portions
 
 try:
     from pydantic import TypeAdapter, ValidationError
@@ -64,8 +64,9 @@ class MnemoConversationStore(Adapter, ConversationStore):
     The SDK's ``ConversationStore`` over a repository, one thread per conversation.
 
     Each message is stored once, as the SDK serializes it, and with its words as a message of
-    the thread, so that search and recall find it. A save is one transaction: messages and
-    record, or neither.
+    the thread, so that search and recall find it. A save of up to 1,000 messages is one
+    transaction: messages and record, or neither. A longer one is one for each thousand, the
+    record in the last: no history has the others before.
 
     ``delete`` erases the messages as ``Repository.forget`` does; those that a fork shares go
     when the last conversation that needs them is deleted.
@@ -123,20 +124,21 @@ class MnemoConversationStore(Adapter, ConversationStore):
         expected_revision: str | None,
     ) -> None:
         """
-        Store a record with its new entries, in one transaction.
+        Store a record with its new entries, up to 1,000 messages in one transaction.
 
         Raises:
             ConversationConflict: See ``ConversationStore``; nothing was stored.
-            ValueError: The conversation's id or a message cannot be stored, or the entries are
-                more than 1,000 messages; nothing was.
-                *Cancellation*: all is stored, or nothing.
+            ValueError: The conversation's id or a message cannot be stored; nothing was.
+                *Cancellation*: all is stored, or nothing. Of more than 1,000 messages the first
+                thousands may be left without the record: found by search, in no history, and
+                erased with the conversation.
         """
         known = {entry.id for entry in new_entries}
         shares = record.head_id is not None and record.head_id not in known
         if shares and await self._place(str(record.head_id)) is None:
             raise ConversationConflict(record.conversation_id)
         batch = await anyio.to_thread.run_sync(_batch, record, new_entries)
-        await self._append(record.conversation_id, batch, expected_revision)
+        await self._append_all(record, batch, expected_revision)
         if shares and expected_revision is None and not await self._is_forkable(record):
             await self._forget(record.conversation_id, batch)
             raise ConversationConflict(record.conversation_id)
@@ -150,8 +152,23 @@ class MnemoConversationStore(Adapter, ConversationStore):
         source = record.forked_from
         return source is None or await self.read_record(source) is not None
 
+    async def _append_all(
+        self, record: ConversationRecord, batch: Sequence[Message], expected_revision: str | None
+    ) -> None:
+        """Append *batch*, whose last message carries *record*; or nothing of it."""
+        id, stored = record.conversation_id, list[Message]()
+        try:
+            for some in portions(batch):
+                await self._append(id, some, expected_revision)
+                stored += some
+        except Exception:
+            there = await self.read_record(id) if stored else record
+            if there is None or there.revision != record.revision:  # they are in no history
+                await self._forget(id, stored)
+            raise
+
     async def _append(
-        self, conversation_id: str, batch: list[Message], expected_revision: str | None
+        self, conversation_id: str, batch: Sequence[Message], expected_revision: str | None
     ) -> None:
         """Append *batch* if the record is still of that revision."""
         for _ in range(_ATTEMPTS):
@@ -200,8 +217,7 @@ class MnemoConversationStore(Adapter, ConversationStore):
 
     async def _forget(self, conversation_id: str, messages: Sequence[Message]) -> None:
         ids, thread = [message.id for message in messages], thread_of(conversation_id)
-        for start in range(0, len(ids), MOST_AT_ONCE):  # what says that it is deleted goes last
-            some = ids[start : start + MOST_AT_ONCE]
+        for some in portions(ids):  # what says that it is deleted goes last
             erase = methodcaller("forget", message_ids=some, thread_id=thread)
             with suppress(NotFound):  # somebody else erased them
                 await self._handle.run(erase)
@@ -278,7 +294,7 @@ class MnemoConversationStore(Adapter, ConversationStore):
         )
 
 
-def _appended(chat: Any, *, batch: list[Message], seq: int) -> Any:
+def _appended(chat: Any, *, batch: Sequence[Message], seq: int) -> Any:
     return chat.append(batch, expected_seq=seq)
 
 

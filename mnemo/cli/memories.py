@@ -30,6 +30,8 @@ from mnemo.runtime.display import counted
 
 _AT_ONCE = 1_000
 """Memories that are in memory at once, besides those that are listed."""
+_MOST_READ = 10_000
+"""Memories that are read to put them in order of their dates (S)."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -103,15 +105,21 @@ def memories(
 
 
 async def _newest(repo: Repository, limit: int, **asked: Any) -> list[Memory]:
-    """The *limit* latest by their dates, which are not the order in which they were stored."""
+    """
+    The *limit* latest by their dates, which are not the order in which they were stored.
+
+    Those are taken from the ones that were stored last; if there are others, that is told.
+    """
     found: list[Memory] = []
     after: str | None = None
-    while True:
+    for _ in range(0, _MOST_READ, _AT_ONCE):
         page = await repo.memories(limit=_AT_ONCE, after=after, **asked)
         found = sorted((*found, *page), key=_since, reverse=True)[:limit]
         after = page.next
         if after is None:
             return found
+    complain(f"all but the {_MOST_READ:,} stored last are left out: a QUERY or --where finds them")
+    return found
 
 
 def _since(memory: Memory) -> datetime:

@@ -19,10 +19,13 @@ from mnemo.notes.guards import redact
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.protocols import ChatMessage, ChatModel, Purpose
 from mnemo.runtime.text import count_tokens, is_blank
+from mnemo.runtime.validation import every
 from mnemo.values.messages import Message, ToolCall, answered_ids
 from mnemo.wire import messages_of
 
 PURPOSE: Purpose = "update_notes"
+MOST_MESSAGES = 10_000
+"""Messages of a history, at most: it is copied on the event loop (S)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,11 @@ def copied(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...
     Deep copy of *history* as messages, without a trailing tool call that lacks answers.
 
     Raises:
-        ValueError: It is no sequence of messages.
+        ValueError: It is no sequence of messages, or has more than ``MOST_MESSAGES``.
     """
     if isinstance(history, str | bytes | Mapping) or not isinstance(history, Sequence):
         raise ValueError(f"history must be a sequence of messages, not {type(history).__name__}")
-    return _answered(tuple(map(_own, messages_of(history))))
+    return _answered(tuple(map(_own, messages_of(every("history", history, MOST_MESSAGES)))))
 
 
 def _own(message: Message) -> Message:

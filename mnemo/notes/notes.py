@@ -94,12 +94,13 @@ class Notes:
         history is copied before anything is awaited, and never changed.
 
         Args:
-            history: The conversation, system message included: messages or their mappings.
+            history: The conversation, system message included: at most 10,000 messages or their
+                mappings.
             iterations: Passes of this task's loop, not of the agent's life; at least 0.
             task_id: Names the task; one that was looked back over is not again.
             on_progress: Told of every step by a ``Progress``; a function or coroutine function.
             outcome: ``completed``, ``failed``, ``interrupted`` or ``awaiting_user``.
-            tools: What the task's own requests listed, for the provider's cache.
+            tools: What the task's own requests listed, for the provider's cache; at most 1,000.
             session: A ``Session`` or its id: receives the cost.
             thread_id: The conversation's thread.
 
@@ -375,7 +376,7 @@ class Notes:
                 toolbox that serves more than one task.
 
         Raises:
-            ValueError: *history* is no sequence of messages.
+            ValueError: *history* is no sequence of messages, or has more than 10,000.
         """
         material = None
         if history is not None:
@@ -428,6 +429,10 @@ class Notes:
             updates_waiting=counts.waiting,
             updates_held=counts.held,
         )
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._updater.is_busy
 
     async def _aclose(self, grace_s: float) -> None:
         """Let updates end, for at most *grace_s* seconds; the part of others stays new."""

@@ -16,7 +16,7 @@ from mnemo.notes.model_input import carries_instruction, copied
 from mnemo.notes.note_rows import NoteReader
 from mnemo.notes.requests import open_requests
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import one_of, stored_id, whole_number
+from mnemo.runtime.validation import every, one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage
 
 SkipReason: TypeAlias = Literal[
@@ -88,8 +88,8 @@ class Ask:
         """
         whole_number("iterations", iterations, 0)
         one_of("outcome", outcome, OUTCOMES)
-        if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-            raise ValueError("tools must be a sequence of tools")
+        if isinstance(tools, Mapping):
+            raise ValueError("tools must be a list of tools, not one tool")
         session_id = _name("session", getattr(session, "id", session))
         thread = _name("thread_id", thread_id)
         messages = copied(history)
@@ -100,7 +100,9 @@ class Ask:
             iterations=iterations,
             task_id=_name("task_id", task_id),
             outcome=outcome,
-            tools=tuple(deepcopy(dict(t) if isinstance(t, Mapping) else t) for t in tools),
+            tools=tuple(
+                deepcopy(dict(t) if isinstance(t, Mapping) else t) for t in every("tools", tools)
+            ),
             session_id=session_id,
             thread_id=thread or _thread_of(messages),
             conversation=_conversation(thread, session_id, messages, keys),

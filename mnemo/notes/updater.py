@@ -94,6 +94,11 @@ class Updater:
         return UpdateCounts(running=self._running, waiting=waiting, held=len(self._held))
 
     @property
+    def is_busy(self) -> bool:
+        """Whether an update runs, waits or is held."""
+        return bool(self._calls)
+
+    @property
     def _closing(self) -> bool:
         return self._closed or self._parts.closing()
 

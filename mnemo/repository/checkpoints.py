@@ -30,8 +30,8 @@ from mnemo.values.checkpoints import (
     checked_write,
 )
 
-MOST_WRITES = 100_000
-"""Writes of one task, at most: they are stored together, however far a step fans out (S)."""
+MOST_OF_A_GRAPH = 100_000
+"""Writes, channels, runs or threads of one call: they are not independent of each other (S)."""
 
 
 class Checkpoints:
@@ -81,7 +81,7 @@ class Checkpoints:
                 written.
             StoreError: Likewise. *Cancellation*: completes; the same again changes nothing.
         """
-        given = every("writes", writes, MOST_WRITES)
+        given = every("writes", writes, MOST_OF_A_GRAPH)
         checked = [checked_write(instance_of("a write", one, CheckpointWrite)) for one in given]
         await self._store.writing(lambda tx: tx.put_writes(checked))
 
@@ -148,10 +148,13 @@ class Checkpoints:
         Its ancestors are followed from parent to parent, to the nearest one with a value.
 
         Raises:
+            ValueError: *channels* is one text, or more than 100,000.
             StoreCorrupt: One of these is damaged. *Cancellation*: safe.
         """
         place = _place(thread_id, namespace, id)
-        names = tuple(known_id("a channel", name) for name in every("channels", channels))
+        names = tuple(
+            known_id("a channel", name) for name in every("channels", channels, MOST_OF_A_GRAPH)
+        )
         return await self._store.reading(lambda tx: tx.history(*place, names))
 
     async def delete(self, thread_ids: Sequence[str]) -> int:
@@ -162,10 +165,10 @@ class Checkpoints:
             How many checkpoints they had.
 
         Raises:
-            ValueError: *thread_ids* is one text.
+            ValueError: *thread_ids* is one text, or more than 100,000.
             StoreError: Nothing was deleted. *Cancellation*: the transaction completes.
         """
-        known = known_ids(thread_ids)
+        known = known_ids(thread_ids, MOST_OF_A_GRAPH)
         if not known:
             return 0
         gone = await self._store.writing(lambda tx: tx.delete(known))
@@ -182,10 +185,10 @@ class Checkpoints:
             How many were deleted.
 
         Raises:
-            ValueError: *run_ids* is one text.
+            ValueError: *run_ids* is one text, or more than 100,000.
             StoreError: Nothing was deleted. *Cancellation*: completes.
         """
-        known = known_ids(run_ids)
+        known = known_ids(run_ids, MOST_OF_A_GRAPH)
         return await self._store.writing(lambda tx: tx.delete_runs(known)) if known else 0
 
     async def prune(self, thread_ids: Sequence[str]) -> int:
@@ -195,7 +198,7 @@ class Checkpoints:
         Ancestors that its state is made of (``deltas``) stay. *Returns*, *Raises*: as
         ``delete_runs``. *Cancellation*: completes.
         """
-        known = known_ids(thread_ids)
+        known = known_ids(thread_ids, MOST_OF_A_GRAPH)
         return await self._store.writing(lambda tx: tx.prune(known)) if known else 0
 
     async def copy(self, source: str, target: str) -> int:

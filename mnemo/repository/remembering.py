@@ -25,7 +25,7 @@ from mnemo.repository.sessions import RepositorySessions, SessionTask
 from mnemo.runtime.display import counted, shown
 from mnemo.runtime.tasks import Branch, computed, on_clock
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import MOST_AT_ONCE, seconds, stored_time
+from mnemo.runtime.validation import portions, seconds, stored_time
 from mnemo.session.appends import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
@@ -266,8 +266,8 @@ class Remembering:
 
     async def _take_in(self, session: Session, portion: Portion) -> None:
         if session.state is SessionState.COLLECTING:
-            for start in range(0, len(portion.messages), MOST_AT_ONCE):
-                await session.append_messages(portion.messages[start : start + MOST_AT_ONCE])
+            for some in portions(portion.messages):
+                await session.append_messages(some)
             await self._require_all(portion)
             await session.close()
         elif session.state is SessionState.FAILED:

@@ -251,10 +251,21 @@ class Repository(ChangeCalls):
         try:
             await on_clock(self._parts.clock.sleep, timeout_s, self._settled)
         except TimeoutError:
-            left = (await self.statistics()).on_its_way
-            if left:
+            if left := (await self.statistics()).on_its_way:
                 told = ", ".join(f"{number} {what}" for what, number in left.items())
                 raise TimeoutError(f"not settled within {timeout_s} s: {told}") from None
+
+    async def is_idle(self) -> bool:
+        """
+        Whether closing it now would interrupt nothing and leave nothing owed.
+
+        That is: no session is open in it, nothing is on its way (see ``settle``), and no update of
+        notes runs or waits.
+
+        Raises:
+            UsageError: The repository was closed. *Cancellation*: safe.
+        """
+        return not (await self._on_its_way() or self._notes._is_busy or self._sessions.open_here)
 
     async def _settled(self) -> None:
         await self._remembering.jobs.hasten()
@@ -517,11 +528,10 @@ class Repository(ChangeCalls):
 
         self._check_usable()
         hidden = await hidden_in(self._parts.transcript, not_visible_in, self._parts.config)
-        times = {"since": since, "until": until}
-        evidence = {"where": where, "thread_id": thread_id, "actor": actor, **times}
         return await search(
             self._parts.records, query, clock=self._parts.clock, config=self._parts.config,
-            session_id=session_id, limit=limit, hidden=hidden, types=types, **evidence,
+            session_id=session_id, limit=limit, hidden=hidden, types=types, where=where,
+            thread_id=thread_id, actor=actor, since=since, until=until,
         )  # fmt: skip
 
     async def view(
@@ -912,10 +922,9 @@ class Repository(ChangeCalls):
         self._check_usable()
         jobs = await self._remembering.jobs.levels()  # first: what they do comes to the others
         space, counts = await self._parts.feed.space(), await self._parts.feed.counts()
-        sessions = self._sessions.open_here
         return RepositoryStatistics.of(
             counts,
-            [session.statistics() for session in sessions],
+            [session.statistics() for session in self._sessions.open_here],
             **self._sessions.levels(),
             revision=await self._parts.graph.revision(),
             index=self._parts.index.statistics(),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -94,9 +94,9 @@ def known_id(name: str, value: object) -> str:
     return clean(value)
 
 
-def known_ids(ids: Iterable[str]) -> list[str]:
+def known_ids(ids: Iterable[str], most: int = MOST_AT_ONCE) -> list[str]:
     """Return *ids* to look up. *Raises* ``ValueError``: as ``every``, or one of them is no text."""
-    return [known_id("an id", id) for id in every("ids", ids)]
+    return [known_id("an id", id) for id in every("ids", ids, most)]
 
 
 def every(name: str, values: Iterable[T], most: int = MOST_AT_ONCE) -> list[T]:
@@ -117,6 +117,11 @@ def every(name: str, values: Iterable[T], most: int = MOST_AT_ONCE) -> list[T]:
     if len(taken) > most:
         raise ValueError(f"{name}: at most {most:,} at once; give them in several calls")
     return taken
+
+
+def portions(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut *values* into runs that a call takes; of none there is one, which is empty."""
+    return (values[at : at + MOST_AT_ONCE] for at in range(0, len(values) or 1, MOST_AT_ONCE))
 
 
 def instance_of(name: str, value: Any, kind: type[T]) -> T:

@@ -93,12 +93,13 @@ class Link(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the work for a client that left before its answer was complete."""
+        # First: a call that waits for the rest of its body would else take its end for a mistake.
+        if self._is_busy and self._work is not None:
+            self._work.cancel()
         super().connection_lost(exc)
         self._idle.pop(self, None)
         self._end_timer()
         self._end_unread()
-        if self._is_busy and self._work is not None:
-            self._work.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Parse *data*; refuse what goes on for more than ``HEAD_BYTES`` and says nothing."""

@@ -20,6 +20,8 @@ LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, float("inf"))
 """Upper ends of the classes of the event loop's lag (S)."""
 LAG_LOOK_S = 0.05
 """Seconds between two looks at that (S)."""
+CLIENT_LEFT = 499
+"""Status of a request whose client left before an answer began; nobody reads it (S)."""
 STREAMS = ("/v1/events", "/mcp")
 """Routes whose answers last as long as their client listens."""
 MOST_READ = 100
@@ -61,7 +63,7 @@ class Metrics:
     @contextmanager
     def timed(self, scope: Scope, send: Send) -> Iterator[Send]:
         """Count the request of *scope*, which is answered through what is yielded."""
-        begun, status = elapsed(), 0
+        begun, status = elapsed(), CLIENT_LEFT
 
         async def counted(message: Message) -> None:
             nonlocal status

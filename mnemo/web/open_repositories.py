@@ -9,7 +9,7 @@ import anyio
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mnemo import Mnemo, NotFound, Repository
+from mnemo import Mnemo, NotFound, Repository, UsageError
 from mnemo.runtime.clock import elapsed
 from mnemo.web.tokens import Token
 
@@ -27,9 +27,9 @@ class OpenRepositories:
     """
     Opens repositories for requests, and closes the least recently used where there are too many.
 
-    One is closed only while no request uses it (a stream is a request until it ends), no session
-    is open in it, and nothing is on its way: jobs, annotation, vectors, summaries. The next
-    request opens it again. Those that were opened by somebody else are never closed here.
+    One is closed only while no request uses it (a stream is a request until it ends), and it is
+    idle: without sessions, and nothing is on its way, such as jobs, vectors, summaries, notes. The
+    next request opens it again. Those that were opened by somebody else are never closed here.
 
     Args:
         most: Repositories open at once.
@@ -52,6 +52,7 @@ class OpenRepositories:
         self._visitors: Counter[str] = Counter()
         self._left = anyio.Event()
         self._changing = anyio.Lock()
+        self._looked_at = ""  # whether it can be closed; until somebody comes
 
     async def visited(
         self, visits: list[str], token: Token, repo_id: str, *, make: bool
@@ -72,6 +73,8 @@ class OpenRepositories:
         # Before the look, and without a pause between: nobody closes it from now on.
         visits.append(repo_id)
         self._visitors[repo_id] += 1
+        if self._looked_at == repo_id:
+            self._looked_at = ""
         try:
             repo = self._memory.repo(repo_id)
         except NotFound:
@@ -128,19 +131,19 @@ class OpenRepositories:
         """Close the first of *ids* that nobody needs open; whether there was one."""
         for repo_id in ids:
             if not self._visitors[repo_id] and await self._is_idle(repo_id):
-                # No pause since the look at the visitors: closing begins with its removal.
+                # No pause since the end of the look: closing begins with its removal.
                 del self._users[repo_id]
                 await self._memory.close_repo(repo_id)
                 return True
         return False
 
     async def _is_idle(self, repo_id: str) -> bool:
+        self._looked_at = repo_id
         try:
-            found = await self._memory.repo(repo_id).statistics()
-        except NotFound:
+            is_idle = await self._memory.repo(repo_id).is_idle()
+        except UsageError:
             return False  # somebody else has closed it
-        busy = found.open_sessions or found.on_its_way or self._visitors[repo_id]
-        return not busy
+        return is_idle and self._looked_at == repo_id
 
 
 class Visits:

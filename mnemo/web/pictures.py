@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mnemo import Edge, Node, NotFound, Repository, Semantic
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.validation import MOST_AT_ONCE
+from mnemo.runtime.validation import portions
 
 DRAWN = ("semantic", "procedural", "tag", "intent")
 """Types of node in a picture: what is known, and what it is about."""
@@ -296,8 +296,8 @@ class Graphs:
         begun = elapsed()
         nodes = await repo.get_nodes(DRAWN)
         ids, edges = [node.id for node in nodes], dict[Edge, None]()
-        for start in range(0, len(ids), MOST_AT_ONCE):
-            edges |= dict.fromkeys(await repo.get_edges(ids[start : start + MOST_AT_ONCE]))
+        for some in portions(ids):
+            edges |= dict.fromkeys(await repo.get_edges(some))
         graph = await anyio.to_thread.run_sync(Graph.of, revision, nodes, list(edges))
         return Kept(graph, elapsed(), elapsed() - begun)
 

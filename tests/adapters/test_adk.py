@@ -25,7 +25,6 @@ from pydantic import Field
 import mnemo.sync
 from mnemo import ConfigError, UsageError
 from mnemo.adapters.adk import MnemoMemoryService, repo_id_of
-from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import HashingEmbedder
 
 SECRET = "vqzkxwbrtd"
@@ -78,7 +77,7 @@ def test_every_method_of_the_base_is_its_own() -> None:
 @pytest.mark.slow
 async def test_a_long_session_is_remembered_in_parts(service: MnemoMemoryService, kit: Kit) -> None:
     """A session has no bound, a call has one."""
-    said = [event(f"I count {n}.", f"e{n}") for n in range(MOST_AT_ONCE + 1)]
+    said = [event(f"I count {n}.", f"e{n}") for n in range(2_500)]
     await service.add_session_to_memory(session(*said))
     repo = kit.memory.repo(repo_id_of("app", "ada"))
     assert await repo.conversation("s").next_seq() == len(said)

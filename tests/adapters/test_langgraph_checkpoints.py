@@ -570,6 +570,19 @@ async def test_a_task_may_write_more_than_a_list_holds(repo: Repository) -> None
     assert [value for _, _, value in found.pending_writes or ()] == list(range(1_500))
 
 
+async def test_threads_runs_and_channels_may_be_more_than_a_list_holds(repo: Repository) -> None:
+    """Those of a graph are taken together: which runs go decides what has to stay."""
+    saver, many = MnemoSaver(repo), [f"x{number}" for number in range(2_500)]
+    first = await saver.aput(config(), checkpoint(a=WORD), {"run_id": "old"}, {"a": "1"})
+    await saver.aput(first, checkpoint(a=WORD), {"run_id": "new"}, {"a": "1"})
+    found = await saver.aget_delta_channel_history(config=config(), channels=["a", *many])
+    assert len(found) == 2_501
+    await saver.adelete_for_runs([*many, "new"])
+    assert [one.metadata["run_id"] for one in await listed(saver, config())] == ["old"]
+    await saver.aprune([*many, "t"], strategy="delete")
+    assert (await repo.statistics()).checkpoints == 0
+
+
 async def test_a_deleted_thread_leaves_no_bytes(db: Path) -> None:
     """Values and writes are gone from the store's files."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:

@@ -54,7 +54,6 @@ import mnemo.sync
 from mnemo import ConfigError, Mnemo
 from mnemo.adapters.langgraph import MnemoStore
 from mnemo.protocols import EmbeddingSpace
-from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock
 
 
@@ -163,11 +162,19 @@ async def test_the_last_put_of_a_batch_holds(store: MnemoStore):
     assert (await store.aget(("n",), "k")).value == {"v": 2}
 
 
-async def test_a_batch_of_more_operations_than_a_call_takes_is_refused(store: MnemoStore):
-    """Nothing of it is stored; the limit is in the error."""
-    with pytest.raises(ValueError, match="000"):
-        await store.abatch([PutOp(("m",), f"{i}", {"i": i}) for i in range(MOST_AT_ONCE + 1)])
-    assert await store.asearch(("m",)) == []
+@pytest.mark.slow
+async def test_a_batch_of_any_length_is_done_in_portions(store: MnemoStore):
+    """All reads still come first; a bad put leaves the thousands before it, in both forms."""
+    puts = [PutOp(("m",), f"{i}", {"i": i}) for i in range(2_500)]
+    bad = [*puts[:1_999], PutOp(("m",), "bad", {"i": object()}), *puts[1_999:]]
+    with pytest.raises(ValueError, match="JSON"):
+        await store.abatch(bad)
+    assert len(await store.asearch(("m",), limit=3_000)) == 1_000
+    reads = [GetOp(("m",), f"{i}") for i in range(2_500)]
+    found = await store.abatch([*puts, *reads])
+    assert [item and item.value["i"] for item in found[2_500:]] == [*range(1_000), *[None] * 1_500]
+    found = await anyio.to_thread.run_sync(store.batch, reads)
+    assert [item and item.value["i"] for item in found] == [*range(2_500)]
 
 
 @pytest.mark.slow

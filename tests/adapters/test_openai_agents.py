@@ -440,6 +440,18 @@ async def test_a_cancelled_add_is_stored_whole_or_not_at_all(session: MnemoSessi
     assert [one[:-1] for one in found[::2]] == [one[:-1] for one in found[1::2]]
 
 
+@pytest.mark.slow
+async def test_items_of_any_number_are_added_in_portions(session: MnemoSession) -> None:
+    """Their order is kept; an item that is none leaves the thousands before its own."""
+    items = said(*map(str, range(2_500)))
+    await session.add_items(items)
+    assert await session.get_items() == items
+    await session.clear_session()
+    with pytest.raises(ValueError, match=r"\S"):
+        await session.add_items([*items[:1_500], "a text", *items[1_500:]])
+    assert await session.get_items() == items[:1_000]
+
+
 # ── Bad input ────────────────────────────────────────────────────────────────────────
 
 

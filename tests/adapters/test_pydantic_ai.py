@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,9 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
 import mnemo.sync
-from mnemo import ConfigError, Message, StoreCorrupt
+from mnemo import ConfigError, Message, StoreCorrupt, StoreError
 from mnemo.adapters.pydantic_ai import MnemoConversationStore, MnemoMemory, thread_of
-from mnemo.testing import HashingEmbedder
+from mnemo.testing import FailingStore, HashingEmbedder
 
 SECRET = "vqzkxwbrtd"
 """Occurs nowhere else."""
@@ -415,6 +416,28 @@ async def test_saves_at_once_have_one_winner(kit: Kit) -> None:
             group.start_soon(save, number)
     assert sorted(results) == ["saved", *["told"] * 19]
     assert len(texts(await store.load("c"))) == 3
+
+
+@pytest.mark.slow
+async def test_a_save_of_any_length_is_whole_or_not_there(
+    open_kit: OpenKit, failing_store: Callable[[], FailingStore]
+) -> None:
+    """It is stored in portions, the record with the last; one that fails takes back the others."""
+    failing, writes = failing_store(), count()
+    kit = await open_kit(store=failing, embedded=True)
+    store, long = MnemoConversationStore(kit.repo), talk(1_250)
+
+    def is_last(work: Any) -> bool:
+        return "transacted" in work.__qualname__ and next(writes) == 2
+
+    failing.fail("writing", only=is_last)
+    with pytest.raises(StoreError):
+        await store.save(long)
+    assert next(writes) > 2
+    assert await store.load("c") is None
+    assert await kit.repo.conversation(thread_of("c")).history() == []
+    await store.save(long)
+    assert texts(await store.load("c")) == texts(long)
 
 
 async def test_what_the_sdk_cannot_read_is_named(kit: Kit) -> None:

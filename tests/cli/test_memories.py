@@ -56,6 +56,21 @@ def test_memories_are_listed_by_their_own_dates(cli, write):
     assert cli("memories", "--limit", "0").code == 2
 
 
+def test_of_very_many_memories_those_stored_last_are_listed(cli, write, monkeypatch):
+    """They are read to be put in order: no more than a bound, and that is told."""
+    monkeypatch.setattr("mnemo.cli.memories._AT_ONCE", 1)
+    for step in DATED:
+        assert cli("import", str(write("step.jsonl", [step | {"id": step["at"]}]))).code == 0
+    everything = cli("memories", "--superseded", "--json")
+    assert (len(everything.data["memories"]), everything.err) == (3, "")
+    monkeypatch.setattr("mnemo.cli.memories._MOST_READ", 2)
+    found = cli("memories", "--superseded", "--json")
+    assert [memory["text"] for memory in found.data["memories"]] == [
+        memory["text"] for memory in everything.data["memories"] if "Rome" not in memory["text"]
+    ]
+    assert found.err.startswith("mnemo: all but the 2 stored last are left out")
+
+
 def test_one_of_a_kind_is_told_in_the_singular(cli, write):
     """One step, message or memory; several are several."""
     one = cli("import", str(write("one.jsonl", DATED[:1])))

@@ -25,6 +25,24 @@ async def test_a_session_receives_the_cost(open_kit):
     assert (await kit.repo.statistics()).notes.notes == 1
 
 
+async def test_a_repository_is_not_idle_while_its_notes_are_updated(open_kit):
+    """Closing it would cut the update short; nor is it while a session is open."""
+    kit, idle = await open_kit(), []
+
+    async def look(progress):
+        idle.append(await kit.repo.is_idle())
+
+    kit.model.script("update_notes", NOTHING)
+    await kit.repo.notes.update_after_task(TRIP, iterations=10, on_progress=look)
+    assert idle
+    assert not any(idle)
+    assert await kit.repo.is_idle()
+    session = await kit.started()
+    assert not await kit.repo.is_idle()
+    await session.aclose()
+    assert await kit.repo.is_idle()
+
+
 async def test_an_observer_hears_of_the_end(open_kit):
     """``MemoryUpdateFinished`` comes before the awaited call returns."""
     kit = await open_kit()

@@ -25,6 +25,7 @@ CALLS: dict[str, Callable[[Kit, Iterable[Any]], Any]] = {
     "get_metadata": lambda kit, some: kit.repo.get_metadata(map(str, some)),
     "get_edges": lambda kit, some: kit.repo.get_edges(map(str, some)),
     "get_linked_nodes": lambda kit, some: kit.repo.get_linked_nodes(map(str, some)),
+    "add_memory": lambda kit, some: kit.repo.add_memory("Ada sings.", tags=map(str, some)),
     "retry_jobs": lambda kit, some: kit.repo.retry_jobs(map(str, some)),
     "cancel_jobs": lambda kit, some: kit.repo.cancel_jobs(map(str, some)),
 }

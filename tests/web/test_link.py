@@ -57,6 +57,16 @@ async def answer(server, *sent):
         return await to_end(link)
 
 
+async def counted(client, route):
+    """The statuses of the requests of *route*, as soon as there are some."""
+    with anyio.fail_after(LIMIT_S):
+        while True:
+            lines = (await client.get("/metrics")).text.splitlines()
+            start = f'mnemo_http_requests_total{{route="{route}",status="'
+            if found := [line.removeprefix(start)[:3] for line in lines if line.startswith(start)]:
+                return found
+
+
 def told(received):
     """Status and reason of the problem document that a connection ended with."""
     head, _, body = received.partition(b"\r\n\r\n")
@@ -314,4 +324,21 @@ async def test_a_client_that_leaves_ends_its_work(serving, memory, monkeypatch, 
                 group.cancel_scope.cancel()
         with anyio.fail_after(LIMIT_S):
             await ended.wait()
-        assert (await client.get("/v1/caller")).status_code == 200
+        monkeypatch.undo()
+        assert await counted(client, f"/v1/{call}") == ["499"]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8"])
+async def test_a_client_that_leaves_in_its_body_is_counted(serving, kind):
+    """Before anything of the call has begun, on the short way and on the full one."""
+    head = f"POST /v1/recall HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {kind}\r\n"
+    async with (
+        serving() as server,
+        httpx.AsyncClient(base_url=server.url, headers=server.headers, timeout=LIMIT_S) as client,
+    ):
+        async with await anyio.connect_tcp("127.0.0.1", server.port) as link:
+            head += f"authorization: Bearer {server.token}\r\ncontent-length: 100\r\n\r\n{{"
+            await link.send(head.encode())
+            for _ in range(3):  # meanwhile the server waits for the rest
+                assert (await client.get("/v1/caller")).status_code == 200
+        assert await counted(client, "/v1/recall") == ["499"]

@@ -8,13 +8,15 @@ from functools import partial
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo import Mnemo
+from mnemo import Mnemo, Repository
+from mnemo.runtime.traffic import traffic
 from mnemo.testing import HashingEmbedder
 from mnemo.web import Token, token_of, web_app
 from mnemo.web.open_repositories import OpenRepositories
@@ -42,6 +44,10 @@ class Service:
     async def get(self, path: str, secret: str = "a-secret") -> httpx.Response:
         """Likewise."""
         return await self._client.get(path, headers={"authorization": f"Bearer {secret}"})
+
+    async def delete(self, path: str) -> httpx.Response:
+        """Likewise."""
+        return await self._client.delete(path, headers={"authorization": "Bearer a-secret"})
 
     async def recall(self, repo: str, secret: str = "a-secret") -> int:
         """The status of a recall."""
@@ -124,6 +130,45 @@ async def test_what_is_in_use_is_not_closed() -> None:
         await opened.fill("another")
         assert "idle" not in opened.memory.list_repos()
         assert await opened.recall("idle") == 200
+
+
+async def _write_all_the_time() -> None:
+    while True:
+        for _ in range(100):
+            traffic().passed()
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_what_was_just_written_keeps_its_repository() -> None:
+    """Also while the background waits for a pause in the writes of others to embed it."""
+    async with service(most=1) as opened, anyio.create_task_group() as others:
+        await opened.fill("other")
+        others.start_soon(_write_all_the_time)
+        session = (await opened.post("/v1/sessions?repo=owes", {"goal": "g"})).json()["id"]
+        at = f"?repo=owes&session={session}"
+        await opened.post(f"/v1/session/steps{at}", {"observation": "Bo swims."})
+        assert (await opened.delete(f"/v1/session{at}")).status_code == 204
+        assert await opened.recall("other") == 503
+        others.cancel_scope.cancel()
+
+
+async def test_who_comes_during_the_look_keeps_the_repository(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request that has ended again may have left work, or a session."""
+    async with service(most=1) as opened:
+        await opened.fill("r1", "r0")
+        look = Repository.is_idle
+
+        async def looked(self: Repository) -> bool:
+            found = await look(self)
+            monkeypatch.undo()
+            assert (await opened.post("/v1/sessions?repo=r0", {"goal": "g"})).status_code == 200
+            return found
+
+        monkeypatch.setattr(Repository, "is_idle", looked)
+        assert await opened.recall("r1") == 503
+        assert opened.memory.list_repos() == ["r0"]
 
 
 async def test_one_token_at_its_bound_leaves_room_for_others() -> None:
