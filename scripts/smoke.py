@@ -31,7 +31,8 @@ async def remembers(store: str, serving: bool) -> None:
 
 
 def blocks(store: str) -> None:
-    """The same without ``await``."""
+    """The same without ``await``, which a type checker knows as well."""
+    assert Path(sync.__file__).with_suffix(".pyi").exists()
     with sync.Mnemo(store) as memory:
         assert "Rome" in memory.open_repo().recall(ASKED).as_text()
 

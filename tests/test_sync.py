@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import os
+import runpy
 import signal
 import threading
 import warnings
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import get_type_hints
 
 import anyio
 import pytest
@@ -19,6 +22,7 @@ from mypy import api as mypy
 from mnemo import MnemoError, NotFound, UsageError, sync
 from mnemo.events import Event, StepAppended
 from mnemo.protocols import ChatReply, ChatRequest
+from mnemo.recall.view import MessageView
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 ROOT = Path(__file__).parents[1]
@@ -241,6 +245,23 @@ def test_a_stream_that_nobody_leaves_does_not_keep_the_service_open():
         left.pop_all()
 
 
+def test_a_blocking_method_looks_like_a_written_one(memory: sync.Mnemo):
+    """To frameworks that read its signature, and to a caller who gives it wrong arguments."""
+    feed = sync.Conversation.feed
+    assert str(inspect.signature(feed)) == (
+        "(self, session: 'Session', *, from_seq: 'int | None' = None) -> 'Feed'"
+    )
+    assert inspect.signature(feed, eval_str=True).return_annotation is sync.Feed
+    assert get_type_hints(sync.Repository.view)["return"] is MessageView
+    assert (feed.__module__, feed.__qualname__) == ("mnemo.sync", "Conversation.feed")
+    assert (
+        feed.__doc__ == "Have every message become a step of *session*, as the conversation grows."
+    )
+    assert not inspect.iscoroutinefunction(feed)
+    with pytest.raises(TypeError, match=r"Repository\.memory\(\) missing 1 .* 'id'"):
+        memory.open_repo().memory()
+
+
 PROGRAM = """
 from mnemo import sync
 from mnemo.values.steps import Step
@@ -262,6 +283,7 @@ def test_a_strict_type_checker_knows_the_surface(tmp_path: Path):
     """The program has one mistake, and that alone is reported."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
+    runpy.run_path(str(ROOT / "scripts" / "sync_stub.py"))["write"]()  # as the build does
     out, _, _ = mypy.run(["--strict", "--config-file", str(ROOT / "pyproject.toml"), str(program)])
     errors = [line for line in out.splitlines() if "error:" in line]
     assert len(errors) == 1, out

@@ -69,12 +69,16 @@ class Feed:
     What was not fed then is fed by the next feed of the two.
     """
 
+    thread_id: str
+    session_id: str
+    error: Exception | None
+
     def __init__(
         self, parts: ConversationParts, thread_id: str, session: FeedTarget, from_seq: int
     ) -> None:
         self.thread_id = thread_id
         self.session_id = session.id
-        self.error: Exception | None = None
+        self.error = None
         self._parts = parts
         self._session = session
         self._next = from_seq

@@ -7,17 +7,19 @@ import atexit
 import builtins
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 from mnemo.errors import UsageError
+from mnemo.runtime.twins import members, summary
 
 log = logging.getLogger("mnemo")
 
@@ -27,7 +29,6 @@ NOT_OPEN = "the service is not open; use `with mnemo.sync.Mnemo(…) as memory`"
 CLOSED = "the service is closed; make a new Mnemo"
 
 T = TypeVar("T")
-Inner = TypeVar("Inner")
 
 
 class _LoopThread(threading.Thread):
@@ -288,14 +289,29 @@ class Portal:
             yield value
 
 
-class Blocking(Generic[Inner]):
+class Blocking:
     """
     Base of the blocking handles: what they stand for, and the loop that it belongs to.
 
-    Two handles of one object are equal.
+    ``class Notes(Blocking, of=notes.Notes)`` has the public methods, properties and declared
+    fields of ``notes.Notes``, but for those that it defines itself. Where one of them gives a
+    ``notes.Notes``, the caller gets a ``Notes``. Two handles of one object are equal.
     """
 
-    def __init__(self, portal: Portal, inner: Inner) -> None:
+    _handles: ClassVar[dict[type, type[Blocking]]] = {}
+
+    def __init_subclass__(cls, of: type | None = None) -> None:
+        super().__init_subclass__()
+        if of is None:  # a subclass of a user
+            return
+        Blocking._handles[of] = cls
+        cls.__doc__ = f"{summary(of.__doc__)}\n\nBlocking; see ``{of.__module__}.{of.__name__}``."
+        own = set(vars(cls))
+        for name, member in members(of, cls.__name__, vars(sys.modules[cls.__module__])):
+            if name not in own:
+                setattr(cls, name, member)
+
+    def __init__(self, portal: Portal, inner: Any) -> None:
         self._portal = portal
         self._inner = inner
 
@@ -312,3 +328,10 @@ class Blocking(Generic[Inner]):
     def _unwrapped(value: Any) -> Any:
         """What a handle stands for; anything else as it is."""
         return value._inner if isinstance(value, Blocking) else value
+
+    def _shown(self, value: Any) -> Any:
+        """A handle of *value*, or of each in a list; what needs none as it is."""
+        if isinstance(value, list) and value and type(value[0]) in self._handles:
+            return [self._shown(one) for one in value]
+        handle = self._handles.get(type(value))
+        return value if handle is None else handle(self._portal, value)

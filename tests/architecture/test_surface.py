@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -48,17 +47,6 @@ def test_every_error_is_importable_from_mnemo():
     """The errors of the surface are importable from the package itself, but for internal ones."""
     internal = {"Barred", "NotToFeed", "StaleRevision"}
     assert set(mnemo.errors.__all__) - internal <= set(mnemo.__all__)
-
-
-def test_the_blocking_surface_is_that_of_the_asynchronous_classes():
-    """``mnemo/sync.py`` is what its generator writes; a new method makes it stale."""
-    path = Path(mnemo.__file__).parents[1] / "scripts" / "make_sync.py"
-    spec = importlib.util.spec_from_file_location("make_sync", path)
-    assert spec is not None
-    assert spec.loader is not None
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
-    assert generator.TARGET.read_text("utf-8") == generator.made(), "run scripts/make_sync"
 
 
 @pytest.mark.slow

@@ -1,0 +1,141 @@
+"""
+Write ``mnemo/sync.pyi``: the types of the classes that ``mnemo/sync.py`` makes when imported.
+
+hatch runs it in each build. It reads source only, so a build needs no requirement of mnemo.
+"""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import textwrap
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Imports = dict[str, ast.Import | ast.ImportFrom]
+"""Name → the statement by which another module imports it."""
+Member = tuple[ast.stmt, Imports]
+"""A statement in a class, and what the names in it mean."""
+
+
+def write(root: Path = ROOT) -> None:
+    """Write the stub of the tree *root*, if what is there is another."""
+    path, text = root / "mnemo" / "sync.pyi", Stub(root).text()
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+class Stub:
+    """The stub for the sources in *root*."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        rules = runpy.run_path(str(root / "mnemo" / "runtime" / "twins.py"))
+        self._summary, self._blocking_type = rules["summary"], rules["blocking_type"]
+        self._body = self._parsed("mnemo.sync")
+        self._classes = {node.name: node for node in self._body if isinstance(node, ast.ClassDef)}
+        self._used = {
+            "AbstractContextManager": "from contextlib import AbstractContextManager",
+            "Blocking": "from mnemo.runtime.portal import Blocking",
+            "Iterator": "from collections.abc import Iterator",
+        }
+
+    def text(self) -> str:
+        """All of it."""
+        (exported,) = (ast.unparse(node) for node in self._body if _names(node) == ["__all__"])
+        classes = [self._class(node) for node in self._classes.values()]
+        return "\n".join([*sorted(self._used.values()), exported, *classes, ""])
+
+    def _parsed(self, module: str) -> list[ast.stmt]:
+        path = self._root.joinpath(*module.split(".")).with_suffix(".py")
+        return ast.parse(path.read_text(encoding="utf-8")).body
+
+    def _class(self, blocking: ast.ClassDef) -> str:
+        module, _, name = ast.unparse(blocking.keywords[0].value).rpartition(".")
+        doc, behind = self._members(module, name)
+        members = {one: member for one, member in behind.items() if not one.startswith("_")}
+        imports = _imports("mnemo.sync", self._body)
+        for node in blocking.body:
+            for one in _names(node):
+                if one.endswith("__") or not one.startswith("_"):
+                    is_like = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+                    members[one] = behind[one] if is_like else (node, imports)
+        texts = [f'"""{self._summary(doc)}"""\n']
+        texts += [self._member(one, *member) for one, member in members.items()]
+        return f"class {blocking.name}(Blocking):\n{textwrap.indent(''.join(texts), '    ')}"
+
+    def _members(self, module: str, name: str) -> tuple[str | None, dict[str, Member]]:
+        """The docstring and the members of a class by name, those of its bases first."""
+        body = self._parsed(module)
+        imports = _imports(module, body)
+        (cls,) = (node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+        found: dict[str, Member] = {}
+        for base in cls.bases:
+            origin = imports.get(ast.unparse(base))
+            if isinstance(origin, ast.ImportFrom) and str(origin.module).startswith("mnemo."):
+                found |= self._members(str(origin.module), origin.names[0].name)[1]
+        found |= {one: (node, imports) for node in cls.body for one in _names(node)}
+        return ast.get_docstring(cls), found
+
+    def _member(self, name: str, node: ast.stmt, imports: Imports) -> str:
+        if isinstance(node, ast.AnnAssign):
+            if node.value is not None and "repr=False" in ast.unparse(node.value):
+                return ""
+            kind = ast.unparse(node.annotation)
+            (node,) = ast.parse(f"@property\ndef {name}(self) -> {kind}: ...").body
+        elif isinstance(node, Function):
+            node = self._function(node)
+        for one in ast.walk(node):
+            if isinstance(one, ast.Name) and one.id in imports and one.id not in self._classes:
+                self._used.setdefault(one.id, ast.unparse(imports[one.id]))
+        return ast.unparse(node) + "\n"
+
+    def _function(self, function: Function) -> ast.FunctionDef:
+        assert function.returns is not None
+        text = self._summary(ast.get_docstring(function))
+        returned = self._blocking_type(ast.unparse(function.returns))
+        return ast.FunctionDef(
+            name=function.name,
+            args=function.args,
+            body=[ast.Expr(ast.Constant(one)) for one in (text, ...) if one],
+            decorator_list=function.decorator_list,
+            returns=ast.parse(returned, mode="eval").body,
+            lineno=0,
+        )
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """The names that a statement defines."""
+    if isinstance(node, ast.ClassDef | Function):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [one.id for one in targets if isinstance(one, ast.Name)]
+
+
+def _imports(module: str, body: list[ast.stmt]) -> Imports:
+    found: Imports = {}
+    for node in ast.walk(ast.Module(body, [])):
+        for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            whole = isinstance(node, ast.Import)
+            alone = ast.Import([one]) if whole else ast.ImportFrom(node.module, [one], 0)
+            found.setdefault(one.asname or one.name, alone)
+    own = {name: ast.ImportFrom(module, [ast.alias(name)], 0) for n in body for name in _names(n)}
+    return found | own
+
+
+def get_build_hook() -> type:
+    """What hatch looks for."""
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+    class StubHook(BuildHookInterface):
+        def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+            write(Path(self.root))
+            build_data["artifacts"].append("/mnemo/sync.pyi")  # git ignores it
+
+    return StubHook
+
+
+if __name__ == "__main__":
+    write()
