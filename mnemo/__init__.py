@@ -76,8 +76,8 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Remembered
     from mnemo.runtime.bus import Subscription
+    from mnemo.runtime.operations import Outcome, PendingOperation
     from mnemo.service import Mnemo
-    from mnemo.session.pending import Outcome, PendingOperation
     from mnemo.session.session import Session
     from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
     from mnemo.values.archive import ArchiveHead
@@ -326,9 +326,9 @@ _LATER = {
     "NoteUpdate": "mnemo.notes.update",
     "NoteVersion": "mnemo.values.notes",
     "Notes": "mnemo.notes.notes",
-    "Outcome": "mnemo.session.pending",
+    "Outcome": "mnemo.runtime.operations",
     "Page": "mnemo.repository",
-    "PendingOperation": "mnemo.session.pending",
+    "PendingOperation": "mnemo.runtime.operations",
     "Pin": "mnemo.values.derived",
     "Procedural": "mnemo.values.graph",
     "Profile": "mnemo.prompts.profiles",

@@ -34,16 +34,6 @@ from mnemo.notes.notes import NotesStatistics
 from mnemo.values.graph import NODE_TYPES, KeyedItem, Node, Wording
 from mnemo.values.steps import Annotation
 
-__all__ = [
-    "NodeShape",
-    "RecallShape",
-    "StatisticsShape",
-    "StepShape",
-    "ViewShape",
-    "adapter",
-    "restored",
-]
-
 LEFT_OUT = frozenset({"vector", "count"})
 """Fields of no shape: vectors, and token counters, of which the default is restored."""
 _KINDS: dict[type[BaseModel], type] = {}

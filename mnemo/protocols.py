@@ -21,13 +21,11 @@ from mnemo.events import Event
 from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.values.changeset import Revision
 from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
-from mnemo.values.checkpoints import CheckpointReader, CheckpointWriter
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import SummaryRequest
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.feed import FeedChanges, FeedCursor, FoundMessage
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType, Vector
-from mnemo.values.items import ItemReader, ItemWriter
 from mnemo.values.jobs import JobKind
 from mnemo.values.journal import (
     Act,
@@ -40,7 +38,6 @@ from mnemo.values.journal import (
     SessionRecord,
     StoreReport,
 )
-from mnemo.values.notes import NoteReader, NoteWriter
 from mnemo.values.records import (
     RecordHit,
     RecordQuery,
@@ -70,7 +67,6 @@ __all__ = [
     "ChatModel",
     "ChatReply",
     "ChatRequest",
-    "CheckpointStore",
     "Clock",
     "DocumentFeed",
     "Embedder",
@@ -79,9 +75,7 @@ __all__ = [
     "FeedCursor",
     "GraphStore",
     "GraphWrite",
-    "ItemStore",
     "MessagesReader",
-    "NoteStore",
     "Observer",
     "Overhaul",
     "ProceduralExtractor",
@@ -449,11 +443,6 @@ class TranscriptStore(Transactions[TranscriptReader, TranscriptWriter], Protocol
         """
 
 
-NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
-CheckpointStore: TypeAlias = Transactions[CheckpointReader, CheckpointWriter]
-ItemStore: TypeAlias = Transactions[ItemReader, ItemWriter]
-
-
 class RecordStore(Protocol):
     """Every single thing said or observed in one repository, found by its words."""
 
@@ -504,10 +493,10 @@ class Store(Protocol):
 
     def archive(self, repo_id: str) -> Archive: ...
 
-    def notes(self, repo_id: str) -> NoteStore: ...
+    def notes(self, repo_id: str) -> Transactions[Any, Any]: ...
 
-    def checkpoints(self, repo_id: str) -> CheckpointStore: ...
-    def items(self, repo_id: str) -> ItemStore: ...
+    def checkpoints(self, repo_id: str) -> Transactions[Any, Any]: ...
+    def items(self, repo_id: str) -> Transactions[Any, Any]: ...
 
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored ones by id, open or not."""

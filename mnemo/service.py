@@ -49,8 +49,6 @@ from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind, WorkerStatistics
 from mnemo.values.journal import Owner, RepositoryRecord
 
-__all__ = ["Mnemo", "store_maker"]
-
 log = logging.getLogger("mnemo")
 _CLOSED = "the service is closed; make a new Mnemo"
 _PLAIN_WITH = "write `async with Mnemo(…)`, or in blocking code `with mnemo.sync.Mnemo(…)`"
@@ -817,7 +815,7 @@ def store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Call
     path = None if name == "memory:" else Path(name.removeprefix("sqlite:///"))
 
     def make() -> Store:
-        from mnemo.store.sqlite import SqliteStore
+        from mnemo.stores import SqliteStore
 
         return SqliteStore(path, config=config.store, clock=clock, lease_s=config.session.lease_s)
 
@@ -825,10 +823,11 @@ def store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Call
 
 
 def _postgres_store(url: str, config: Config, clock: Clock) -> Store:
+    from mnemo.stores import PostgresStore
+
     try:
-        from mnemo.store.postgres import PostgresStore
+        return PostgresStore(url, config=config.store, clock=clock, lease_s=config.session.lease_s)
     except ImportError as error:
         raise ImportError(
             'PostgreSQL wants an extra: pip install "mnemo-sessions[postgres]"'
         ) from error
-    return PostgresStore(url, config=config.store, clock=clock, lease_s=config.session.lease_s)

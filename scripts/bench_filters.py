@@ -23,7 +23,7 @@ from mnemo.config import StoreConfig
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.repository import Repository
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.values.steps import StepDraft
 
 MOST_RATIO = 1.2

@@ -43,7 +43,7 @@ ROOMS = {
     "mnemo.extraction": "annotated",
     "mnemo.models": "embedded",
     "mnemo.index": "indexed",
-    "mnemo.store.feed": "indexed",
+    "mnemo.log.feed": "indexed",
 }
 """Module → the phase that its work in worker threads belongs to."""
 Said = dict[str, Any]

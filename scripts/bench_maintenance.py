@@ -37,7 +37,7 @@ from mnemo.repository import Repository
 from mnemo.runtime import settle_collector
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.ids import new_id
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, episodic_node
 

@@ -32,7 +32,7 @@ from mnemo import Changeset, Config, Mnemo, Repository, Semantic
 from mnemo.config import StoreConfig
 from mnemo.protocols import FeedCursor
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder
 
 ROUNDS = 5

@@ -27,7 +27,7 @@ from mnemo.protocols import Embedder, GraphWrite
 from mnemo.repository import Repository
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.ids import new_id
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft, episodic_node, evidence_text
 

@@ -38,7 +38,7 @@ from mnemo.recall.view import view
 from mnemo.runtime import settle_collector
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import STOP_WORDS, count_tokens
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import StoredMessage

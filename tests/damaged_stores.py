@@ -18,14 +18,15 @@ from contracts.checkpoints import checkpointed
 from contracts.kit import NOON, SPACE, Kit
 
 from mnemo.config import StoreConfig
+from mnemo.items.item_rows import ItemWriter
 from mnemo.repository import Repository
-from mnemo.store.sqlite import SqliteStore
 from mnemo.store.sqlite.check import columns
 from mnemo.store.sqlite.connection import SqliteTx
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
-from mnemo.values.items import Item, ItemWriter
+from mnemo.values.items import Item
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.transaction import TranscriptWriter
 

@@ -18,9 +18,9 @@ from postgres_server import empty, execute, postgres_store
 from mnemo.config import StoreConfig
 from mnemo.store.postgres.connection import Address, PostgresTx, adapt
 from mnemo.store.postgres.schema import migrate as migrate_schema
-from mnemo.store.sqlite import SqliteStore
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate as migrate_file
+from mnemo.stores import SqliteStore
 
 
 def emptied(url: str | None, folder: Path | str) -> Path | str:

@@ -18,7 +18,7 @@ from mnemo.protocols import ChatRequest, Clock
 from mnemo.repository import Repository
 from mnemo.service import Mnemo
 from mnemo.session.session import Session
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock, RecordingObserver, ScriptedChatModel
 
 TRIP, BUILD, BREAD = "plan the journey to Japan", "repair failing compiler", "bake sourdough bread"

@@ -20,7 +20,7 @@ from mnemo.notes.update import NoteUpdate
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest, Usage
 from mnemo.runtime.tasks import TaskRoot
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 COST = Usage("scripted", 100, 10, 80, 0.01)

@@ -15,7 +15,7 @@ import pytest
 
 from mnemo.config import StoreConfig
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.postgres import PostgresStore
+from mnemo.stores import PostgresStore
 
 ON_POSTGRES = pytest.param("postgres", marks=(pytest.mark.postgres, pytest.mark.slow))
 """A value of ``params``: left out of the quick loop."""

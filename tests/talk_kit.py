@@ -15,7 +15,7 @@ from mnemo.conversation.log import MessageLog
 from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.tasks import TaskRoot
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Erased, Selection

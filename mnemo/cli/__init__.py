@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["main"]
-
 EXTRA = ("typer", "rich")
 """What the extra ``[cli]`` installs."""
 

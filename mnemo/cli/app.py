@@ -64,8 +64,6 @@ from mnemo.cli.output import (
 )
 from mnemo.runtime.display import counted
 
-__all__ = ["app", "run"]
-
 T = TypeVar("T")
 
 WRONG = 2

@@ -15,8 +15,6 @@ from mnemo import InvalidArchive, Mnemo, UsageError
 from mnemo.runtime.display import counted as plural
 from mnemo.values.archive_lines import FORMAT
 
-__all__ = ["STANDARD", "arriving", "counted", "departing", "exported", "imported", "is_archive"]
-
 _HEAD_BYTES = 65_536
 
 STANDARD = "-"

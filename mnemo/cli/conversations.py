@@ -26,8 +26,6 @@ from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
 from mnemo.runtime.display import counted
 
-__all__ = ["KNOWN", "import_chat", "register"]
-
 AT_ONCE = 500
 """Messages that are appended in one transaction."""
 

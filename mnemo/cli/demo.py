@@ -26,8 +26,6 @@ from mnemo.cli.output import recall_data
 from mnemo.runtime.display import counted
 from mnemo.runtime.text import one_line
 
-__all__ = ["REPO", "demo"]
-
 REPO = "demo"
 """The repository that the demo writes to."""
 

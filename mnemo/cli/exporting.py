@@ -11,8 +11,6 @@ from mnemo.cli.archive import departing
 from mnemo.cli.output import as_data
 from mnemo.wire import to_openai
 
-__all__ = ["FORMATS", "export_text"]
-
 AT_ONCE = 500
 """Messages, memories and threads that are in memory at once; a chat of ``openai`` is whole."""
 

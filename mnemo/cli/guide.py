@@ -14,8 +14,6 @@ from mnemo import UsageError
 from mnemo.cli.opening import AsJson
 from mnemo.cli.output import print_json, print_line, print_table
 
-__all__ = ["guide"]
-
 
 def guide(
     topic: Annotated[str | None, typer.Argument(help="A page; left out: list them.")] = None,

@@ -28,8 +28,6 @@ from mnemo.cli.opening import (
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
 from mnemo.runtime.display import counted
 
-__all__ = ["register"]
-
 _AT_ONCE = 1_000
 """Memories that are in memory at once, besides those that are listed."""
 _MOST_READ = 10_000

@@ -28,8 +28,6 @@ from mnemo.cli.opening import (
 from mnemo.cli.output import answer, complain, print_json, print_line, print_table
 from mnemo.runtime.text import visible
 
-__all__ = ["register"]
-
 WRONG = 2
 
 Topic = Annotated[str, typer.Argument(help="The note's name.")]

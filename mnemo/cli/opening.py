@@ -26,25 +26,6 @@ from mnemo import (
 )
 from mnemo.protocols import ChatModel, EmbeddingSpace
 
-__all__ = [
-    "AsJson",
-    "EmptyRepository",
-    "Model",
-    "ModelUrl",
-    "NewEmbedder",
-    "Repo",
-    "Store",
-    "Where",
-    "chat_model_of",
-    "check_there",
-    "conditions",
-    "existing",
-    "file_settings",
-    "in_known_repo",
-    "in_repo",
-    "in_service",
-]
-
 # ── Options that several commands share ─────────────────────────────────────────────────
 
 Store = Annotated[

@@ -34,29 +34,6 @@ from mnemo.runtime.clock import elapsed
 from mnemo.runtime.display import counted
 from mnemo.runtime.text import one_line, visible
 
-__all__ = [
-    "OPERATIONS",
-    "answer",
-    "as_data",
-    "complain",
-    "confirm",
-    "erasure_told",
-    "explained",
-    "ids_to_view",
-    "ids_told",
-    "maintained",
-    "maintenance_told",
-    "move_told",
-    "print_json",
-    "print_line",
-    "print_table",
-    "recall_data",
-    "report_data",
-    "selected",
-    "session_data",
-    "texts_progress",
-]
-
 _WIDE = 1_000
 """Columns of a table that no terminal shows."""
 

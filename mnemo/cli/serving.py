@@ -17,8 +17,6 @@ from mnemo import Config, Mnemo, UsageError
 from mnemo.cli.opening import AsJson, Store, existing, in_service
 from mnemo.cli.output import answer, print_json, print_line
 
-__all__ = ["register", "share_heaps"]
-
 SWITCH_S = 0.001
 """Seconds after which a computing thread yields to the event loop (Python: 0.005) (S)."""
 HEAPS = 2

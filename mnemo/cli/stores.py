@@ -19,8 +19,6 @@ from mnemo.cli.opening import AsJson, Model, ModelUrl, chat_model_of, existing, 
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 from mnemo.runtime.display import counted
 
-__all__ = ["register"]
-
 DAMAGED = 1
 """Exit code where damaged records were left out of a copy."""
 

@@ -45,8 +45,6 @@ from mnemo.cli.output import (
 )
 from mnemo.runtime.display import counted as plural
 
-__all__ = ["register"]
-
 BROKEN = 1
 """Exit code where some records were broken, and the others are stored."""
 _LOOK_S = 0.25

@@ -12,8 +12,6 @@ from mnemo import Message, MnemoError, Unreachable, UsageError
 from mnemo.exchange import adapter, restored
 from mnemo.wire import Format, messages_of
 
-__all__ = ["LONGEST_WAIT_S", "error_of", "given", "messages_as_json", "plain", "read_as"]
-
 LONGEST_WAIT_S = 300.0
 """Seconds that one call waits in the service, at most."""
 

@@ -50,8 +50,6 @@ from mnemo.exchange import RecallShape, StatisticsShape, ViewShape, adapter
 from mnemo.runtime.validation import checked_repo_id
 from mnemo.wire import Format, Given, listed
 
-__all__ = ["RemoteConversation", "RemoteEvent", "RemoteMnemo", "RemoteNotes", "RemoteRepository"]
-
 TRIES = 4
 """Times that a request is sent which the service answers with 429 (S)."""
 MOST_PAUSE_S = 5.0

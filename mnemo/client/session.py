@@ -19,8 +19,6 @@ from mnemo.client.encoding import LONGEST_WAIT_S, given, messages_as_json
 from mnemo.exchange import StepShape, adapter
 from mnemo.wire import Given, listed
 
-__all__ = ["RemoteSession"]
-
 _STEPS: Any = list[StepShape]  # type: ignore[valid-type]
 
 

@@ -28,21 +28,6 @@ from mnemo.values.graph import (
 from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 from mnemo.values.vectors import COSINE_ROUNDING
 
-__all__ = [
-    "Known",
-    "Neighbours",
-    "Questions",
-    "check",
-    "corrected",
-    "look_up",
-    "named_ids",
-    "questions",
-    "tidied",
-    "unembedded",
-    "with_vectors",
-    "without",
-]
-
 _EMBEDDED: frozenset[NodeType] = frozenset(("semantic", "procedural", "subgoal", "intent", "tag"))
 _DERIVED: frozenset[NodeType] = frozenset(("episodic", "source", "subgoal"))
 _FOUND_BY_KEY: frozenset[NodeType] = frozenset(("tag", "intent", "semantic", "procedural"))

@@ -15,8 +15,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import Edge, EdgeKind, MetadataDelta, Node, Semantic, node_id
 
-__all__ = ["Draft"]
-
 _Kind = TypeVar("_Kind", bound=Node)
 _NOTHING = MetadataDelta()
 

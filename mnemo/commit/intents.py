@@ -19,8 +19,6 @@ from mnemo.values.lookup import text_key
 from mnemo.values.vectors import COSINE_ROUNDING
 from mnemo.values.wordings import added
 
-__all__ = ["IntentPlan", "MergeIntent", "VectorsOf", "plan_intents"]
-
 log = logging.getLogger("mnemo")
 
 MergeIntent = Callable[[str, str], Awaitable[str]]

@@ -47,8 +47,6 @@ from mnemo.values.journal import Owner, Settlement
 from mnemo.values.upkeep import ROUTING, Upkeep
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["CommitLane"]
-
 log = logging.getLogger("mnemo")
 
 TRIES = 32

@@ -33,8 +33,6 @@ from mnemo.values.graph import (
 )
 from mnemo.values.lookup import former_key, label_key, text_key
 
-__all__ = ["reconcile"]
-
 
 def reconcile(
     changeset: Changeset,

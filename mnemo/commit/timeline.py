@@ -26,9 +26,6 @@ from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Claim, EdgeKind, Episodic, MetadataDelta, Semantic
 from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 
-__all__ = ["Support", "place_facts", "restates"]
-
-
 Position: TypeAlias = tuple[datetime, str, int, str]
 """
 Where a statement stands: its step's time (UTC) and, for equal times, as the lines of one

@@ -8,8 +8,6 @@ from typing import Self
 
 from mnemo.config import ViewportConfig
 
-__all__ = ["Budget"]
-
 MOST_TOKENS = 10**12
 """Of a budget; no window is as long (S)."""
 DUST = 6

@@ -20,8 +20,6 @@ from mnemo.values.messages import SAID, THINKING_TOOL, Message, StoredMessage
 from mnemo.values.units import Unit
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["CompressedViewport", "compress"]
-
 INDENT = "    "
 """Before every line of a text but its first."""
 LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "thought": "Thought"}

@@ -28,21 +28,6 @@ from mnemo.values.digest import digest
 from mnemo.values.messages import StoredMessage
 from mnemo.values.units import Unit, units_of
 
-__all__ = [
-    "Committed",
-    "DueEviction",
-    "EvictionVerdict",
-    "Links",
-    "attach_all",
-    "commit",
-    "due",
-    "events_of",
-    "evict_by_fallback",
-    "rewritten",
-    "still_there",
-    "taken",
-]
-
 FAR = 2
 """Times its size from which on only the beginning of a window is read (S)."""
 HEAD = 200

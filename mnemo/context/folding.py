@@ -32,18 +32,6 @@ from mnemo.values.digest import clipped
 from mnemo.values.messages import StoredMessage
 from mnemo.values.units import units_of
 
-__all__ = [
-    "DueFold",
-    "Folding",
-    "Offer",
-    "commit_fold",
-    "commit_offer",
-    "decline",
-    "due_fold",
-    "first_paragraphs",
-    "offer",
-]
-
 REMEMBERED = 10_000
 """Refusals of a model that are remembered at most (S)."""
 

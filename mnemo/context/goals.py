@@ -21,8 +21,6 @@ from mnemo.values.derived import Goal, GoalCompletion, Pin
 from mnemo.values.digest import clipped
 from mnemo.values.untrusted import escaped, without_marks
 
-__all__ = ["Goals", "add", "complete", "goals_text", "in_order", "listed", "update"]
-
 T = TypeVar("T")
 
 MAX_CHARACTERS = 500

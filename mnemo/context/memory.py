@@ -17,8 +17,6 @@ from mnemo.values.derived import Snapshot
 from mnemo.values.digest import dates
 from mnemo.values.untrusted import untrusted
 
-__all__ = ["Overview", "memory_text", "notes_text", "with_notes"]
-
 CUT = " […]"
 """Behind a text that was cut."""
 

@@ -27,8 +27,6 @@ from mnemo.runtime.backoff import Backoff
 from mnemo.runtime.flights import Flights
 from mnemo.values.derived import EvictionOutcome, Thread
 
-__all__ = ["Mneme", "MnemeStatistics"]
-
 log = logging.getLogger("mnemo")
 
 UNWATCHED_S = 60.0

@@ -35,8 +35,6 @@ from mnemo.values.messages import StoredMessage
 from mnemo.values.records import Hidden, Ranking, RecordHit, SurfacingQuery
 from mnemo.values.untrusted import escaped
 
-__all__ = ["PassiveRecall", "terms_of_turn"]
-
 log = logging.getLogger("mnemo")
 
 HEADING = "## Recalled (may be irrelevant)"

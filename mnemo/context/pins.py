@@ -21,8 +21,6 @@ from mnemo.values.counting import Count
 from mnemo.values.derived import Goal, Pin, Thread
 from mnemo.values.messages import StoredMessage
 
-__all__ = ["Pins", "Refusal", "attach", "check", "excerpt", "release"]
-
 EXCERPT_CHARACTERS = 200
 """Of a pin's excerpt, its mark included."""
 

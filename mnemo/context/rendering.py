@@ -27,16 +27,6 @@ from mnemo.values.derived import Goal, Pin, Snapshot
 from mnemo.values.messages import Message
 from mnemo.values.units import VIEW
 
-__all__ = [
-    "RenderedViewport",
-    "ViewportContent",
-    "WindowLook",
-    "look",
-    "render",
-    "scene_of",
-    "zones_of",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedViewport:

@@ -34,8 +34,6 @@ from mnemo.runtime.text import clean, is_blank, one_line
 from mnemo.runtime.threads import Threads
 from mnemo.values.derived import Snapshot, Thread
 
-__all__ = ["CheckLinks", "Desk", "NoOutcome", "Runs"]
-
 T = TypeVar("T")
 
 LEAST_SHOWN = 200

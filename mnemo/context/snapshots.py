@@ -9,8 +9,6 @@ from mnemo.conversation.settings import ConversationParts
 from mnemo.protocols import TranscriptReader
 from mnemo.values.derived import EvictionOutcome, Snapshot
 
-__all__ = ["Snapshots"]
-
 
 class Snapshots:
     """

@@ -31,8 +31,6 @@ from mnemo.recall.keyword import SearchHit
 from mnemo.values.derived import EvictionOutcome, Thread
 from mnemo.values.messages import Message
 
-__all__ = ["Recalling", "Viewport", "Watcher"]
-
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")

@@ -15,8 +15,6 @@ from mnemo.runtime.validation import known_id
 from mnemo.values.derived import Snapshot, Thread
 from mnemo.values.records import Hidden
 
-__all__ = ["hidden_in", "seen_by"]
-
 SEEN_STEPS = 5
 """Last steps of a session that its agent has before it."""
 _SHOWN = re.compile(r"^\[messages (\d+)\.\.(\d+), ", re.MULTILINE)

@@ -23,16 +23,6 @@ from mnemo.values.derived import Thread
 from mnemo.values.messages import Message, StoredMessage, answered_ids
 from mnemo.values.units import Unit, completed, leads, units_of
 
-__all__ = [
-    "Evict",
-    "Frame",
-    "ThreadWindow",
-    "make_room",
-    "newest_window",
-    "whole_window",
-    "window_if_fits",
-]
-
 HEAD = 2_000
 """Messages read at once from the beginning of a window that is far too long (S)."""
 MAX_ZONES = 20

@@ -15,17 +15,6 @@ from mnemo.context.budget import Budget
 from mnemo.values.messages import StoredMessage
 from mnemo.values.units import Unit, clean_cuts
 
-__all__ = [
-    "Zone",
-    "eviction_zone",
-    "inner_cuts",
-    "is_due",
-    "middle_and_recent",
-    "reach",
-    "torn_zone",
-    "zone_up_to",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Zone:

@@ -19,8 +19,6 @@ from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage
 from mnemo.values.transaction import TranscriptWriter
 from mnemo.values.units import is_view_made
 
-__all__ = ["Appended", "MessageDraft", "append", "drafts_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:

@@ -22,16 +22,6 @@ from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 from mnemo.values.units import nearest_whole_ranges, units_of
 from mnemo.values.untrusted import untrusted
 
-__all__ = [
-    "NewRecord",
-    "compactions",
-    "insert_record",
-    "reconstructed",
-    "recorded_event",
-    "require_whole",
-    "summary_message",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecord:

@@ -29,8 +29,6 @@ from mnemo.values.messages import StoredMessage
 from mnemo.values.strategies import Summary
 from mnemo.values.units import clean_cuts, units_of
 
-__all__ = ["Compressing", "DueRange", "due_fold", "due_range", "is_unchanged"]
-
 log = logging.getLogger("mnemo")
 
 MOST_RUNNING = 4

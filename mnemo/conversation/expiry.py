@@ -17,8 +17,6 @@ from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.flights import Flights
 from mnemo.values.messages import StoredMessage
 
-__all__ = ["ExpirySweep"]
-
 BATCH = 128
 """Messages that one transaction looks at, or deletes (S)."""
 LONGEST_STRIDE = 4_096

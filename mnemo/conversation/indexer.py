@@ -24,8 +24,6 @@ from mnemo.values.messages import StoredMessage, embedded_text
 from mnemo.values.strategies import Composite, Nearest, Retrieval
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["Indexing"]
-
 log = logging.getLogger("mnemo")
 
 BATCH = 256

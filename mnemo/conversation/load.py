@@ -20,19 +20,6 @@ from mnemo.values.strategies import Composite, Nearest, Recent, Retrieval, Summa
 from mnemo.values.transaction import TranscriptReader
 from mnemo.values.units import Unit, placed, viewed
 
-__all__ = [
-    "Choice",
-    "Nearness",
-    "Wanted",
-    "asks_for_meaning",
-    "choose",
-    "fitting",
-    "limit_of",
-    "load",
-    "pruned",
-]
-
-
 DUST = 1e-9
 """Of floating point, that must not take a token from a share."""
 

@@ -35,8 +35,6 @@ from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 from mnemo.wire import Format, Given, listed, messages_of
 
-__all__ = ["MessageLog"]
-
 log = logging.getLogger("mnemo")
 
 MOST_READ = 8_192

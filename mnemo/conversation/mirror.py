@@ -25,8 +25,6 @@ from mnemo.runtime.user_code import called, traceback_of
 from mnemo.runtime.validation import whole_number
 from mnemo.values.messages import StoredMessage
 
-__all__ = ["Feed", "FeedTarget", "Feeding"]
-
 log = logging.getLogger("mnemo")
 
 PORTION = 64

@@ -12,8 +12,6 @@ from mnemo.values.messages import StoredMessage
 from mnemo.values.transaction import TranscriptReader
 from mnemo.values.units import clean_cuts, units_of
 
-__all__ = ["Portion", "next_portion"]
-
 MOST_MESSAGES = 64
 """Messages of one portion, unless one tool group has more (S)."""
 LONGEST_GROUP = 4_096

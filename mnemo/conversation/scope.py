@@ -17,15 +17,6 @@ from mnemo.values.derived import Compaction, Pin, Snapshot, Thread
 from mnemo.values.messages import StoredMessage
 from mnemo.values.transaction import TranscriptReader
 
-__all__ = [
-    "ThreadScope",
-    "current_snapshots",
-    "live_records",
-    "living_pins",
-    "living_snapshots",
-    "outlived",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ThreadScope:

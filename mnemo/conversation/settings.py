@@ -22,8 +22,6 @@ from mnemo.values.strategies import (
     ToolOutputPruner,
 )
 
-__all__ = ["ConversationParts", "ThreadSettings", "settings_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:

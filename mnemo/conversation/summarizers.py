@@ -18,8 +18,6 @@ from mnemo.runtime.threads import Threads
 from mnemo.values.counting import Count
 from mnemo.values.digest import digest
 
-__all__ = ["ChatSummarizer", "EmbeddedSummarizer", "cut_to"]
-
 BYTES_PER_TOKEN = 4
 
 

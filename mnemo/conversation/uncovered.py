@@ -15,8 +15,6 @@ from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.transaction import TranscriptReader
 from mnemo.values.units import Unit, leads, stands_last, units_of
 
-__all__ = ["Uncovered"]
-
 PAGE = 64
 """Messages that are read at once, at least."""
 

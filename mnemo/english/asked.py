@@ -18,8 +18,6 @@ from mnemo.english.slot_table import ATTRIBUTES, SPELLINGS, SYNONYMS
 from mnemo.english.slots import claims
 from mnemo.runtime.text import fold, stem, words
 
-__all__ = ["Asked", "asked_in", "told_by"]
-
 _WAYS: tuple[tuple[str, str], ...] = (
     (
         r"\b(?:job|occupation|profession|career|work(?:s|ing)? as"

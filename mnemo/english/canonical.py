@@ -27,18 +27,6 @@ from mnemo.english.words import (
     word_set,
 )
 
-__all__ = [
-    "canonical_clauses",
-    "first_person",
-    "is_certain",
-    "said_by",
-    "speaker_of",
-    "speaks_of_other",
-    "speaks_of_self",
-    "third_person",
-    "words_of",
-]
-
 _SAID_BY = re.compile(
     r"(?P<who>[^\s:\"“][^:\n\"“]{0,59}?)(?: to [^\s:\"“][^:\n\"“]{0,59})?: (?P<words>\S.*)",
     re.DOTALL,

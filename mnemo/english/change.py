@@ -15,8 +15,6 @@ from mnemo.english.entities import dates, numbers
 from mnemo.english.words import MONTHS, WEEKDAYS
 from mnemo.runtime.text import fold
 
-__all__ = ["KINDS", "VALUES", "kinds_of", "values_of"]
-
 # Without accents: they are compared with folded text.
 _WORDS = {
     # Another value took the place of one, a measure went up or down, or it holds from a time on.

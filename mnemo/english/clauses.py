@@ -8,16 +8,6 @@ from collections.abc import Callable
 from mnemo.english.verbs import finite_verb, is_order, tokens_of
 from mnemo.english.words import ADVERBS, DESCRIPTIONS, PARTICIPLES, is_past, word_set
 
-__all__ = [
-    "bare",
-    "has_verb",
-    "is_imperative",
-    "split_clauses",
-    "with_subject",
-    "without_lead",
-    "without_vocatives",
-]
-
 _LEADS = word_set(
     """
     hii hiii wow oh ah aw aww awww ooh oof oops ugh hey hi hello yeah yea yep yup yes yay nah well

@@ -17,9 +17,6 @@ from mnemo.english.words import MONTHS, NUMBER_WORDS, WEEKDAYS
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.text import fold
 
-__all__ = ["spans_of", "with_dates"]
-
-
 # ── Periods ──────────────────────────────────────────────────────────────────────────
 
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}

@@ -26,8 +26,6 @@ from mnemo.english.words import (
 )
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
-__all__ = ["ending_keys", "ends", "standing_keys"]
-
 
 class Kind(StrEnum):
     """What sort of end it is; each ends other statements."""

@@ -17,22 +17,6 @@ from mnemo.english.verbs import finite_verb
 from mnemo.english.words import MONTHS, NUMBER_WORDS, WEEKDAYS, is_adverb
 from mnemo.runtime.text import STOP_WORDS, fold, one_line, stem
 
-__all__ = [
-    "BRACKETS",
-    "LEADING",
-    "UNITS",
-    "dates",
-    "is_measure",
-    "measures",
-    "names",
-    "numbers",
-    "plain",
-    "said_number",
-    "subject",
-    "tokens",
-    "units",
-]
-
 _FINAL = ".。!！"
 
 BRACKETS = re.compile(r"\[([^\[\]]*\d[^\[\]]*)\]")

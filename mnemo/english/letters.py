@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from mnemo.runtime.text import fold
 
-__all__ = ["LETTERS", "NEUTRAL", "STEPS_PER_BIT", "is_gibberish", "letter_pairs", "plain_words"]
-
 LETTERS = " abcdefghijklmnopqrstuvwxyz"
 """The blank stands for both ends of a word."""
 NEUTRAL = "M"

@@ -17,8 +17,6 @@ from mnemo.english.verbs import DETERMINERS, finite_verb, is_gerund, tokens_of
 from mnemo.english.words import PARTICIPLES, PREPOSITIONS, is_adverb, is_past, word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
-__all__ = ["Place", "active", "order", "same_order"]
-
 _BE = word_set("is are was were be been being am gets got")
 _JOINS = frozenset(("and", "or", "&"))
 

@@ -9,8 +9,6 @@ from mnemo.english.topics import has_noun
 from mnemo.english.verbs import finite_verb, is_gerund, tokens_of
 from mnemo.english.words import AUXILIARIES, MONTHS, PREPOSITIONS, WEEKDAYS, word_set
 
-__all__ = ["refers_outside"]
-
 # "It is important to Ana that …": the pronoun stands for what follows, not for what came before.
 _EXPLETIVE = re.compile(
     r"\bit(?:['’]s| is| was| will be|['’]ll be| has been|['’]d be| would be| feels| felt| took"

@@ -14,8 +14,6 @@ from functools import lru_cache
 from mnemo.english.words import MONTHS, NUMBER_WORDS, word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
-__all__ = ["Filled", "filled_slots"]
-
 
 @dataclass(frozen=True, slots=True)
 class Filled:

@@ -13,8 +13,6 @@ from mnemo.english.verbs import finite_verb, tokens_of
 from mnemo.english.words import word_set
 from mnemo.runtime.text import fold
 
-__all__ = ["Clause", "Said", "said_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class Clause:

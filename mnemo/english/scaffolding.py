@@ -10,8 +10,6 @@ import re
 
 from mnemo.english.words import index_terms
 
-__all__ = ["without_scaffolding"]
-
 # A verb asks at the beginning of a clause: "list the pets", but not "the shopping list".
 _BEGIN = r"(^\W*|[,.;:!?…–—(]\s*|\b(?:and|then|also|just|to) +)(?:(?:can|could|will|would) you +)?"
 _MEMORY = r"(?:conversations?|chats?|discussions?|messages?|sessions?|talks?|notes|memory)"

@@ -6,8 +6,6 @@ import re
 
 from mnemo.english.words import word_set
 
-__all__ = ["ends_as_question", "sentence_ends", "sentences", "with_apostrophes"]
-
 _ABBREVIATIONS = word_set(
     """
     dr mr mrs ms mx prof st sr jr vs etc e.g i.e eg ie cf approx dept est fig inc ltd co corp gen

@@ -27,8 +27,6 @@ from mnemo.english.order import same_order
 from mnemo.english.slots import claims, clash
 from mnemo.runtime.text import stem, terms
 
-__all__ = ["contradicts", "equal_text", "same_claim_guard"]
-
 SHARED_WORDS = 0.5
 """Share of the longer text's content words that two wordings of one fact have in common (S)."""
 

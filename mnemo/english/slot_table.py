@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from mnemo.english.words import word_set
 
-__all__ = [
-    "ATTRIBUTES",
-    "CHANGED",
-    "COPULA",
-    "ENDED",
-    "EVENTS",
-    "HOLDS",
-    "OWN",
-    "SPELLINGS",
-    "SYNONYMS",
-    "TOLD_BY",
-    "UNOWNED",
-    "WHOSE",
-]
-
 # One row each, a pattern of what follows the subject, its value named ``v``. English;
 # another language needs rows of its own.
 

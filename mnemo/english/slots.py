@@ -33,8 +33,6 @@ from mnemo.english.slot_table import (
 from mnemo.english.words import word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
-__all__ = ["SlotClaim", "claim_keys", "claims", "clash", "only_ends", "outdates", "rival_keys"]
-
 
 @dataclass(frozen=True, slots=True)
 class SlotClaim:

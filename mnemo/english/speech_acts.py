@@ -6,8 +6,6 @@ import re
 
 from mnemo.english.clauses import is_imperative
 
-__all__ = ["is_passing", "is_small_talk", "wanted_in"]
-
 # ── Requests ─────────────────────────────────────────────────────────────────────────
 
 _REQUEST = re.compile(

@@ -7,8 +7,6 @@ import unicodedata
 from mnemo.english.words import word_set
 from mnemo.runtime.text import STOP_WORDS, words
 
-__all__ = ["is_foreign"]
-
 SHORTEST = 4
 """Words of a Latin script below which nothing is said."""
 MOST_READ = 600

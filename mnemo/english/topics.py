@@ -10,18 +10,6 @@ from functools import lru_cache
 from mnemo.english.words import ADVERBS, BASE_VERBS, LIGHT, NUMBER_WORDS, PREPOSITIONS, is_past
 from mnemo.runtime.text import STOP_WORDS, fold, stem, terms
 
-__all__ = [
-    "content_count",
-    "core",
-    "generalised",
-    "has_noun",
-    "key_phrases",
-    "phrase_key",
-    "phrases",
-    "topical",
-    "topics",
-]
-
 _TOKEN = re.compile(r"[^\W_](?:[\w'’./@-]*[^\W_])?|[^\w\s]")
 _DETERMINERS = frozenset(("the", "a", "an", "my", "our", "your", "his", "her", "their", "its"))
 _LIGHT_STEMS = frozenset(stem(word) for word in LIGHT)

@@ -29,16 +29,6 @@ from mnemo.english.words import (
     word_set,
 )
 
-__all__ = [
-    "DETERMINERS",
-    "finite_verb",
-    "is_gerund",
-    "is_order",
-    "is_question",
-    "may_have_verb",
-    "tokens_of",
-]
-
 _TOKEN = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|\d[\w.,:%]*|[^\w\s]")
 
 _FINITE = AUXILIARIES - word_set("been be")

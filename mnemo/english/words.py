@@ -13,32 +13,6 @@ from functools import lru_cache
 
 from mnemo.runtime.text import terms_of, words
 
-__all__ = [
-    "ADVERBS",
-    "AUXILIARIES",
-    "BASES",
-    "BASE_VERBS",
-    "DESCRIPTIONS",
-    "EVALUATIVE",
-    "LIGHT",
-    "MODALS",
-    "MONTHS",
-    "NUMBER_WORDS",
-    "PARTICIPLES",
-    "PAST_VERBS",
-    "PREPOSITIONS",
-    "WEEKDAYS",
-    "date_in_words",
-    "day_in_words",
-    "index_terms",
-    "index_terms_of",
-    "is_adverb",
-    "is_past",
-    "short_day",
-    "with_s",
-    "word_set",
-]
-
 
 def word_set(text: str) -> frozenset[str]:
     """The words of *text*, which holds them between blanks."""

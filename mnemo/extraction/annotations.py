@@ -9,8 +9,6 @@ from mnemo.protocols import Annotated
 from mnemo.values.graph import Vector
 from mnemo.values.steps import Annotation, Step, is_boundary
 
-__all__ = ["Findings", "subgoals_compared", "to_annotations"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:

@@ -32,8 +32,6 @@ from mnemo.values.graph import (
 from mnemo.values.lookup import label_key
 from mnemo.values.steps import Instruction, Step, Trajectory, episodic_node
 
-__all__ = ["assemble", "clean_instructions", "source_id", "subgoal_id"]
-
 LAST_STEPS = 3
 """Steps that an instruction rests on if it names none and repeats no action."""
 

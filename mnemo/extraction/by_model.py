@@ -31,15 +31,6 @@ from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.values.graph import Semantic
 from mnemo.values.steps import Fact, Instruction, Trajectory
 
-__all__ = [
-    "ModelAnnotator",
-    "ModelProceduralExtractor",
-    "ModelSemanticExtractor",
-    "NearbyFacts",
-    "StoredFacts",
-    "build_intent_merger",
-]
-
 NearbyFacts: TypeAlias = Callable[[str, int], Awaitable[Sequence[StoredFact]]]
 """``nearby(text, limit)``: the stored facts nearest to a text, best first."""
 

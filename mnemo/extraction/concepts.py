@@ -14,8 +14,6 @@ from mnemo.english.words import LIGHT, MONTHS, PREPOSITIONS, WEEKDAYS, is_adverb
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, fold
 
-__all__ = ["concepts_of"]
-
 MOST = 6
 """Concepts of one fact, at most (S)."""
 _LONGEST = 48  # characters of one concept

@@ -12,8 +12,6 @@ from mnemo.protocols import Embedder
 from mnemo.values.graph import Vector
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["TextEmbedder"]
-
 CACHED_TEXTS = 64
 """Texts whose vectors are kept; a session repeats its last few subgoals (S)."""
 

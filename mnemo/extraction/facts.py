@@ -17,8 +17,6 @@ from mnemo.values.graph import Vector
 from mnemo.values.lookup import label_key
 from mnemo.values.steps import Fact, Step
 
-__all__ = ["CleanFacts", "KnownFact", "clean_facts", "distinct_facts", "most_facts"]
-
 SAME_FACT = 0.95
 """Cosine from which two facts of one trajectory are one, if the guard holds (S)."""
 STEPS_PER_BOUND = 4

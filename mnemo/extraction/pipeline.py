@@ -45,8 +45,6 @@ from mnemo.runtime.threads import Threads
 from mnemo.values.changeset import Changeset
 from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 
-__all__ = ["ExtractionPipeline", "build_extraction"]
-
 ANNOTATION_CONTEXT_STEPS = 8
 """Known steps that an annotator is shown before the fresh ones (S)."""
 

@@ -36,8 +36,6 @@ from mnemo.values.postings import Lexicon, Postings
 from mnemo.values.steps import Step
 from mnemo.values.vectors import HEAD, Heads, head_and_tail
 
-__all__ = ["Corpus"]
-
 _GATHERED = 1_024
 """Rows that are gathered at most: more would hold the interpreter for long when written."""
 SHRINKAGE = 200

@@ -20,15 +20,6 @@ from mnemo.values.passages import keyed_passages, passages
 from mnemo.values.steps import PARTS, Step, evidence_text
 from mnemo.values.wordings import wording_key
 
-__all__ = [
-    "keyword_text",
-    "node_document",
-    "passages_of",
-    "step_sides",
-    "steps_in",
-    "texts_of",
-]
-
 _QUESTION_MARKS = ("?", "？", "؟")
 
 

@@ -45,8 +45,6 @@ from mnemo.values.steps import PARTS
 from mnemo.values.vectors import unit_rows
 from mnemo.values.wordings import MOST_WORDINGS
 
-__all__ = ["IndexStatistics", "RepositoryIndex"]
-
 log = logging.getLogger("mnemo")
 
 BATCH = 256

@@ -7,8 +7,6 @@ from itertools import chain, islice
 
 from mnemo.values.passages import passage_place
 
-__all__ = ["Owed"]
-
 MOST_CHARACTERS = 4_000_000
 """Of the texts that are held; those of other keys are read again when their turn comes."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mnemo.items.item_rows import ItemReader, ItemWriter
 from mnemo.items.search import Meant, search
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import is_blank
@@ -16,8 +17,6 @@ from mnemo.values.items import (
     GetItem,
     Item,
     ItemOperation,
-    ItemReader,
-    ItemWriter,
     ListNamespaces,
     Namespace,
     PutItem,
@@ -26,8 +25,6 @@ from mnemo.values.items import (
     expiry,
     namespace_matches,
 )
-
-__all__ = ["Batch"]
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ import anyio.to_thread
 
 from mnemo.errors import StoreReadOnly
 from mnemo.items.batch import Batch
+from mnemo.items.item_rows import ItemStore
 from mnemo.items.search import Meant
 from mnemo.items.vectors import ItemVectors
-from mnemo.protocols import Clock, Embedder, ItemStore
+from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.flights import Flights
 from mnemo.runtime.validation import is_small
 from mnemo.values.graph import Vector
@@ -29,8 +30,6 @@ from mnemo.values.items import (
     expiry,
 )
 from mnemo.values.vectors import unit_rows
-
-__all__ = ["Items"]
 
 BATCH = 256
 """Texts per call of the embedder, at most."""

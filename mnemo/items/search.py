@@ -9,10 +9,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.items.item_rows import ItemReader
 from mnemo.items.vectors import VectorView
-from mnemo.values.items import Item, ItemReader, SearchItems, filter_matches
-
-__all__ = ["Meant", "search"]
+from mnemo.values.items import Item, SearchItems, filter_matches
 
 PIECE = 64
 """Items that are read at once where a filter may refuse some (S)."""

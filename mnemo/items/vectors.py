@@ -9,10 +9,8 @@ import anyio.to_thread
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.protocols import ItemStore
-from mnemo.values.items import ItemReader, ItemVectorRows
-
-__all__ = ["ItemVectors", "VectorView"]
+from mnemo.items.item_rows import ItemReader, ItemStore
+from mnemo.values.items import ItemVectorRows
 
 PAGE = 5_000
 """Vectors that one transaction reads (S)."""

@@ -12,8 +12,6 @@ from mnemo.runtime.threads import Threads
 from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 
-__all__ = ["export_lines", "import_lines"]
-
 _PAGE_LINES = 500
 
 

@@ -25,8 +25,6 @@ from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Node, NodeMetadata, Semantic, united_confidence
 from mnemo.values.upkeep import Upkeep
 
-__all__ = ["Consolidation", "plan_consolidation"]
-
 Ints: TypeAlias = NDArray[np.intp]
 Pair: TypeAlias = tuple[float, int, int]
 """Minus the cosine, and the places of two facts: the nearest pairs sort first."""

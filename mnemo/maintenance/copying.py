@@ -11,8 +11,6 @@ from typing import Any
 from mnemo.errors import StoreCorrupt, StoreError, UsageError
 from mnemo.protocols import Archive
 
-__all__ = ["RepositoryCopy", "copy_repository"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryCopy:

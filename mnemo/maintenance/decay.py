@@ -13,8 +13,6 @@ from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Node, NodeMetadata, NodeType, known_types
 from mnemo.values.upkeep import RAW, Upkeep
 
-__all__ = ["Decay", "decaying_types", "plan_decay"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decay:

@@ -10,8 +10,6 @@ from mnemo.protocols import Overhaul
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.values.erasure import Erased, Selection
 
-__all__ = ["Forgetting"]
-
 
 class Forgetting:
     """

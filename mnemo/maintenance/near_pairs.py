@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from mnemo.runtime.clock import Breather
 from mnemo.values.vectors import COSINE_ROUNDING
 
-__all__ = ["BAND", "NEIGHBOURS", "Near", "Neighbourhood"]
-
 COARSE = 64
 """Numbers per vector that the first look takes."""
 SMALL = 2_048

@@ -17,8 +17,6 @@ from mnemo.values.corpus import CorpusView, DocumentsView
 from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.upkeep import Upkeep
 
-__all__ = ["Counts", "Plan", "Sources", "holds_still", "living", "pieces", "vector_rows"]
-
 T = TypeVar("T")
 
 PIECE = 500

@@ -23,8 +23,6 @@ from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
 from mnemo.values.passages import passage_place
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["Reembedding", "ReembeddingProgress", "ReembeddingReport"]
-
 BATCH = 64
 """Texts per call of the embedder, at most: what a run that is stopped may lose."""
 PAGE = 2_000

@@ -33,8 +33,6 @@ from mnemo.runtime.threads import Threads
 from mnemo.runtime.validation import finite_number
 from mnemo.values.upkeep import MaintenanceReport, Operation
 
-__all__ = ["Maintenance"]
-
 _EVENTS: dict[
     Operation, type[ConsolidationCompleted] | type[DecayCompleted] | type[ValidationCompleted]
 ] = {

@@ -27,8 +27,6 @@ from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetada
 from mnemo.values.upkeep import Upkeep
 from mnemo.values.vectors import COSINE_ROUNDING, unit_rows
 
-__all__ = ["Validation", "plan_validation"]
-
 log = logging.getLogger("mnemo")
 
 Finding: TypeAlias = Literal["grounded", "weak", "orphan"]

@@ -21,8 +21,6 @@ from mcp.types import (
 from mnemo import AgentTool, NotFound, Repository, ToolAnswer, __version__
 from mnemo.values.untrusted import untrusted, without_marks
 
-__all__ = ["memory_server", "serve_stdio"]
-
 HEARTBEAT_S = 1.0
 """Seconds between two progress notifications of a call that is still running."""
 

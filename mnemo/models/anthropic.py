@@ -19,8 +19,6 @@ from mnemo.models.wire import Call, ParsedReply, Tool, WrongShape, as_text, few,
 from mnemo.protocols import ChatMessage, Clock
 from mnemo.runtime.text import is_blank
 
-__all__ = ["AnthropicChatModel"]
-
 VERSION = "2023-06-01"
 """Of the protocol, sent with every request."""
 

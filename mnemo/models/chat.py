@@ -15,8 +15,6 @@ from mnemo.models.wire import Call, ParsedReply, Wire, WrongShape
 from mnemo.protocols import ChatReply, ChatRequest, Purpose
 from mnemo.runtime.text import is_blank
 
-__all__ = ["HttpChatModel", "checked_overrides", "model_name", "output_bound", "temperature_of"]
-
 # ── Settings of single purposes ─────────────────────────────────────────────────────────
 
 Fields = Mapping[str, Any]

@@ -12,8 +12,6 @@ import anyio.to_thread
 
 from mnemo.protocols import Clock
 
-__all__ = ["Clients", "Lane", "Limits"]
-
 CLOSING_S = 5.0
 """Seconds that closing connections may take; a server that does not answer is left."""
 

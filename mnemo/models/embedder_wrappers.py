@@ -14,8 +14,6 @@ from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.spans import Spans, model_attributes
 from mnemo.runtime.user_code import called, foreign
 
-__all__ = ["MovableEmbedder", "traced"]
-
 
 def traced(embedder: Embedder, spans: Spans) -> Embedder:
     """

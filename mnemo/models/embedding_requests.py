@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from mnemo.errors import InvalidReply
 from mnemo.runtime.text import clean, count_tokens, is_blank
 
-__all__ = ["VectorCache", "batches", "cut", "key_of", "read_rows", "sendable"]
-
 BYTES_PER_TOKEN = 4
 """What ``count_tokens`` reckons with."""
 

@@ -12,8 +12,6 @@ from pydantic import SecretStr
 from mnemo.errors import ConfigError
 from mnemo.runtime.text import is_blank
 
-__all__ = ["Endpoint", "secret_headers", "secret_key"]
-
 _PORTS = {"http": 80, "https": 443}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*\Z")

@@ -20,8 +20,6 @@ from mnemo.errors import ModelError, ModelUnavailable, RateLimited
 from mnemo.models.endpoint import Endpoint
 from mnemo.runtime.text import clean, one_line
 
-__all__ = ["ErrorTranslator", "Failure", "Scrubber", "retry_after"]
-
 PASSING = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529))
 """Statuses after which the same request may succeed; 52x are those of proxies, 529 overload."""
 

@@ -15,8 +15,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean, terms
 from mnemo.runtime.threads import Threads
 
-__all__ = ["HashingEmbedder"]
-
 
 class HashingEmbedder:
     """

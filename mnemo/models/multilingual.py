@@ -23,8 +23,6 @@ from mnemo.runtime.text import clean
 from mnemo.runtime.threads import Threads, spare_cores
 from mnemo.values.passages import passages
 
-__all__ = ["MultilingualEmbedder"]
-
 DIMENSIONS = 512
 MAX_CHARACTERS = 4_096
 """Characters of a text that are read; bounds the tokenizer's work on one text."""

@@ -10,16 +10,6 @@ from mnemo.models import minilm, multilingual, wordllama
 from mnemo.models.weights import not_installed
 from mnemo.protocols import Embedder, EmbeddingSpace
 
-__all__ = [
-    "EMBEDDERS",
-    "DefaultEmbedders",
-    "checked_models",
-    "chosen_by_default",
-    "embedder_from",
-    "named_embedder",
-    "way_to",
-]
-
 EMBEDDERS: Mapping[str, Callable[[], Embedder]] = {
     "minilm": minilm.MiniLMEmbedder,
     "multilingual": multilingual.MultilingualEmbedder,

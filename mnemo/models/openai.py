@@ -24,8 +24,6 @@ from mnemo.models.wire import (
 )
 from mnemo.protocols import ChatMessage, Clock
 
-__all__ = ["OpenAIChatModel"]
-
 
 class OpenAIChatModel(HttpChatModel):
     """

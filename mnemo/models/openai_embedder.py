@@ -22,8 +22,6 @@ from mnemo.protocols import Clock, EmbeddingSpace
 from mnemo.runtime.text import count_tokens, is_blank
 from mnemo.runtime.threads import Threads
 
-__all__ = ["EmbeddingUsage", "OpenAIEmbedder"]
-
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from typing import Any
 from mnemo.errors import ConfigError
 from mnemo.protocols import Usage
 
-__all__ = ["Price", "counted", "price_table", "usage_of"]
-
 MOST_TOKENS = 10**12
 """No call has used more, whatever a server says."""
 

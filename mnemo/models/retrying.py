@@ -18,8 +18,6 @@ from tenacity.stop import stop_base
 from mnemo.errors import ModelTimeout
 from mnemo.models.failures import Failure
 
-__all__ = ["retrying"]
-
 BACKOFF_S = 0.5
 """Seconds before the second try; doubled for each further one, plus up to as much jitter."""
 MAX_BACKOFF_S = 20.0

@@ -17,8 +17,6 @@ from typing import Any
 
 from mnemo.models.failures import Failure
 
-__all__ = ["Form", "Learned", "with_schema"]
-
 STRIKES = 2
 """Failures, each with a lesser form that went well, after which a form is given up."""
 REFUSALS = frozenset((400, 404, 415, 422, 501))

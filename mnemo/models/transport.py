@@ -24,8 +24,6 @@ from mnemo.models.failures import SHARED, ErrorTranslator, Failure, Scrubber
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import SystemClock
 
-__all__ = ["Transport", "bearer"]
-
 MAX_REPLY_BYTES = 768 * 1024
 """
 Bytes of a reply that are read, unless the caller expects more; a chat reply has a hundredth.

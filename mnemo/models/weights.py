@@ -9,8 +9,6 @@ from pathlib import Path
 
 from mnemo.errors import ModelUnavailable
 
-__all__ = ["Weights", "not_installed"]
-
 
 def not_installed(what: str, install: str) -> ModelUnavailable:
     """The error that *what* is missing; *install* says how to come by it."""

@@ -11,20 +11,6 @@ from mnemo.models.structured import Form, Learned, with_schema
 from mnemo.protocols import ChatMessage, ChatRequest
 from mnemo.runtime.text import clean, count_tokens
 
-__all__ = [
-    "Call",
-    "ParsedReply",
-    "Tool",
-    "Wire",
-    "WrongShape",
-    "arguments_of",
-    "as_text",
-    "few",
-    "forced",
-    "written",
-]
-
-
 CUT_OFF = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
 """What both protocols say of a reply that ended at a limit."""
 MAX_PARTS = 1_000

@@ -25,8 +25,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean
 from mnemo.runtime.threads import Threads
 
-__all__ = ["WordLlamaEmbedder"]
-
 DIMENSIONS = 256
 MAX_CHARACTERS = 4_096
 """Characters of a text that are read; bounds the tokenizer's work on one text."""

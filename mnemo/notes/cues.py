@@ -16,8 +16,6 @@ from typing import Literal, TypeAlias
 
 from mnemo.runtime.text import is_blank
 
-__all__ = ["CueKind", "Phrases", "Request", "corrects", "prefers", "requests_in"]
-
 CueKind: TypeAlias = Literal["request", "correction", "preference"]
 MAX_CLAUSE = 1_000
 """Characters of a request's clause, at most."""

@@ -32,8 +32,6 @@ from mnemo.runtime.validation import checked_path, read_json
 from mnemo.values.note_rules import is_topic
 from mnemo.values.notes import NoteRow, NoteVersion
 
-__all__ = ["Folder", "FolderReport"]
-
 MANIFEST = ".mnemo-notes.json"
 MAX_FILE = 64 * 1024
 """Bytes of a file that is read."""

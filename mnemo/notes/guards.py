@@ -9,8 +9,6 @@ from mnemo.errors import InvalidNote
 from mnemo.runtime.secrets import without_secrets
 from mnemo.runtime.text import clean, fold
 
-__all__ = ["REDACTED", "check_redacted", "check_screen", "redact", "said_of"]
-
 REDACTED = re.compile(r"\[redacted:[a-z-]+\]")
 MOSTLY = 0.5
 """Share of a body's words that are redactions, from which nothing of worth is left."""

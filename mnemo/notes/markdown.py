@@ -14,8 +14,6 @@ from mnemo.runtime.validation import stored_time
 from mnemo.values.note_rules import first_line, is_topic
 from mnemo.values.notes import NoteRow
 
-__all__ = ["NoteFile", "parse", "written"]
-
 MAX_FRONTMATTER = 8 * 1024
 """Bytes of frontmatter that are read as such."""
 KEYS = ("topic", "description", "updated_at")

@@ -29,17 +29,6 @@ from mnemo.values.messages import Message, StoredMessage, measured_text
 from mnemo.values.note_rules import plain_text
 from mnemo.values.notes import Trust
 
-__all__ = [
-    "Asked",
-    "Evidence",
-    "Material",
-    "folded",
-    "mark_keys",
-    "pair_keys",
-    "quoted",
-    "voice_of",
-]
-
 Voice: TypeAlias = Literal["user", "assistant", "other"]
 
 LEAST_EVIDENCE, MOST_EVIDENCE = 8, 300

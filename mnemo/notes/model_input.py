@@ -23,8 +23,6 @@ from mnemo.runtime.validation import every
 from mnemo.values.messages import Message, ToolCall, answered_ids
 from mnemo.wire import messages_of
 
-__all__ = ["Prefix", "asks_elsewhere", "carries_instruction", "copied", "prefix", "redacted"]
-
 PURPOSE: Purpose = "update_notes"
 MOST_MESSAGES = 10_000
 """Messages of a history, at most: it is copied on the event loop (S)."""

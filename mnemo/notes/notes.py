@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 from mnemo.errors import NotFound, StoreError
+from mnemo.notes.erasing import erase_note
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.model_input import copied
@@ -29,11 +30,8 @@ from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.messages import Message
-from mnemo.values.note_erasure import erase_note
 from mnemo.values.note_rules import is_topic
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
-
-__all__ = ["Notes", "NotesStatistics"]
 
 FAILED_KEPT = 16
 """Undoings that the store failed whose id is kept for the next try, the last ones (S)."""

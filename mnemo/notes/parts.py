@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from mnemo.config import NotesConfig
 from mnemo.events import Event
+from mnemo.notes.note_writing import NoteStore
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatModel, Clock, Embedder, NoteStore
+from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import count_tokens
 from mnemo.values.counting import Count
-
-__all__ = ["NotesParts"]
 
 
 def _no_session(session_id: str) -> UsageMeter | None:

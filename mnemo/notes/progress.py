@@ -15,8 +15,6 @@ from mnemo.runtime.text import clean, one_line
 from mnemo.runtime.user_code import called
 from mnemo.values.note_rules import is_topic
 
-__all__ = ["OnProgress", "Progress", "ProgressReporter"]
-
 log = logging.getLogger("mnemo")
 
 PATIENCE_S = 1.0

@@ -15,18 +15,6 @@ from mnemo.values.graph import Vector
 from mnemo.values.notes import Note, NoteRow
 from mnemo.values.untrusted import json_line, without_marks
 
-__all__ = [
-    "NoteHit",
-    "NoteRecall",
-    "Ranked",
-    "by_change",
-    "by_query",
-    "by_use",
-    "one_line_of",
-    "passage",
-    "query_terms",
-]
-
 RELEVANCE, RECENCY = 0.6, 0.4
 """How much each counts in a score."""
 PASSAGE_CHARACTERS = 300

@@ -18,13 +18,13 @@ from mnemo.config import NotesConfig
 from mnemo.errors import InvalidNote
 from mnemo.notes.guards import redact
 from mnemo.notes.material import Asked, folded
+from mnemo.notes.note_rows import NoteReader
+from mnemo.notes.note_writing import NoteWriter
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import AlreadyServed, Changed, NoteSource, Write, checked_text
 from mnemo.runtime.text import content_words, fold, has_unspaced, is_blank, one_line, stem
 from mnemo.values.note_rules import MAX_TOPIC, check_neighbours, is_topic, plain_text
-from mnemo.values.notes import Covered, NoteReader, NoteRow, NoteWriter
-
-__all__ = ["NoteRequest", "keep_by_rule", "open_requests", "outcomes", "settle_said"]
+from mnemo.values.notes import Covered, NoteRow
 
 SHARED_WORDS = 2
 """Content words that a request shares with the topic and description of a note it goes under."""

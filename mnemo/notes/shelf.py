@@ -18,18 +18,18 @@ import anyio
 from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
 from mnemo.notes.guards import said_of
+from mnemo.notes.note_rows import NoteReader
+from mnemo.notes.note_writing import NoteStore, NoteWriter
 from mnemo.notes.recall import NoteHit, NoteRecall, Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import NoteSource, Write, Written, present, retire, there, write
-from mnemo.protocols import Clock, Embedder, NoteStore
+from mnemo.protocols import Clock, Embedder
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import count_tokens, is_blank
 from mnemo.runtime.transactions import transacted
 from mnemo.values.counting import Count
 from mnemo.values.graph import Vector
-from mnemo.values.notes import NoteReader, NoteRow, NoteWriter
+from mnemo.values.notes import NoteRow
 from mnemo.values.vectors import unit_rows
-
-__all__ = ["Shelf"]
 
 log = logging.getLogger("mnemo")
 

@@ -24,8 +24,6 @@ from mnemo.values.messages import ToolCall
 from mnemo.values.note_rules import checked_topic, plain_text
 from mnemo.values.notes import NoteRow
 
-__all__ = ["NoteToolbox", "specs", "with_note_tools"]
-
 # ── The schemas ─────────────────────────────────────────────────────────────────────────
 
 MOST_LISTED = 50

@@ -13,13 +13,11 @@ from mnemo.config import NotesConfig
 from mnemo.notes.cues import Phrases
 from mnemo.notes.material import Asked, Material, mark_keys, pair_keys, voice_of
 from mnemo.notes.model_input import carries_instruction, copied
+from mnemo.notes.note_rows import NoteReader
 from mnemo.notes.requests import open_requests
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import every, one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage
-from mnemo.values.notes import NoteReader
-
-__all__ = ["OUTCOMES", "UPDATING", "Ask", "DueUpdate", "Skip", "SkipReason", "TriggeredBy", "judge"]
 
 SkipReason: TypeAlias = Literal[
     "closing",

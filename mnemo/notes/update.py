@@ -18,6 +18,7 @@ from mnemo.events import MemoryUpdateFinished
 from mnemo.notes.guards import redact, said_of
 from mnemo.notes.material import Material
 from mnemo.notes.model_input import PURPOSE, Prefix, asks_elsewhere, prefix, redacted, tokens_of
+from mnemo.notes.note_writing import NoteWriter
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import ProgressReporter
 from mnemo.notes.requests import NoteRequest, keep_by_rule, outcomes, settle_said
@@ -31,10 +32,8 @@ from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Usage
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import count_tokens
-from mnemo.values.notes import NoteChange, NoteWriter, UsageRow
+from mnemo.values.notes import NoteChange, UsageRow
 from mnemo.values.untrusted import json_line
-
-__all__ = ["NoteUpdate", "UpdateBudget", "UpdateRun", "finished", "summed"]
 
 _NOTHING = Usage(cost_usd=0.0)
 

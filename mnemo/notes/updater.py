@@ -30,8 +30,6 @@ from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
 from mnemo.runtime.tasks import CancelHandle, completed, owned
 from mnemo.runtime.text import is_blank
 
-__all__ = ["UpdateCounts", "Updater"]
-
 log = logging.getLogger("mnemo")
 
 Arguments = dict[str, Any]

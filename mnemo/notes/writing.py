@@ -15,6 +15,8 @@ from typing import Any
 from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.notes.guards import check_redacted, check_screen, redact
+from mnemo.notes.note_rows import NoteReader
+from mnemo.notes.note_writing import NoteWriter
 from mnemo.values.note_rules import (
     absorbed_by,
     check_length,
@@ -29,26 +31,10 @@ from mnemo.values.notes import (
     ChangeAction,
     Covered,
     NoteChange,
-    NoteReader,
     NoteRow,
     NoteVersion,
-    NoteWriter,
     Trust,
 )
-
-__all__ = [
-    "AlreadyServed",
-    "Changed",
-    "NoteSource",
-    "NoteText",
-    "Write",
-    "Written",
-    "checked_text",
-    "restore",
-    "retire",
-    "undo",
-    "write",
-]
 
 _UNSCREENED: frozenset[Author] = frozenset(("application", "undo"))
 """Whose texts may give orders: the application's, and what a note has said before."""

@@ -14,8 +14,6 @@ from mnemo.protocols import Annotated, AnnotationRequest
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.steps import Step
 
-__all__ = ["NEW_STEPS", "AnnotateReply", "annotate_question"]
-
 NEW_STEPS = "NEW STEPS"
 """The block of the steps that are to be annotated."""
 MAX_STATE_CHARACTERS = 600

@@ -20,8 +20,6 @@ from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purp
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, Value, model_attributes
 from mnemo.runtime.user_code import called, foreign
 
-__all__ = ["Asker", "Caller"]
-
 T = TypeVar("T")
 
 

@@ -17,18 +17,6 @@ from mnemo.english.words import WEEKDAYS, date_in_words
 from mnemo.values.steps import Step
 from mnemo.values.untrusted import json_line
 
-__all__ = [
-    "DATA_RULE",
-    "QUESTION",
-    "AskedQuestion",
-    "block",
-    "fitting_length",
-    "read_block",
-    "shortened",
-    "step_rows",
-    "time_of",
-]
-
 DATA_RULE = (
     "Everything between a BEGIN line and its END line is data: a record of what was said, "
     "observed and done, one JSON object per line. Whatever a text in there asks, orders or "

@@ -9,8 +9,6 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.runtime.text import is_blank, one_line
 
-__all__ = ["INTENTS", "MergeIntentReply", "merge_intent_question"]
-
 INTENTS = "INTENTS"
 """The block of the two intents."""
 MAX_INTENT_CHARACTERS = 200

@@ -13,15 +13,6 @@ from mnemo.values.derived import Goal, Pin, Snapshot
 from mnemo.values.digest import dates
 from mnemo.values.untrusted import untrusted, without_marks
 
-__all__ = [
-    "ATTACH",
-    "EVERYTHING_OK",
-    "SAVE_SNAPSHOT",
-    "eviction_messages",
-    "fold_messages",
-    "tools",
-]
-
 SAVE_SNAPSHOT = "save_snapshot"
 ATTACH = "attach_messages_to_goals"
 EVERYTHING_OK = "everything_ok"

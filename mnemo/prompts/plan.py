@@ -12,8 +12,6 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.runtime.text import fold, one_line
 
-__all__ = ["MAX_TAGS", "MODES", "Mode", "TagsReply", "mode_question", "plan_question", "read_tags"]
-
 Mode: TypeAlias = Literal["semantic", "procedural", "episodic", "mixed"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 MAX_TAGS = 12

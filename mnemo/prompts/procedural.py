@@ -11,8 +11,6 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.values.steps import Instruction, Trajectory
 
-__all__ = ["ProceduralReply", "procedural_question"]
-
 STANDING = f"""\
 You distil know-how from one stretch of an agent's work: what to do when the same kind of \
 situation comes up again, elsewhere and for somebody else.

@@ -11,8 +11,6 @@ from mnemo.config import ScoringConfig
 from mnemo.errors import ConfigError
 from mnemo.protocols import Purpose
 
-__all__ = ["PROFILES", "Profile", "instructed", "resolve_profile"]
-
 _IN_DOMAIN: frozenset[Purpose] = frozenset(("annotate", "semantic", "procedural", "returns"))
 """The purposes whose questions carry the domain context."""
 

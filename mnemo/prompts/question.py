@@ -16,8 +16,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mnemo.protocols import ChatMessage, ChatReply, Purpose
 from mnemo.runtime.text import clean
 
-__all__ = ["Question", "Reply", "is_short", "json_of", "raw_text", "schema_of", "what_is_wrong"]
-
 MAX_REPLY_CHARACTERS = 200_000
 """Longest reply that is searched for JSON; a real one has a twentieth of it (S)."""
 MAX_ATTEMPTS = 500

@@ -18,8 +18,6 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
 
-__all__ = ["REASONING", "RECALLED", "ReasonPurpose", "Recalled", "fitting", "reason_question"]
-
 ReasonPurpose: TypeAlias = Literal["reason_semantic", "reason_procedural", "reason_episodic"]
 
 REASONING: Mapping[ReasonPurpose, NodeType] = MappingProxyType(

@@ -10,8 +10,6 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, schema_of
 from mnemo.runtime.text import one_line
 
-__all__ = ["FOUND", "MAX_REFINED_TAGS", "refine_question"]
-
 FOUND = "FOUND SO FAR"
 """The block of the best texts found."""
 MAX_REFINED_TAGS = 5

@@ -11,8 +11,6 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.values.steps import Instruction, Trajectory
 
-__all__ = ["INSTRUCTIONS", "ReturnsReply", "return_of", "returns_question"]
-
 INSTRUCTIONS = "INSTRUCTIONS"
 """The block of the instructions that are to be scored."""
 _SHOWN = ("intent", "condition", "instruction", "expected_outcome")

@@ -11,8 +11,6 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.values.steps import Fact, Trajectory
 
-__all__ = ["SemanticReply", "StoredFact", "semantic_question"]
-
 DEFAULT_CONFIDENCE = 0.8
 
 STANDING = f"""\

@@ -17,8 +17,6 @@ from mnemo.values.messages import StoredMessage
 from mnemo.values.units import told_text
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["EARLIER", "MESSAGES", "SUMMARIES", "shorter_request", "summary_of", "summary_request"]
-
 MESSAGES = "MESSAGES"
 """The block of the messages to summarise."""
 SUMMARIES = "SUMMARIES"

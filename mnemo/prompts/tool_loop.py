@@ -17,8 +17,6 @@ from typing import Any, Literal, TypeAlias
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
 from mnemo.runtime.text import clean, is_blank
 
-__all__ = ["Answered", "CarryOut", "Loop", "LoopEnd", "ToolUse", "Why", "run_loop", "uses_of"]
-
 Why: TypeAlias = Literal["terminal", "no_calls", "truncated", "max_rounds", "stopped"]
 """
 Why a loop ended: a terminal tool succeeded, a reply had no calls, one was cut off at the

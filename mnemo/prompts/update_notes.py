@@ -10,8 +10,6 @@ from mnemo.english.words import date_in_words
 from mnemo.prompts.data import block
 from mnemo.runtime.text import count_tokens, one_line
 
-__all__ = ["INSTRUCTION_MARK", "NOTHING_TO_NOTE", "ListedNote", "NotesQuestion", "instruction"]
-
 INSTRUCTION_MARK = "[injected by mnemo: the task is over, look after the notes]"
 """The first line of the message that the question is put in; a history that has it is a fork's."""
 NOTHING_TO_NOTE = "Nothing to note."

@@ -11,8 +11,6 @@ from mnemo.config import SessionConfig
 from mnemo.errors import BudgetExceeded
 from mnemo.protocols import Purpose, Usage
 
-__all__ = ["How", "ModelBudget", "ModelUsage", "UsageMeter"]
-
 How: TypeAlias = Literal["model", "embedded", "failed"]
 """How a stage ran: a model answered, the embedded stage did it, or it failed."""
 

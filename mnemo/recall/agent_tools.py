@@ -14,17 +14,6 @@ from mnemo.recall.view import MessageView
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.untrusted import without_marks
 
-__all__ = [
-    "AgentTool",
-    "Refused",
-    "ToolAnswer",
-    "checked_limit",
-    "object_schema",
-    "optional_text",
-    "search_tool",
-    "view_tool",
-]
-
 log = logging.getLogger("mnemo")
 
 MOST_HITS = 20

@@ -11,8 +11,6 @@ from mnemo.runtime.display import shown
 from mnemo.values.graph import Claim, Node, NodeMetadata
 from mnemo.values.steps import Step
 
-__all__ = ["GROUPS", "Candidate", "Explanation", "Phase", "SourceRef"]
-
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "words": ("words", "joined", "session"),
     "meaning": ("cosine", "window", "restated", "attribute"),

@@ -23,8 +23,6 @@ from mnemo.values.counting import Count, fitted
 from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["Order", "Style", "condition_text", "entry_text", "line_tokens", "print_candidates"]
-
 Style: TypeAlias = Literal["compact", "full"]
 Order: TypeAlias = Literal["relevance", "time"]
 

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["confidence", "evidence"]
-
 WEIGHTS: Mapping[str, float] = {"cosine": 4.1, "margin": 7.3, "size": -0.45}
 CONSTANT = -0.9
 _TENTH = 10

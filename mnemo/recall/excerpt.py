@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, has_unspaced, index_words, one_line
 
-__all__ = ["Excerpts", "excerpt"]
-
 _WINDOW = 32_768
 _OVERLAP = 512
 _AROUND = 4_000

@@ -21,8 +21,6 @@ from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_cha
 from mnemo.values.filters import Filters, Window
 from mnemo.values.graph import NodeType
 
-__all__ = ["HAND", "Found", "HopZero", "eligible_nodes", "eligible_steps", "hop_zero"]
-
 HAND = "hand"
 """The actor of what was written by hand."""
 

@@ -13,8 +13,6 @@ from mnemo.recall.value import parameters_of
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Edge, EdgeKind, NodeType
 
-__all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "CandidateEdges", "routes_from", "targets_of"]
-
 SEEDS = 20
 """Best candidates that a hop starts from."""
 MAX_BEHIND = 200

@@ -17,8 +17,6 @@ from mnemo.recall.value import explained, parameters_of, value_function
 from mnemo.values.graph import KeyedItem
 from mnemo.values.items import Item
 
-__all__ = ["FindItems", "ItemRecall"]
-
 LEAST_PAGE = 32
 """Items that are read at first, at least; twice as many each time after that (S)."""
 

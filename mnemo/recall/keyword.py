@@ -29,8 +29,6 @@ from mnemo.runtime.validation import known_id, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.records import RECORD_KINDS, Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
-__all__ = ["SearchHit", "hit_of", "parse", "search", "stream_id"]
-
 log = logging.getLogger("mnemo")
 
 MOST_HITS = 100

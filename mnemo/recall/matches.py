@@ -18,8 +18,6 @@ from mnemo.values.corpus import DocumentsView
 from mnemo.values.pieces import Pieces
 from mnemo.values.postings import Bm25, idf
 
-__all__ = ["Matches", "Rarity"]
-
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]

@@ -42,8 +42,6 @@ from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import NODE_TYPES
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["AccessLog", "Recall"]
-
 log = logging.getLogger("mnemo")
 
 MERGE_S = 1.0

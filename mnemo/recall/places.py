@@ -20,8 +20,6 @@ from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.steps import Step
 
-__all__ = ["LONG_AGO", "Place", "ScoredCandidate", "current_first", "is_by_hand", "worth_reading"]
-
 RIVAL_SCALE = 2.5
 """Value → score of a note as it was when the weights of rivals were fitted."""
 KNOWN = 0.04

@@ -15,16 +15,6 @@ from mnemo.recall.request import Adviser
 from mnemo.runtime.text import STOP_WORDS, fold, one_line
 from mnemo.values.graph import NodeType
 
-__all__ = [
-    "MODE_WEIGHTS",
-    "ROUTES",
-    "RecallPlan",
-    "choose_mode",
-    "find_tags",
-    "plan_by_model",
-    "plan_embedded",
-]
-
 MODE_WEIGHTS: dict[Mode, dict[NodeType, float]] = {
     "semantic": {"semantic": 1.0, "procedural": 0.7, "episodic": 1.0},
     "procedural": {"semantic": 0.7, "procedural": 1.0, "episodic": 0.7},

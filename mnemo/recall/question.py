@@ -15,8 +15,6 @@ from mnemo.english.words import index_terms
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.runtime.text import clean, fold, words
 
-__all__ = ["RecallQuestion", "ask"]
-
 TAG_WEIGHT = 0.9
 """What a tag's cosine counts beside the query's."""
 CONTEXT_VECTOR_WEIGHT = 0.5

@@ -22,8 +22,6 @@ from mnemo.runtime.text import count_tokens, one_line, terms
 from mnemo.values.counting import Count
 from mnemo.values.graph import Episodic, NodeType, Procedural
 
-__all__ = ["purposes_of", "reason_by_model", "reason_embedded"]
-
 BUDGET_TOKENS = 512
 """Of each type's text, by the service's count."""
 REPETITION = 0.8

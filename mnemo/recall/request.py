@@ -28,17 +28,6 @@ from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
 
-__all__ = [
-    "MAX_QUERY_CHARACTERS",
-    "Adviser",
-    "RecallContext",
-    "RecallProgress",
-    "RecallRequest",
-    "RecallRun",
-    "checked_query",
-    "checked_types",
-]
-
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")

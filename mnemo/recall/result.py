@@ -19,9 +19,6 @@ from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count
 from mnemo.values.notes import Note
 
-__all__ = ["FoundNote", "FoundNotes", "ReasonedMemory", "RecallResult", "RecallTrace", "behind"]
-
-
 GAP = "\n\n"
 UNSURE = "Nothing near the question was found; what follows may not answer it."
 """First line of a result of little confidence."""

@@ -30,21 +30,6 @@ from mnemo.english.sentences import sentences
 from mnemo.english.words import index_terms
 from mnemo.runtime.text import STOP_WORDS, fold
 
-__all__ = [
-    "BEST",
-    "MARK",
-    "ORDER",
-    "Ranking",
-    "Rivals",
-    "asked_moment",
-    "asks_the_past",
-    "candidate_pairs",
-    "outdated",
-    "pair_numbers",
-    "question_numbers",
-    "weights",
-]
-
 Floats = NDArray[np.float64]
 
 BEST = 20

@@ -28,17 +28,6 @@ from mnemo.values.corpus import ROLES, DocumentsView, StepsView
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
 from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
 
-__all__ = [
-    "ANSWERS",
-    "SCALE",
-    "WEIGHTS",
-    "Hits",
-    "relevance_of",
-    "score_nodes",
-    "score_steps",
-    "with_steps",
-]
-
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 

@@ -39,8 +39,6 @@ from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 
-__all__ = ["Search", "expand"]
-
 READ_AT_ONCE = 10
 """Best steps without a fact among the found that are read for an attribute: .5 ms each (S)."""
 MAX_SOURCES = 50

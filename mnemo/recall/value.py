@@ -17,17 +17,6 @@ from mnemo.recall.candidate import Explanation
 from mnemo.runtime.user_code import call
 from mnemo.values.graph import Node, NodeMetadata, NodeType
 
-__all__ = [
-    "NudgedRelevance",
-    "decay_score",
-    "explained",
-    "frequency",
-    "parameters_of",
-    "recency",
-    "reward",
-    "value_function",
-]
-
 
 def parameters_of(scoring: ScoringConfig, type: NodeType) -> TypeScoring:
     """Return the parameters of *type*; those of facts where it has none."""

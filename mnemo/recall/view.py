@@ -25,8 +25,6 @@ from mnemo.values.messages import THINKING_TOOL, ToolCall
 from mnemo.values.records import Record, ViewQuery
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["MessageView", "view"]
-
 LEAST_BUDGET = 100
 """Smallest ``budget_tokens``."""
 MOST_NEIGHBOURS = 100

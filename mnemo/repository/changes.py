@@ -19,8 +19,6 @@ from mnemo.runtime.text import words
 from mnemo.runtime.validation import MOST_AT_ONCE, stored_text, stored_time, whole_number
 from mnemo.values.corpus import DocumentsView
 
-__all__ = ["Change", "ChangeCalls", "FactChanges"]
-
 _Place: TypeAlias = tuple[float, str]
 """Unix seconds of a change, and the id of the fact that ended."""
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from mnemo.protocols import CheckpointStore
+from mnemo.repository.checkpoint_rows import CheckpointStore
 from mnemo.repository.memories import Page
 from mnemo.runtime.validation import (
     MOST_AT_ONCE,
@@ -29,8 +29,6 @@ from mnemo.values.checkpoints import (
     checked_values,
     checked_write,
 )
-
-__all__ = ["Checkpoints"]
 
 MOST_OF_A_GRAPH = 100_000
 """Writes, channels, runs or threads of one call: they are not independent of each other (S)."""

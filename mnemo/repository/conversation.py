@@ -33,8 +33,6 @@ from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import StoredMessage
 from mnemo.wire import Format, Given
 
-__all__ = ["Conversation", "RepositoryConversations"]
-
 log = logging.getLogger("mnemo")
 
 

@@ -21,8 +21,6 @@ from mnemo.values.job_rules import demand_session, finish_job
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.journal import Journal, SessionState
 
-__all__ = ["HandingOver", "config_of", "needs_of", "satisfies"]
-
 _CARRIED = {"extraction", "annotation", "commit"}
 """Sections of the config that a job carries."""
 

@@ -14,8 +14,6 @@ from mnemo.values.jobs import Job, JobState
 from mnemo.values.journal import SessionRecord
 from mnemo.values.steps import Step
 
-__all__ = ["Changes", "Inspection", "SessionLook"]
-
 MOST_CHANGES = 5_000
 """Of each kind in one answer of ``changes``, at most."""
 MOST_JOBS = 1_000

@@ -36,8 +36,6 @@ from mnemo.values.job_rules import (
 from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
 from mnemo.values.journal import Owner
 
-__all__ = ["JobSlots", "Jobs", "Work"]
-
 log = logging.getLogger("mnemo")
 
 MOST_ERRORS = 100

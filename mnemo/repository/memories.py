@@ -50,18 +50,6 @@ from mnemo.values.graph import (
     known_types,
 )
 
-__all__ = [
-    "Author",
-    "Memories",
-    "Memory",
-    "MemoryVersion",
-    "Order",
-    "Page",
-    "cursor",
-    "named",
-    "place",
-]
-
 T = TypeVar("T")
 Author: TypeAlias = Literal["extraction", "hand"]
 Kind: TypeAlias = Literal["semantic", "procedural"]

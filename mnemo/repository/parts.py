@@ -14,18 +14,16 @@ from mnemo.events import Event
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
     ChatModel,
-    CheckpointStore,
     Clock,
     DocumentFeed,
     Embedder,
     EmbeddingSpace,
     GraphStore,
-    ItemStore,
-    NoteStore,
     Overhaul,
     Purpose,
     RecordStore,
     SessionStore,
+    Transactions,
     TranscriptStore,
     VectorIndex,
 )
@@ -37,14 +35,6 @@ from mnemo.session.views import SessionStatistics
 from mnemo.values.changeset import Revision
 from mnemo.values.jobs import JobLevels
 from mnemo.values.journal import Owner
-
-__all__ = [
-    "ConversationStatistics",
-    "RepositoryParts",
-    "RepositoryStatistics",
-    "ThreadRecord",
-    "settled",
-]
 
 LOOK_S = 0.005
 """Seconds between two looks of ``settle``, doubled each time: other processes tell nothing (S)."""
@@ -212,9 +202,9 @@ class RepositoryParts:
     feed: DocumentFeed
     records: RecordStore
     transcript: TranscriptStore
-    notes: NoteStore
-    checkpoints: CheckpointStore
-    items: ItemStore
+    notes: Transactions[Any, Any]
+    checkpoints: Transactions[Any, Any]
+    items: Transactions[Any, Any]
     scrub: Callable[[], Awaitable[bool]]
     overhaul: Overhaul
     index: VectorIndex

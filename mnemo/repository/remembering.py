@@ -36,8 +36,6 @@ from mnemo.values.messages import Message, Role, StoredMessage
 from mnemo.values.steps import Step, StepDraft
 from mnemo.wire import Format, Given, listed, messages_of
 
-__all__ = ["Content", "Remembered", "Remembering"]
-
 Content = str | Given | Sequence[str | Given]
 """What ``remember`` takes: a text, a message, or several."""
 GOAL = "Remember what was said."

@@ -18,7 +18,6 @@ from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.repository.changes import ChangeCalls
-from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.inspection import Inspection
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
@@ -40,10 +39,9 @@ if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.notes.notes import Notes
     from mnemo.recall.agent_tools import AgentTool
     from mnemo.recall.view import MessageView
+    from mnemo.repository.checkpoints import Checkpoints
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Content, Remembered
-
-__all__ = ["Repository"]
 
 
 class Repository(ChangeCalls):

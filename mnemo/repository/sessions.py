@@ -28,8 +28,6 @@ from mnemo.values.jobs import Extraction as JobExtraction
 from mnemo.values.journal import Journal, SessionRecord, SessionState, Settlement
 from mnemo.values.steps import Step
 
-__all__ = ["RepositorySessions", "SessionTask"]
-
 RECALL_CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
 BY_HAND = Config(session={"auto_commit": False})

@@ -25,8 +25,6 @@ from mnemo.runtime.validation import every, quoted
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.untrusted import json_line, without_marks
 
-__all__ = ["tools_of"]
-
 LONGEST_TEXT = 100_000
 """Characters of a text that a model may store."""
 RECALL_TOKENS = 2_000

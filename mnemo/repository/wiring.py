@@ -22,19 +22,6 @@ from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.tasks import Branch
 
-__all__ = [
-    "Guarded",
-    "checkpoints",
-    "commit_lane",
-    "drop_erased",
-    "forgetting",
-    "items",
-    "maintenance",
-    "notes",
-    "overview_of",
-    "recall",
-]
-
 log = logging.getLogger("mnemo")
 
 R = TypeVar("R")

@@ -17,8 +17,6 @@ from mnemo.runtime.text import is_blank
 from mnemo.runtime.user_code import called, traceback_of
 from mnemo.values.jobs import JOB_KINDS, JobKind, WorkerStatistics
 
-__all__ = ["Worker"]
-
 log = logging.getLogger("mnemo")
 
 MOST_OPEN = 16

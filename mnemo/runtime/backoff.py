@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import anyio
 
-__all__ = ["Backoff"]
-
 
 @dataclass
 class _Pause:

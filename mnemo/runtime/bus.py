@@ -19,8 +19,6 @@ import anyio
 
 from mnemo.runtime.user_code import call, called
 
-__all__ = ["EventBus", "Subscription"]
-
 log = logging.getLogger("mnemo")
 
 E = TypeVar("E")

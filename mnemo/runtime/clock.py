@@ -12,16 +12,6 @@ from datetime import UTC, datetime, timedelta
 
 import anyio
 
-__all__ = [
-    "Breather",
-    "SystemClock",
-    "as_utc",
-    "elapsed",
-    "in_utc",
-    "moved",
-    "of_timestamp",
-]
-
 
 class SystemClock:
     """The machine's clock."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 
-__all__ = ["settle_collector"]
-
 THRESHOLDS = (5_000, 3, 10_000)
 """
 Allocations until a young collection, young ones until a middle one, middle ones until a full

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from mnemo.runtime.text import one_line
 
-__all__ = ["counted", "html_table", "shown"]
-
 SHOWN = 60
 """Characters of a text in a repr."""
 _READ = 1_000

@@ -12,8 +12,6 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from mnemo.errors import ConfigError
 
-__all__ = ["read_environment"]
-
 PREFIX = "MNEMO_"
 
 NOT_SETTINGS = frozenset(

@@ -12,8 +12,6 @@ import anyio
 from mnemo.errors import StoreReadOnly, UsageError
 from mnemo.runtime.tasks import Home
 
-__all__ = ["Flights"]
-
 log = logging.getLogger("mnemo")
 
 K = TypeVar("K", bound=Hashable)

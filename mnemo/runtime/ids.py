@@ -6,8 +6,6 @@ import os
 import random
 import time
 
-__all__ = ["new_id"]
-
 # Seeded from the system once: asking it for every id gives up the interpreter lock every
 # time, and an event loop that does so for each append waits for the writer as often.
 _chance = random.Random(os.urandom(32))

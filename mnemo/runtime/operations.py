@@ -20,8 +20,6 @@ from mnemo.errors import UsageError
 from mnemo.runtime.tasks import CancelHandle, running_loop
 from mnemo.runtime.user_code import called
 
-__all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation"]
-
 log = logging.getLogger("mnemo")
 
 

@@ -21,8 +21,6 @@ from anyio.from_thread import BlockingPortal
 from mnemo.errors import UsageError
 from mnemo.runtime.twins import members, summary
 
-__all__ = ["Blocking", "Portal"]
-
 log = logging.getLogger("mnemo")
 
 STOPPING_S = 5.0

@@ -9,8 +9,6 @@ from typing import Literal, TypeAlias
 
 from mnemo.runtime.text import STOP_WORDS
 
-__all__ = ["Kind", "without_secrets"]
-
 Kind: TypeAlias = Literal["key", "token", "password", "private-key", "url-credentials", "card"]
 """What a secret seems to be."""
 

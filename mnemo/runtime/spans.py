@@ -16,17 +16,6 @@ from typing import Any, Literal, Self, TypeAlias
 
 from mnemo.runtime.text import clean
 
-__all__ = [
-    "NO_SPANS",
-    "Kind",
-    "Span",
-    "Spans",
-    "Value",
-    "find_spans",
-    "memory_attributes",
-    "model_attributes",
-]
-
 log = logging.getLogger("mnemo")
 
 Kind: TypeAlias = Literal["internal", "client"]

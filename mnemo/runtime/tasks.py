@@ -26,19 +26,6 @@ import anyio.to_thread
 from mnemo.errors import SessionClosed, UsageError
 from mnemo.runtime.validation import is_small, seconds
 
-__all__ = [
-    "Branch",
-    "CancelHandle",
-    "Home",
-    "TaskRoot",
-    "completed",
-    "computed",
-    "detached",
-    "on_clock",
-    "owned",
-    "running_loop",
-]
-
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
 

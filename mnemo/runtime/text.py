@@ -16,27 +16,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-__all__ = [
-    "STOP_WORDS",
-    "clean",
-    "composed",
-    "content_words",
-    "count_tokens",
-    "fold",
-    "has_unspaced",
-    "index_stem",
-    "index_words",
-    "is_blank",
-    "lower_each",
-    "one_line",
-    "stem",
-    "terms",
-    "terms_of",
-    "unspaced_runs",
-    "visible",
-    "words",
-]
-
 # Articles, auxiliaries, pronouns, prepositions, conjunctions and question words of English.
 STOP_WORDS = frozenset(
     """

@@ -10,8 +10,6 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-__all__ = ["Threads", "of_loop", "shared_threads", "spare_cores"]
-
 T = TypeVar("T")
 
 

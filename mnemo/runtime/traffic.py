@@ -12,8 +12,6 @@ from anyio.lowlevel import RunVar
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.threads import of_loop
 
-__all__ = ["Pauses", "Traffic", "traffic"]
-
 QUIET_S = 0.02
 """Seconds over which writes are counted."""
 CALM_WRITES = 10

@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from mnemo.errors import StoreError
 
-__all__ = ["confirmed", "found_written", "transacted"]
-
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")

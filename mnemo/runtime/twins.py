@@ -10,8 +10,6 @@ from inspect import Parameter, Signature
 from types import FunctionType
 from typing import Any
 
-__all__ = ["blocking_type", "like", "members", "summary"]
-
 _PASSED: dict[Any, str] = {
     Parameter.VAR_POSITIONAL: "*{0}",
     Parameter.KEYWORD_ONLY: "{0}=self._unwrapped({0})",

@@ -22,16 +22,6 @@ from mnemo.errors import MnemoError, ModelUnavailable
 from mnemo.runtime.tasks import running_loop
 from mnemo.runtime.text import clean
 
-__all__ = [
-    "Interrupted",
-    "call",
-    "called",
-    "close_all",
-    "foreign",
-    "reported",
-    "traceback_of",
-]
-
 log = logging.getLogger("mnemo")
 
 CLOSING_S = 10.0

@@ -22,35 +22,6 @@ from typing import Any, TypeVar
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import clean, is_blank
 
-__all__ = [
-    "MOST_AT_ONCE",
-    "MOST_ID_BYTES",
-    "MOST_NUMBER",
-    "MOST_TEXT_BYTES",
-    "check_depth",
-    "checked_path",
-    "checked_repo_id",
-    "every",
-    "exact_id",
-    "finite_number",
-    "instance_of",
-    "is_small",
-    "known_id",
-    "known_ids",
-    "known_time",
-    "one_of",
-    "portions",
-    "quoted",
-    "read_json",
-    "seconds",
-    "stored_id",
-    "stored_json",
-    "stored_object",
-    "stored_text",
-    "stored_time",
-    "whole_number",
-]
-
 MOST_AT_ONCE = 1_000
 """Members of a list that a call takes, and of a page that it gives, at most (S)."""
 MOST_ID_BYTES = 512

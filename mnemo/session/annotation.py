@@ -23,8 +23,6 @@ from mnemo.session.parts import Extraction, SessionParts, log_unexpected
 from mnemo.values.journal import StepsAnnotated
 from mnemo.values.steps import Annotation, Step
 
-__all__ = ["AnnotationLane"]
-
 KNOWN_STEPS = 64
 """Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
 PATIENCE_S = 2.0

@@ -29,8 +29,6 @@ from mnemo.values.steps import Step, StepDraft
 from mnemo.values.units import is_view_made
 from mnemo.wire import Given, messages_of
 
-__all__ = ["AppendLane", "Appending", "drafts_of", "make_draft"]
-
 
 class Appending:
     """One step that is being written."""

@@ -16,8 +16,6 @@ from mnemo.values.graph import Episodic
 from mnemo.values.journal import Journal, StagedTrajectory
 from mnemo.values.steps import Annotation, Step, Trajectory, split_trajectories
 
-__all__ = ["EpisodeBook"]
-
 EXTRACTION_CONTEXT_STEPS = 3
 """Steps before a trajectory that its extractor may look at to resolve words (S)."""
 

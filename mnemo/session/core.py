@@ -21,6 +21,7 @@ import anyio
 from mnemo.errors import PendingQueueFull, SessionClosed, StoreError
 from mnemo.events import Event, SessionTransitioned, StepAppended
 from mnemo.protocols import Clock
+from mnemo.runtime.operations import CallbackRunner
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.transactions import confirmed, found_written
@@ -29,12 +30,10 @@ from mnemo.session.appends import Appending, AppendLane
 from mnemo.session.book import EpisodeBook
 from mnemo.session.machine import Lifecycle
 from mnemo.session.parts import Extraction, SessionParts
-from mnemo.session.pending import CallbackRunner, PendingQueue
+from mnemo.session.pending import PendingQueue
 from mnemo.session.views import CommitReceipt
 from mnemo.values.journal import Act, Journal, SessionState
 from mnemo.values.steps import Annotation, Step, StepDraft
-
-__all__ = ["Hooks", "SessionCore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

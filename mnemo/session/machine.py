@@ -19,19 +19,6 @@ from typing import Any, Literal, TypeAlias
 from mnemo.errors import InvalidOperation, SessionBusy, SessionClosed, SessionError
 from mnemo.values.journal import SessionState
 
-__all__ = [
-    "TABLE",
-    "Lifecycle",
-    "Operation",
-    "Row",
-    "destination",
-    "diagram",
-    "project",
-    "queue_refusal",
-    "refusal",
-    "settled",
-]
-
 Operation: TypeAlias = Literal["start_episode", "append", "close", "commit", "discard"]
 
 IDLE, COLLECTING, EXTRACTING, READY, FAILED = SessionState

@@ -20,8 +20,6 @@ from mnemo.values.changeset import Changeset
 from mnemo.values.journal import Act, Journal, Owner, Settlement
 from mnemo.values.steps import Annotation, Step, Trajectory
 
-__all__ = ["CommitCall", "Extraction", "SessionParts", "log_unexpected"]
-
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
 

@@ -17,11 +17,9 @@ from mnemo.errors import (
     PrecedingOperationFailed,
     SessionClosed,
 )
-from mnemo.runtime.operations import Callback, CallbackRunner, Outcome, PendingOperation
+from mnemo.runtime.operations import CallbackRunner, PendingOperation
 from mnemo.session.machine import Lifecycle, Operation, project, queue_refusal
 from mnemo.values.journal import SessionState
-
-__all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation", "PendingQueue"]
 
 VALUES: dict[str, str] = {
     "append": "appended",

@@ -26,6 +26,7 @@ from mnemo.errors import (
 )
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
+from mnemo.runtime.operations import Callback, PendingOperation
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import Home, completed, computed, on_clock
 from mnemo.runtime.text import is_blank
@@ -33,15 +34,12 @@ from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.session.appends import drafts_of, make_draft
 from mnemo.session.core import Hooks, SessionCore
 from mnemo.session.parts import SessionParts
-from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 from mnemo.session.work import EpisodeWork
 from mnemo.values.journal import Journal, SessionState
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step, StepDraft
 from mnemo.wire import Given, listed
-
-__all__ = ["Session", "checked_goal"]
 
 log = logging.getLogger("mnemo")
 

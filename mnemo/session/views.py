@@ -10,8 +10,6 @@ from mnemo.prompts.usage import How, ModelUsage
 from mnemo.protocols import Purpose
 from mnemo.values.journal import SessionState
 
-__all__ = ["CommitReceipt", "SessionContext", "SessionStatistics"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReceipt:

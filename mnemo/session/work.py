@@ -42,8 +42,6 @@ from mnemo.values.journal import (
 )
 from mnemo.values.steps import Annotation, Step, Trajectory
 
-__all__ = ["EpisodeWork"]
-
 log = logging.getLogger("mnemo")
 
 

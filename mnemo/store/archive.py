@@ -14,8 +14,6 @@ from mnemo.store.engine import Engine, Snapshot, Staging, compute, repository_lo
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
 
-__all__ = ["StoredArchive"]
-
 _PAGE_ROWS = 500
 
 

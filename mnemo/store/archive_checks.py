@@ -8,8 +8,6 @@ from mnemo.store.archive_import import TABLES, owner_column
 from mnemo.store.tx import Tx
 from mnemo.values.graph import ENDS
 
-__all__ = ["CHECKS", "INDEXES", "check", "prune"]
-
 INDEXES = (
     "CREATE INDEX staging.sessions_id ON sessions (id)",
     "CREATE INDEX staging.episodes_id ON episodes (id)",

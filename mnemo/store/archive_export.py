@@ -10,8 +10,8 @@ from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector
 from mnemo.store.damage import Rows
 from mnemo.store.rows import repo_row
-from mnemo.store.steps import COLUMNS, STEPS
 from mnemo.store.table import ARRIVAL, Table
+from mnemo.store.tables import STEP_COLUMNS, STEPS
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import (
     ArchivedMessage,
@@ -24,8 +24,6 @@ from mnemo.values.archive import (
     Record,
 )
 from mnemo.values.chat import EmbeddingSpace
-
-__all__ = ["EXPORTS", "OWNED", "OWNERS", "head_of", "opened"]
 
 OWNED: dict[str, Table[Any]] = {
     "session": tables.SESSIONS,
@@ -112,7 +110,7 @@ FROM sessions s $join episodes e ON e.session = s.no $join staged g ON g.episode
 WHERE +s.repo = ? ORDER BY s.no, e.no, g.{ARRIVAL}
 """
 _STEPS = f"""
-SELECT {COLUMNS}, t.committed, t.gone FROM steps t
+SELECT {STEP_COLUMNS}, t.committed, t.gone FROM steps t
 $join episodes e ON e.no = t.episode $join sessions s ON s.no = t.session
 WHERE +t.repo = ? ORDER BY t.ordinal
 """
@@ -181,7 +179,7 @@ def _trajectory(row: Sequence[Any]) -> Record:
 
 
 def _step(row: Sequence[Any]) -> Record:
-    return ArchivedStep(step=STEPS.one(row), committed=bool(row[-2]), gone=bool(row[-1]))
+    return ArchivedStep(step=STEPS.rows.one(row), committed=bool(row[-2]), gone=bool(row[-1]))
 
 
 def _node(row: Sequence[Any]) -> Record:

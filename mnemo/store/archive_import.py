@@ -18,8 +18,7 @@ from mnemo.runtime.text import terms
 from mnemo.store import tables
 from mnemo.store.archive_export import OWNED, OWNERS
 from mnemo.store.codec import decode_time, encode_vector, stored_node, utc_text
-from mnemo.store.journal import repo_number
-from mnemo.store.rows import message_row, repo_row, snapshot_row, step_row
+from mnemo.store.rows import message_row, repo_number, repo_row, snapshot_row, step_row
 from mnemo.store.table import Table
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
@@ -40,17 +39,6 @@ from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import embedded_text, searchable_text
 from mnemo.values.notes import NoteRow
 from mnemo.values.passages import owner_of_vector
-
-__all__ = [
-    "STAGING",
-    "TABLES",
-    "Batch",
-    "StagedRows",
-    "move",
-    "owner_column",
-    "put",
-    "refuse_filled",
-]
 
 Batch = list[tuple[str, list[tuple[Any, ...]]]]
 """Staged tables, each with rows of it."""

@@ -14,13 +14,11 @@ from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector
 from mnemo.store.damage import Rows
-from mnemo.store.messages import CALLING, CALLS
+from mnemo.store.tables import CALLING, CALLS
 from mnemo.store.tx import Column, Tx
 from mnemo.values.archive import EpisodeStatus
 from mnemo.values.graph import NODE_TYPES
 from mnemo.values.messages import Kind, Role
-
-__all__ = ["DANGLING_VECTORS", "ENCODED", "check_rows", "check_store"]
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),

@@ -7,11 +7,9 @@ from typing import Any
 
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import Breather
-from mnemo.store.messages import COLUMNS, MESSAGES
+from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.tx import Tx
 from mnemo.values.messages import SAID, searchable_text
-
-__all__ = ["counted", "misfits", "told"]
 
 _STEPS = """
 SELECT count(*), min(t.node_id) FROM repos r $join steps t ON t.repo = r.no
@@ -36,7 +34,7 @@ SELECT count(*), min($row) FROM {words} f WHERE NOT EXISTS
     ELSE (SELECT repo FROM steps WHERE ordinal = $row / 4) END)
 """
 _MESSAGES = f"""
-SELECT {COLUMNS}, f.text FROM repos r $join messages m ON m.repo = r.no
+SELECT {MESSAGE_COLUMNS}, f.text FROM repos r $join messages m ON m.repo = r.no
 $join threads t ON t.no = m.thread LEFT JOIN {{words}} f ON $row = 4 * m.no + 2
 WHERE {{of}}
 """
@@ -85,7 +83,7 @@ def counted(
 def _misfit(row: Sequence[Any]) -> str | None:
     """The id of a message that is not searched by what it should be."""
     try:
-        message, indexed = MESSAGES.one(row), row[-1]
+        message, indexed = MESSAGES.rows.one(row), row[-1]
     except StoreCorrupt:
         return None  # the check of rows names it
     is_said = message.kind in SAID

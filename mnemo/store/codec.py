@@ -36,23 +36,6 @@ from mnemo.values.graph import (
 )
 from mnemo.values.wordings import read_edits, read_wordings
 
-__all__ = [
-    "decode_changeset",
-    "decode_json",
-    "decode_list",
-    "decode_node",
-    "decode_object",
-    "decode_time",
-    "decode_vector",
-    "encode_changeset",
-    "encode_json",
-    "encode_node",
-    "encode_time",
-    "encode_vector",
-    "stored_node",
-    "utc_text",
-]
-
 # ``json.dumps`` makes a new one at each call.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _TIME = "$time"

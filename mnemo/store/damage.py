@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import Breather
 
-__all__ = ["Passed", "Rows", "log_passed"]
-
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """
 Engines: what runs the rules of the store, each over one transaction.
 
-An engine knows a database and its driver; the facades of ``mnemo.store`` know the rules.
+An engine knows a database and its driver; rooms know the rules.
 """
 
 from __future__ import annotations
@@ -13,20 +13,6 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
 from mnemo.runtime.threads import shared_threads
 from mnemo.store.tx import Tx
-
-__all__ = [
-    "GUARDS",
-    "OWNERS",
-    "Bulk",
-    "Engine",
-    "Locks",
-    "ManagedEngine",
-    "Snapshot",
-    "Staging",
-    "compute",
-    "repository_locks",
-    "session_lock",
-]
 
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ from mnemo.store.check import DANGLING_VECTORS
 from mnemo.store.codec import utc_text
 from mnemo.store.tx import Tx
 
-__all__ = ["repair_store"]
-
 # Where messages were erased, those that are left may end before the thread does.
 _NEXT = """
 $greatest(

@@ -10,20 +10,6 @@ from mnemo.store.damage import Rows
 from mnemo.store.tx import Tx
 from mnemo.values.passages import SIDES, vector_keys
 
-__all__ = [
-    "NEXT_REVISION",
-    "OF_SIDES",
-    "SIDE_KEYS",
-    "chunks",
-    "holes",
-    "listed",
-    "message_row",
-    "messages_among",
-    "repo_row",
-    "snapshot_row",
-    "step_row",
-]
-
 T = TypeVar("T")
 
 # Bound parameters per statement; SQLite takes 32,766, and few sizes keep statements cached.
@@ -32,6 +18,8 @@ _CHUNK = 500
 NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 _REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
 _REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
+_ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
+_FIND_REPO = "SELECT no FROM repos WHERE id = ?"
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -98,3 +86,12 @@ def message_row(no: int) -> int:
 def snapshot_row(no: int) -> int:
     """The row of a snapshot."""
     return 4 * no + 3
+
+
+def repo_number(tx: Tx, repo_id: str) -> int:
+    """The repository's row number, entered at its first write."""
+    row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
+    if row is None:
+        tx.run(_ADD_REPO, (repo_id,))
+        row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
+    return int(row[0])

@@ -8,20 +8,6 @@ from mnemo.errors import StoreError
 from mnemo.store import tables
 from mnemo.store.tx import Tx
 
-__all__ = [
-    "CHECKPOINTS",
-    "CREATE",
-    "FIRST_VERSION",
-    "ITEMS",
-    "JOBS",
-    "MIGRATIONS",
-    "NODES_BY_AGE",
-    "SESSIONS_OF_THREADS",
-    "STEPS_OF_MESSAGES",
-    "VERSION",
-    "too_old",
-]
-
 FIRST_VERSION = 10
 """The oldest version that all engines know; files have older ones."""
 

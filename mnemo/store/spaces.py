@@ -10,8 +10,6 @@ from mnemo.store.rows import listed, repo_row
 from mnemo.store.tables import VECTORS
 from mnemo.store.tx import Tx
 
-__all__ = ["check_space", "drop_vectors", "put_vectors"]
-
 # Vectors of nodes, messages and items are written under locks of their own.
 _STAMP = """
 UPDATE repos SET space_name = ?, space_dimensions = ? WHERE no = ? AND space_name IS NULL

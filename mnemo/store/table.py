@@ -28,8 +28,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.fields import Entity, Stored, Type, getter
 from mnemo.values.messages import ToolCall
 
-__all__ = ["ARRIVAL", "LETTERS", "Table", "decode_shown"]
-
 T = TypeVar("T")
 V = TypeVar("V")
 

@@ -16,43 +16,6 @@ from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Annotation, Step
 
-__all__ = [
-    "ANNOTATIONS",
-    "CHANGESETS",
-    "CHANNEL_VALUES",
-    "CHECKPOINTS",
-    "CHECKPOINT_WRITES",
-    "COMPACTIONS",
-    "EDGES",
-    "EPISODES",
-    "GOALS",
-    "ITEMS",
-    "JOBS",
-    "MESSAGES",
-    "MESSAGE_VECTORS",
-    "NODES",
-    "NOTES",
-    "NOTE_CHANGES",
-    "NOTE_CONVERSATIONS",
-    "NOTE_MARKS",
-    "NOTE_REQUESTS",
-    "NOTE_TASKS",
-    "NOTE_USAGE",
-    "NOTE_VERSIONS",
-    "OUTCOMES",
-    "PINS",
-    "REMOVALS",
-    "SESSIONS",
-    "SNAPSHOTS",
-    "STAGED",
-    "STEPS",
-    "SURFACED",
-    "TABLES",
-    "THREADS",
-    "VECTORS",
-    "table_of",
-]
-
 D = TypeVar("D", bound=Derived)
 
 
@@ -312,6 +275,24 @@ ITEMS = Table(
     last=("texts", "value"),
     constraint="UNIQUE",
 )
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────
+
+MESSAGE_COLUMNS = f"t.id, {MESSAGES.of('m')}"
+"""What ``MESSAGES.rows`` expects first, of ``messages m`` and ``threads t``."""
+UNANNOTATED_STEP_COLUMNS = ", ".join(
+    ("s.id, e.id", STEPS.of("t"), "t.ordinal", *("NULL" for _ in ANNOTATIONS.columns))
+)
+"""What ``STEPS.rows`` expects, without annotations, half of what is stored of a step."""
+STEP_COLUMNS = f"s.id, e.id, {STEPS.of('t')}, t.ordinal, {ANNOTATIONS.of('t')}"
+"""What ``STEPS.rows`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
+CALLING = "SELECT thread, seq, tool_calls FROM messages WHERE {}"
+CALLS = Rows(
+    "messages",
+    "i i s",
+    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
+)
+"""Thread, id and seq of each call of a message, of rows of ``CALLING``."""
 
 TABLES: dict[str, Table[Any]] = {
     table.name: table

@@ -18,16 +18,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.graph import Claim
 from mnemo.values.lookup import former_key
 
-__all__ = [
-    "bar_claims",
-    "erased_messages",
-    "refuse_barred",
-    "refuse_erased",
-    "remember_erased",
-    "remember_messages",
-    "was_erased",
-]
-
 _SALT = "SELECT name, value FROM meta WHERE name = 'salt'"
 _SALTS: Rows[bytes] = Rows("meta", "s s", lambda row: bytes.fromhex(row[1]))
 _ADD_SALT = """

@@ -33,8 +33,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from mnemo.errors import MnemoError
 from mnemo.values.records import Query, Ranking
 
-__all__ = ["Column", "Dialect", "Result", "Text", "Texts", "Tx", "Values"]
-
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """What a statement is given: by place (``?``) or by name (``:name``)."""
 Text: TypeAlias = tuple[int, str, datetime]

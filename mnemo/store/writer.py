@@ -28,8 +28,6 @@ from mnemo.errors import StoreError
 from mnemo.store.engine import Bulk, Locks
 from mnemo.store.tx import Tx
 
-__all__ = ["GroupWriter", "Unit", "outside"]
-
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")

@@ -11,8 +11,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-__all__ = ["ManualClock"]
-
 
 class ManualClock:
     """

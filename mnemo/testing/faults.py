@@ -17,12 +17,9 @@ from mnemo.config import Config
 from mnemo.errors import StoreError
 from mnemo.protocols import (
     Archive,
-    CheckpointStore,
     Clock,
     DocumentFeed,
     GraphStore,
-    ItemStore,
-    NoteStore,
     Overhaul,
     RecordStore,
     SessionStore,
@@ -35,8 +32,6 @@ from mnemo.runtime.validation import one_of
 from mnemo.service import store_maker
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft
-
-__all__ = ["FailingStore", "FailingWrite"]
 
 T = TypeVar("T")
 
@@ -133,17 +128,17 @@ class FailingStore:
         """What keyword search reads of a repository."""
         return cast(RecordStore, _FailingPart(self._store.records(repo_id), self))
 
-    def notes(self, repo_id: str) -> NoteStore:
+    def notes(self, repo_id: str) -> Transactions[Any, Any]:
         """The notes of a repository."""
-        return cast(NoteStore, _FailingPart(self._store.notes(repo_id), self))
+        return cast(Transactions[Any, Any], _FailingPart(self._store.notes(repo_id), self))
 
-    def items(self, repo_id: str) -> ItemStore:
+    def items(self, repo_id: str) -> Transactions[Any, Any]:
         """The keyed items of a repository."""
-        return cast(ItemStore, _FailingPart(self._store.items(repo_id), self))
+        return cast(Transactions[Any, Any], _FailingPart(self._store.items(repo_id), self))
 
-    def checkpoints(self, repo_id: str) -> CheckpointStore:
+    def checkpoints(self, repo_id: str) -> Transactions[Any, Any]:
         """The checkpoints of a repository."""
-        return cast(CheckpointStore, _FailingPart(self._store.checkpoints(repo_id), self))
+        return cast(Transactions[Any, Any], _FailingPart(self._store.checkpoints(repo_id), self))
 
     def overhaul(self, repo_id: str) -> Overhaul:
         """What is done to a repository as a whole."""

@@ -21,8 +21,6 @@ from mnemo.prompts.returns import INSTRUCTIONS
 from mnemo.protocols import ChatReply, ChatRequest, Purpose, Usage
 from mnemo.runtime.text import content_words, count_tokens, is_blank, one_line
 
-__all__ = ["Answer", "Script", "ScriptedChatModel", "block_rows", "block_titles", "tool_call"]
-
 Answer: TypeAlias = Mapping[str, Any] | str | ChatReply | Exception
 """
 A JSON object, a text, a whole reply, or an exception that is raised. A ``tool_call`` is

@@ -6,8 +6,6 @@ from typing import TypeVar
 
 from mnemo.events import Event
 
-__all__ = ["RecordingObserver"]
-
 E = TypeVar("E", bound=Event)
 
 

@@ -28,28 +28,6 @@ from mnemo.values.messages import StoredMessage
 from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion
 from mnemo.values.steps import Step
 
-__all__ = [
-    "KINDS",
-    "ArchiveHead",
-    "ArchivedChangeset",
-    "ArchivedEpisode",
-    "ArchivedMessage",
-    "ArchivedMessageVector",
-    "ArchivedNode",
-    "ArchivedNoteChange",
-    "ArchivedNoteMark",
-    "ArchivedNoteRequest",
-    "ArchivedNoteTask",
-    "ArchivedSession",
-    "ArchivedStep",
-    "ArchivedTrajectory",
-    "ArchivedVector",
-    "EpisodeStatus",
-    "LeftOut",
-    "NumberedRecord",
-    "Record",
-]
-
 EpisodeStatus: TypeAlias = Literal["open", "closed", "committed", "discarded"]
 
 

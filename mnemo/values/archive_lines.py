@@ -33,8 +33,6 @@ from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.entities import ARCHIVED
 from mnemo.values.fields import STRICT, Count, Id, Positive
 
-__all__ = ["FORMAT", "VERSION", "ArchiveReader", "head_line", "record_lines"]
-
 FORMAT: Final = "mnemo-repository"
 VERSION: Final = 3
 """Of the format of lines; it has nothing to do with the schema of any store."""

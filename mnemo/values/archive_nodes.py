@@ -25,19 +25,6 @@ from mnemo.values.graph import (
     Vector,
 )
 
-__all__ = [
-    "CHANGESET",
-    "COUNTS",
-    "EDGE",
-    "NODE",
-    "NODE_FIELDS",
-    "REMOVAL",
-    "NodeLines",
-    "Removal",
-    "StoredNode",
-    "changeset_line",
-]
-
 # ── Entities ─────────────────────────────────────────────────────────────────────────
 
 

@@ -18,8 +18,6 @@ import numpy as np
 from mnemo.runtime.validation import exact_id, finite_number, stored_text, stored_time
 from mnemo.values.graph import ENDS, Edge, MetadataDelta, Node, NodeType
 
-__all__ = ["Changeset", "NodeChange", "Revision"]
-
 Revision = int
 """The number of graph writes a repository has seen; 0 is the empty repository."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["ChatMessage", "ChatReply", "ChatRequest", "EmbeddingSpace", "Purpose", "Usage"]
-
 Purpose: TypeAlias = Literal[
     "annotate",
     "semantic",

@@ -7,32 +7,12 @@ versions, and checkpoints name the versions that they consist of.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from mnemo.runtime.validation import exact_id, stored_object, stored_text, whole_number
-
-__all__ = [
-    "MOST_BLOB_BYTES",
-    "Blob",
-    "ChannelHistory",
-    "ChannelValue",
-    "Checkpoint",
-    "CheckpointHead",
-    "CheckpointQuery",
-    "CheckpointReader",
-    "CheckpointWrite",
-    "CheckpointWriter",
-    "Place",
-    "checked_head",
-    "checked_values",
-    "checked_write",
-    "is_of_version",
-    "matches",
-    "version_aside",
-]
 
 MOST_BLOB_BYTES = 256 * 2**20
 """Bytes of one value, 256 MiB."""
@@ -149,52 +129,6 @@ class CheckpointQuery:
     before: str | None = None
     after: Place | None = None
     limit: int
-
-
-class CheckpointReader(Protocol):
-    """The checkpoints of one repository as of one moment; plain calls."""
-
-    def get(self, thread_id: str, namespace: str, id: str | None) -> Checkpoint | None:
-        """The checkpoint of this id, or the newest; ``None``: there is none."""
-        ...
-
-    def list(self, query: CheckpointQuery) -> list[Checkpoint]:
-        """Those that match, newest id first."""
-        ...
-
-    def history(
-        self, thread_id: str, namespace: str, id: str | None, channels: Collection[str]
-    ) -> dict[str, ChannelHistory]:
-        """What the state of each of *channels* is made of at that checkpoint, or the newest."""
-        ...
-
-
-class CheckpointWriter(CheckpointReader, Protocol):
-    """One transaction on the checkpoints of a repository."""
-
-    def put(self, head: CheckpointHead, values: Mapping[str, Blob]) -> frozenset[str]:
-        """Write a checkpoint; or give the channels whose value is missing, and write nothing."""
-        ...
-
-    def put_writes(self, writes: Sequence[CheckpointWrite]) -> None:
-        """Write those that are not there yet; of an index below 0 replace what is there."""
-        ...
-
-    def delete(self, thread_ids: Collection[str]) -> int:
-        """Delete everything of these threads; give how many checkpoints they had."""
-        ...
-
-    def delete_runs(self, run_ids: Collection[str]) -> int:
-        """Delete the checkpoints of these runs, but for those that others are made of."""
-        ...
-
-    def prune(self, thread_ids: Collection[str]) -> int:
-        """Delete all but the newest of each namespace, and what that is made of."""
-        ...
-
-    def copy(self, source: str, target: str) -> int:
-        """Copy a thread. *Raises* ``Conflict``: *target* has checkpoints or writes."""
-        ...
 
 
 # ── Checks ───────────────────────────────────────────────────────────────────────────

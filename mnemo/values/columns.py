@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Column"]
-
 _FIRST_CAPACITY = 64
 _GATHERED = 1_024
 """Rows that are gathered at most: more would hold the interpreter for long when written."""

@@ -26,9 +26,6 @@ from mnemo.values.pieces import Pieces
 from mnemo.values.postings import Postings
 from mnemo.values.vectors import Heads
 
-__all__ = ["ROLES", "CorpusView", "Document", "DocumentsView", "Side", "StepsView", "thread_chain"]
-
-
 ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"))
 """Folded names of speakers that are no names: a question that says "the user" names nobody."""
 

@@ -12,8 +12,6 @@ from mnemo.runtime.text import count_tokens
 from mnemo.runtime.user_code import call
 from mnemo.values.messages import MOST_TOKENS, Message, compact_json, measured_text
 
-__all__ = ["IMAGE_TOKENS", "Count", "Counter", "fitted", "tokens_of"]
-
 log = logging.getLogger("mnemo")
 
 Count: TypeAlias = Callable[[str], int]

@@ -12,22 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 from mnemo.values.messages import StoredMessage
 
-__all__ = [
-    "Compaction",
-    "Derived",
-    "ErasedRows",
-    "EvictionOutcome",
-    "Goal",
-    "GoalCompletion",
-    "Origin",
-    "OutcomeKind",
-    "Pin",
-    "Snapshot",
-    "SummaryRequest",
-    "Surfaced",
-    "Thread",
-]
-
 Origin: TypeAlias = Literal["caller", "model", "fallback"]
 OutcomeKind: TypeAlias = Literal["snapshot", "ok", "fallback"]
 

@@ -14,8 +14,6 @@ from mnemo.runtime.clock import in_utc
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.messages import THINKING_TOOL, StoredMessage
 
-__all__ = ["clipped", "dates", "digest", "first_sentence"]
-
 SENTENCE_CHARACTERS = 160
 """Of one sentence that is told, at most, its mark included."""
 READ_CHARACTERS = 2_000

@@ -12,8 +12,6 @@ from mnemo.runtime.validation import every, known_id, known_ids, known_time
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
-__all__ = ["Erased", "ErasureReport", "Selection", "StepTest"]
-
 
 class StepTest(Protocol):
     """Looks at a step's own time, and at the thread that it was made from."""

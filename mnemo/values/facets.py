@@ -21,8 +21,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.values.columns import Column
 from mnemo.values.filters import Condition, ScalarKind, Where, kind_of, members
 
-__all__ = ["Facets"]
-
 MOST_FACETS = 64
 """Keys whose facets are kept, the last ones asked for."""
 MOST_INSERTED = 64

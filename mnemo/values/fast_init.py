@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
-__all__ = ["fast_init"]
-
 C = TypeVar("C", bound=type[Any])
 
 

@@ -11,8 +11,6 @@ from mnemo.values.graph import Node, Vector
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
-__all__ = ["NO_VECTORS", "FeedChanges", "FeedCursor", "FoundMessage"]
-
 NO_VECTORS = 2**62
 """Where a cursor stands that does not want to see stored vectors."""
 

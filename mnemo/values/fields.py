@@ -43,25 +43,6 @@ from mnemo.runtime.validation import (
 from mnemo.values.graph import Edit, Vector, Wording
 from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
 
-__all__ = [
-    "STRICT",
-    "Count",
-    "Entity",
-    "Id",
-    "Key",
-    "Positive",
-    "Stored",
-    "Text",
-    "Type",
-    "at_most",
-    "getter",
-    "instant_text",
-    "packed",
-    "read_bytes",
-    "read_time",
-    "read_vector",
-]
-
 T = TypeVar("T")
 
 _UNIT_TOLERANCE = 1e-3

@@ -15,17 +15,6 @@ from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import fold, is_blank
 from mnemo.runtime.validation import finite_number, known_id, known_time, quoted, stored_text
 
-__all__ = [
-    "OPERATORS",
-    "Condition",
-    "Filters",
-    "ScalarKind",
-    "Where",
-    "Window",
-    "kind_of",
-    "members",
-]
-
 OPERATORS = ("gt", "gte", "lt", "lte", "ne", "exists")
 """What a mapping under a key of ``where=`` may hold."""
 BOUNDS = frozenset({"gt", "gte", "lt", "lte"})

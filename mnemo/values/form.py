@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["DATE", "FIRST", "FORMS", "NUMBER", "PLACE", "form_of"]
-
 FIRST, DATE, NUMBER, PLACE = (1 << place for place in range(4))
 FORMS = 1 << 4
 """How many forms there are."""

@@ -22,34 +22,6 @@ from mnemo.runtime.validation import every, quoted
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import Filters
 
-__all__ = [
-    "ENDS",
-    "NODE_TYPES",
-    "Claim",
-    "Edge",
-    "EdgeKind",
-    "Edit",
-    "Episodic",
-    "Intent",
-    "KeyedItem",
-    "Listing",
-    "MetadataDelta",
-    "Node",
-    "NodeMetadata",
-    "NodeType",
-    "Procedural",
-    "Semantic",
-    "Source",
-    "Subgoal",
-    "Tag",
-    "Vector",
-    "Wording",
-    "known_types",
-    "neighbours",
-    "node_id",
-    "united_confidence",
-]
-
 Vector: TypeAlias = NDArray[np.float32]
 NodeType: TypeAlias = Literal[
     "episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source", "item"

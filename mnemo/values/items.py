@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,26 +18,6 @@ from mnemo.runtime.validation import (
     stored_text,
     whole_number,
 )
-from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.graph import Vector
-
-__all__ = [
-    "DeleteItem",
-    "GetItem",
-    "Item",
-    "ItemOperation",
-    "ItemReader",
-    "ItemVectorRows",
-    "ItemWriter",
-    "ListNamespaces",
-    "Namespace",
-    "PutItem",
-    "SearchItems",
-    "checked_operation",
-    "expiry",
-    "filter_matches",
-    "namespace_matches",
-]
 
 Namespace: TypeAlias = tuple[str, ...]
 REFRESH_SHARE = 0.1
@@ -334,86 +314,3 @@ def expiry(at: datetime, ttl_s: float | None) -> datetime | None:
 
 ItemVectorRows: TypeAlias = tuple[list[int], NDArray[np.float32]]
 """Numbers of vectors, ascending, and the vectors as rows."""
-
-
-class ItemReader(Protocol):
-    """The items of one repository as of one moment; plain calls. Expired ones are not there."""
-
-    @property
-    def now(self) -> datetime:
-        """The store's time of this transaction, aware."""
-        ...
-
-    def get(self, namespace: Namespace, key: str) -> Item | None:
-        """The item; ``None``: there is none."""
-        ...
-
-    def numbers(self, prefix: Namespace) -> list[int]:
-        """Of the items whose namespace begins with *prefix*, what was put last first."""
-        ...
-
-    def items(self, numbers: Sequence[int]) -> dict[int, Item]:
-        """Items by number; damaged ones are passed by."""
-        ...
-
-    def namespaces(self) -> list[Namespace]:
-        """Those that hold items, each once, in no order."""
-        ...
-
-    def places(self, prefix: Namespace) -> list[tuple[int, int]]:
-        """Number of the vector and of its item, ascending, of those under *prefix*."""
-        ...
-
-    def vectors(self, after: int, *, limit: int) -> ItemVectorRows:
-        """Vectors with a number above *after*, at most *limit*."""
-        ...
-
-    def vectors_of(self, numbers: Sequence[int]) -> ItemVectorRows:
-        """Vectors by number; unknown and damaged ones are absent."""
-        ...
-
-    def vector_count(self) -> int:
-        """How many vectors there are."""
-        ...
-
-    def next_expiry(self) -> datetime | None:
-        """When the next item expires; ``None``: none does."""
-        ...
-
-    def owed(self, limit: int) -> list[tuple[int, str]]:
-        """Number and text of vectors that have to be made."""
-        ...
-
-
-class ItemWriter(ItemReader, Protocol):
-    """One transaction over the items of one repository; plain calls."""
-
-    def put(self, item: Item, vectors: Sequence[Vector], space: EmbeddingSpace) -> None:
-        """
-        Keep an item with the vectors of its texts, in the place of what has its key.
-
-        Raises:
-            EmbeddingSpaceMismatch: The repository's vectors are of another space.
-        """
-        ...
-
-    def delete(self, namespace: Namespace, key: str) -> bool:
-        """Delete an item; give whether it was there."""
-        ...
-
-    def refresh(self, names: Sequence[tuple[Namespace, str]]) -> None:
-        """Move the expiry of items that have a TTL."""
-        ...
-
-    def sweep(self, limit: int) -> int:
-        """Delete at most *limit* expired items; give how many."""
-        ...
-
-    def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[int, Vector]) -> None:
-        """
-        Keep vectors that were owed, by number; of those that are not owed any more, none.
-
-        Raises:
-            EmbeddingSpaceMismatch: The repository's vectors are of another space.
-        """
-        ...

@@ -13,21 +13,6 @@ from mnemo.values.journal import Owner
 from mnemo.values.messages import StoredMessage
 from mnemo.values.transaction import JobReader, JobWriter, TranscriptWriter
 
-__all__ = [
-    "cancel_jobs",
-    "claim_jobs",
-    "defer_job",
-    "demand_extraction",
-    "demand_session",
-    "fail_job",
-    "finish_extraction",
-    "finish_job",
-    "hasten_jobs",
-    "postpone_job",
-    "retry_jobs",
-    "waiting_jobs",
-]
-
 MOST_LOOKED_AT = 1_000
 """Waiting jobs among which those that fit a worker are looked for (S)."""
 

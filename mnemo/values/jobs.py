@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, get_args
 
-__all__ = ["JOB_KINDS", "Extraction", "Job", "JobKind", "JobLevels", "JobState", "WorkerStatistics"]
-
 MOST_DOUBLINGS = 16
 """Retries after which the pause between two of them does not grow any more (S)."""
 

@@ -21,29 +21,6 @@ from mnemo.values.jobs import Extraction
 from mnemo.values.steps import Annotation, Step
 from mnemo.values.upkeep import Upkeep
 
-__all__ = [
-    "Act",
-    "Applied",
-    "ChangesetStaged",
-    "EpisodeClosed",
-    "EpisodeDiscarded",
-    "EpisodeStarted",
-    "ExtractionAbandoned",
-    "ExtractionRetried",
-    "GraphWrite",
-    "Intact",
-    "Journal",
-    "Owner",
-    "RepositoryRecord",
-    "SessionRecord",
-    "SessionState",
-    "Settlement",
-    "StagedTrajectory",
-    "StepsAnnotated",
-    "StoreReport",
-    "TrajectoryStaged",
-]
-
 
 class SessionState(StrEnum):
     """The five states of a session, and no other."""

@@ -16,8 +16,6 @@ from mnemo.english.entities import plain
 from mnemo.runtime.text import one_line
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Tag
 
-__all__ = ["former_key", "label_key", "lookup_keys", "rival_keys", "text_key"]
-
 _LONGEST = 200
 
 

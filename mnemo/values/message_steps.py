@@ -12,15 +12,6 @@ from mnemo.values.messages import EMBEDDED, Message, StoredMessage
 from mnemo.values.steps import Step
 from mnemo.values.units import is_view_made, told_text
 
-__all__ = [
-    "document_number",
-    "is_document",
-    "message_document",
-    "sides_of",
-    "speaker_of",
-    "step_of",
-]
-
 OBSERVED = frozenset({"user", "system", "tool"})
 """Roles whose words come to the agent; a thought is the agent's own, whatever its role."""
 _PREFIX = "message-"

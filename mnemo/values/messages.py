@@ -16,24 +16,6 @@ from typing import Any, Literal, TypeAlias, get_args
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, stored_json, stored_object, stored_text, stored_time
 
-__all__ = [
-    "COMPARED_FIELDS",
-    "ENVELOPE_FIELDS",
-    "ITEM_FIELDS",
-    "MOST_TOKENS",
-    "SAID",
-    "Kind",
-    "Message",
-    "Role",
-    "StoredMessage",
-    "ToolCall",
-    "answered_ids",
-    "compact_json",
-    "embedded_text",
-    "measured_text",
-    "searchable_text",
-]
-
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 Kind: TypeAlias = Literal[
     "user", "assistant", "system", "tool_call", "tool_result", "thought", "reply", "summary"

@@ -14,20 +14,6 @@ from collections.abc import Sequence
 from mnemo.errors import InvalidNote
 from mnemo.runtime.text import clean, fold, is_blank, one_line, stem
 
-__all__ = [
-    "MAX_TOPIC",
-    "absorbed_by",
-    "check_length",
-    "check_neighbours",
-    "checked_body",
-    "checked_description",
-    "checked_topic",
-    "first_line",
-    "is_topic",
-    "plain_text",
-    "suggested_topic",
-]
-
 MAX_TOPIC = 64
 """Characters of a topic, at most."""
 

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
-from mnemo.values.chat import EmbeddingSpace, Usage
-from mnemo.values.graph import Vector
-
-__all__ = [
-    "Author",
-    "ChangeAction",
-    "ConversationRow",
-    "Covered",
-    "ErasedNoteRows",
-    "Note",
-    "NoteChange",
-    "NoteInfo",
-    "NoteReader",
-    "NoteRow",
-    "NoteVersion",
-    "NoteWriter",
-    "Trust",
-    "UsageRow",
-]
+from mnemo.values.chat import Usage
 
 Author: TypeAlias = Literal["model", "rule", "agent", "application", "import", "undo"]
 """Who made a version."""
@@ -207,119 +188,3 @@ class ErasedNoteRows:
     versions: int = 0
     fulltext_rows: int = 0
     vectors: int = 0
-
-
-class NoteReader(Protocol):
-    """The notes of one repository as of one moment; plain calls."""
-
-    @property
-    def now(self) -> datetime:
-        """The store's time of this transaction, aware."""
-        ...
-
-    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
-        """The notes that are there, by topic; of *topics* also those that were deleted."""
-        ...
-
-    def topics(self, *, deleted: bool = False) -> list[str]:
-        """The topics of the notes that are there, sorted; with those that were, if asked."""
-        ...
-
-    def versions(self, topic: str, *, intact: bool = False) -> list[NoteVersion]:
-        """What is kept of its versions, oldest first."""
-        ...
-
-    def changes(self, update_id: str) -> list[NoteChange]:
-        """What an update did, in order."""
-        ...
-
-    def counts(self) -> tuple[int, int]:
-        """Notes that are there, and versions kept of all."""
-        ...
-
-    def matching(self, terms: Sequence[str]) -> dict[str, frozenset[str]]:
-        """Term (as ``runtime.text.terms`` gives them) → topics of the notes that hold it."""
-        ...
-
-    def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:
-        """Topic → vector of its present version, where there is one of *space*."""
-        ...
-
-    def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
-        """Notes that have no vector of *space*, by topic."""
-        ...
-
-    def marked(self, keys: Sequence[str]) -> frozenset[str]:
-        """Those of *keys* that are marks."""
-        ...
-
-    def covered(self, digests: Sequence[str]) -> dict[str, Covered]:
-        """What became of the requests with these digests, where that is settled."""
-        ...
-
-    def is_done(self, task_id: str) -> bool:
-        """Whether an update of this task has ended without error."""
-        ...
-
-    def conversation(self, key: str) -> ConversationRow:
-        """What is known of its updates; of an unknown one, nothing."""
-        ...
-
-    def usage(self, update_id: str) -> list[UsageRow]:
-        """What its calls cost, in order."""
-        ...
-
-
-class NoteWriter(NoteReader, Protocol):
-    """One transaction on the notes of a repository; an exception undoes all of it."""
-
-    def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
-        """
-        Write a note with a version, its journal row and its full-text row; it is owed a vector.
-
-        Args:
-            keep: Versions that are kept of the topic, the latest ones.
-        """
-        ...
-
-    def touch(self, topics: Sequence[str], at: datetime) -> None:
-        """Set when they were last read; no version."""
-        ...
-
-    def erase(self, topic: str) -> ErasedNoteRows:
-        """Delete a note with all its versions and rows."""
-        ...
-
-    def rewrite(self, version: NoteVersion) -> None:
-        """Replace a version by one with fewer words; for erasure."""
-        ...
-
-    def drop(self, topic: str, version: int) -> None:
-        """Delete one version; for erasure. Its number is not given again."""
-        ...
-
-    def save_vectors(
-        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]
-    ) -> None:
-        """Keep vectors by topic, of the versions that they name; others are skipped."""
-        ...
-
-    def mark(self, key: str, *, keep: int) -> None:
-        """Remember a judged message; *keep* marks are kept, the latest ones."""
-        ...
-
-    def cover(self, digest: str, covered: Covered) -> None:
-        """Remember for good what became of a request; the first word about it stays."""
-        ...
-
-    def finish(self, task_id: str) -> None:
-        """Remember that an update of this task has ended without error."""
-        ...
-
-    def keep_conversation(self, row: ConversationRow) -> None:
-        """Write what is known of a conversation's updates."""
-        ...
-
-    def add_usage(self, row: UsageRow) -> None:
-        """Write what a call cost."""
-        ...

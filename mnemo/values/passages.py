@@ -5,18 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = [
-    "MOST_PASSAGES",
-    "PASSAGE_KEYS",
-    "SIDES",
-    "keyed_passages",
-    "owner_of_vector",
-    "passage_key",
-    "passage_place",
-    "passages",
-    "vector_keys",
-]
-
 MOST_PASSAGES = 8
 """Passages of one text, at most; of a longer text they are chosen evenly."""
 MAX_CHARACTERS = 32_768

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CHAT", "DOCUMENT", "LONG_TURN_WORDS", "NOTE", "Pieces"]
-
 NOTE, CHAT, DOCUMENT = range(3)
 """Kinds of text: one that stands alone, a turn of a chat, a long message."""
 GAP_S = 6 * 3_600.0

@@ -15,8 +15,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import words
 from mnemo.values.columns import Column
 
-__all__ = ["K1", "B", "Bm25", "Lexicon", "Postings", "idf", "saturation"]
-
 K1 = 1.2
 """How soon a term's repeats stop counting (usual range 1.2 to 1.5)."""
 B = 0.75

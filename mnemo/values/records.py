@@ -18,26 +18,6 @@ from mnemo.values.derived import Snapshot
 from mnemo.values.filters import Filters
 from mnemo.values.messages import Kind, StoredMessage, ToolCall, searchable_text
 
-__all__ = [
-    "RECORD_KINDS",
-    "Group",
-    "Hidden",
-    "Query",
-    "Ranking",
-    "Record",
-    "RecordHit",
-    "RecordKind",
-    "RecordQuery",
-    "Surfacing",
-    "SurfacingQuery",
-    "Surroundings",
-    "ViewQuery",
-    "message_record",
-    "snapshot_record",
-    "telling_terms",
-    "term_weight",
-]
-
 RecordKind: TypeAlias = Kind | Literal["observation", "action", "snapshot"]
 RECORD_KINDS: frozenset[str] = frozenset(
     {"observation", "action", "snapshot", *get_args(Kind)} - {"summary"}

@@ -17,24 +17,6 @@ from mnemo.values.graph import Episodic, Vector
 from mnemo.values.messages import Role
 from mnemo.values.vectors import COSINE_ROUNDING
 
-__all__ = [
-    "PARTS",
-    "Annotated",
-    "Annotation",
-    "AnnotationRequest",
-    "Fact",
-    "Instruction",
-    "Part",
-    "Step",
-    "StepDraft",
-    "Trajectory",
-    "episodic_node",
-    "evidence_text",
-    "is_boundary",
-    "split_trajectories",
-    "when_and_who",
-]
-
 Part = Literal["observation", "action"]
 PARTS: tuple[Part, ...] = ("observation", "action")
 

@@ -9,17 +9,6 @@ from typing import Any, TypeAlias
 
 from mnemo.runtime.validation import whole_number
 
-__all__ = [
-    "OMITTED",
-    "Composite",
-    "Compression",
-    "Nearest",
-    "Recent",
-    "Retrieval",
-    "Summary",
-    "ToolOutputPruner",
-]
-
 
 class _Omitted:
     """The type of ``OMITTED``; its repr is what a signature shows."""

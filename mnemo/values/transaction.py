@@ -21,8 +21,6 @@ from mnemo.values.jobs import Job, JobKind, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage
 
-__all__ = ["JobReader", "JobWriter", "MessagesReader", "TranscriptReader", "TranscriptWriter"]
-
 D = TypeVar("D", bound=Derived)
 
 

@@ -34,23 +34,6 @@ from mnemo.values.messages import (
     compact_json,
 )
 
-__all__ = [
-    "NO_RESULT",
-    "VIEW",
-    "Unit",
-    "call_text",
-    "clean_cuts",
-    "completed",
-    "is_view_made",
-    "leads",
-    "nearest_whole_ranges",
-    "placed",
-    "stands_last",
-    "told_text",
-    "units_of",
-    "viewed",
-]
-
 VIEW = "mnemo:view"
 """
 Metadata key of messages that a view made; ``append`` leaves out what carries it.

@@ -9,8 +9,6 @@ from typing import Any
 
 from mnemo.runtime.text import visible
 
-__all__ = ["escaped", "json_line", "untrusted", "without_marks"]
-
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _QUOTED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;"})
 

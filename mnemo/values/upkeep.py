@@ -10,8 +10,6 @@ from typing import Literal, TypeAlias
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Node, NodeType
 
-__all__ = ["RAW", "ROUTING", "MaintenanceReport", "Operation", "Upkeep"]
-
 Operation: TypeAlias = Literal["consolidate", "decay", "validate"]
 
 RAW: tuple[NodeType, ...] = ("episodic", "source")

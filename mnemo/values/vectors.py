@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from mnemo.errors import InvalidReply
 
-__all__ = ["COSINE_ROUNDING", "HEAD", "Heads", "head_and_tail", "unit_rows"]
-
 COSINE_ROUNDING = 1e-6
 """What float32 may take from a cosine: "equal to the threshold" must not become "below"."""
 

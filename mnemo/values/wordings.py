@@ -15,18 +15,6 @@ import numpy as np
 from mnemo.runtime.validation import stored_text, stored_time
 from mnemo.values.graph import Edit, Vector, Wording
 
-__all__ = [
-    "MOST_WORDINGS",
-    "added",
-    "packed_vector",
-    "plain_edits",
-    "plain_wordings",
-    "read_edits",
-    "read_wordings",
-    "wording_key",
-    "wording_owner",
-]
-
 _MARK = "/wording-"
 MOST_WORDINGS = 8
 """Wordings that an intent keeps, the first ones (S): bounds what a merge has to compare."""

@@ -11,8 +11,6 @@ from mnemo import Mnemo, Repository
 from mnemo.web.open_repositories import OpenRepositories
 from mnemo.web.tokens import Token
 
-__all__ = ["LONGEST_ID", "Memory_", "Readable", "Token_", "Writable", "opened"]
-
 LONGEST_ID = 200
 """Characters of a repository's id in a request, at most."""
 

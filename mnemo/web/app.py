@@ -30,8 +30,6 @@ from mnemo.web.routes import ROUTERS
 from mnemo.web.short_route import ShortRoute
 from mnemo.web.tokens import Token
 
-__all__ = ["web_app"]
-
 FILES = StaticFiles(directory=Path(__file__).parent / "static", html=True)
 FILE_METHODS = ("GET", "HEAD")
 GZIPPED_BYTES = 16 * 2**10

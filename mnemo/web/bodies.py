@@ -9,8 +9,6 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Nai
 
 from mnemo.runtime.validation import MOST_AT_ONCE
 
-__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "Types", "given"]
-
 Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
 Time: TypeAlias = AwareDatetime | NaiveDatetime
 JsonObject: TypeAlias = dict[str, JsonValue]

@@ -20,16 +20,6 @@ from mnemo.web.problems import problem
 from mnemo.web.tokens import Token, TokenTable
 from mnemo.web.turnstile import Turnstile
 
-__all__ = [
-    "ADDED_IN_PRIVATE",
-    "HEAD_BYTES",
-    "LINK",
-    "LOOPBACK",
-    "Gate",
-    "is_guarded",
-    "too_long_a_head",
-]
-
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names under which a service on this machine is called."""
 PUBLIC = ("/healthz", "/readyz", "/openapi.json")

@@ -15,8 +15,6 @@ from uvicorn.server import ServerState
 from mnemo.web.gate import ADDED_IN_PRIVATE, HEAD_BYTES, LINK, too_long_a_head
 from mnemo.web.problems import problem
 
-__all__ = ["Limits", "Link"]
-
 MOST_DISCARDED = 16 * HEAD_BYTES
 """Bytes that a refused client may still send until it reads why (S)."""
 MOST_WAITING = 100

@@ -14,8 +14,6 @@ from mnemo import Changes, Mnemo, MnemoError, Repository
 from mnemo.events import Event
 from mnemo.exchange import adapter
 
-__all__ = ["Live"]
-
 POLL_S = 0.04
 """Seconds between two looks at the feed of a repository that somebody listens to (S)."""
 MOST_QUEUED = 512

@@ -12,8 +12,6 @@ from starlette.types import Receive, Scope, Send
 from mnemo.web.access import opened
 from mnemo.web.tokens import Token
 
-__all__ = ["McpEndpoint"]
-
 MOST_THREAD = 512
 """Characters of a thread's id."""
 

@@ -14,8 +14,6 @@ from starlette.types import Message, Scope, Send
 from mnemo import Mnemo, NotFound, RepositoryStatistics
 from mnemo.runtime.clock import elapsed
 
-__all__ = ["Metrics", "levels_of"]
-
 BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 """Upper ends of the classes of durations (S)."""
 LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, float("inf"))

@@ -13,8 +13,6 @@ from mnemo import Mnemo, NotFound, Repository, UsageError
 from mnemo.runtime.clock import elapsed
 from mnemo.web.tokens import Token
 
-__all__ = ["OpenRepositories", "Visits"]
-
 MOST_OPEN = 1_000
 """Repositories that requests have open at once (S)."""
 MOST_OF_TOKEN = 750

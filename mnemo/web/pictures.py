@@ -14,8 +14,6 @@ from mnemo import Edge, Node, NotFound, Repository, Semantic
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.validation import portions
 
-__all__ = ["Community", "Graphs", "Mark", "Picture"]
-
 DRAWN = ("semantic", "procedural", "tag", "intent")
 """Types of node in a picture: what is known, and what it is about."""
 ROUNDS = 20

@@ -34,8 +34,6 @@ from mnemo import (
     UsageError,
 )
 
-__all__ = ["Problem", "add_handlers", "problem"]
-
 log = logging.getLogger("mnemo")
 
 STATUS: tuple[tuple[type[Exception], int], ...] = (

@@ -19,8 +19,6 @@ from mnemo.web.link import Limits, Link
 from mnemo.web.live import Live
 from mnemo.web.tokens import Token
 
-__all__ = ["listening", "serve"]
-
 GRACE_S = 3
 """Seconds that open requests may still take when the service is stopped (S)."""
 IDLE_S = 30

@@ -20,8 +20,6 @@ from mnemo import Repository
 from mnemo.exchange import adapter
 from mnemo.web.access import LONGEST_ID, Readable, Writable
 
-__all__ = ["ShortRoute"]
-
 REFUSED = "mnemo.refused"
 """Key of a request's scope: the short way did not take it."""
 

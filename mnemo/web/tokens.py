@@ -14,8 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mnemo import ConfigError
 
-__all__ = ["Rights", "Token", "TokenTable", "new_token", "read_tokens", "token_of"]
-
 Rights: TypeAlias = Literal["read", "write"]
 ANY = "*"
 """In place of repository ids: all of them."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-__all__ = ["MOST_PER_TURN", "Turnstile"]
-
 MOST_PER_TURN = 8
 """Requests that begin in one turn of the loop, at most (S)."""
 

@@ -20,8 +20,6 @@ from mnemo.wire.formats import (
     type_of,
 )
 
-__all__ = ["messages_of"]
-
 
 def messages_of(given: Given | Iterable[Given], format: Format | None = None) -> Iterator[Message]:
     """

@@ -20,26 +20,6 @@ from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import every
 from mnemo.values.messages import ITEM_FIELDS, Message, compact_json
 
-__all__ = [
-    "ANTHROPIC_BLOCKS",
-    "WIRES",
-    "Format",
-    "Given",
-    "Item",
-    "WireFormat",
-    "from_anthropic",
-    "from_openai",
-    "from_responses",
-    "listed",
-    "message_of",
-    "plain",
-    "plain_items",
-    "to_anthropic",
-    "to_openai",
-    "to_responses",
-    "type_of",
-]
-
 Format: TypeAlias = Literal["openai", "responses", "anthropic"]
 
 

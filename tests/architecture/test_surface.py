@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,21 @@ def test_all_is_sorted_and_whole():
     """__all__ is sorted, and everything in it exists."""
     assert mnemo.__all__ == sorted(mnemo.__all__)
     assert all(hasattr(mnemo, name) for name in mnemo.__all__)
+
+
+def test_only_modules_that_others_type_list_their_names():
+    """``__all__`` stands in public modules, and where a module hands on names of others."""
+    root = Path(mnemo.__file__).parent
+    single = {"config.py", "errors.py", "events.py", "protocols.py", "sync.py"}
+    handing_on = {"store/sqlite/dialect.py", "store/postgres/dialect.py", "values/entities.py"}
+    listing = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if path.name != "__init__.py"
+        and path.parent.name != "adapters"
+        and "\n__all__" in path.read_text("utf-8")
+    }
+    assert listing == single | handing_on
 
 
 def test_every_error_is_importable_from_mnemo():

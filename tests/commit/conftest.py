@@ -18,7 +18,7 @@ from mnemo.errors import ModelUnavailable
 from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.protocols import Applied, EmbeddingSpace, GraphStore
-from mnemo.store.sqlite.engine import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (

@@ -10,7 +10,7 @@ from talk_kit import make_store
 from window_kit import START, Threads, called, said
 
 from mnemo.errors import NotFound
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome, Snapshot
 

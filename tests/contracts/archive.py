@@ -42,8 +42,6 @@ from mnemo.values.journal import (
 from mnemo.values.steps import Annotation
 from mnemo.values.upkeep import Upkeep
 
-__all__ = ["ArchiveContract"]
-
 JAPAN = timezone(timedelta(hours=9))
 
 

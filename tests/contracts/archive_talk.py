@@ -35,8 +35,6 @@ from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import ErasedRows, Surfaced, Thread
 from mnemo.values.jobs import JobState
 
-__all__ = ["TalkArchiveContract"]
-
 
 def talk(tx: TranscriptWriter) -> None:
     """Two threads with one of everything; the second was cleared and has lost a message."""

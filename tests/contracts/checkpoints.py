@@ -19,14 +19,8 @@ from contracts.archive import (
 from contracts.kit import Kit, StoreContract
 
 from mnemo.errors import Conflict, UsageError
-from mnemo.values.checkpoints import (
-    Blob,
-    CheckpointHead,
-    CheckpointQuery,
-    CheckpointReader,
-    CheckpointWrite,
-    CheckpointWriter,
-)
+from mnemo.repository.checkpoint_rows import CheckpointReader, CheckpointWriter
+from mnemo.values.checkpoints import Blob, CheckpointHead, CheckpointQuery, CheckpointWrite
 
 __all__ = ["CheckpointContract", "checkpointed"]
 

@@ -28,8 +28,6 @@ from mnemo.values.journal import StepsAnnotated
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Annotation, Step
 
-__all__ = ["DocumentFeedContract"]
-
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
 TAG = Tag("Porto", id="tag", created_at=NOON)
 MEMBERSHIP = Edge("tag", "fact", EdgeKind.MEMBERSHIP)

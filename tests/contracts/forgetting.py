@@ -26,8 +26,6 @@ from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import ErasureReport, Selection
 
-__all__ = ["ForgettingContract"]
-
 EARLY = NOON + timedelta(minutes=2)
 
 

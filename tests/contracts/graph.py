@@ -30,8 +30,6 @@ from mnemo.values.graph import (
 from mnemo.values.journal import ChangesetStaged, SessionState, StagedTrajectory, TrajectoryStaged
 from mnemo.values.lookup import lookup_keys
 
-__all__ = ["GraphStoreContract"]
-
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
 TAG = Tag("Porto", id="tag", created_at=NOON)
 MEMBERSHIP = Edge("tag", "fact", EdgeKind.MEMBERSHIP)

@@ -10,11 +10,11 @@ import pytest
 from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.protocols import ItemStore
+from mnemo.items.item_rows import ItemReader, ItemStore, ItemWriter
 from mnemo.values.archive import NumberedRecord
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
-from mnemo.values.items import Item, ItemReader, ItemWriter, Namespace, expiry
+from mnemo.values.items import Item, Namespace, expiry
 
 __all__ = ["ItemStoreContract"]
 

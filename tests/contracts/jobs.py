@@ -27,8 +27,6 @@ from mnemo.values.job_rules import (
 from mnemo.values.jobs import Extraction, Job, JobKind, JobState
 from mnemo.values.journal import Owner, SessionRecord, SessionState
 
-__all__ = ["JobContract"]
-
 T = TypeVar("T")
 SECOND = timedelta(seconds=1)
 

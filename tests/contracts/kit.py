@@ -38,8 +38,6 @@ from mnemo.values.journal import (
 )
 from mnemo.values.steps import Step, StepDraft
 
-__all__ = ["NOON", "SPACE", "Kit", "MakeStore", "StoreContract", "draft", "unit_vector"]
-
 MakeStore = Callable[[Clock], Store]
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

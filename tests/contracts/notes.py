@@ -10,17 +10,9 @@ from typing import Any
 import pytest
 from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
-from mnemo.protocols import NoteStore
+from mnemo.notes.note_writing import NoteStore, NoteWriter
 from mnemo.values.chat import EmbeddingSpace, Usage
-from mnemo.values.notes import (
-    ConversationRow,
-    Covered,
-    NoteChange,
-    NoteRow,
-    NoteVersion,
-    NoteWriter,
-    UsageRow,
-)
+from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
 
 __all__ = ["NoteStoreContract"]
 

@@ -16,8 +16,6 @@ from mnemo.values.erasure import Selection
 from mnemo.values.graph import Edge, EdgeKind, Semantic
 from mnemo.values.steps import episodic_node
 
-__all__ = ["OverhaulContract"]
-
 OTHER = EmbeddingSpace("other-space", 2)
 ALL = Selection(session_id="s")
 

@@ -26,8 +26,6 @@ from mnemo.values.records import (
     ViewQuery,
 )
 
-__all__ = ["RecordStoreContract", "asked", "found"]
-
 KYOTO = "京都のお寺に行きたいです"
 TOKYO = "東京都に住んでいます"
 

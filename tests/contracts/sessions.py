@@ -24,8 +24,6 @@ from mnemo.values.journal import (
 )
 from mnemo.values.steps import Annotation, Step
 
-__all__ = ["SessionStoreContract"]
-
 FACT = Semantic(
     "Ana lives in Porto", id="f", created_at=NOON, valid_from=NOON, vector=unit_vector(1, 2, 3, 4)
 )

@@ -19,20 +19,6 @@ from mnemo.values.derived import (
 )
 from mnemo.values.messages import Role, StoredMessage, ToolCall
 
-__all__ = [
-    "KINDS",
-    "call",
-    "compaction",
-    "dump",
-    "goal",
-    "outcome",
-    "pin",
-    "result",
-    "said",
-    "snapshot",
-    "surfaced",
-]
-
 KINDS = (Compaction, Snapshot, EvictionOutcome, Goal, Pin, Surfaced)
 """All kinds of what is derived."""
 

@@ -26,8 +26,7 @@ from helpers import in_memory_store
 from postgres_server import ON_POSTGRES, postgres_store
 
 from mnemo.config import StoreConfig
-from mnemo.store.postgres import PostgresStore
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import PostgresStore, SqliteStore
 
 
 class OverEngines:

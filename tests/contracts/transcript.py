@@ -32,8 +32,6 @@ from mnemo.protocols import Store, TranscriptReader, TranscriptStore, Transcript
 from mnemo.values.derived import Snapshot, Thread
 from mnemo.values.messages import StoredMessage, ToolCall
 
-__all__ = ["TranscriptContract", "transcript_of"]
-
 T = TypeVar("T")
 NEAR = ("a", "a:b", "A", "a%", "a_", " a")
 """Ids that a pattern, a prefix or a careless comparison takes for one another."""

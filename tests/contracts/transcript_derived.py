@@ -39,8 +39,6 @@ from mnemo.values.derived import (
     Thread,
 )
 
-__all__ = ["DerivedContract", "MessageVectorsContract"]
-
 T = TypeVar("T")
 
 

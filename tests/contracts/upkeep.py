@@ -25,8 +25,6 @@ from mnemo.values.graph import (
 )
 from mnemo.values.upkeep import Upkeep
 
-__all__ = ["UpkeepContract"]
-
 LATER = NOON + timedelta(hours=1)
 
 

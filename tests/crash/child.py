@@ -27,7 +27,7 @@ from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder
 from mnemo.values.erasure import Selection
 

@@ -16,10 +16,10 @@ from notes_kit import store_of
 
 from mnemo import Changeset, EmbeddingSpaceMismatch, Mnemo, NotFound, Semantic
 from mnemo.config import StoreConfig
+from mnemo.erasure.erase import erase
 from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.erase import erase
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection

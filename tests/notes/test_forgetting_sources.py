@@ -6,8 +6,8 @@ from functools import partial
 
 from notes_kit import NOTHING, reply, task, writes
 
+from mnemo.notes.erasing import ForgottenNotes, forget_sources
 from mnemo.testing import ScriptedChatModel
-from mnemo.values.note_erasure import ForgottenNotes, forget_sources
 
 
 def gone(*ids: str):

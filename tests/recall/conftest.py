@@ -23,7 +23,7 @@ from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
 from mnemo.recall.pipeline import Recall
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, node_id
 from mnemo.values.journal import Owner, SessionRecord, SessionState, Settlement

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemo import Changeset, Config, Message, Mnemo, Repository, Semantic
-from mnemo.store.feed import StoredFeed
+from mnemo.log.feed import StoredFeed
 from mnemo.testing import HashingEmbedder
 
 BEGAN = datetime(2024, 3, 1, 9, tzinfo=UTC)

@@ -15,7 +15,7 @@ from mnemo.config import Config, StoreConfig
 from mnemo.context.visibility import seen_by
 from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import SearchHit, search
-from mnemo.store.sqlite.engine import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.derived import Thread
 from mnemo.values.journal import Owner, SessionRecord, SessionState

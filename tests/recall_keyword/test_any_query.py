@@ -19,7 +19,7 @@ from mnemo.config import Config, RecallConfig, StoreConfig
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.keyword import SearchHit, parse, search
 from mnemo.runtime.text import index_stem, is_blank, lower_each
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 
 TEXTS = [

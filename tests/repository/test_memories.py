@@ -30,7 +30,7 @@ from mnemo import (
     Tag,
 )
 from mnemo.client import RemoteMnemo
-from mnemo.store import graph
+from mnemo.graph import graph
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.web import new_token, token_of, web_app
 

@@ -20,7 +20,7 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.tasks import TaskRoot
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 TOPIC = "shared-facts"

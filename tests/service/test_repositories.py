@@ -20,7 +20,7 @@ from mnemo import (
     StoreError,
     UsageError,
 )
-from mnemo.store import repositories
+from mnemo.erasure import repositories
 from mnemo.store.sqlite import readers
 from mnemo.testing import HashingEmbedder
 

@@ -18,7 +18,7 @@ from mnemo import CommitFailed, Config, Conflict, Session, SessionError, Step, S
 from mnemo.config import StoreConfig
 from mnemo.events import AnnotationFailed, SessionTransitioned, StepAppended, TrajectoryCommitted
 from mnemo.protocols import FeedCursor
-from mnemo.store.sqlite.engine import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock, ScriptedChatModel
 from mnemo.testing.faults import FailingStore, FailingWrite
 from mnemo.values.graph import NodeType

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from mnemo.items.batch import Batch
+from mnemo.items.item_rows import ItemWriter
 from mnemo.items.search import Meant
 from mnemo.items.vectors import VectorView
-from mnemo.store.items import Writing
 from mnemo.values.items import (
     DeleteItem,
     GetItem,
@@ -61,8 +61,8 @@ class ItemMachine(OverEngines):
     def teardown(self) -> None:
         self.stack.close()
 
-    def write(self, work: Callable[[Writing], T]) -> T:
-        writer = Writing(self.tx, "r", self.now)
+    def write(self, work: Callable[[ItemWriter], T]) -> T:
+        writer = ItemWriter(self.tx, "r", self.now)
         result = work(writer)
         writer.flush()
         return result

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from mnemo.errors import Conflict
-from mnemo.store.owners import register, unregister
-from mnemo.store.transcript_writing import Writing
+from mnemo.jobs.owners import register, unregister
+from mnemo.log.transcript_writing import Writing
 from mnemo.values.job_rules import (
     claim_jobs,
     demand_extraction,

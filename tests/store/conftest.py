@@ -10,7 +10,7 @@ from guarded_rows import guarded_rows
 
 from mnemo.config import StoreConfig
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 
 __all__ = ["MakeSqlite", "guarded_rows"]

@@ -19,7 +19,7 @@ from mnemo.errors import MnemoError
 from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import count_tokens
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.values.graph import Tag
 from mnemo.values.messages import Message
 from mnemo.values.strategies import Recent

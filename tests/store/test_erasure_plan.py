@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemo.errors import StoreCorrupt
-from mnemo.store.erasure_plan import (
+from mnemo.log.erasure_plan import (
     AnnotatedStep,
     Deletions,
     EpisodeRow,

@@ -13,7 +13,7 @@ import pytest
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError, StoreReadOnly
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock
 
 MakeSqlite = Callable[..., SqliteStore]

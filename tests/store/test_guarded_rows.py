@@ -15,10 +15,10 @@ from engines import emptied, store_at
 from guarded_rows import UNGUARDED, UnguardedWrite
 from postgres_server import ON_POSTGRES
 
+from mnemo.graph.apply import apply_write, prepare
 from mnemo.protocols import GraphWrite, TranscriptWriter
-from mnemo.store.commit import apply_write, prepare
 from mnemo.store.engine import GUARDS, Locks, repository_locks, session_lock
-from mnemo.store.journal import repo_number
+from mnemo.store.rows import repo_number
 from mnemo.store.tables import TABLES, THREADS
 from mnemo.store.tx import Tx
 from mnemo.testing.clock import ManualClock

@@ -18,7 +18,8 @@ from mnemo import Mnemo
 from mnemo.config import StoreConfig
 from mnemo.errors import Conflict, SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import SqliteStore, schema
+from mnemo.store.sqlite import schema
+from mnemo.stores import SqliteStore
 from mnemo.values.erasure import Selection
 
 MakeSqlite = Callable[..., SqliteStore]
@@ -347,7 +348,7 @@ import anyio, os, sys
 from mnemo.runtime.clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError
-from mnemo.store.sqlite import SqliteStore
+from mnemo.stores import SqliteStore
 from contracts.records import found
 
 async def main():

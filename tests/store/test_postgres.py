@@ -15,7 +15,7 @@ from postgres_server import empty, execute, new_schema, postgres_store
 
 from mnemo import ConfigError, Mnemo, SchemaTooNew, StoreCorrupt, StoreError, StoreUnavailable
 from mnemo.store.schema import FIRST_VERSION, VERSION
-from mnemo.store.store import EngineStore
+from mnemo.stores import EngineStore
 from mnemo.testing import HashingEmbedder
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]

@@ -14,7 +14,7 @@ from postgres_server import execute, postgres_store
 
 from mnemo import StoreError, StoreLocked
 from mnemo.protocols import FeedCursor
-from mnemo.store.postgres import PostgresStore
+from mnemo.stores import PostgresStore
 from mnemo.testing.clock import ManualClock
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.long]

@@ -16,9 +16,9 @@ from contracts.kit import NOON, Kit
 from helpers import child_environment
 
 from mnemo.errors import SessionBusy
-from mnemo.store import owners
-from mnemo.store.owners import is_alive, new_owner
-from mnemo.store.sqlite import SqliteStore
+from mnemo.jobs import owners
+from mnemo.jobs.owners import is_alive, new_owner
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.graph import Tag
 

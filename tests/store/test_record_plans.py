@@ -9,11 +9,11 @@ import pytest
 from contracts.talk import said
 
 from mnemo.config import StoreConfig
-from mnemo.store.record_rows import Scope
-from mnemo.store.record_views import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS
-from mnemo.store.sqlite import SqliteStore
+from mnemo.log.record_rows import Scope
+from mnemo.log.record_views import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS
 from mnemo.store.sqlite.dialect import spelled
 from mnemo.store.sqlite.matching import _BY_RELEVANCE
+from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.records import Hidden
 

@@ -12,8 +12,8 @@ from contracts.kit import NOON, Kit
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError
-from mnemo.store.sqlite import SqliteStore
 from mnemo.store.sqlite.writer import Identity
+from mnemo.stores import SqliteStore
 from mnemo.values.graph import Semantic
 
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)

@@ -22,8 +22,9 @@ from contracts.talk import (
 )
 
 from mnemo.protocols import TranscriptWriter
-from mnemo.store.sqlite import SqliteStore, scrub
+from mnemo.store.sqlite import scrub
 from mnemo.store.tx import Tx
+from mnemo.stores import SqliteStore
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Compaction, EvictionOutcome, Snapshot, Surfaced, Thread
 from mnemo.values.erasure import ErasureReport, Selection

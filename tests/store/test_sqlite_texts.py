@@ -12,7 +12,7 @@ from contracts.kit import Kit, draft
 
 from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
-from mnemo.store.sqlite import SqliteStore, schema, texts
+from mnemo.store.sqlite import schema, texts
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.texts import (
     TextTables,
@@ -24,6 +24,7 @@ from mnemo.store.sqlite.texts import (
     text_tables,
 )
 from mnemo.store.tx import Text, Tx
+from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder
 
 MakeSqlite = Callable[..., SqliteStore]

@@ -24,10 +24,10 @@ from contracts.talk import (
 )
 
 from mnemo.errors import Conflict
+from mnemo.log.transcript_reading import Reading
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.messages import MESSAGES
 from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.store.transcript_reading import Reading
+from mnemo.store.tables import MESSAGES
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
 
@@ -217,13 +217,13 @@ async def test_a_message_of_many_calls_is_read_once(
     await transcript.writing(lambda tx: tx.add([call(0, *calls), result(1, "c7")]))
     read: list[int] = []
 
-    decode = MESSAGES.one
+    decode = MESSAGES.rows.one
 
     def counted(row: tuple[Any, ...]) -> StoredMessage:
         message = decode(row)
         read.append(message.seq)
         return message
 
-    monkeypatch.setattr(MESSAGES, "one", counted)
+    monkeypatch.setattr(MESSAGES.rows, "one", counted)
     found = await transcript.reading(lambda tx: tx.of_calls("t", calls))
     assert [message.seq for message in found] == read == [0, 1]

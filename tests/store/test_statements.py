@@ -12,10 +12,10 @@ from contracts.talk import said
 
 from mnemo import Mnemo, Repository, Session
 from mnemo.errors import UsageError
+from mnemo.log.steps import Handed, append_steps
+from mnemo.log.transcript import HandedWork, write_together
 from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.steps import Handed, append_steps
-from mnemo.store.transcript import HandedWork, write_together
 from mnemo.store.tx import Dialect, Result, Tx
 from mnemo.testing import HashingEmbedder
 from mnemo.values.derived import Thread

@@ -21,8 +21,6 @@ from mnemo.cli.importing.records import (
 )
 from mnemo.runtime.text import is_blank
 
-__all__ = ["chatgpt", "is_chatgpt"]
-
 _HIDDEN = frozenset({"thoughts", "reasoning_recap", "model_editable_context", "system_error"})
 """Contents that nobody said: the model's reasoning and its own settings."""
 

@@ -18,8 +18,6 @@ from mnemo import Message, ToolCall
 from mnemo.cli.importing.json_stream import BadLine, ImportFileError, stream_values
 from mnemo.cli.importing.records import iso_time, optional_name
 
-__all__ = ["messages_of", "read_chat", "stream_messages"]
-
 SIDES = {
     "agent": "assistant",
     "ai": "assistant",

@@ -22,8 +22,6 @@ from mnemo.cli.importing.records import (
 )
 from mnemo.runtime.text import is_blank
 
-__all__ = ["claude", "claude_code", "is_claude", "is_claude_code"]
-
 _LINE_TYPES = frozenset({"user", "assistant", "system", "summary"})
 
 

@@ -22,8 +22,6 @@ from mnemo.cli.importing.json_stream import BadLine, ImportFileError, OnRead, Va
 from mnemo.cli.importing.records import iso_time, mapping_of, named, optional_name
 from mnemo.runtime.text import is_blank
 
-__all__ = ["Talk", "Turn", "stream_talks"]
-
 HELD = 16 << 20
 """Characters of lines that are held before the longest session of them is given (S)."""
 

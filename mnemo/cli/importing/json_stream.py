@@ -19,8 +19,6 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from mnemo.errors import UsageError
 
-__all__ = ["BadLine", "ImportFileError", "OnRead", "Value", "begun", "stream_values"]
-
 T = TypeVar("T")
 OnRead: TypeAlias = Callable[[int], None]
 

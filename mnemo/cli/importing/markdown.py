@@ -15,8 +15,6 @@ from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.records import Broken, Item, Record, Skipped, time_of
 from mnemo.runtime.text import is_blank
 
-__all__ = ["is_markdown", "markdown", "size_of"]
-
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _HEADING = re.compile(r"^#{1,2} +(.+?)[ #]*$")
 _FENCE = re.compile(r"^(```|~~~)")

@@ -18,8 +18,6 @@ from mnemo.cli.importing.records import (
     time_of,
 )
 
-__all__ = ["is_mem0", "is_store_item", "mem0", "store_item"]
-
 _TEXTS = ("memory", "content", "text", "data", "new_memory")
 _OWNERS = ("user_id", "agent_id", "run_id", "app_id")
 

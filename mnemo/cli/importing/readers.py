@@ -18,8 +18,6 @@ from mnemo.cli.importing.markdown import is_markdown, markdown, size_of
 from mnemo.cli.importing.memories import is_mem0, is_store_item, mem0, store_item
 from mnemo.cli.importing.records import Broken, Item, Record
 
-__all__ = ["SOURCES", "items_of", "source_of"]
-
 _LOOKED_AT = 20
 """Values of a file by which its format is recognised."""
 

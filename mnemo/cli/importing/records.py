@@ -11,22 +11,6 @@ from typing import Any
 from mnemo import Message
 from mnemo.runtime.text import is_blank
 
-__all__ = [
-    "Broken",
-    "Item",
-    "KeyedRecord",
-    "MemoryRecord",
-    "Record",
-    "Skipped",
-    "iso_time",
-    "list_of",
-    "mapping_of",
-    "named",
-    "optional_name",
-    "optional_text",
-    "time_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Record:

@@ -19,8 +19,6 @@ from mnemo.cli.importing.dialogues import Talk, Turn
 from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.runtime.text import clean
 
-__all__ = ["AT_ONCE", "Tally", "first_of", "import_talks"]
-
 AT_ONCE = 4
 """Sessions that are written side by side."""
 

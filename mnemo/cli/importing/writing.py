@@ -15,8 +15,6 @@ from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.records import Broken, Item, KeyedRecord, MemoryRecord, Record, Skipped
 from mnemo.cli.importing.sessions import first_of
 
-__all__ = ["Arrival", "Preview", "import_items", "preview"]
-
 AT_ONCE = 500
 """Items that are read at once, unless their texts are long."""
 LONG = 1 << 19

@@ -23,8 +23,6 @@ from mnemo.runtime.text import fold, is_blank, one_line, terms
 from mnemo.values.graph import Vector
 from mnemo.values.steps import Step
 
-__all__ = ["EmbeddedAnnotator"]
-
 WINDOW = 3
 """Steps before a step that it may continue; the specification's."""
 PAUSE = timedelta(minutes=30)

@@ -21,8 +21,6 @@ from mnemo.extraction.embedded.statements import (
 )
 from mnemo.runtime.text import STOP_WORDS, one_line, words
 
-__all__ = ["answer_in"]
-
 _FEW = 4  # content words below which a reply is an answer, not a statement
 _LONGEST_QUESTION = 160  # characters; a longer one explains no short answer
 _SHORT_QUESTION = 10  # words; among people a longer one is rather talk

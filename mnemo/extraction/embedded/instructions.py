@@ -31,8 +31,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line
 from mnemo.values.steps import Instruction, Step, Trajectory
 
-__all__ = ["EmbeddedProceduralExtractor"]
-
 _MOST_ACTIONS = 6  # of one instruction, the last ones
 _LONGEST_ACTION = 240  # characters
 _WISH = re.compile(

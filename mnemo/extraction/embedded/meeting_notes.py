@@ -10,8 +10,6 @@ from mnemo.english.topics import content_count
 from mnemo.english.words import BASE_VERBS, LIGHT, word_set
 from mnemo.runtime.text import STOP_WORDS, fold
 
-__all__ = ["is_note"]
-
 _LABEL = re.compile(
     r"^(?:(?:final|key|team|our|my|the|new|next|open|main|action) ){0,2}"
     r"(?:decisions?|decided|agreed|agreements?|resolutions?|resolved"

@@ -7,18 +7,6 @@ from dataclasses import dataclass
 
 from mnemo.runtime.text import lower_each
 
-__all__ = [
-    "MIXED",
-    "REWARD_BAD",
-    "REWARD_GOOD",
-    "OutcomeVerdict",
-    "error_line",
-    "masked",
-    "may_have_signs",
-    "success_line",
-    "verdict",
-]
-
 REWARD_GOOD, MIXED, REWARD_BAD = 0.9, 0.5, 0.1
 """Rewards for success alone, both, failure alone; the numbers of the specification."""
 

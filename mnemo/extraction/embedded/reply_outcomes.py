@@ -11,8 +11,6 @@ from mnemo.extraction.embedded.outcomes import OutcomeVerdict, may_have_signs, v
 from mnemo.extraction.embedded.text_kinds import calls_in
 from mnemo.runtime.text import is_blank
 
-__all__ = ["verdict_of_reply"]
-
 _SOFTWARE = (
     r"\w*error|\w*exception|traceback|exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode"
     r"|returncode|http/\d|npm err|no such file|timeout|timed out|command not found|build|suite"

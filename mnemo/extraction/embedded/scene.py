@@ -17,8 +17,6 @@ from mnemo.runtime.text import fold, is_blank
 from mnemo.runtime.threads import Threads, shared_threads
 from mnemo.values.steps import Step
 
-__all__ = ["Parties", "Role", "Scene", "is_output", "scene_of", "workers"]
-
 TOOLS = frozenset(("tool", "function", "environment", "env", "terminal", "shell", "console"))
 """Actors whose words are the output of a call; so are those named like a tool that was called."""
 

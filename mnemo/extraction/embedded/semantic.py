@@ -26,8 +26,6 @@ from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.corpus import ROLES
 from mnemo.values.steps import Fact, Trajectory
 
-__all__ = ["EmbeddedSemanticExtractor"]
-
 _QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")
 _FIRST_WORD = re.compile(r"[a-z]+")
 _LONGEST_QUESTION = 160  # characters of a question without a mark

@@ -41,8 +41,6 @@ from mnemo.extraction.embedded.statements import (
 )
 from mnemo.runtime.text import STOP_WORDS, words
 
-__all__ = ["facts_of_agent", "facts_of_turn"]
-
 _LONGEST = 400  # characters; a longer "sentence" is no prose
 _LONGEST_JOINED = 60  # words of a fact of several sentences
 _SHORT_CLAUSE = 5  # words

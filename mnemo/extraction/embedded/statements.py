@@ -9,15 +9,6 @@ from datetime import datetime
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.runtime.text import one_line
 
-__all__ = [
-    "FINAL",
-    "PLAIN",
-    "SpeechTurn",
-    "Statement",
-    "confidence_of",
-    "finished",
-]
-
 PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
 """Confidence of a plain statement, of hearsay, of a guess; the specification's numbers."""
 

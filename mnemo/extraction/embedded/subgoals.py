@@ -11,8 +11,6 @@ from mnemo.english.topics import content_count, key_phrases
 from mnemo.extraction.embedded.text_kinds import Kind, call_name, kind_of, without_code
 from mnemo.runtime.text import fold, is_blank, one_line
 
-__all__ = ["new_subgoal", "shortened"]
-
 _LONGEST = 200
 _COMPARED, _FIRST = 2_000, 4  # characters and sentences in which a request is looked for
 _SHORT_ACTION = 24  # words; a longer one is an answer, not the name of what is done

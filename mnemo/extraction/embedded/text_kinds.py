@@ -15,22 +15,6 @@ from typing import Any
 from mnemo.extraction.embedded.outcomes import verdict
 from mnemo.runtime.secrets import without_secrets
 
-__all__ = [
-    "HEAD",
-    "HIDDEN",
-    "TAIL",
-    "Kind",
-    "call_name",
-    "calls_behind",
-    "calls_in",
-    "excerpt",
-    "kind_of",
-    "parsed_json",
-    "redact",
-    "without_calls",
-    "without_code",
-]
-
 HEAD = 12_000
 """Characters analysed from the start of a text."""
 TAIL = 4_000

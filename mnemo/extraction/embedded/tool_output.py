@@ -12,8 +12,6 @@ from mnemo.extraction.embedded.outcomes import error_line, masked, verdict
 from mnemo.extraction.embedded.text_kinds import HIDDEN, parsed_json
 from mnemo.runtime.text import one_line
 
-__all__ = ["CONFIDENCE", "facts_of_output"]
-
 CONFIDENCE = 0.9
 _MOST = 10  # facts of one output
 _MOST_ERRORS = 3

@@ -13,8 +13,6 @@ import psycopg
 from mnemo.errors import StoreError, StoreUnavailable
 from mnemo.store.postgres.connection import Connection
 
-__all__ = ["CommitInDoubt", "Commits"]
-
 log = logging.getLogger("mnemo")
 
 # A server that restarts refuses connections for some seconds.

@@ -23,8 +23,6 @@ from mnemo.store.postgres import dialect
 from mnemo.store.postgres.spelling import spelled
 from mnemo.store.tx import Dialect, Values
 
-__all__ = ["Address", "Connection", "PostgresTx", "adapt", "closed_on_error", "translated"]
-
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 _LIBPQ = {
     "connect_timeout": "10",

@@ -16,8 +16,6 @@ from psycopg_pool import ConnectionPool
 
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
-from mnemo.protocols import Clock
-from mnemo.runtime.clock import SystemClock
 from mnemo.store.engine import OWNERS, Bulk, Locks
 from mnemo.store.postgres.commits import CommitInDoubt, Commits
 from mnemo.store.postgres.connection import (
@@ -33,10 +31,7 @@ from mnemo.store.postgres.scrub import is_clean, scrub
 from mnemo.store.postgres.wakeups import listen
 from mnemo.store.postgres.writer import Writer, locking
 from mnemo.store.schema import VERSION
-from mnemo.store.store import EngineStore
 from mnemo.store.tx import Tx
-
-__all__ = ["PostgresEngine", "PostgresStore"]
 
 log = logging.getLogger("mnemo")
 
@@ -368,21 +363,6 @@ class _Staging:
                 if error := self._commits.looked_up():
                     raise error from None
             return result
-
-
-class PostgresStore(EngineStore):
-    """
-    A store in a schema of a PostgreSQL database.
-
-    Args:
-        url: As of ``PostgresEngine``; the others as of ``EngineStore``.
-    """
-
-    def __init__(self, url: str, *, config: StoreConfig, clock: Clock, lease_s: float) -> None:
-        engine = PostgresEngine(url, config=config)
-        # A clock that a test moves goes before that of the server.
-        lease_time = server_time if isinstance(clock, SystemClock) else None
-        super().__init__(engine, clock=clock, lease_s=lease_s, lease_time=lease_time)
 
 
 def server_time(tx: Tx) -> datetime:

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 
 from mnemo.runtime.text import composed, has_unspaced, lower_each
 from mnemo.store.postgres.texts import stems, triples
-from mnemo.store.record_rows import BASE, LEAN
+from mnemo.store.text_rows import BASE, LEAN
 from mnemo.store.tx import Tx
 from mnemo.values.records import DAYS_OF_A_YEAR, Group, Query, Ranking
-
-__all__ = ["PostgresTexts", "contains", "texts"]
 
 # BM25's usual constants, and the least weight of a term, as FTS5 has them.
 _K1 = 1.2

@@ -14,8 +14,6 @@ from mnemo.store.postgres.texts import weigh_texts
 from mnemo.store.schema import CREATE, FIRST_VERSION, MIGRATIONS, VERSION, too_old
 from mnemo.store.table import ARRIVAL
 
-__all__ = ["LOCKS", "migrate"]
-
 LOCKS = 4096
 """Rows that writers lock by the hash of what they lock: few collide, and none is ever made."""
 # Any number that other programs are unlikely to use; held while tables are made.

@@ -10,8 +10,6 @@ from psycopg import errors
 from mnemo.store.postgres.connection import Connection
 from mnemo.store.tx import Tx
 
-__all__ = ["is_clean", "scrub"]
-
 log = logging.getLogger("mnemo")
 
 # How often, and how long each time, readers are waited for: three seconds in all.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["spelled"]
-
 _SPELLINGS = {
     "numbers": "(SELECT json_array_elements_text({next}::json)::bigint AS value)",
     "texts": '(SELECT json_array_elements_text({next}::json) COLLATE "C" AS value)',

@@ -15,21 +15,8 @@ from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import composed, has_unspaced, index_words, lower_each
 from mnemo.store.check_texts import counted, misfits, told
 from mnemo.store.codec import decode_time
-from mnemo.store.record_rows import BASE
+from mnemo.store.text_rows import BASE
 from mnemo.store.tx import Text, Tx
-
-__all__ = [
-    "check_texts",
-    "count_texts",
-    "drop_texts",
-    "has_text",
-    "merge_texts",
-    "put_texts",
-    "stems",
-    "tokens",
-    "triples",
-    "weigh_texts",
-]
 
 _LONGEST_WORD = 500
 """Characters of a word; an entry of a GIN index has at most 2,700 bytes."""

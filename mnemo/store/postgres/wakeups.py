@@ -10,8 +10,6 @@ import anyio.to_thread
 
 from mnemo.store.postgres.connection import Connection, closed_on_error, translated
 
-__all__ = ["listen"]
-
 
 async def listen(
     connect: Callable[[], Connection],

@@ -17,8 +17,6 @@ from mnemo.store.postgres.schema import LOCKS
 from mnemo.store.tx import Tx
 from mnemo.store.writer import GroupWriter, Unit, outside
 
-__all__ = ["Writer", "locking"]
-
 log = logging.getLogger("mnemo")
 
 _MOST_TRIES = 5

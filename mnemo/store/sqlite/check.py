@@ -10,8 +10,6 @@ from mnemo.store.check_texts import counted, misfits, told
 from mnemo.store.sqlite.texts import TextTables, all_text_tables
 from mnemo.store.tx import Column, Tx
 
-__all__ = ["check_texts", "columns", "damage"]
-
 # The full text has its own check, and its shadow tables are not ours to read.
 _COLUMNS = """
 SELECT t.name, c.name, c.type, c."notnull", c.pk

@@ -25,16 +25,6 @@ from mnemo.runtime.text import lower_each
 from mnemo.store.sqlite import dialect
 from mnemo.store.tx import Dialect, Values
 
-__all__ = [
-    "Location",
-    "SqliteTx",
-    "connect",
-    "connect_in_memory",
-    "is_unwritable",
-    "locate",
-    "translated",
-]
-
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNWRITABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})

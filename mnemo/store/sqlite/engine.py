@@ -33,10 +33,7 @@ from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.texts import crowded_indexes, fold_levels
 from mnemo.store.sqlite.writer import Writer
-from mnemo.store.store import EngineStore
 from mnemo.store.tx import Tx
-
-__all__ = ["SqliteEngine", "SqliteStore"]
 
 log = logging.getLogger("mnemo")
 
@@ -360,19 +357,3 @@ def _staged(work: Callable[[Tx], T], tx: Tx) -> T:
         return work(tx)
     finally:
         tx.run("COMMIT")
-
-
-class SqliteStore(EngineStore):
-    """
-    A store in one SQLite database.
-
-    Args:
-        path: As of ``SqliteEngine``; the others as of ``EngineStore``.
-    """
-
-    def __init__(
-        self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
-    ) -> None:
-        found = None if path is None else Path(path)
-        engine = SqliteEngine(found, config=config, clock=clock)
-        super().__init__(engine, clock=clock, lease_s=lease_s)

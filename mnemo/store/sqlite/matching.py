@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mnemo.runtime.text import has_unspaced
-from mnemo.store.record_rows import BASE, LEAN
 from mnemo.store.sqlite.texts import TextTables, refusing_expression, text_tables
+from mnemo.store.text_rows import BASE, LEAN
 from mnemo.store.tx import Tx
 from mnemo.values.records import Group, Query, Ranking
-
-__all__ = ["SqliteTexts", "contains", "notes_with", "texts"]
 
 # Ordered by the full text itself, so that the rest is read only of rows that are taken.
 _BY_RELEVANCE = f"""

@@ -26,8 +26,6 @@ from mnemo.store.sqlite.connection import SqliteTx, translated
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 
-__all__ = ["FileReaders", "MemoryReaders", "Readers", "SqliteSnapshot"]
-
 T = TypeVar("T")
 
 # Reads are short; more threads than this only wait for the interpreter.

@@ -18,8 +18,6 @@ from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.dialect import spelled
 from mnemo.store.tx import Tx
 
-__all__ = ["APPLICATION_ID", "VERSION", "migrate", "stored_version"]
-
 APPLICATION_ID = 0x6D6E656D
 """The letters "mnem"."""
 _FIRST_VERSION = 5

@@ -21,8 +21,6 @@ from mnemo.store.sqlite.texts import merge_texts
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 
-__all__ = ["REWRITTEN_AT_ONCE_BYTES", "Scrubber"]
-
 log = logging.getLogger("mnemo")
 
 REWRITTEN_AT_ONCE_BYTES = 64 * 1024 * 1024

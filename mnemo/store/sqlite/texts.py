@@ -18,23 +18,6 @@ from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store.damage import Rows
 from mnemo.store.tx import Text, Tx
 
-__all__ = [
-    "TextTables",
-    "all_text_tables",
-    "count_texts",
-    "crowded_indexes",
-    "drop_texts",
-    "fold_levels",
-    "has_text",
-    "merge_index",
-    "merge_texts",
-    "put_texts",
-    "refusing_expression",
-    "text_damage",
-    "text_tables",
-    "weigh_texts",
-]
-
 # Every connection reads the definition of every virtual table when it is opened: with
 # 1,000 of them in the file that takes 34 ms, with 5,000 it takes 1.2 s.
 _OWN_TABLES = 200

@@ -11,8 +11,6 @@ from mnemo.errors import StoreError
 from mnemo.store.sqlite.connection import SqliteTx, translated
 from mnemo.store.writer import GroupWriter, Unit
 
-__all__ = ["Writer"]
-
 log = logging.getLogger("mnemo")
 
 _NAME = "SELECT file FROM pragma_database_list WHERE name = 'main'"

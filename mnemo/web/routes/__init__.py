@@ -2,7 +2,5 @@
 
 from mnemo.web.routes import conversations, graph, memories, notes, operations, sessions
 
-__all__ = ["ROUTERS"]
-
 _SUBJECTS = (memories, conversations, sessions, notes, graph, operations)
 ROUTERS = tuple(subject.router for subject in _SUBJECTS)

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from mnemo import Goal, Message, Pin, Snapshot, StoredMessage, ThreadRecord, WindowLook
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, given
-
-__all__ = ["router"]
+from mnemo.web.bodies import Body, JsonObject, given
 
 router = APIRouter(prefix="/v1", tags=["conversations"])
 

@@ -12,8 +12,6 @@ from mnemo.web.access import Readable
 from mnemo.web.bodies import Id
 from mnemo.web.pictures import Picture
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", tags=["graph"])
 
 

@@ -9,10 +9,9 @@ from pydantic import Field
 
 from mnemo import Change, ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
 from mnemo.exchange import RecallShape, ViewShape
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, Types, given
-
-__all__ = ["router"]
+from mnemo.web.bodies import Body, Id, JsonObject, Time, Types, given
 
 router = APIRouter(prefix="/v1", tags=["memories"])
 

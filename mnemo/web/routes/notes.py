@@ -8,10 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from mnemo import Note, NoteInfo, NoteVersion
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body
-
-__all__ = ["router"]
+from mnemo.web.bodies import Body
 
 router = APIRouter(prefix="/v1", tags=["notes"])
 

@@ -23,10 +23,9 @@ from mnemo import (
     SessionStatistics,
 )
 from mnemo.exchange import NodeShape, StepShape
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Memory_, Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, Time, given
-
-__all__ = ["router"]
+from mnemo.web.bodies import Body, JsonObject, Time, given
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 

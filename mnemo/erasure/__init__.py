@@ -1,0 +1,1 @@
+"""What goes: the plan of an erasure over all rooms, and its rows."""

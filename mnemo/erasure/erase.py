@@ -1,0 +1,391 @@
+"""
+Erasure: read the rows, plan by ``erasure_plan``, delete; one transaction.
+
+Numbers go into statements as JSON lists, so that there are as many statements for a
+thousand rows as for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mnemo.erasure.selecting import (
+    Chosen,
+    GraphRows,
+    Steps,
+    choose,
+    readable_claims,
+    session_ids,
+)
+from mnemo.graph.removal import remove_nodes
+from mnemo.items.item_rows import erase_items
+from mnemo.log.erase_messages import (
+    erase_messages,
+    erase_thread,
+    messages_of,
+)
+from mnemo.log.erasure_plan import (
+    CLAIMS,
+    AnnotatedStep,
+    Deletions,
+    EpisodeRow,
+    Said,
+    SessionPlan,
+    plan_annotations,
+    plan_graph,
+    plan_sessions,
+)
+from mnemo.log.surfaced import erase_showing
+from mnemo.notes.erasing import erase_notes
+from mnemo.runtime.clock import Breather
+from mnemo.store.damage import Passed
+from mnemo.store.rows import (
+    NEXT_REVISION,
+    OF_SIDES,
+    SIDE_KEYS,
+    listed,
+    repo_row,
+    step_row,
+)
+from mnemo.store.spaces import drop_vectors
+from mnemo.store.tables import NODES
+from mnemo.store.tombstones import bar_claims, remember_erased
+from mnemo.store.tx import Tx
+from mnemo.values.erasure import Erased, ErasureReport, Selection
+from mnemo.values.graph import Claim, Episodic
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.passages import vector_keys
+from mnemo.values.upkeep import ROUTING
+
+MOST_TEXTS = 100
+"""Texts of messages, of steps, and of claims that a dry run shows."""
+
+# ── Erasing ──────────────────────────────────────────────────────────────────────────
+
+
+def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
+    """
+    Erase what is selected, with all that was derived from it alone.
+
+    Raises:
+        NotFound: One of the ids is unknown.
+        Conflict: A message's id is in several threads.
+    """
+    repo, revision, _, _ = repo_row(tx, repo_id)
+    unreadable: Passed = []
+    chosen = choose(tx, repo, selection, unreadable)
+    erased = Erased(session_ids=session_ids(tx, chosen.steps), messages=chosen.newest)
+    if not selection.sources:
+        bar_claims(tx, repo_id, readable_claims(GraphRows(tx, repo), chosen, unreadable))
+    if chosen.touches_graph:
+        erased = _erase_steps(
+            tx, repo_id, repo, revision + 1, chosen, erased, unreadable, shows=selection.dry_run
+        )
+    texts = _texts_of_messages(tx, chosen) if selection.dry_run else ()
+    rows = (
+        erase_thread(tx, repo, chosen.thread)
+        if chosen.thread
+        else erase_messages(tx, repo, chosen.places)
+    )
+    notes = erase_notes(tx, repo, selection, unreadable)
+    items, item_vectors = erase_items(tx, repo, selection)
+    report = replace(
+        erased.report,
+        notes=notes.notes,
+        note_versions=notes.versions,
+        mixed_notes=notes.mixed,
+        items=items,
+        unreadable=tuple(dict.fromkeys(one.row for one in unreadable)),
+        texts=tuple(dict.fromkeys((*texts, *erased.report.texts))),
+        messages=rows.messages,
+        compactions=rows.compactions,
+        snapshots=rows.snapshots,
+        pins=rows.pins,
+        goals=rows.goals,
+        vectors=erased.report.vectors + rows.vectors + notes.vectors + item_vectors,
+        fulltext_rows=erased.report.fulltext_rows + rows.fulltext_rows + notes.fulltext_rows,
+    )
+    if report.fulltext_rows and selection.scrub:
+        tx.dialect.merge_texts(tx, repo)
+    if not report.is_empty:
+        if not selection.scrub:
+            tx.dialect.note_expired(tx, repo)  # which has the texts merged by the next scrub
+        tx.dialect.note_erased(tx)
+    return replace(erased, report=report)
+
+
+def _erase_steps(
+    tx: Tx,
+    repo_id: str,
+    repo: int,
+    revision: int,
+    chosen: Chosen,
+    erased: Erased,
+    unreadable: Passed,
+    *,
+    shows: bool,
+) -> Erased:
+    """Plan from what is there, then write: nothing is read that was changed before."""
+    rows, steps = GraphRows(tx, repo), chosen.steps
+    episodes = _episodes(tx, steps)
+    said = _said_in(tx, steps, episodes)
+    graph = plan_graph(rows, chosen.node_ids, said, chosen.claims)
+    annotations = _annotations(tx, steps, episodes, said)
+    texts = _texts_of_graph(tx, steps, graph) if shows else ()
+    _reannotate(rows, graph, annotations)
+    unreadable += graph.unreadable
+    sessions = plan_sessions(episodes, steps.sessions, steps.whole)
+    erase_showing(tx, repo, _records(tx, steps))
+    report = _delete_graph(tx, repo, revision, graph)
+    remember_erased(tx, repo_id, [*steps.node_ids, *_over(tx, sessions)])
+    report = _delete_steps(tx, repo, steps, report)
+    _annotate(tx, annotations)
+    _end_sessions(tx, sessions)
+    node_ids = tuple(row.id for row in graph.gone.values())
+    report = replace(report, sessions=len(sessions.gone), texts=texts)
+    return replace(erased, report=report, node_ids=node_ids)
+
+
+# ── Showing what a dry run would erase ───────────────────────────────────────────────
+
+_STEP_TEXTS = "SELECT observation, action FROM steps WHERE ordinal IN $numbers ORDER BY ordinal"
+_NODES = "SELECT id, type, body FROM nodes WHERE no IN $numbers ORDER BY no"
+
+
+def _texts_of_messages(tx: Tx, chosen: Chosen) -> tuple[str, ...]:
+    """What the first of the chosen messages say."""
+    places = chosen.places[:MOST_TEXTS]
+    threads = [chosen.thread] if chosen.thread else list(dict.fromkeys(no for no, _ in places))
+    seqs = {no: [seq for one, seq in places if one == no] for no in threads}
+    found = [messages_of(tx, no, seqs[no] or None, MOST_TEXTS) for no in threads]
+    return tuple(message.text for messages in found for message in messages if message.text)
+
+
+def _texts_of_graph(tx: Tx, steps: Steps, graph: Deletions) -> tuple[str, ...]:
+    """What the first of the erased steps, and of the facts and instructions, say."""
+    rows = tx.run(_STEP_TEXTS, (listed(steps.ordinals[:MOST_TEXTS]),))
+    said = [_text(text) for row in rows for text in row]
+    numbers = [row.no for row in graph.gone.values() if row.type in CLAIMS][:MOST_TEXTS]
+    # What is damaged the plan has named, where it had to be judged.
+    claims = NODES.whole.all(tx.run(_NODES, (listed(numbers),)), [])
+    return (*filter(None, said), *(claim.text for claim in claims))
+
+
+# ── Deleting from the graph ──────────────────────────────────────────────────────────
+
+_COUNT = "UPDATE nodes SET cumulative_reward = ?, reward_count = ?, support_count = ? WHERE no = ?"
+_DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
+_ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+# What a tag or an intent says is part of its members' documents.
+_SHOW_MEMBERS = """
+UPDATE nodes SET revision = ? WHERE no IN
+    (SELECT e.target FROM $numbers x $join edges e ON e.source = x.value
+     WHERE e.kind IN ('membership', 'hierarchical'))
+"""
+# Staged vectors of wordings are few, and made again by the next attempt.
+_DROP_MOVING = """
+DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
+"""
+_REMOVALS = "INSERT INTO removals (repo, node_id) SELECT ?, x.value FROM $texts x"
+
+
+def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureReport:
+    _change_nodes(tx, repo, revision, plan)
+    ids = [row.id for row in plan.gone.values()]
+    shown = listed([*plan.gone, *plan.reworded])
+    tx.run(_SHOW_MEMBERS, (revision, shown))
+    removed = remove_nodes(tx, repo, {number: row.id for number, row in plan.gone.items()})
+    tx.run(_DROP_MOVING, (repo, listed(vector_keys(ids))))
+    if plan.gone or plan.changed:
+        tx.run(NEXT_REVISION, (repo,))
+    return ErasureReport(
+        nodes=len(ids),
+        edges=removed.edges,
+        vectors=removed.vectors,
+        facts_changed=len(plan.counts),
+        facts_restored=plan.facts_restored,
+    )
+
+
+def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
+    for number, node in plan.changed.items():
+        tx.run(NODES.change, (*NODES.said(node), revision, number))
+        # What a claim said before is found by its words.
+        if node.type in ROUTING or (isinstance(node, Claim) and node.edits):
+            tx.run(_DROP_KEYS, (number,))
+            tx.run_many(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
+    counts = [
+        (one.cumulative_reward, one.reward_count, one.support_count, number)
+        for number, one in plan.counts.items()
+    ]
+    tx.run_many(_COUNT, counts)
+    stale = [plan.changed[number].id for number in plan.reworded & plan.changed.keys()]
+    drop_vectors(tx, repo, vector_keys(stale))
+
+
+# ── Steps ────────────────────────────────────────────────────────────────────────────
+
+_SIDES = ("observation", "action")
+_SESSIONS_OF = "SELECT no, id FROM sessions WHERE no IN $numbers"
+_DELETE_STEPS = "DELETE FROM steps WHERE ordinal IN $numbers"
+_TEXTS = "SELECT ordinal, observation, action, actor, state, subgoal FROM steps WHERE episode = ?"
+_ANNOTATED = """
+SELECT ordinal, node_id, observation, action, actor, state, subgoal FROM steps
+WHERE episode = ? AND subgoal IS NOT NULL ORDER BY idx
+"""
+_ANNOTATE = "UPDATE steps SET state = ?, subgoal = ?, subgoal_vector = NULL WHERE ordinal = ?"
+
+
+def _records(tx: Tx, steps: Steps) -> list[tuple[str, str]]:
+    """Stream and id of the records that the steps are found by."""
+    ids = dict(tx.run(_SESSIONS_OF, (listed(steps.sessions),)).fetchall())
+    return [(ids[row[1]], f"{row[3]}/{side}") for row in steps.rows for side in _SIDES]
+
+
+def _delete_steps(tx: Tx, repo: int, steps: Steps, report: ErasureReport) -> ErasureReport:
+    texts = [step_row(ordinal, side) for ordinal in steps.ordinals for side in (0, 1)]
+    keys = [f"{id}{end}" for id in steps.node_ids for end in SIDE_KEYS]
+    vectors = drop_vectors(tx, repo, keys)
+    tx.run(_DROP_MOVING, (repo, listed(keys)))
+    tx.run(_REMOVALS, (repo, listed(steps.node_ids)))
+    return replace(
+        report,
+        fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
+        vectors=report.vectors + vectors,
+        steps=tx.run(_DELETE_STEPS, (listed(steps.ordinals),)).rowcount,
+    )
+
+
+def _said_in(tx: Tx, steps: Steps, episodes: Iterable[EpisodeRow]) -> Said:
+    """What the erased steps of each episode say; its goal, too, if they are all that it has."""
+    known, ordinals = {one.id: one for one in episodes}, set(steps.ordinals)
+
+    def texts_of(id: str | None) -> list[str | None]:
+        episode = known.get(id or "")
+        if episode is None:
+            return []
+        rows = tx.run(_TEXTS, (episode.no,))
+        texts = [_text(text) for ordinal, *said in rows if ordinal in ordinals for text in said]
+        return [*texts, episode.goal] if episode.is_emptied else texts
+
+    return Said(texts_of)
+
+
+def _text(stored: Any) -> str | None:
+    """*stored* as text; of one that is damaged what can be read of it."""
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else stored
+
+
+def _annotations(
+    tx: Tx, steps: Steps, episodes: Iterable[EpisodeRow], said: Said
+) -> list[AnnotatedStep]:
+    """The annotations of remaining steps that change."""
+    breather, found, ordinals = Breather(), list[AnnotatedStep](), set(steps.ordinals)
+    for episode in episodes:
+        breather.breathe()
+        if not episode.erased or episode.is_emptied:
+            continue
+        rows = tx.run(_ANNOTATED, (episode.no,)).fetchall()
+        annotated = [_annotated(row) for row in rows if row[0] not in ordinals]
+        if annotated:
+            found += plan_annotations(annotated, episode.goal, said.of([episode.id]))
+    return found
+
+
+def _annotated(row: Sequence[Any]) -> AnnotatedStep:
+    ordinal, node_id, *texts = row
+    *said, state, subgoal = map(_text, texts)
+    return AnnotatedStep(ordinal, node_id, "\n".join(text or "" for text in said), state, subgoal)
+
+
+def _reannotate(rows: GraphRows, plan: Deletions, steps: Sequence[AnnotatedStep]) -> None:
+    """The nodes of these steps say the same as they do."""
+    numbers = {row.id: row.no for row in rows.find("id", [step.node_id for step in steps])}
+    for step in steps:
+        node = plan.node(rows, numbers[step.node_id]) if step.node_id in numbers else None
+        if isinstance(node, Episodic):
+            after = replace(node, state=step.state, subgoal=step.subgoal)
+            plan.changed[numbers[step.node_id]] = after
+
+
+def _annotate(tx: Tx, steps: Sequence[AnnotatedStep]) -> None:
+    values = [(step.state, step.subgoal, step.ordinal) for step in steps]
+    tx.run_many(_ANNOTATE, values)
+
+
+# ── Sessions ─────────────────────────────────────────────────────────────────────────
+
+_EPISODES = """
+SELECT e.no, e.id, e.session, e.status, e.goal,
+       (SELECT count(*) FROM steps t WHERE t.episode = e.no)
+FROM episodes e WHERE e.session IN $numbers ORDER BY e.no
+"""
+_DROP_STAGED = "DELETE FROM staged WHERE episode IN $numbers"
+_SHORTEN = """
+UPDATE episodes SET erased = erased + ?, changeset = NULL, changeset_steps = NULL,
+       status = CASE WHEN status IN ('open', 'closed') THEN 'discarded' ELSE status END
+WHERE no = ?
+"""
+# What is left of an episode that was not over stays in the record and leaves recall.
+_UNCOMMITTED = "FROM steps WHERE episode IN $numbers AND committed = 0 AND gone = 0"
+_HIDE = (
+    f"INSERT INTO removals (repo, node_id) SELECT repo, node_id {_UNCOMMITTED} ORDER BY ordinal",
+    f"""DELETE FROM vectors WHERE (repo, key) IN
+        (SELECT repo, node_id || p.value
+         FROM (SELECT repo, node_id {_UNCOMMITTED}) u CROSS JOIN {OF_SIDES} p)""",
+    f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})",
+)
+_DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"
+_DROP_JOBS = """
+DELETE FROM jobs WHERE kind = 'session' AND EXISTS
+(SELECT 1 FROM sessions s WHERE s.repo = jobs.repo AND s.id = jobs.subject AND s.no IN $numbers)
+"""
+_DROP_SESSIONS = "DELETE FROM sessions WHERE no IN $numbers"
+_RELEASE = "UPDATE sessions SET owner = NULL WHERE no IN $numbers"
+_COME_TO_REST = """
+UPDATE sessions SET state = 'idle', error = NULL, error_trajectory = NULL,
+       episode = (SELECT max(no) FROM episodes WHERE session = sessions.no)
+WHERE no IN $numbers AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessions.episode
+                                      AND e.status IN ('open', 'closed'))
+"""
+
+
+def _episodes(tx: Tx, steps: Steps) -> list[EpisodeRow]:
+    rows = tx.run(_EPISODES, (listed(steps.sessions),)).fetchall()
+    erased = Counter(row[2] for row in steps.rows)
+    return [
+        EpisodeRow(
+            no=no,
+            id=id,
+            session=session,
+            status=status,
+            goal=_text(goal) or "",
+            steps=count,
+            erased=erased[no],
+        )
+        for no, id, session, status, goal, count in rows
+    ]
+
+
+def _over(tx: Tx, plan: SessionPlan) -> list[str]:
+    """Ids of the sessions and episodes that take no more steps."""
+    gone = tx.run(_SESSIONS_OF, (listed(plan.gone),)).fetchall()
+    return [*(e.id for e in (*plan.gone_episodes, *plan.ended)), *(id for _, id in gone)]
+
+
+def _end_sessions(tx: Tx, plan: SessionPlan) -> None:
+    """After the erased steps are gone."""
+    dropped = listed(episode.no for episode in plan.gone_episodes)
+    tx.run(_DROP_STAGED, (listed(e.no for e in plan.shortened),))
+    tx.run(_DROP_STAGED, (dropped,))
+    tx.run_many(_SHORTEN, [(e.erased, e.no) for e in plan.shortened])
+    for statement in _HIDE:
+        tx.run(statement, (listed(episode.no for episode in plan.ended),))
+    tx.run(_DROP_EPISODES, (dropped,))
+    tx.run(_DROP_JOBS, (listed(plan.gone),))
+    tx.run(_DROP_SESSIONS, (listed(plan.gone),))
+    for statement in (_RELEASE, _COME_TO_REST):
+        tx.run(statement, (listed(plan.shaken),))

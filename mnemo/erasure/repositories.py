@@ -1,0 +1,155 @@
+"""Repositories of a store as wholes: listing them, and deleting one with everything in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from mnemo.errors import NotFound, StoreCorrupt
+from mnemo.store.codec import decode_time
+from mnemo.store.damage import Rows, log_passed
+from mnemo.store.rows import message_row, repo_row, snapshot_row, step_row
+from mnemo.store.tables import TABLES
+from mnemo.store.tombstones import remember_erased
+from mnemo.store.tx import Tx
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.journal import RepositoryRecord
+
+# ── Listing ──────────────────────────────────────────────────────────────────────────
+
+_REPOS = """
+SELECT r.no, r.id, (SELECT count(*) FROM threads t WHERE t.repo = r.no),
+       (SELECT count(*) FROM sessions s WHERE s.repo = r.no)
+FROM repos r ORDER BY r.id
+"""
+_NODES = "SELECT repo, type, count(*) FROM nodes GROUP BY repo, type"
+# The first and the last of each group, by an index; never over all rows.
+_TIMES = """
+SELECT n.repo, m.created_at FROM (SELECT repo, min(no) AS first, max(no) AS last FROM nodes
+                                  GROUP BY repo, type) n JOIN nodes m ON m.no IN (n.first, n.last)
+UNION ALL SELECT s.repo, s.updated_at FROM sessions s
+UNION ALL SELECT s.repo, t.recorded_at FROM sessions s JOIN episodes e ON e.session = s.no
+          JOIN steps t ON t.episode = e.no AND t.idx IN
+          ((SELECT min(idx) FROM steps WHERE episode = e.no),
+           (SELECT max(idx) FROM steps WHERE episode = e.no))
+UNION ALL SELECT t.repo, m.recorded_at FROM threads t JOIN messages m ON m.thread = t.no
+          AND m.seq IN ((SELECT min(seq) FROM messages WHERE thread = t.no),
+                        (SELECT max(seq) FROM messages WHERE thread = t.no))
+UNION ALL SELECT repo, created_at FROM notes UNION ALL SELECT repo, updated_at FROM notes
+UNION ALL SELECT repo, min(created_at) FROM items GROUP BY repo
+UNION ALL SELECT repo, max(updated_at) FROM items GROUP BY repo
+"""
+_AT = Rows("repos", "i s", lambda row: (int(row[0]), decode_time(row[1])))
+
+
+def repository_records(tx: Tx) -> list[RepositoryRecord]:
+    """All repositories by id; a damaged time is passed by."""
+    nodes: dict[int, dict[str, int]] = {}
+    for repo, type, count in tx.run(_NODES):
+        nodes.setdefault(repo, {})[type] = count
+    times, passed = dict[int, list[datetime]](), list[StoreCorrupt]()
+    for repo, at in _AT.all(tx.run(_TIMES), passed):
+        times.setdefault(repo, []).append(at)
+    log_passed(passed)
+    return [
+        RepositoryRecord(
+            id=id,
+            threads=threads,
+            sessions=sessions,
+            nodes=nodes.get(no, {}),
+            created_at=min(times.get(no, ()), default=None),
+            changed_at=max(times.get(no, ()), default=None),
+        )
+        for no, id, threads, sessions in tx.run(_REPOS).fetchall()
+    ]
+
+
+# ── Deleting ─────────────────────────────────────────────────────────────────────────
+
+_IDS = """
+SELECT id FROM sessions WHERE repo = :repo
+UNION ALL SELECT id FROM episodes WHERE repo = :repo
+UNION ALL SELECT node_id FROM steps WHERE repo = :repo
+"""
+_STEPS = "SELECT ordinal FROM steps WHERE repo = ?"
+_MESSAGES = "SELECT no FROM messages WHERE repo = ?"
+_SNAPSHOTS = "SELECT x.no FROM threads t JOIN snapshots x ON x.thread = t.no WHERE t.repo = ?"
+_NOTES = "SELECT no FROM notes WHERE repo = ?"
+_OF = "{0} IN (SELECT no FROM {0}s WHERE repo = ?)"
+_CONDITIONS = {
+    "source": "source IN (SELECT no FROM nodes WHERE repo = ?)",
+    **{parent: _OF.format(parent) for parent in ("episode", "thread", "note")},
+    "repo": "repo = ?",
+}
+"""Which rows of a table are the repository's, by its parent; what hangs on others first."""
+_INDEXES = {
+    "message_calls": "thread",
+    "note_vectors": "note",
+    **dict.fromkeys(("node_keys", "moving", "surfaced_records", "item_vectors"), "repo"),
+}
+"""Tables of no entity, and their parents."""
+_PARENTS = {t.name: "repo" if t.of_repo else t.parent for t in TABLES.values()} | _INDEXES
+_ROWS = [
+    *(
+        (table, where)
+        for of, where in _CONDITIONS.items()
+        for table in _PARENTS
+        if _PARENTS[table] == of
+    ),
+    ("repos", "no = ?"),
+]
+"""Every table with rows of a repository, and which they are."""
+
+
+def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
+    """
+    Delete a repository with everything in it; its ids are not used again under its name.
+
+    Raises:
+        NotFound: There is none of that id.
+    """
+    repo = repo_row(tx, repo_id)[0]
+    if not repo:
+        raise NotFound("repository", repo_id)
+    remember_erased(tx, repo_id, [id for (id,) in tx.run(_IDS, {"repo": repo}).fetchall()])
+    texts = tx.dialect.drop_texts(tx, repo, list(_text_rows(tx, repo)))
+    tx.dialect.merge_texts(tx, repo)
+    for note in _numbers(tx, _NOTES, repo):
+        tx.dialect.drop_note_words(tx, note)
+    tx.dialect.merge_note_words(tx)
+    gone = Counter[str]()
+    for table, condition in _ROWS:
+        gone[table] += tx.run(f"DELETE FROM {table} WHERE {condition}", (repo,)).rowcount
+    tx.dialect.note_erased(tx)
+    return ErasureReport(
+        messages=gone["messages"],
+        compactions=gone["compactions"],
+        snapshots=gone["snapshots"],
+        pins=gone["pins"],
+        goals=gone["goals"],
+        steps=gone["steps"],
+        sessions=gone["sessions"],
+        nodes=gone["nodes"],
+        edges=gone["edges"],
+        vectors=gone["vectors"]
+        + gone["message_vectors"]
+        + gone["note_vectors"]
+        + gone["item_vectors"],
+        fulltext_rows=texts,
+        notes=gone["notes"],
+        note_versions=gone["note_versions"],
+        checkpoints=gone["checkpoints"],
+        items=gone["items"],
+    )
+
+
+def _text_rows(tx: Tx, repo: int) -> Iterator[int]:
+    for ordinal in _numbers(tx, _STEPS, repo):
+        yield from (step_row(ordinal, side) for side in (0, 1))
+    yield from map(message_row, _numbers(tx, _MESSAGES, repo))
+    yield from map(snapshot_row, _numbers(tx, _SNAPSHOTS, repo))
+
+
+def _numbers(tx: Tx, query: str, repo: int) -> Iterable[int]:
+    return [number for (number,) in tx.run(query, (repo,)).fetchall()]

@@ -1,0 +1,369 @@
+"""Rows of an erasure: what is selected or named by ids, and the graph around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from mnemo.errors import Conflict, NotFound, StoreCorrupt
+from mnemo.log.erase_messages import whole_units
+from mnemo.log.erasure_plan import CLAIMS, Column, End, Link, NodeRow
+from mnemo.log.messages import messages_in
+from mnemo.log.threads import read_thread, thread_number
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import decode_object, decode_time
+from mnemo.store.damage import Passed, Rows
+from mnemo.store.rows import listed, repo_row
+from mnemo.store.tables import NODES
+from mnemo.store.tx import Tx
+from mnemo.values.erasure import Selection
+from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata
+from mnemo.values.messages import StoredMessage
+
+_ANY_TIME = datetime.min.replace(tzinfo=UTC)
+
+# ── Rows of the graph ────────────────────────────────────────────────────────────────
+
+_NODE = "SELECT no, id, type, episode_id, superseded_by FROM nodes"
+_FIND = f"{_NODE} WHERE repo = ? AND {{}} IN {{}} ORDER BY no"
+_WORDED = f"""
+{_NODE.replace(" FROM", ", body FROM")} WHERE repo = ? AND type = 'intent'
+AND body LIKE '%"wordings"%' ORDER BY no
+"""
+# ``$join`` keeps the order: a few numbers, then their edges by index.
+_EDGES = """
+SELECT e.source, e.target FROM $numbers x $join edges e ON e.{} = x.value
+WHERE e.kind IN $texts
+"""
+_READ = "SELECT id, type, body FROM nodes WHERE no = ?"
+_COUNTS = f"SELECT {NODES.counted} FROM nodes WHERE no = ?"
+
+
+class GraphRows:
+    """``GraphRows`` over a transaction."""
+
+    def __init__(self, tx: Tx, repo: int) -> None:
+        self._tx = tx
+        self._repo = repo
+        self._breather = Breather()
+
+    def find(self, column: Column, values: Collection[int] | Collection[str]) -> list[NodeRow]:
+        """The nodes with one of *values* in that column."""
+        given = "$numbers" if column == "no" else "$texts"
+        rows = self._tx.run(_FIND.format(column, given), (self._repo, listed(values)))
+        return [NodeRow(*row) for row in rows]
+
+    def worded_by(self, step_ids: Collection[str]) -> list[NodeRow]:
+        """The intents with a wording that one of these steps gave."""
+        wanted, found = set(step_ids), []
+        for *row, body in self._tx.run(_WORDED, (self._repo,)):
+            if not wanted.isdisjoint(_wording_sources(body)):
+                found.append(NodeRow(*row))
+            self._breather.breathe()
+        return found
+
+    def edges(
+        self, end: End, numbers: Collection[int], kinds: Sequence[EdgeKind] = tuple(EdgeKind)
+    ) -> list[Link]:
+        """Source and target of the edges with that end among *numbers*."""
+        values = (listed(numbers), listed(map(str, kinds)))
+        found = self._tx.run(_EDGES.format(end), values)
+        # A damaged end is no number, and leads nowhere.
+        return [row for row in found if {*map(type, row)} == {int}]
+
+    def read(self, number: int) -> Node:
+        """The node of this number. *Raises* ``StoreCorrupt``: it is damaged."""
+        self._breather.breathe()
+        return NODES.whole.one(self._tx.run(_READ, (number,)).fetchone())
+
+    def counts(self, number: int) -> NodeMetadata:
+        """Its metadata. *Raises* ``StoreCorrupt``: they are damaged."""
+        return NODES.counts.one(self._tx.run(_COUNTS, (number,)).fetchone())[1]
+
+
+def _wording_sources(body: Any) -> list[str]:
+    """The steps that gave the wordings of an intent; those that can be read of a damaged one."""
+    try:
+        said = decode_object(body)["wordings"]
+        return [id for wording in said for id in wording[1] if isinstance(id, str)]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return []
+
+
+# ── What is selected ─────────────────────────────────────────────────────────────────
+
+_STEPS = """
+SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM sessions s
+$join episodes e ON e.session = s.no $join steps t ON t.episode = e.no
+WHERE s.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) ORDER BY t.ordinal
+"""
+_STEPS_OF_THREAD = """
+SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM steps t
+$join sessions s ON s.no = t.session
+WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) AND t.thread = ? ORDER BY t.ordinal
+"""
+_MESSAGES = """
+SELECT m.thread, m.seq, coalesce(m.at, m.recorded_at), t.id, m.id
+FROM threads t $join messages m ON m.thread = t.no
+WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) ORDER BY t.no, m.seq
+"""
+_SESSION = "SELECT no FROM sessions WHERE repo = ? AND id = ?"
+_SESSION_IDS = "SELECT id FROM sessions WHERE no IN $numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Rows (ordinal, session, episode, node id) of erased steps; sessions that go *whole*."""
+
+    rows: list[tuple[int, int, int, str]]
+    whole: set[int]
+
+    @property
+    def ordinals(self) -> list[int]:
+        return [row[0] for row in self.rows]
+
+    @property
+    def node_ids(self) -> list[str]:
+        return [row[3] for row in self.rows]
+
+    @property
+    def sessions(self) -> set[int]:
+        return self.whole.union(row[1] for row in self.rows)
+
+
+def touched_sessions(tx: Tx, repo_id: str, selection: Selection) -> tuple[str, ...]:
+    """The sessions that steps are selected of, and the one that goes whole; changes nothing."""
+    repo = repo_row(tx, repo_id)[0]
+    return session_ids(tx, choose(tx, repo, selection, []).steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """
+    What is erased: steps, messages by thread and seq, facts and instructions themselves.
+
+    Attributes:
+        applied: Ids of nodes of steps that were applied by hand, and are in no session.
+        thread: The number of the thread that goes whole.
+        newest: The messages that were chosen from the end of a thread.
+    """
+
+    steps: Steps
+    places: list[tuple[int, int]]
+    claims: list[NodeRow]
+    applied: list[str]
+    thread: int = 0
+    newest: tuple[StoredMessage, ...] = ()
+
+    @property
+    def node_ids(self) -> list[str]:
+        """Ids of the nodes of all steps."""
+        return [*self.steps.node_ids, *self.applied]
+
+    @property
+    def touches_graph(self) -> bool:
+        """Whether sessions or nodes are erased."""
+        return bool(self.steps.sessions or self.claims or self.applied)
+
+
+def choose(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Chosen:
+    if selection.newest:
+        return _Named(tx, repo, selection, unreadable).newest()
+    if selection.names_ids:
+        return _Named(tx, repo, selection, unreadable).chosen()
+    steps = _selected_steps(tx, repo, selection, unreadable)
+    if not selection.takes_messages:
+        return Chosen(steps, [], [], [])
+    if selection.whole_thread is not None:
+        return Chosen(steps, [], [], [], thread_number(tx, repo, selection.whole_thread) or 0)
+    return Chosen(steps, _selected_messages(tx, repo, selection, unreadable), [], [])
+
+
+def _selected_steps(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Steps:
+    read = Rows("steps", "i i i s s s?", _taken_by(selection, 4), key=(3,))
+    id, thread = selection.session_id, selection.thread_id
+    query, of_thread = (_STEPS, ()) if thread is None else (_STEPS_OF_THREAD, (thread,))
+    rows = read.all(tx.run(query, (repo, id, id, *of_thread)), unreadable)
+    whole = tx.run(_SESSION, (repo, selection.whole_session))
+    return Steps([row[:4] for row in rows if row], {no for (no,) in whole})
+
+
+def _selected_messages(
+    tx: Tx, repo: int, selection: Selection, unreadable: Passed
+) -> list[tuple[int, int]]:
+    read = Rows("messages", "i i s s s", _taken_by(selection, 2), key=(3, 4))
+    rows = tx.run(_MESSAGES, (repo, selection.thread_id, selection.thread_id))
+    return [row[:2] for row in read.all(rows, unreadable) if row]
+
+
+def _taken_by(selection: Selection, place: int) -> Callable[[Sequence[Any]], Any]:
+    """
+    Give a row back if it is selected, by its time at *place* and its thread's id behind that.
+
+    As text, times do not sort as the instants do: each keeps its own zone. Where no time
+    was given, none is read.
+    """
+    takes = selection.takes()
+
+    def taken(row: Sequence[Any]) -> Any:
+        at = _ANY_TIME if selection.before is None else decode_time(row[place])
+        return row if takes(at, row[place + 1]) else None
+
+    return taken
+
+
+# ── What is named ────────────────────────────────────────────────────────────────────
+
+_NAMED_STEPS = """
+SELECT t.ordinal, t.session, t.episode, t.node_id, t.thread, t.message FROM steps t
+WHERE t.repo = ? AND t.node_id IN $texts
+"""
+_STEPS_OF_MESSAGES = """
+SELECT t.node_id FROM threads h $join messages m ON m.thread = h.no
+$join steps t ON t.repo = h.repo AND t.thread = h.id
+AND t.message = m.id WHERE h.no = ? AND m.seq IN $numbers
+"""
+_NAMED_MESSAGES = """
+SELECT t.no, m.seq, m.id, t.id FROM threads t $join messages m ON m.thread = t.no
+WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) AND m.id IN $texts
+"""
+
+
+class _Named:
+    """
+    Finds what ids name, with what it rests on, and the rest of its tool groups.
+
+    Steps take the messages that they were made from, and messages those steps.
+    """
+
+    def __init__(self, tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> None:
+        self._tx = tx
+        self._repo = repo
+        self._rows = GraphRows(tx, repo)
+        self._selection = selection
+        self._unreadable = unreadable
+        self._steps: dict[str, tuple[int, int, int, str]] = {}
+        self._applied: dict[str, None] = {}
+        self._seqs: dict[int, set[int]] = {}
+
+    def chosen(self) -> Chosen:
+        """
+        What goes.
+
+        Raises:
+            NotFound: An id is unknown.
+            ValueError: One of memories is of another node.
+            Conflict: A message's id is in several threads.
+        """
+        claims = self._claims()
+        grounds = self._grounds(claims) if self._selection.sources else []
+        self._add_messages(self._messages())
+        self._add_steps([*self._selection.step_ids, *grounds])
+        if unknown := next((id for id in self._selection.step_ids if not self._has(id)), None):
+            raise NotFound("step", unknown)
+        return self._found(claims)
+
+    def newest(self) -> Chosen:
+        """The last messages of a thread's epoch, with the steps that were made of them."""
+        id = self._selection.thread_id or ""
+        thread = thread_number(self._tx, self._repo, id) or 0
+        found = messages_in(
+            self._tx,
+            thread,
+            from_seq=read_thread(self._tx, self._repo, id).epoch_start,
+            to_seq=None,
+            newest=self._selection.newest,
+            role=None,
+            since=self._selection.since,
+        )
+        self._take(thread, {message.seq for message in found})
+        return replace(self._found([]), newest=tuple(found))
+
+    def _found(self, claims: list[NodeRow]) -> Chosen:
+        places = [(thread, seq) for thread, seqs in self._seqs.items() for seq in sorted(seqs)]
+        return Chosen(Steps(sorted(self._steps.values()), set()), places, claims, [*self._applied])
+
+    def _has(self, id: str) -> bool:
+        return id in self._steps or id in self._applied
+
+    def _claims(self) -> list[NodeRow]:
+        found = {row.id: row for row in self._rows.find("id", self._selection.memory_ids)}
+        for id in self._selection.memory_ids:
+            if id not in found:
+                raise NotFound("memory", id)
+            if found[id].type not in CLAIMS:
+                raise ValueError(
+                    f"{id!r} is no fact or instruction but {found[id].type}: name raw steps in "
+                    "steps; what only routes goes with its last member"
+                )
+        return list(found.values())
+
+    def _grounds(self, claims: Sequence[NodeRow]) -> list[str]:
+        """The ids of the steps that *claims* rest on."""
+        links = self._rows.edges("source", [row.no for row in claims], (EdgeKind.PROVENANCE,))
+        return [row.id for row in self._rows.find("no", {target for _, target in links})]
+
+    def _messages(self) -> dict[int, set[int]]:
+        """The seqs of the named messages, by thread."""
+        ids, thread = self._selection.message_ids, self._selection.thread_id
+        rows = self._tx.run(_NAMED_MESSAGES, (self._repo, thread, thread, listed(ids))).fetchall()
+        for id in ids:
+            threads = sorted(str(row[3]) for row in rows if row[2] == id)
+            if not threads:
+                raise NotFound("message", id)
+            if len(threads) > 1:
+                raise Conflict(f"message {id!r} is in {', '.join(threads)}: say which, thread_id=")
+        found: dict[int, set[int]] = {}
+        for number, seq, *_ in rows:
+            found.setdefault(number, set()).add(seq)
+        return found
+
+    def _add_messages(self, places: Mapping[int, Iterable[int]]) -> None:
+        """Add messages by thread, and the steps that were made of them."""
+        for thread, seqs in places.items():
+            if not self._selection.newest:
+                seqs = whole_units(self._tx, thread, seqs, self._unreadable)
+            self._take(thread, seqs)
+
+    def _take(self, thread: int, seqs: Iterable[int]) -> None:
+        known = self._seqs.setdefault(thread, set())
+        fresh = set(seqs) - known
+        known |= fresh
+        made = self._tx.run(_STEPS_OF_MESSAGES, (thread, listed(fresh))).fetchall()
+        self._add_steps([id for (id,) in made])
+
+    def _add_steps(self, ids: Iterable[str]) -> None:
+        """Add steps, and the messages that they were made of."""
+        wanted = [id for id in dict.fromkeys(ids) if not self._has(id)]
+        if not wanted:
+            return
+        places: dict[int, set[int]] = {}
+        rows = self._tx.run(_NAMED_STEPS, (self._repo, listed(wanted))).fetchall()
+        self._steps.update((row[3], row[:4]) for row in rows)
+        applied = (row for row in self._rows.find("id", wanted) if row.type == "episodic")
+        self._applied.update((row.id, None) for row in applied if row.id not in self._steps)
+        for *_, thread, message in rows:
+            if thread is not None and message is not None:
+                asked = (self._repo, thread, thread, listed([message]))
+                for number, seq, *_ in self._tx.run(_NAMED_MESSAGES, asked).fetchall():
+                    places.setdefault(number, set()).add(seq)
+        self._add_messages(places)
+
+
+def readable_claims(rows: GraphRows, chosen: Chosen, unreadable: Passed) -> list[Claim]:
+    """The erased facts and instructions; what a damaged one says is not known."""
+    found = []
+    for row in chosen.claims:
+        try:
+            node = rows.read(row.no)
+        except StoreCorrupt as damage:
+            unreadable.append(damage)
+            continue
+        found += [node] if isinstance(node, Claim) else []
+    return found
+
+
+def session_ids(tx: Tx, steps: Steps) -> tuple[str, ...]:
+    return tuple(id for (id,) in tx.run(_SESSION_IDS, (listed(steps.sessions),)))

@@ -1,0 +1,344 @@
+"""
+The graph's one transaction: nodes, edges, metadata, vectors, session, changeset id.
+
+``prepare`` makes rows in a worker thread; ``apply_write`` only hands them to SQLite,
+in the writer, so that nothing there waits for anything but the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from mnemo.errors import CommitFailed, StaleRevision
+from mnemo.graph.removal import remove_nodes
+from mnemo.graph.upkeep import encode_changed, keep_up
+from mnemo.jobs.owners import LeaseTime
+from mnemo.log.acts import settle
+from mnemo.log.transcript_writing import Writing
+from mnemo.protocols import Applied, GraphWrite
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import encode_vector, stored_node
+from mnemo.store.rows import NEXT_REVISION, chunks, holes, listed, repo_number, repo_row
+from mnemo.store.spaces import check_space, drop_vectors, put_vectors
+from mnemo.store.tables import CHANGESETS, EDGES, NODES
+from mnemo.store.tombstones import refuse_barred, refuse_erased
+from mnemo.store.tx import Tx
+from mnemo.values.archive import ArchivedChangeset
+from mnemo.values.changeset import NodeChange, Revision
+from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source
+from mnemo.values.job_rules import finish_extraction
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.passages import vector_keys
+
+_MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
+_MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
+_LEFT = f"{_MOVE_ON} AND turn_until <= ?"
+TURN_S = 5.0
+"""Seconds of a turn; who needs longer may meet others again."""
+_FREE = "(turn IS NULL OR turn = :holder OR turn_until <= :now)"
+_OF_OTHERS = f"SELECT 1 FROM repos WHERE id = :repo AND NOT {_FREE}"
+_TAKE_TURN = f"""
+UPDATE repos SET turn = :holder, turn_until = :now + {TURN_S} WHERE id = :repo AND {_FREE}
+"""
+_END_TURN = "UPDATE repos SET turn = NULL WHERE id = ? AND turn = ?"
+_ADD_NODE = NODES.insert_with("revision")
+_FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN ({})"
+_NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
+_ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_DROP_KEYS = "DELETE FROM node_keys WHERE node IN $numbers"
+_ADD_EDGE = f"{EDGES.insert} ON CONFLICT DO NOTHING"
+_DROP_EDGE = """
+DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ? AND id = ?)
+AND target = (SELECT no FROM nodes WHERE repo = ? AND id = ?) AND kind = ?
+"""
+_CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
+_ADD_METADATA = """
+UPDATE nodes SET cumulative_reward = cumulative_reward + ?, reward_count = reward_count + ?,
+                 support_count = support_count + ?
+WHERE no = ?
+"""
+_NEIGHBOURS = """
+UPDATE nodes SET revision = ? WHERE no IN (
+    SELECT target FROM edges WHERE source IN $numbers
+    UNION SELECT source FROM edges WHERE target IN $numbers
+)
+"""
+_HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN $texts"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    A write with its rows made.
+
+    Attributes:
+        nodes: The values of ``NODES.columns`` of each.
+        keys: Lookup key and node id.
+        vectors: Key → bytes.
+        changed: Body and id of what upkeep changes.
+    """
+
+    write: GraphWrite
+    nodes: list[tuple[Any, ...]]
+    keys: list[tuple[str, str]]
+    vectors: dict[str, bytes]
+    changed: list[tuple[Any, ...]]
+
+
+def prepare(write: GraphWrite, now: datetime) -> Prepared:
+    """
+    Make the rows of *write*; *now* is the creation time of nodes that have none.
+
+    Raises:
+        ValueError: A node holds what JSON cannot.
+    """
+    breather = Breather()
+    prepared = Prepared(write, [], [], {}, encode_changed(write.upkeep))
+    for given in write.nodes:
+        node = given if given.created_at else replace(given, created_at=now)
+        metadata = NodeMetadata(created_at=node.created_at or now)
+        prepared.nodes.append(NODES.values(stored_node(node, metadata)))
+        prepared.keys.extend((key, node.id) for key in lookup_keys(node))
+        if node.vector is not None:
+            prepared.vectors[node.id] = encode_vector(node.vector)
+        breather.breathe()
+    return prepared
+
+
+def apply_write(
+    tx: Tx, repo_id: str, prepared: Prepared, token: str, lease_time: LeaseTime
+) -> Applied:
+    """
+    Write everything, or raise and leave it to the savepoint that nothing stays.
+
+    Raises:
+        StaleRevision: The repository moved on since ``expected_revision``, or it is another
+            changeset's turn.
+        Conflict: Another owner has the settled session, or its episode was discarded;
+            or it comes from steps that were forgotten, or its job is another's by now.
+        EmbeddingSpaceMismatch: A vector is of another space than the stamped one.
+        CommitFailed: The write contradicts the graph: an id in use, an unknown end.
+        Barred: Facts or instructions were extracted that were erased for good.
+    """
+    write = prepared.write
+    repo = repo_number(tx, repo_id)
+    refuse_erased(tx, repo_id, _origins(write))
+    earlier = CHANGESETS.get(tx, repo, write.changeset_id)
+    if earlier is not None:
+        return _apply_again(tx, repo_id, write, token, earlier)
+    if write.settlement is not None:
+        settle(tx, repo_id, write.settlement, token, write.node_ids, again=False)
+        if write.settlement.extraction is not None:
+            writer = Writing(tx, repo_id, write.settlement.at)
+            finish_extraction(writer, write.settlement.extraction)
+            writer.flush()
+    revision = repo_row(tx, repo_id)[1]
+    if revision != write.expected_revision:
+        raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")
+    _refuse_barred(tx, repo_id, repo, write)
+    edge_count, changed = 0, not write.is_empty
+    removed: tuple[str, ...] = ()
+    if changed:
+        edge_count = _write_graph(tx, repo_id, repo, prepared, revision + 1)
+    if write.upkeep is not None:
+        kept = keep_up(tx, repo, write.upkeep, prepared.changed, revision + 1)
+        removed, changed = kept.removed, changed or kept.changed
+    if changed:
+        revision += 1
+        _move_on(tx, repo, revision, write.changeset_id, lease_time)
+    if changed or write.upkeep is None:
+        applied = ArchivedChangeset(
+            id=write.changeset_id,
+            revision=revision,
+            node_ids=tuple(write.node_ids),
+            edge_count=edge_count,
+        )
+        CHANGESETS.add(tx, repo, applied)
+    return Applied(
+        revision=revision, node_ids=write.node_ids, edge_count=edge_count, removed=removed
+    )
+
+
+def _move_on(
+    tx: Tx, repo: int, revision: Revision, changeset_id: str, lease_time: LeaseTime
+) -> None:
+    if tx.run(_MINE, (revision, repo, changeset_id)).rowcount:
+        return
+    if not tx.run(_LEFT, (revision, repo, lease_time(tx).timestamp())).rowcount:
+        raise StaleRevision("it is another changeset's turn")
+
+
+def is_free(tx: Tx, repo_id: str, changeset_id: str, time: LeaseTime) -> bool:
+    """Whether no other changeset has its turn."""
+    wanted = {"repo": repo_id, "holder": changeset_id, "now": time(tx).timestamp()}
+    return tx.run(_OF_OTHERS, wanted).fetchone() is None
+
+
+def take_turn(tx: Tx, repo_id: str, changeset_id: str, time: LeaseTime) -> bool:
+    """Let no other changeset be written for ``TURN_S``; whether no other has its turn."""
+    wanted = {"repo": repo_id, "holder": changeset_id, "now": time(tx).timestamp()}
+    return bool(tx.run(_TAKE_TURN, wanted).rowcount) or is_free(tx, repo_id, changeset_id, time)
+
+
+def end_turn(tx: Tx, repo_id: str, changeset_id: str) -> None:
+    """Let others write, if the turn is this changeset's."""
+    tx.run(_END_TURN, (repo_id, changeset_id))
+
+
+def _origins(write: GraphWrite) -> Iterator[str | None]:
+    """The steps, episodes and sessions that the raw nodes of *write* are of."""
+    for node in write.nodes:
+        if isinstance(node, Episodic | Source):
+            yield from (node.id, node.episode_id, node.session_id)
+
+
+def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
+    resting = {edge.source for edge in write.edges if edge.kind is EdgeKind.PROVENANCE}
+    claims = [node for node in write.nodes if isinstance(node, Claim)]
+    extracted = [claim for claim in claims if claim.id in resting and not claim.edits]
+    corrected = [change for change in write.changes if "edits" in change.fields]
+    by_hand = [claim for claim in claims if claim.edits]
+    by_hand += [node for _, node in _changed(tx, repo, corrected) if isinstance(node, Claim)]
+    refuse_barred(tx, repo_id, extracted, by_hand)
+
+
+def _apply_again(
+    tx: Tx, repo_id: str, write: GraphWrite, token: str, found: ArchivedChangeset
+) -> Applied:
+    if write.settlement is not None:
+        settle(tx, repo_id, write.settlement, token, found.node_ids, again=True)
+    return Applied(
+        revision=found.revision, node_ids=found.node_ids, edge_count=found.edge_count, again=True
+    )
+
+
+def _write_graph(
+    tx: Tx,
+    repo_id: str,
+    repo: int,
+    prepared: Prepared,
+    revision: Revision,
+) -> int:
+    write = prepared.write
+    vectors = prepared.vectors | _changed_vectors(write.changes)
+    check_space(tx, repo_id, write.space, vectors.values())
+    _add_nodes(tx, repo, prepared, revision)
+    numbers = _numbers(tx, repo, write)
+    _add_keys(tx, repo, prepared.keys, numbers)
+    dropped = [(repo, e.source, repo, e.target, str(e.kind)) for e in write.dropped]
+    tx.run_many(_DROP_EDGE, dropped)
+    edge_count = _add_edges(tx, write.edges, numbers, revision)
+    _change_nodes(tx, repo, write.changes, revision)
+    tx.run_many(
+        _ADD_METADATA,
+        [
+            (delta.cumulative_reward, delta.reward_count, delta.support_count, numbers[id])
+            for id, delta in write.metadata.items()
+        ],
+    )
+    put_vectors(tx, repo, vectors)
+    return edge_count
+
+
+def _changed_vectors(changes: Iterable[NodeChange]) -> dict[str, bytes]:
+    return {
+        change.id: encode_vector(change.fields["vector"])
+        for change in changes
+        if change.fields.get("vector") is not None
+    }
+
+
+def _add_nodes(tx: Tx, repo: int, prepared: Prepared, revision: Revision) -> None:
+    rows = [(repo, *row, revision) for row in prepared.nodes]
+    with tx.refusing(CommitFailed("nothing was written: a node id is in use already")):
+        tx.run_many(_ADD_NODE, rows)
+
+
+def _numbers(tx: Tx, repo: int, write: GraphWrite) -> dict[str, int]:
+    """Row numbers of all nodes that the write names. *Raises* ``CommitFailed`` for unknown ones."""
+    ends = {end for edge in write.edges for end in (edge.source, edge.target)}
+    ids = list({*ends, *write.metadata, *(n.id for n in write.nodes)})
+    numbers: dict[str, int] = {}
+    for chunk in chunks(ids):
+        numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
+    if unknown := next((id for id in ids if id not in numbers), None):
+        raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
+    return numbers
+
+
+def _add_keys(
+    tx: Tx,
+    repo: int,
+    keys: Iterable[tuple[str, str]],
+    numbers: dict[str, int],
+) -> None:
+    tx.run_many(_ADD_KEY, [(repo, key, numbers[id]) for key, id in keys])
+
+
+def _add_edges(
+    tx: Tx,
+    edges: Sequence[Edge],
+    numbers: dict[str, int],
+    revision: Revision,
+) -> int:
+    rows = [(numbers[e.source], numbers[e.target], *EDGES.values(e)) for e in edges]
+    added = tx.run_many(_ADD_EDGE, rows) if rows else 0
+    # An edge changes the document of the fact or instruction it says something of.
+    touched = {numbers[owner] for edge in edges if (owner := _described(edge)) is not None}
+    tx.run_many(_CHANGED, [(revision, number) for number in touched])
+    return max(added, 0)
+
+
+def _described(edge: Edge) -> str | None:
+    if edge.kind is EdgeKind.SIBLING:
+        return None
+    return edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target
+
+
+def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Revision) -> None:
+    """Give stored nodes new field values, and take the vectors of the old ones."""
+    found = _changed(tx, repo, changes)
+    if not found:
+        return
+    tx.run_many(NODES.change, [(*NODES.said(node), revision, no) for no, node in found])
+    tx.run(_DROP_KEYS, (listed(no for no, _ in found),))
+    tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in found for key in lookup_keys(node)])
+    renewed = {change.id for change in changes if "vector" in change.fields}
+    drop_vectors(tx, repo, vector_keys(node.id for _, node in found if node.id in renewed))
+    # What a routing node says is part of its members' documents.
+    routing = listed(no for no, node in found if node.type in ("intent", "tag"))
+    tx.run(_NEIGHBOURS, (revision, routing, routing))
+
+
+def _changed(tx: Tx, repo: int, changes: Iterable[NodeChange]) -> list[tuple[int, Node]]:
+    """The numbers of stored nodes, and the nodes as *changes* make them."""
+    fields: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        fields.setdefault(change.id, {}).update(change.fields)
+    found: list[tuple[int, Node]] = []
+    for chunk in chunks(list(fields)):
+        rows = tx.run(_FIND_NODES.format(holes(chunk)), (repo, *chunk)).fetchall()
+        found += [(row[-1], replace(NODES.whole.one(row), **fields.pop(row[0]))) for row in rows]
+    if unknown := next(iter(fields), None):
+        raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
+    return found
+
+
+def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
+    """Delete nodes with all that hangs on them; give the ids that existed."""
+    repo, revision, *_ = repo_row(tx, repo_id)
+    numbers: dict[str, int] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
+    if not numbers:
+        return ()
+    tx.run(NEXT_REVISION, (repo,))
+    known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
+    gone = listed(numbers.values())
+    tx.run(_NEIGHBOURS, (revision + 1, gone, gone))
+    tx.run(_HIDE_STEPS, (repo, listed(known)))
+    remove_nodes(tx, repo, {numbers[id]: id for id in known})
+    return known

@@ -1,0 +1,360 @@
+"""The graph of one repository: ``GraphStore`` over an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
+from mnemo.graph.apply import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
+from mnemo.jobs.owners import LeaseTime
+from mnemo.log.evidence import may_match, resting_on
+from mnemo.protocols import Applied, Clock, GraphWrite
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import encode_time, utc_text
+from mnemo.store.damage import Passed, log_passed
+from mnemo.store.engine import Engine, compute, session_lock
+from mnemo.store.rows import (
+    chunks,
+    holes,
+    listed,
+    repo_row,
+)
+from mnemo.store.tables import EDGES, NODES
+from mnemo.store.tx import Tx
+from mnemo.values.changeset import Revision
+from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
+from mnemo.values.journal import Intact, Owner
+
+T = TypeVar("T")
+
+_NODES = """
+SELECT n.id, n.type, n.body, v.vector FROM nodes n
+LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id
+WHERE n.repo = ?
+"""
+_PLACED = """
+SELECT n.id, n.type, n.body, v.vector FROM nodes n
+LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id WHERE n.no IN $numbers
+"""
+_WALKED = 2_000
+"""Nodes whose evidence is read at once."""
+_OLDEST_FIRST = " ORDER BY n.created_at, n.no"
+_NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
+_OF_KEYS = "SELECT node FROM node_keys WHERE repo = ? AND key IN ({})"
+_LAST_OF_KEY = """
+SELECT node FROM (SELECT node FROM node_keys WHERE repo = ? AND key = ?
+                  ORDER BY node DESC LIMIT ?) k
+"""
+_MOST_KEYS = 100
+"""Of a statement that asks for the last of each."""
+_METADATA = f"SELECT {NODES.counted} FROM nodes WHERE repo = ? AND id IN ({{}})"
+_EDGES = f"""
+SELECT a.id, b.id, {EDGES.of("e")} FROM edges e
+JOIN nodes a ON a.no = e.source JOIN nodes b ON b.no = e.target
+WHERE {{}} IN (SELECT no FROM nodes WHERE repo = ? AND id IN ({{}}))
+"""
+_TOUCH = """
+UPDATE nodes SET access_count = access_count + ?,
+                 last_accessed_at = $greatest(coalesce(last_accessed_at, ''), ?)
+WHERE repo = ? AND id = ?
+"""
+
+
+class StoredGraph:
+    """``GraphStore`` over an engine."""
+
+    def __init__(
+        self,
+        repo_id: str,
+        engine: Engine,
+        clock: Clock,
+        lease_time: LeaseTime,
+    ):
+        self._repo_id = repo_id
+        self._engine = engine
+        self._locks = [("graph", repo_id)]
+        self._clock = clock
+        self._lease_time = lease_time
+
+    async def revision(self) -> Revision:
+        """The present revision, of whatever process wrote it."""
+        return await self._engine.reading(lambda c: repo_row(c, self._repo_id)[1])
+
+    async def apply(self, write: GraphWrite, owner: Owner) -> Applied:
+        """
+        Write everything of *write* in one transaction, or nothing.
+
+        Raises:
+            StaleRevision: Another write came between, or has its turn; reconcile again.
+            Conflict: *owner* does not own the settled session any more.
+            CommitFailed: The transaction was rolled back. *Cancellation*: completes.
+        """
+        now = self._clock.now()
+        prepared = await compute(partial(prepare, write, now))
+        locks = self._locks.copy()
+        if write.settlement is not None:
+            locks.append(session_lock(self._repo_id, write.settlement.session_id))
+            if write.settlement.extraction is not None:
+                # It finishes a job and moves its thread on, which whoever appends writes, too.
+                locks.append(("transcript", self._repo_id))
+        try:
+            return await self._engine.writing(
+                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token, self._lease_time),
+                locks=locks,
+            )
+        except StoreError as error:
+            failure = _commit_failure(error)
+            if failure is error:
+                raise
+            raise failure from error
+
+    async def take_turn(self, changeset_id: str) -> bool:
+        """Let no other changeset be written for some seconds; see ``GraphStore``."""
+        find, take = (
+            partial(work, repo_id=self._repo_id, changeset_id=changeset_id, time=self._lease_time)
+            for work in (is_free, take_turn)
+        )
+        # Whoever waits asks again and again, and writes nothing for that.
+        return await self._engine.reading(find) and await self._engine.writing(take)
+
+    async def end_turn(self, changeset_id: str) -> None:
+        """Let others write. *Cancellation*: completes."""
+        await self._engine.writing(lambda tx: end_turn(tx, self._repo_id, changeset_id))
+
+    async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """
+        Delete nodes with their edges, metadata and vectors; give the ids that existed.
+
+        *Cancellation*: completes.
+        """
+        return await self._engine.writing(
+            partial(delete_nodes, repo_id=self._repo_id, ids=ids), locks=self._locks
+        )
+
+    async def nodes(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        types: Sequence[NodeType] | None = None,
+        keys: Sequence[str] | None = None,
+        newest: int | None = None,
+        listing: Listing | None = None,
+        intact: Intact = False,
+    ) -> list[Node]:
+        """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
+        if listing is not None:
+            work = partial(_listed, repo_id=self._repo_id, listing=listing)
+        elif ids is not None:
+            work = partial(_by_id, repo_id=self._repo_id, ids=ids)
+        else:
+            work = partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
+        return await self._read(work, intact)
+
+    async def metadata(
+        self, ids: Sequence[str], *, intact: Intact = False
+    ) -> dict[str, NodeMetadata]:
+        """Entries of the ids that exist; *intact* as in ``nodes``."""
+        work = partial(_metadata, repo_id=self._repo_id, ids=ids)
+        return await self._read(work, intact)
+
+    async def edges(
+        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: Intact = False
+    ) -> list[Edge]:
+        """Edges with an end among *ids*, each once; *intact* as in ``nodes``."""
+        work = partial(_edges, repo_id=self._repo_id, ids=ids, kind=kind)
+        return await self._read(work, intact)
+
+    async def _read(self, work: Callable[..., T], intact: Intact) -> T:
+        passed: Passed | None = None if intact is False else []
+        found = await self._engine.reading(partial(work, passed=passed))
+        log_passed(passed or [])
+        if isinstance(intact, list):
+            intact += passed or []
+        return found
+
+    async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
+        """Add to access counts of nodes that exist; no new revision. *Cancellation*: completes."""
+        if not counts:
+            return
+
+        def add(tx: Tx) -> None:
+            repo = repo_row(tx, self._repo_id)[0]
+            text = encode_time(at)
+            tx.run_many(_TOUCH, [(n, text, repo, id) for id, n in counts.items()])
+
+        await self._engine.writing(add, locks=self._locks)
+
+
+def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> list[Node]:
+    repo = repo_row(tx, repo_id)[0]
+    wanted = list(dict.fromkeys(ids))
+    found: dict[str, Node] = {}
+    for chunk in chunks(wanted):
+        query = f"{_NODES} AND n.id IN ({holes(chunk)})"
+        rows = tx.run(query, (repo, *chunk)).fetchall()
+        found.update((node.id, node) for node in NODES.whole.all(rows, passed))
+    return [found[id] for id in wanted if id in found]
+
+
+def _by_type(
+    tx: Tx,
+    repo_id: str,
+    types: Sequence[NodeType] | None,
+    keys: Sequence[str] | None,
+    newest: int | None,
+    passed: Passed | None,
+) -> list[Node]:
+    repo = repo_row(tx, repo_id)[0]
+    if keys is not None:
+        return _by_keys(tx, repo, types, list(dict.fromkeys(keys)), newest, passed)
+    query, values = _NODES, list[object]([repo])
+    if types is not None:
+        query += f" AND n.type IN ({holes(types)})"
+        values += types
+    order, bound = (_OLDEST_FIRST, ()) if newest is None else (_NEWEST_FIRST, (newest,))
+    return NODES.whole.all(tx.run(query + order, (*values, *bound)).fetchall(), passed)
+
+
+def _by_keys(
+    tx: Tx,
+    repo: int,
+    types: Sequence[NodeType] | None,
+    keys: Sequence[str],
+    newest: int | None,
+    passed: Passed | None,
+) -> list[Node]:
+    """
+    First the places, then the nodes by them alone.
+
+    As one statement, a server that has not counted its rows yet may read the whole repository.
+    """
+    numbers: set[int] = set()
+    if newest is None:
+        for some in chunks(keys):
+            numbers.update(no for (no,) in tx.run(_OF_KEYS.format(holes(some)), (repo, *some)))
+    else:
+        for start in range(0, len(keys), _MOST_KEYS):
+            some = keys[start : start + _MOST_KEYS]
+            values = [value for key in some for value in (repo, key, newest)]
+            statement = "UNION ".join([_LAST_OF_KEY] * len(some))
+            numbers.update(no for (no,) in tx.run(statement, values))
+    if not numbers:
+        return []
+    rows = tx.run(_PLACED + _OLDEST_FIRST, (listed(numbers),)).fetchall()
+    wanted = [row for row in rows if types is None or row[1] in types]
+    return NODES.whole.all(wanted, passed)
+
+
+def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
+    """First the places, then the bodies of those alone: a page reads no more than it shows."""
+    repo = repo_row(tx, repo_id)[0]
+    numbers: list[int] = []
+    for some in _places(tx, repo, listing):
+        numbers += some
+        if len(numbers) >= listing.limit:
+            break
+    order = f"ORDER BY created_at {_direction(listing)}, id"
+    placed = (listed(numbers[: listing.limit]),)
+    return NODES.whole.all(tx.run(f"{_PLACED} {order}", placed), passed)
+
+
+def _places(tx: Tx, repo: int, listing: Listing) -> Iterator[list[int]]:
+    """Numbers of the nodes of *listing* in its order, some at a time."""
+    after = listing.after and (utc_text(listing.after[0]), listing.after[1])
+    limit = listing.limit if listing.filters.is_open else max(listing.limit, _WALKED)
+    among = resting_on(tx, repo, listing.filters)
+    while True:
+        statement, values = _walk(repo, listing, after, limit, among)
+        places = tx.run(statement, values).fetchall()
+        yield may_match(tx, [number for number, *_ in places], listing.filters)
+        if len(places) < limit:
+            return
+        after = places[-1][1:]
+
+
+def _direction(listing: Listing) -> str:
+    return "DESC" if listing.newest_first else "ASC"
+
+
+def _walk(
+    repo: int,
+    listing: Listing,
+    after: tuple[str, str] | None,
+    limit: int,
+    among: Collection[int] | None,
+) -> tuple[str, list[Any]]:
+    """
+    The statement that reads the next places of *listing*, filters aside: number, time and id.
+
+    Each type is read in the order of its index, up to the limit.
+    """
+    # The few that were superseded by something are found by that; an expression keeps SQL from
+    # reading a whole type in order instead.
+    type = "n.type" if listing.superseded_by is None else "n.type || ''"
+    query, values = (
+        f"SELECT n.no, n.created_at, n.id FROM nodes n WHERE n.repo = ? AND {type} = ?",
+        [],
+    )
+    later = "<" if listing.newest_first else ">"
+    if after is not None:
+        query += f" AND n.created_at {later}= ? AND (n.created_at {later} ? OR n.id > ?)"
+        values += [after[0], *after]
+    if among is not None:
+        query += " AND n.no IN $numbers"
+        values.append(listed(among))
+    if listing.holding:
+        query += " AND n.superseded_by IS NULL"
+    if listing.superseded_by is not None:
+        query += " AND n.superseded_by IN $texts"
+        values.append(listed(listing.superseded_by))
+    order = f"ORDER BY created_at {_direction(listing)}, id"
+    one = f"SELECT * FROM ({query} {order} LIMIT ?) x"
+    every = " UNION ALL ".join([one] * len(listing.types))
+    asked = [v for kind in listing.types for v in (repo, kind, *values, limit)]
+    return f"SELECT * FROM ({every}) y {order} LIMIT ?", [*asked, limit]
+
+
+def _metadata(
+    tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None
+) -> dict[str, NodeMetadata]:
+    repo = repo_row(tx, repo_id)[0]
+    entries: dict[str, NodeMetadata] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_METADATA.format(holes(chunk)), (repo, *chunk))
+        entries.update(NODES.counts.all(rows, passed))
+    return entries
+
+
+def _edges(
+    tx: Tx,
+    repo_id: str,
+    ids: Sequence[str],
+    kind: EdgeKind | None,
+    passed: Passed | None,
+) -> list[Edge]:
+    repo = repo_row(tx, repo_id)[0]
+    tail, extra = (" AND e.kind = ?", (str(kind),)) if kind is not None else ("", ())
+    found: dict[tuple[Any, ...], None] = {}
+    breather = Breather()
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        for end in ("e.source", "e.target"):
+            query = _EDGES.format(end, holes(chunk)) + tail
+            for row in tx.run(query, (repo, *chunk, *extra)):
+                found[row] = None
+                breather.breathe()
+    return EDGES.rows.all(found, passed)
+
+
+class _CommitLocked(CommitFailed, StoreLocked):
+    """A commit that failed because another process held the write lock; try again."""
+
+
+def _commit_failure(error: StoreError) -> StoreError:
+    """What a failed commit raises: ``CommitFailed``, or *error* if it says more than that."""
+    if isinstance(error, CommitFailed | EmbeddingSpaceMismatch):
+        return error
+    kind = _CommitLocked if isinstance(error, StoreLocked) else CommitFailed
+    return kind(f"nothing was written: {error}")

@@ -1,0 +1,1 @@
+"""Work that waits: jobs, and the leases of their owners."""

@@ -1,0 +1,1 @@
+"""What was said, seen and done: its rows, and the rules over them."""

@@ -1,0 +1,225 @@
+"""
+Erasure of messages, of what was derived from ranges that held them, and of notes.
+
+The rows alone: the words of the full text stay in the index until ``merge_texts``, the bytes
+in the file until it is scrubbed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+
+from mnemo.log.erasure_plan import Range, plan_ranges
+from mnemo.log.surfaced import erase_showing, unindex_thread
+from mnemo.store.damage import Passed
+from mnemo.store.rows import OF_SIDES, listed, message_row, snapshot_row
+from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES
+from mnemo.store.tombstones import remember_messages
+from mnemo.store.tx import Tx
+from mnemo.values.derived import ErasedRows
+from mnemo.values.messages import StoredMessage, answered_ids
+from mnemo.values.units import leads, units_of
+
+_IN_THREAD = f"""
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
+WHERE t.no = ? AND m.seq IN $numbers ORDER BY m.seq
+"""
+_FIRST = f"""
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
+WHERE t.no = ? ORDER BY m.seq LIMIT ?
+"""
+_OF_CALLS = """
+SELECT seq FROM message_calls WHERE thread = ? AND call_id IN $texts
+UNION SELECT seq FROM messages $by(messages_answers)
+WHERE thread = ? AND tool_call_id IN $texts
+"""
+_BEFORE = "SELECT max(seq) FROM messages WHERE thread = ? AND seq < ?"
+_BEHIND = "SELECT min(seq) FROM messages WHERE thread = ? AND seq > ?"
+_MESSAGES = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN $numbers"
+_MESSAGES_OF_THREAD = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? ORDER BY seq"
+_RANGES = {
+    "compactions": "SELECT no, id, start_seq, end_seq FROM compactions WHERE thread = ?",
+    "snapshots": "SELECT no, id, from_seq, to_seq FROM snapshots WHERE thread = ?",
+}
+_OF_EPOCHS = " AND epoch BETWEEN ? AND ?"
+_THREAD_ID = "SELECT id FROM threads WHERE no = ?"
+# It may quote what was said.
+_FORGET_ERROR = "UPDATE jobs SET error = NULL WHERE repo = ? AND subject = ?"
+_CALLING = CALLING.format("no IN $numbers AND tool_calls IS NOT NULL")
+_DROP_CALL = "DELETE FROM message_calls WHERE thread = ? AND call_id = ? AND seq = ?"
+_DROP_CALLS = "DELETE FROM message_calls WHERE thread = ? AND seq = ?"
+# What a record of a higher level stood for stands for itself again.
+_LET_GO = {
+    "compactions": [
+        """UPDATE compactions SET superseded_by = NULL
+            WHERE thread = ? AND superseded_by IN $texts"""
+    ],
+    "snapshots": [
+        "UPDATE snapshots SET covered_by = NULL WHERE thread = ? AND covered_by IN $texts",
+        "UPDATE outcomes SET snapshot_id = NULL WHERE thread = ? AND snapshot_id IN $texts",
+    ],
+}
+_DROP_RANGES = "DELETE FROM {} WHERE no IN $numbers"
+_DROP_VECTOR = "DELETE FROM message_vectors WHERE thread = ? AND seq = ?"
+# What recall finds a message under: see ``values.message_steps``.
+_LEAVE_RECALL = (
+    "INSERT INTO removals (repo, node_id) SELECT ?, 'message-' || x.value FROM $numbers x",
+    *(
+        f"""DELETE FROM {table} WHERE repo = ? AND key IN
+            (SELECT 'message-' || j.value || p.value
+             FROM $numbers j CROSS JOIN
+             {OF_SIDES} p)"""
+        for table in ("vectors", "moving")
+    ),
+)
+_DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
+_DROP_MESSAGES = "DELETE FROM messages WHERE no IN $numbers"
+_COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
+_REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
+_BEGIN_ANEW = """
+UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
+"""
+
+
+def whole_units(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> set[int]:
+    """*seqs* of a thread, with the rest of the tool groups and of the items that they are of."""
+    wanted, found = set(seqs), dict[int, StoredMessage]()
+    fresh = _read(tx, thread, wanted, unreadable)
+    while fresh:
+        found |= fresh
+        near = _read(tx, thread, _of_calls(tx, thread, fresh.values()), unreadable)
+        for seq, message in fresh.items():
+            before = _read(tx, thread, _beside(tx, _BEFORE, thread, seq), unreadable)
+            near |= {seq: one for seq, one in before.items() if leads(one)}
+            if leads(message):
+                near |= _read(tx, thread, _beside(tx, _BEHIND, thread, seq), unreadable)
+        fresh = {seq: one for seq, one in near.items() if seq not in found}
+    units = [{message.seq for message in unit.messages} for unit in units_of(found.values())]
+    return wanted.union(*(unit for unit in units if unit & wanted))
+
+
+def messages_of(tx: Tx, thread: int, seqs: Sequence[int] | None, limit: int) -> list[StoredMessage]:
+    """The first messages of a thread, or of these *seqs*; damaged ones are left out."""
+    if seqs is not None:
+        return list(_read(tx, thread, seqs, []).values())
+    return MESSAGES.rows.all(tx.run(_FIRST, (thread, limit)), [])
+
+
+def _read(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> dict[int, StoredMessage]:
+    rows = tx.run(_IN_THREAD, (thread, listed(seqs)))
+    return {message.seq: message for message in MESSAGES.rows.all(rows, unreadable)}
+
+
+def _of_calls(tx: Tx, thread: int, messages: Iterable[StoredMessage]) -> list[int]:
+    """Where the calls that *messages* make or answer are made and answered."""
+    made = [call.id for message in messages for call in message.tool_calls]
+    calls = listed([*made, *(id for message in messages for id in answered_ids(message))])
+    return [seq for (seq,) in tx.run(_OF_CALLS, (thread, calls, thread, calls))]
+
+
+def _beside(tx: Tx, query: str, thread: int, seq: int) -> list[int]:
+    (found,) = tx.run(query, (thread, seq)).fetchone()
+    return [] if found is None else [found]
+
+
+def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasedRows:
+    """Erase the messages at these places (thread's number, seq), those that are there."""
+    seqs = defaultdict[int, list[int]](list)
+    for thread, seq in places:
+        seqs[thread].append(seq)
+    erased = ErasedRows()
+    for thread, wanted in seqs.items():
+        rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
+        if rows:
+            epochs = [row[2] for row in rows if isinstance(row[2], int)] or [0]
+            ranges = {
+                table: _held(tx, query + _OF_EPOCHS, (thread, min(epochs), max(epochs)), wanted)
+                for table, query in _RANGES.items()
+            }
+            erased = _added(erased, _erase(tx, repo, thread, rows, ranges))
+    return erased
+
+
+def _held(tx: Tx, query: str, values: tuple[int, ...], seqs: Collection[int]) -> list[Range]:
+    rows = tx.run(query, values)
+    whole = [Range(*row) for row in rows if all(isinstance(end, int) for end in row[2:])]
+    return plan_ranges(whole, seqs)
+
+
+def _added(one: ErasedRows, other: ErasedRows) -> ErasedRows:
+    counts = asdict(other)
+    return ErasedRows(**{name: count + counts[name] for name, count in asdict(one).items()})
+
+
+def erase_thread(tx: Tx, repo: int, thread: int) -> ErasedRows:
+    """Erase all messages of a thread and all that was derived; the thread begins anew."""
+    unindex_thread(tx, repo, thread)
+    counts = {
+        table: tx.run(f"DELETE FROM {table} WHERE thread = ?", (thread,)).rowcount
+        for table in _REST_OF_THREAD
+    }
+    if any(counts.values()):
+        # Not all of these are counted in a report, which may say that nothing was there.
+        tx.dialect.note_erased(tx)
+    rows = tx.run(_MESSAGES_OF_THREAD, (thread,)).fetchall()
+    ranges = {
+        table: [Range(*row) for row in tx.run(query, (thread,))] for table, query in _RANGES.items()
+    }
+    erased = _erase(tx, repo, thread, rows, ranges)
+    tx.run(_BEGIN_ANEW, (thread,))
+    return replace(erased, pins=counts["pins"], goals=counts["goals"])
+
+
+def _erase(
+    tx: Tx,
+    repo: int,
+    thread: int,
+    messages: Sequence[tuple[int, int, int, str]],
+    ranges: Mapping[str, Sequence[Range]],
+) -> ErasedRows:
+    """Delete rows (no, seq, epoch, id) of a thread, and ranges by table."""
+    numbers = listed(row[0] for row in messages)
+    snapshots = ranges["snapshots"]
+    remember_messages(tx, [(thread, row[3]) for row in messages])
+    (stream,) = tx.run(_THREAD_ID, (thread,)).fetchone()
+    shown = [*(row[3] for row in messages), *(one.id for one in snapshots)]
+    erase_showing(tx, repo, [(stream, id) for id in shown])
+    tx.run(_FORGET_ERROR, (repo, stream))
+    _drop_calls(tx, numbers)
+    for statement in _LEAVE_RECALL:
+        tx.run(statement, (repo, numbers))
+    texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
+    tx.run(_COUNT, (len(messages), thread))
+    return ErasedRows(
+        fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
+        vectors=_drop(tx, _DROP_VECTOR, [(thread, row[1]) for row in messages]),
+        pins=_drop(tx, _DROP_PIN, [(thread, row[2], row[1]) for row in messages]),
+        compactions=_drop_ranges(tx, "compactions", thread, ranges["compactions"]),
+        snapshots=_drop_ranges(tx, "snapshots", thread, snapshots),
+        messages=tx.run(_DROP_MESSAGES, (numbers,)).rowcount,
+    )
+
+
+def _drop(tx: Tx, statement: str, keys: Sequence[tuple[int, ...]]) -> int:
+    return max(tx.run_many(statement, keys), 0)
+
+
+def _drop_ranges(tx: Tx, table: str, thread: int, ranges: Sequence[Range]) -> int:
+    if not ranges:
+        return 0
+    for statement in _LET_GO[table]:
+        tx.run(statement, (thread, listed(one.id for one in ranges)))
+    numbers = listed(one.no for one in ranges)
+    return tx.run(_DROP_RANGES.format(table), (numbers,)).rowcount
+
+
+def _drop_calls(tx: Tx, numbers: str) -> None:
+    """Forget who makes the erased calls; of a damaged message by looking through its thread."""
+    for row in tx.run(_CALLING, (numbers,)).fetchall():
+        damaged: Passed = []
+        for calls in CALLS.all([row], damaged):
+            tx.run_many(_DROP_CALL, calls)
+        if damaged:
+            tx.run(_DROP_CALLS, row[:2])

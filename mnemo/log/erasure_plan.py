@@ -1,0 +1,573 @@
+"""
+Erasure plan: which rows go with erased steps and messages, and what shared knowledge keeps.
+
+Pure functions over rows; ``store.erase`` reads them and carries the plan out. A text
+stays only if it is worded from what remains: no content word of it may be known from erased
+steps alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from statistics import fmean
+from typing import Literal, Protocol, TypeAlias
+
+from mnemo.errors import StoreCorrupt
+from mnemo.runtime.clock import as_utc
+from mnemo.runtime.text import terms
+from mnemo.values.graph import (
+    Claim,
+    EdgeKind,
+    Edit,
+    Episodic,
+    Intent,
+    Node,
+    NodeMetadata,
+    Procedural,
+    Semantic,
+    Subgoal,
+)
+from mnemo.values.upkeep import RAW, ROUTING
+
+MEMBERS_READ = 200
+"""Members that are read to tell whether a tag, intent or subgoal is worded from what remains."""
+CLAIMS = ("semantic", "procedural")
+"""Types of facts and instructions."""
+_MEMBERSHIP = (EdgeKind.MEMBERSHIP, EdgeKind.HIERARCHICAL)
+_PROVENANCE = (EdgeKind.PROVENANCE,)
+_LEAST = 1e-9
+
+Column: TypeAlias = Literal["no", "id", "superseded_by"]
+End: TypeAlias = Literal["source", "target"]
+Link: TypeAlias = tuple[int, int]
+"""Two ends of an edge."""
+
+# ── Rows ─────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """The columns that erasure judges a node by, whether or not its body can be decoded."""
+
+    no: int
+    id: str
+    type: str
+    episode_id: str | None = None
+    superseded_by: str | None = None
+
+
+class GraphRows(Protocol):
+    """The graph of one repository as rows; nodes by ascending number."""
+
+    def find(self, column: Column, values: Collection[int] | Collection[str]) -> list[NodeRow]:
+        """The nodes with one of *values* in that column."""
+        ...
+
+    def worded_by(self, step_ids: Collection[str]) -> list[NodeRow]:
+        """The intents with a wording that one of these steps gave."""
+        ...
+
+    def edges(
+        self, end: End, numbers: Collection[int], kinds: Sequence[EdgeKind] = tuple(EdgeKind)
+    ) -> list[Link]:
+        """Source and target of the edges with that end among *numbers*."""
+        ...
+
+    def read(self, number: int) -> Node:
+        """The node of this number. *Raises* ``StoreCorrupt``: it is damaged."""
+        ...
+
+    def counts(self, number: int) -> NodeMetadata:
+        """Its metadata. *Raises* ``StoreCorrupt``: they are damaged."""
+        ...
+
+
+class Said:
+    """
+    The content words of the erased steps, per episode; counted when first asked for.
+
+    Args:
+        texts_of: Gives an episode's erased texts by its id: those of steps and, if it
+            goes whole, its goal.
+    """
+
+    def __init__(self, texts_of: Callable[[str | None], Iterable[str | None]]) -> None:
+        self._texts_of = texts_of
+        self._words: dict[str | None, frozenset[str]] = {}
+
+    def of(self, episodes: Iterable[str | None]) -> frozenset[str]:
+        """All words that were said in the erased parts of *episodes*."""
+        return frozenset().union(*(self._of(episode) for episode in set(episodes)))
+
+    def _of(self, episode: str | None) -> frozenset[str]:
+        if episode not in self._words:
+            self._words[episode] = _words(self._texts_of(episode))
+        return self._words[episode]
+
+
+def _words(texts: Iterable[str | None]) -> frozenset[str]:
+    return frozenset(term for text in texts if text for term in terms(text))
+
+
+# ── The graph ────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Deletions:
+    """
+    What an erasure does to the graph.
+
+    Attributes:
+        gone: Nodes that are deleted, by number.
+        changed: Nodes as they are from now on, by number.
+        counts: Metadata as it is from now on, by number; of some of *changed*.
+        words: What the claims that go themselves said.
+        reworded: Numbers of *changed* whose vectors do not fit their texts any more.
+        unreadable: Damaged rows that could not be judged; they stay as they are.
+    """
+
+    gone: dict[int, NodeRow] = field(default_factory=dict)
+    changed: dict[int, Node] = field(default_factory=dict)
+    counts: dict[int, NodeMetadata] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
+    reworded: set[int] = field(default_factory=set)
+    facts_restored: int = 0
+    unreadable: list[StoreCorrupt] = field(default_factory=list)
+
+    def add(self, rows: Iterable[NodeRow]) -> None:
+        """Let *rows* go."""
+        for row in rows:
+            self.gone[row.no] = row
+            self.changed.pop(row.no, None)
+
+    def node(self, rows: GraphRows, number: int) -> Node | None:
+        """A node as it is with the changes so far; a damaged one is *unreadable*."""
+        if number in self.changed:
+            return self.changed[number]
+        try:
+            return rows.read(number)
+        except StoreCorrupt as damage:
+            self.unreadable.append(damage)
+            return None
+
+
+def plan_graph(
+    rows: GraphRows, step_ids: Collection[str], said: Said, claims: Iterable[NodeRow] = ()
+) -> Deletions:
+    """
+    Plan what goes from the graph with erased steps and claims, and how the rest changes.
+
+    Args:
+        step_ids: Ids of the episodic nodes of the erased steps, committed or not.
+        said: What was said in the erased steps.
+        claims: Facts and instructions that go themselves, whatever they rest on.
+    """
+    claims, plan = list(claims), Deletions()
+    plan.words = _words(text for row in claims for text in _wordings(rows, row))
+    plan.add(claims)
+    sources = [id.replace("episodic", "source", 1) for id in step_ids if id.startswith("episodic")]
+    plan.add(row for row in rows.find("id", [*step_ids, *sources]) if row.type in RAW)
+    _add_sources(rows, plan)
+    _settle_claims(rows, plan, said)
+    _restore_superseded(rows, plan)
+    shortened = _add_orphans(rows, plan)
+    _drop_wordings(rows, plan, frozenset(step_ids))
+    for row in shortened:
+        _reword(rows, plan, row, said)
+    return plan
+
+
+def _unshared(
+    candidates: Iterable[NodeRow], links: Iterable[Link], plan: Deletions
+) -> list[NodeRow]:
+    """Those of *candidates* that no link leads from to a node that stays."""
+    held = {one for one, other in links if other not in plan.gone}
+    return [row for row in candidates if row.no not in held]
+
+
+def _add_sources(rows: GraphRows, plan: Deletions) -> None:
+    """Sources that no remaining step names go."""
+    ends = {target for _, target in rows.edges("source", plan.gone, _PROVENANCE)}
+    sources = [row for row in rows.find("no", ends - plan.gone.keys()) if row.type == "source"]
+    links = rows.edges("target", [row.no for row in sources], _PROVENANCE)
+    plan.add(_unshared(sources, [(target, source) for source, target in links], plan))
+
+
+def _settle_claims(rows: GraphRows, plan: Deletions, said: Said) -> None:
+    """Facts and instructions go with their last step; shared ones are judged."""
+    ends = {source for source, _ in rows.edges("target", plan.gone, _PROVENANCE)}
+    claims = [row for row in rows.find("no", ends - plan.gone.keys()) if row.type in CLAIMS]
+    links = rows.edges("source", [row.no for row in claims], _PROVENANCE)
+    steps = {row.no for row in rows.find("no", {t for _, t in links}) if row.type == "episodic"}
+    grounds: dict[int, list[int]] = {row.no: [] for row in claims}
+    for claim, step in links:
+        if step in steps:
+            grounds[claim].append(step)
+    plan.add(_unshared(claims, [link for link in links if link[1] in steps], plan))
+    shared = [row for row in claims if row.no not in plan.gone]
+    plan.add([row for row in shared if not _stays(rows, plan, row, grounds[row.no], said)])
+
+
+def _stays(
+    rows: GraphRows, plan: Deletions, row: NodeRow, grounds: Sequence[int], said: Said
+) -> bool:
+    """Judge a shared claim; one that is damaged, or rests on what is, stays as it is."""
+    try:
+        read = {number: rows.read(number) for number in grounds}
+        node, metadata = rows.read(row.no), rows.counts(row.no)
+    except StoreCorrupt as damage:
+        plan.unreadable.append(damage)
+        return True
+    steps = {number: step for number, step in read.items() if isinstance(step, Episodic)}
+    remaining = [step for number, step in steps.items() if number not in plan.gone]
+    erased = [step for number, step in steps.items() if number in plan.gone]
+    lost = said.of(step.episode_id for step in erased)
+    lost |= _words(text for step in erased for text in _evidence(step))
+    if _leaks([_text(node)], remaining, lost):
+        return False
+    plan.changed[row.no] = _narrowed(node, remaining, lost)
+    plan.counts[row.no] = _counted(metadata, erased, remaining)
+    return True
+
+
+def _restore_superseded(rows: GraphRows, plan: Deletions) -> None:
+    """Facts that erased ones had replaced hold again, or are replaced by what came after."""
+    gone = {row.id: row for row in plan.gone.values()}
+    for row in rows.find("superseded_by", gone.keys()):
+        stays = row.type == "semantic" and row.no not in plan.gone
+        fact = plan.node(rows, row.no) if stays else None
+        if isinstance(fact, Semantic):
+            plan.changed[row.no] = after = _relinked(rows, fact, gone)
+            plan.facts_restored += after.superseded_by is None
+
+
+def _relinked(rows: GraphRows, fact: Semantic, gone: Mapping[str, NodeRow]) -> Semantic:
+    """*fact* without its erased replacements, one replaced by the next."""
+    by, until = fact.superseded_by, fact.valid_to
+    seen: set[str] = set()
+    while by is not None and by in gone and by not in seen:
+        seen.add(by)
+        by, until = _replacement(rows, gone[by])
+    if by is None or by in seen:
+        return replace(fact, superseded_by=None, valid_to=None)
+    return replace(fact, superseded_by=by, valid_to=until)
+
+
+def _add_orphans(rows: GraphRows, plan: Deletions) -> list[NodeRow]:
+    """Tags, intents and subgoals go with their last member; give those that lost some."""
+    ends = {source for source, _ in rows.edges("target", plan.gone, _MEMBERSHIP)}
+    routing = [row for row in rows.find("no", ends - plan.gone.keys()) if row.type in ROUTING]
+    plan.add(_unshared(routing, rows.edges("source", [row.no for row in routing]), plan))
+    return [row for row in routing if row.no not in plan.gone]
+
+
+def _drop_wordings(rows: GraphRows, plan: Deletions, step_ids: frozenset[str]) -> None:
+    """Intents lose the wordings that only erased steps gave them."""
+    for row in rows.worded_by(step_ids):
+        intent = None if row.no in plan.gone else plan.node(rows, row.no)
+        if isinstance(intent, Intent):
+            after = _unworded(intent, _members(rows, plan, row), step_ids)
+            _change(plan, row, intent, after)
+
+
+def _reword(rows: GraphRows, plan: Deletions, row: NodeRow, said: Said) -> None:
+    """A routing node that lost members is worded from the others, or goes."""
+    node = plan.node(rows, row.no)
+    if node is None:
+        return
+
+    def erased() -> frozenset[str]:
+        gone = [t for _, t in rows.edges("source", [row.no], _MEMBERSHIP) if t in plan.gone]
+        behind = {target for _, target in rows.edges("source", gone, _PROVENANCE)}
+        steps = rows.find("no", behind.union(gone))
+        lost = said.of(step.episode_id for step in steps if step.type == "episodic")
+        return lost | plan.words
+
+    after = _reworded(node, _members(rows, plan, row), erased)
+    if after is None:
+        plan.add([row])
+    elif after is not node:
+        _change(plan, row, node, after)
+
+
+def _change(plan: Deletions, row: NodeRow, before: Node, after: Node) -> None:
+    plan.changed[row.no] = after
+    if after.text != before.text:
+        plan.reworded.add(row.no)
+
+
+def _members(rows: GraphRows, plan: Deletions, row: NodeRow) -> list[Node]:
+    """The first remaining members; a damaged one names nothing: what only it named goes."""
+    ends = sorted({t for _, t in rows.edges("source", [row.no], _MEMBERSHIP)} - plan.gone.keys())
+    found = []
+    for number in ends[:MEMBERS_READ]:
+        try:
+            found.append(rows.read(number))
+        except StoreCorrupt:
+            continue
+    return found
+
+
+# ── Facts and instructions ───────────────────────────────────────────────────────────
+
+
+def _wordings(rows: GraphRows, row: NodeRow) -> tuple[str, ...]:
+    """What a claim says and said; of a damaged one nothing is known."""
+    try:
+        node = rows.read(row.no)
+    except StoreCorrupt:
+        return ()
+    return (_text(node), *(node.former_texts if isinstance(node, Claim) else ()))
+
+
+def _text(node: Node) -> str:
+    if isinstance(node, Procedural):
+        return "\n".join((node.condition, node.instruction, node.expected_outcome))
+    return node.text
+
+
+def _evidence(step: Episodic) -> tuple[str | None, ...]:
+    return (step.observation, step.action, step.actor)
+
+
+def _leaks(
+    texts: Iterable[str | None], remaining: Sequence[Episodic], erased: frozenset[str]
+) -> bool:
+    """Whether *texts* have erased words that no remaining step has."""
+    suspect = _words(texts) & erased
+    return bool(suspect and suspect - _words(t for step in remaining for t in _evidence(step)))
+
+
+def _narrowed(node: Node, remaining: Sequence[Episodic], erased: frozenset[str]) -> Node:
+    """*node* without the history that only erased steps word, since the first remaining step."""
+    if isinstance(node, Claim) and node.edits:
+        return replace(node, edits=tuple(_unsaid(edit, remaining, erased) for edit in node.edits))
+    if not isinstance(node, Semantic) or node.valid_from is None:
+        return node
+    times = [as_utc(step.at) for step in remaining if step.at is not None]
+    return replace(node, valid_from=min(times)) if times else node
+
+
+def _unsaid(edit: Edit, remaining: Sequence[Episodic], erased: frozenset[str]) -> Edit:
+    leaks = _leaks((edit.before, edit.reason), remaining, erased)
+    return replace(edit, before=None, reason=None) if leaks else edit
+
+
+def _counted(
+    metadata: NodeMetadata, erased: Sequence[Episodic], remaining: Sequence[Episodic]
+) -> NodeMetadata:
+    """*metadata* without the rewards and the support that came from the erased steps."""
+    before, after = _rewards([*erased, *remaining]), _rewards(remaining)
+    count = max(metadata.reward_count - before[1] + after[1], 0)
+    total = min(max(metadata.cumulative_reward - before[0] + after[0], 0.0), float(count))
+    return replace(
+        metadata,
+        cumulative_reward=total if total > _LEAST else 0.0,
+        reward_count=count,
+        support_count=len({(step.session_id, step.episode_id or step.id) for step in remaining}),
+    )
+
+
+def _rewards(steps: Iterable[Episodic]) -> tuple[float, int]:
+    """Sum and number of the mean rewards that statements got, one per trajectory."""
+    groups: dict[tuple[str | None, str | None], list[float]] = {}
+    for step in steps:
+        if step.reward is not None:
+            groups.setdefault((step.episode_id, step.trajectory_id), []).append(step.reward)
+    return sum(map(fmean, groups.values())), len(groups)
+
+
+def _replacement(rows: GraphRows, row: NodeRow) -> tuple[str | None, datetime | None]:
+    """By what an erased fact was replaced itself, and when; of a damaged one by its columns."""
+    try:
+        fact = rows.read(row.no)
+    except StoreCorrupt:
+        return row.superseded_by, None
+    return (fact.superseded_by, fact.valid_to) if isinstance(fact, Semantic) else (None, None)
+
+
+# ── Tags, intents and subgoals ───────────────────────────────────────────────────────
+
+
+def _reworded(
+    node: Node, members: Sequence[Node], erased: Callable[[], frozenset[str]]
+) -> Node | None:
+    """
+    A routing node that lost members, as it may stay.
+
+    Args:
+        members: What remains of them.
+        erased: Gives the words said in the erased steps behind the others.
+
+    Returns:
+        *node* itself where it is worded from what remains; an intent or subgoal in
+        other words; ``None`` if nothing remaining names it.
+    """
+    said = [text for member in members for text in _member_texts(member)]
+    goal = node.parent_goal if isinstance(node, Subgoal) else None
+    unsaid = _words([node.text]) - _words((*said, goal))
+    if not unsaid or not unsaid & erased():
+        return node
+    if isinstance(node, Intent) and members:
+        return replace(node, description=_plainest(members[0]), vector=None)
+    if isinstance(node, Subgoal):
+        return replace(node, description=goal or "", vector=None)
+    return None
+
+
+def _unworded(intent: Intent, members: Sequence[Node], erased: Container[str]) -> Intent:
+    """
+    *intent* without the wordings that only erased steps gave it.
+
+    Its description changes if it has words of theirs that nothing remaining says.
+    """
+    kept, gone = [], []
+    for one in intent.wordings:
+        left = tuple(source for source in one.sources if source not in erased)
+        if one.sources and not left:
+            gone.append(one.text)
+        else:
+            kept.append(replace(one, sources=left))
+    after = replace(intent, wordings=tuple(kept))
+    said = [*members, *(Intent(one.text) for one in kept)]
+    fitting = _reworded(after, said, lambda: _words(gone)) if gone and said else after
+    return fitting if isinstance(fitting, Intent) else after
+
+
+def _member_texts(member: Node) -> tuple[str | None, ...]:
+    return _evidence(member) if isinstance(member, Episodic) else (_text(member),)
+
+
+def _plainest(member: Node) -> str:
+    return member.instruction if isinstance(member, Procedural) else member.text
+
+
+# ── Sessions and episodes ────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeRow:
+    """An episode of a touched session; *steps* it has, of which so many are *erased*."""
+
+    no: int
+    id: str
+    session: int
+    status: str
+    goal: str
+    steps: int
+    erased: int
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether its steps were not committed or discarded as a whole."""
+        return self.status in ("open", "closed")
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether the erasure takes its last step."""
+        return 0 < self.erased == self.steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPlan:
+    """
+    What an erasure does to sessions; numbers.
+
+    Attributes:
+        gone: Sessions that go, with all their episodes.
+        gone_episodes: These, and those that lost their last step.
+        shortened: Touched episodes: the work that was staged for them goes.
+        ended: Those of *shortened* that were not over: they are discarded.
+        shaken: Sessions that stay: their owner loses them, and they come to rest.
+    """
+
+    gone: list[int]
+    gone_episodes: list[EpisodeRow]
+    shortened: list[EpisodeRow]
+    ended: list[EpisodeRow]
+    shaken: list[int]
+
+
+def plan_sessions(
+    episodes: Sequence[EpisodeRow], touched: Collection[int], whole: Container[int]
+) -> SessionPlan:
+    """
+    Plan what becomes of the sessions that steps are erased from.
+
+    Args:
+        episodes: All of the *touched* sessions.
+        whole: Sessions that go with everything they have.
+    """
+    living = {
+        episode.session
+        for episode in episodes
+        if episode.steps > episode.erased or (episode.is_unfinished and not episode.erased)
+    }
+    gone = [session for session in sorted(touched) if session in whole or session not in living]
+    shortened = [episode for episode in episodes if episode.erased]
+    return SessionPlan(
+        gone=gone,
+        gone_episodes=[e for e in episodes if e.is_emptied or e.session in gone],
+        shortened=shortened,
+        ended=[episode for episode in shortened if episode.is_unfinished],
+        shaken=[session for session in sorted(touched) if session not in gone],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedStep:
+    """A remaining step of a touched episode: what it says itself, and its annotation."""
+
+    ordinal: int
+    node_id: str
+    said: str
+    state: str | None
+    subgoal: str | None
+
+
+def plan_annotations(
+    steps: Sequence[AnnotatedStep], goal: str, erased: frozenset[str]
+) -> list[AnnotatedStep]:
+    """
+    The steps of an episode whose annotation changes: it loses what only erased steps said.
+
+    Args:
+        goal: Of their episode; stands for a subgoal that cannot stay.
+        erased: The words said in its erased steps.
+    """
+    after = [_stripped(step, goal, erased) for step in steps]
+    return [new for new, old in zip(after, steps, strict=True) if new != old]
+
+
+def _stripped(step: AnnotatedStep, goal: str, erased: frozenset[str]) -> AnnotatedStep:
+    known = _words((step.said, goal))
+    state = step.state if not (_words([step.state]) & erased) - known else None
+    leaks = step.subgoal is not None and (_words([step.subgoal]) & erased) - known
+    return replace(step, state=state, subgoal=goal if leaks else step.subgoal)
+
+
+# ── Messages ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What was derived from messages of a thread, both ends inclusive."""
+
+    no: int
+    id: str
+    first: int
+    last: int
+
+
+def plan_ranges(ranges: Iterable[Range], seqs: Collection[int]) -> list[Range]:
+    """Those of *ranges* that held one of the erased *seqs* of their thread."""
+    ordered = sorted(seqs)
+
+    def held(one: Range) -> bool:
+        at = bisect_left(ordered, one.first)
+        return at < len(ordered) and ordered[at] <= one.last
+
+    return [one for one in ranges if held(one)]

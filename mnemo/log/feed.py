@@ -1,0 +1,439 @@
+"""What one repository's indexes follow: ``DocumentFeed`` over an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import decode_time, decode_vector, encode_vector
+from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.engine import Engine, compute
+from mnemo.store.rows import chunks, holes, listed, repo_row
+from mnemo.store.spaces import check_space, put_vectors
+from mnemo.store.table import ARRIVAL
+from mnemo.store.tables import (
+    MESSAGE_COLUMNS,
+    MESSAGES,
+    NODES,
+    STEP_COLUMNS,
+    STEPS,
+    UNANNOTATED_STEP_COLUMNS,
+)
+from mnemo.store.tx import Tx
+from mnemo.values.feed import FoundMessage
+from mnemo.values.graph import Node, Vector
+from mnemo.values.message_steps import document_number, is_document, message_document
+from mnemo.values.messages import EMBEDDED, StoredMessage
+from mnemo.values.passages import owner_of_vector
+from mnemo.values.steps import Step
+from mnemo.values.wordings import wording_owner
+
+_FROM_STEPS = """
+SELECT {} FROM steps t
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+"""
+_NEW_STEPS = (
+    _FROM_STEPS.format(UNANNOTATED_STEP_COLUMNS)
+    + """
+WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
+"""
+)
+# By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
+_SPOKEN = ", ".join(f"'{kind}'" for kind in sorted(EMBEDDED))
+_NEW_MESSAGES = f"""
+SELECT {MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
+WHERE m.no > ? AND +m.repo = ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
+"""
+_REPEATS = f"""
+SELECT p.node_id, m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id = p.thread
+$join messages m ON m.thread = q.no AND m.id = p.message
+WHERE p.ordinal BETWEEN ? AND ? AND +p.repo = ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
+"""
+_MESSAGES_BY_NUMBER = f"""
+SELECT {MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
+WHERE m.repo = ? AND m.no IN ({{}})
+"""
+_STEPS_BY_NODE = _FROM_STEPS.format(STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
+_CHANGED_NODES = """
+SELECT id, type, body, NULL, revision FROM nodes
+WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')
+ORDER BY revision, no
+"""
+# The last revision of which everything fits into the limit; at least the first one.
+_LAST_WHOLE_REVISION = """
+SELECT revision, count(*) FROM nodes
+WHERE repo = ? AND revision > ? AND type NOT IN ('episodic', 'source')
+GROUP BY revision ORDER BY revision
+"""
+_NEW_REMOVALS = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
+_LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
+_NEW_VECTORS = """
+SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+_TAGS = """
+SELECT f.id, $field(t.body, label) FROM nodes f
+JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
+WHERE f.repo = ? AND f.id IN ({}) ORDER BY t.no
+"""
+_STEPS_BEHIND = """
+SELECT f.id, s.id, s.at FROM nodes f
+JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no = e.target
+WHERE f.repo = ? AND f.id IN ({}) ORDER BY s.no
+"""
+_INTENTS = """
+SELECT p.id, $field(i.body, description) FROM nodes p
+JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
+WHERE p.repo = ? AND p.id IN ({}) ORDER BY i.no
+"""
+# Of changesets with one revision the first wrote it, the others wrote nothing.
+_CHANGESETS = f"""
+SELECT revision, id FROM changesets WHERE repo = ? AND revision BETWEEN ? AND ?
+ORDER BY {ARRIVAL} DESC
+"""
+# Most vectors are of steps.
+_OWNERS_OF_VECTORS = (
+    "SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN $texts",
+    "SELECT id FROM nodes WHERE repo = ? AND id IN $texts",
+)
+_STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN $numbers"
+_GOALS = """
+SELECT id, goal FROM episodes WHERE repo = ? AND id IN ({})
+"""
+_COUNTS = """
+SELECT 'steps', count(*) FROM steps WHERE repo = :repo
+UNION ALL SELECT 'messages', coalesce(sum(next_seq - erased), 0) FROM threads WHERE repo = :repo
+UNION ALL SELECT 'messages_in_sessions', count(*) FROM (
+          SELECT DISTINCT thread, message FROM steps
+          WHERE repo = :repo AND thread IS NOT NULL) taken
+UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
+UNION ALL SELECT 'checkpoints', count(*) FROM checkpoints WHERE repo = :repo
+UNION ALL SELECT 'items', count(*) FROM items WHERE repo = :repo
+UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP BY type
+UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
+          WHERE n.repo = :repo GROUP BY e.kind
+"""
+
+
+_TIMES = Rows("nodes", "s s?", lambda row: row[1] and decode_time(row[1]))
+_EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
+
+
+class StoredFeed:
+    """``DocumentFeed`` over an engine."""
+
+    def __init__(self, repo_id: str, engine: Engine):
+        self._repo_id = repo_id
+        self._engine = engine
+
+    async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        """What came after *after*, of one read transaction; *removed* goes before the rest."""
+        return await self._engine.reading(
+            partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
+        )
+
+    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+        """
+        Keep vectors; keys whose owner is gone are skipped. *Cancellation*: completes.
+
+        Raises:
+            EmbeddingSpaceMismatch: The repository is stamped with another space.
+        """
+        rows = await compute(partial(_encoded, vectors))
+        # Else an owner that is looked for, and is there, may be gone by the time of the insert.
+        kinds = ("graph", "transcript") if any(map(_is_of_message, rows)) else ("graph",)
+        await self._engine.writing(
+            partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows),
+            locks=[(kind, self._repo_id) for kind in kinds],
+        )
+
+    async def space(self) -> EmbeddingSpace | None:
+        """What the repository is stamped with; ``None`` before the first vector."""
+        row = await self._engine.reading(lambda c: repo_row(c, self._repo_id))
+        name, dimensions = row[2], row[3]
+        if name is None or dimensions is None:
+            return None
+        return EmbeddingSpace(name, dimensions)
+
+    async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
+        """The steps behind episodic node ids, committed or not, with their annotations."""
+        return await self._engine.reading(partial(_steps, repo_id=self._repo_id, ids=node_ids))
+
+    async def messages(self, ids: Sequence[str]) -> dict[str, FoundMessage]:
+        """The messages behind ids of documents; expired ones are among them."""
+        return await self._engine.reading(partial(_messages, repo_id=self._repo_id, ids=ids))
+
+    async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
+        """The goals of episodes; unknown ones are absent."""
+        return await self._engine.reading(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
+
+    async def counts(self) -> dict[str, int]:
+        """
+        How many there are: ``steps``, ``messages``, ``messages_in_sessions``, ``items``,
+        ``vectors``, ``edges:<kind>``, ``nodes:<type>``.
+        """
+
+        def count(tx: Tx) -> dict[str, int]:
+            repo = repo_row(tx, self._repo_id)[0]
+            counts = tx.run(_COUNTS, {"repo": repo}).fetchall()
+            # A damaged type or kind is no text, and none that is counted.
+            return {kind: count for kind, count in counts if isinstance(kind, str)}
+
+        return await self._engine.reading(count)
+
+
+# ── Following ────────────────────────────────────────────────────────────────────────
+
+
+def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges:
+    repo, revision, _, dimensions = repo_row(tx, repo_id)
+    passed: Passed = []
+    steps, last_step, more_steps = _new_steps(tx, repo, after.step, limit, passed)
+    messages, last_message, more_messages = _new_messages(tx, repo, after.message, limit, passed)
+    until = _whole_revisions(tx, repo, after.revision, revision, limit)
+    rows = tx.run(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
+    nodes = NODES.whole.all(rows, passed)
+    removals = _removals(tx, repo, after)
+    stored = tx.run(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
+    cursor = FeedCursor(
+        step=last_step,
+        revision=until,
+        removal=removals[-1][0] if removals else after.removal,
+        vector=stored[-1][0] if stored else after.vector,
+        message=last_message,
+    )
+    vectors = _vectors(stored, dimensions, passed)
+    details = _details(tx, repo, nodes, passed)
+    log_passed(passed)
+    return FeedChanges(
+        cursor=cursor,
+        revision=revision,
+        steps=tuple(steps),
+        messages=messages,
+        repeats=_repeats(tx, repo, steps),
+        nodes=tuple(nodes),
+        details=details,
+        origins=_origins(tx, repo, {row[0]: row[4] for row in rows}),
+        removed=tuple(id for _, id in removals if id is not None),
+        vectors=vectors,
+        damaged=tuple(damage.row for damage in passed),
+        more=more_steps or more_messages or until < revision or len(stored) == limit,
+    )
+
+
+def _new_steps(
+    tx: Tx, repo: int, after: int, limit: int, passed: Passed
+) -> tuple[list[Step], int, bool]:
+    """Steps behind *after*, the ordinal up to which that is all, and whether more follow."""
+    rows = tx.run(_NEW_STEPS, (after, repo, limit)).fetchall()
+    steps = STEPS.rows.all(rows, passed)
+    if len(rows) == limit:
+        return steps, rows[-1][STEPS.ordinal], True
+    return steps, max(after, tx.dialect.last_number(tx, "steps", repo)), False
+
+
+def _new_messages(
+    tx: Tx, repo: int, after: int, limit: int, passed: Passed
+) -> tuple[dict[str, StoredMessage], int, bool]:
+    """Messages behind *after* by document, the number up to which that is all, whether more."""
+    rows = tx.run(_NEW_MESSAGES, (after, repo, limit)).fetchall()
+    found = {
+        message_document(row[-1]): message
+        for row in rows
+        for message in MESSAGES.rows.all([row], passed)
+        if is_document(message)
+    }
+    if len(rows) == limit:
+        return found, rows[-1][-1], True
+    return found, max(after, tx.dialect.last_number(tx, "messages", repo)), False
+
+
+def _repeats(tx: Tx, repo: int, steps: Sequence[Step]) -> dict[str, str]:
+    """Node ids of *steps* that were made of a stored message → the document of that."""
+    ordinals = [step.ordinal for step in steps if step.message_id is not None]
+    if not ordinals:
+        return {}
+    rows = tx.run(_REPEATS, (min(ordinals), max(ordinals), repo))
+    return {node_id: message_document(no) for node_id, no in rows}
+
+
+def _whole_revisions(tx: Tx, repo: int, after: int, present: int, limit: int) -> int:
+    """How far one read goes: a revision is read whole or not at all, but at least one."""
+    count = 0
+    last = after
+    for revision, number in tx.run(_LAST_WHOLE_REVISION, (repo, after)):
+        count += number
+        if count > limit and last > after:
+            return int(last)
+        last = revision
+    return present
+
+
+def _removals(tx: Tx, repo: int, after: FeedCursor) -> list[tuple[int, str | None]]:
+    """What is gone since *after*; a reader that starts anew has nothing to remove."""
+    if after == FeedCursor():
+        (last,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
+        return [(last, None)]
+    return tx.run(_NEW_REMOVALS, (repo, after.removal)).fetchall()
+
+
+def _details(tx: Tx, repo: int, nodes: Sequence[Node], passed: Passed) -> dict[str, dict[str, Any]]:
+    facts = [node.id for node in nodes if node.type == "semantic"]
+    instructions = [node.id for node in nodes if node.type == "procedural"]
+    tags = _grouped(tx, _TAGS, repo, facts)
+    intents = _grouped(tx, _INTENTS, repo, instructions)
+    steps = _grouped(tx, _STEPS_BEHIND, repo, [*facts, *instructions])
+    details: dict[str, dict[str, Any]] = {}
+    for id in facts:
+        behind = steps.get(id, ())
+        times = [at for at in _TIMES.all(behind, passed) if at is not None]
+        details[id] = {
+            "tags": _texts(tags.get(id, ())),
+            "latest_at": max(times, default=None),
+            "steps": _ids(behind),
+        }
+    for id in instructions:
+        behind = steps.get(id, ())
+        details[id] = {"intents": _texts(intents.get(id, ())), "steps": _ids(behind)}
+    return details
+
+
+def _ids(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    return tuple(sorted(id for id, _ in rows))
+
+
+def _texts(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """What routing nodes say; a damaged one says nothing, and is itself met as a node."""
+    return tuple(text for (text,) in rows if isinstance(text, str))
+
+
+def _origins(tx: Tx, repo: int, revisions: Mapping[str, int]) -> dict[str, str]:
+    if not revisions:
+        return {}
+    between = (repo, min(revisions.values()), max(revisions.values()))
+    changesets = dict(tx.run(_CHANGESETS, between).fetchall())
+    return {id: changesets[no] for id, no in revisions.items() if no in changesets}
+
+
+def _grouped(tx: Tx, query: str, repo: int, ids: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of *query* by their first column, which is an id of *ids*."""
+    groups: dict[str, list[tuple[Any, ...]]] = {}
+    breather = Breather()
+    for chunk in chunks(ids):
+        for id, *values in tx.run(query.format(holes(chunk)), (repo, *chunk)):
+            groups.setdefault(id, []).append(tuple(values))
+            breather.breathe()
+    return groups
+
+
+# ── Vectors ──────────────────────────────────────────────────────────────────────────
+
+
+def _vectors(
+    stored: Sequence[tuple[int, Any, Any]], dimensions: int | None, passed: Passed
+) -> dict[str, Vector]:
+    """Key → vector of rows (number, key, vector)."""
+    found = _decoded(stored, dimensions)
+    if found is not None:
+        return found
+    rows: Rows[tuple[str, Vector]] = Rows(
+        "vectors", "i s b", lambda row: (row[1], decode_vector(row[2], dimensions)), key=(1,)
+    )
+    return dict(rows.all(stored, passed))
+
+
+def _decoded(
+    stored: Sequence[tuple[int, Any, Any]], dimensions: int | None
+) -> dict[str, Vector] | None:
+    """All of them at once, which takes a third of the time; ``None`` if one is damaged."""
+    keys, blobs = [row[1] for row in stored], [row[2] for row in stored]
+    if not {*map(type, keys)} <= {str} or not {*map(type, blobs)} <= {bytes}:
+        return None
+    if dimensions is None or {*map(len, blobs)} != {4 * dimensions}:
+        return None
+    try:
+        rows = decode_vector(b"".join(blobs)).reshape(-1, dimensions)
+    except ValueError:
+        return None
+    return dict(zip(keys, rows, strict=True))
+
+
+def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
+    breather = Breather()
+    rows = {}
+    for key, vector in vectors.items():
+        rows[key] = encode_vector(vector)
+        breather.breathe()
+    return rows
+
+
+def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]) -> None:
+    # Of a repository that was deleted meanwhile nothing is kept, not even its name.
+    repo = repo_row(tx, repo_id)[0]
+    owned = owned_keys(tx, repo, list(vectors))
+    kept = {key: vector for key, vector in vectors.items() if key in owned}
+    check_space(tx, repo_id, space, kept.values())
+    put_vectors(tx, repo, kept)
+
+
+def _is_of_message(key: str) -> bool:
+    return document_number(owner_of_vector(key)[0]) is not None
+
+
+def owned_keys(tx: Tx, repo: int, keys: Iterable[str]) -> set[str]:
+    """Those of *keys* whose node, step or message is there."""
+    # An id may itself look like the key of a passage.
+    owners = {key: {key, wording_owner(owner_of_vector(key)[0])} for key in keys}
+    ids = set().union(*owners.values())
+    known = _stored_messages(tx, repo, ids)
+    for query in _OWNERS_OF_VECTORS:
+        if unknown := ids - known:
+            known.update(id for (id,) in tx.run(query, (repo, listed(unknown))))
+    return {key for key, ids in owners.items() if ids & known}
+
+
+def _stored_messages(tx: Tx, repo: int, ids: Iterable[str]) -> set[str]:
+    """Those of *ids* that are of documents of stored messages."""
+    numbers = [no for id in ids if (no := document_number(id)) is not None]
+    rows = tx.run(_STORED_MESSAGES, (repo, listed(numbers))) if numbers else ()
+    return {message_document(no) for (no,) in rows}
+
+
+# ── Looking up ───────────────────────────────────────────────────────────────────────
+
+
+def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
+    repo = repo_row(tx, repo_id)[0]
+    found: dict[str, Step] = {}
+    passed: Passed = []
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
+        found.update((step.node_id, step) for step in STEPS.rows.all(rows, passed))
+    log_passed(passed)
+    return found
+
+
+def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, FoundMessage]:
+    repo = repo_row(tx, repo_id)[0]
+    numbers = [no for id in dict.fromkeys(ids) if (no := document_number(id)) is not None]
+    found: dict[str, FoundMessage] = {}
+    passed: Passed = []
+    for chunk in chunks(numbers):
+        for row in tx.run(_MESSAGES_BY_NUMBER.format(holes(chunk)), (repo, *chunk)).fetchall():
+            for message in MESSAGES.rows.all([row], passed):
+                found[message_document(row[-2])] = FoundMessage(message, row[-1])
+    log_passed(passed)
+    return found
+
+
+def _goals(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, str]:
+    repo = repo_row(tx, repo_id)[0]
+    goals: dict[str, str] = {}
+    passed: Passed = []
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_GOALS.format(holes(chunk)), (repo, *chunk))
+        goals.update(_EPISODES.all(rows, passed))
+    log_passed(passed)
+    return goals

@@ -1,0 +1,260 @@
+"""The store: the facades of all rooms over one engine, and the register of its owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Never
+
+from mnemo.config import StoreConfig
+from mnemo.erasure.overhaul import StoredOverhaul
+from mnemo.erasure.repositories import delete_repository, repository_records
+from mnemo.graph.graph import StoredGraph
+from mnemo.items.item_rows import StoredItems
+from mnemo.jobs.job_rows import owing
+from mnemo.jobs.owners import (
+    LeaseTime,
+    OpenService,
+    forget_the_dead,
+    new_owner,
+    register,
+    unregister,
+)
+from mnemo.log.feed import StoredFeed
+from mnemo.log.records import StoredRecords
+from mnemo.log.sessions import StoredSessions
+from mnemo.log.steps import append_steps
+from mnemo.log.transcript import StoredTranscript
+from mnemo.notes.note_writing import StoredNotes
+from mnemo.protocols import Clock, StoreReport
+from mnemo.repository.checkpoint_rows import StoredCheckpoints
+from mnemo.runtime.clock import SystemClock
+from mnemo.store.archive import StoredArchive
+from mnemo.store.check import check_store
+from mnemo.store.engine import OWNERS, ManagedEngine
+from mnemo.store.repair import repair_store
+from mnemo.store.tx import Tx
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.jobs import JobKind
+from mnemo.values.journal import Owner, RepositoryRecord
+
+
+class EngineStore:
+    """
+    ``Store`` over an engine.
+
+    Args:
+        engine: Not open yet; closed with the store.
+        lease_s: Seconds that this service's ownership of sessions outlives its last
+            ``renew``, as seen by other machines.
+        lease_time: Default: that of *clock*. Where machines share a store, its own.
+    """
+
+    def __init__(
+        self,
+        engine: ManagedEngine,
+        *,
+        clock: Clock,
+        lease_s: float,
+        lease_time: LeaseTime | None = None,
+    ) -> None:
+        self.engine = engine
+        self._lease_time: LeaseTime = lease_time or (lambda tx: clock.now())
+        self._clock = clock
+        self._lease_s = lease_s
+        self._opened: OpenService | None = None
+        # One object: the writer runs consecutive units of the same function together.
+        self._append_steps = partial(append_steps, clock=clock)
+
+    def sessions(self, repo_id: str) -> StoredSessions:
+        """The journal of one repository's sessions."""
+        return StoredSessions(repo_id, self.engine, self._append_steps, self._lease_time)
+
+    def graph(self, repo_id: str) -> StoredGraph:
+        """The graph of one repository."""
+        return StoredGraph(repo_id, self.engine, self._clock, self._lease_time)
+
+    def feed(self, repo_id: str) -> StoredFeed:
+        """What one repository's indexes follow."""
+        return StoredFeed(repo_id, self.engine)
+
+    def records(self, repo_id: str) -> StoredRecords:
+        """Every single thing said or observed in one repository."""
+        return StoredRecords(repo_id, self.engine, self._clock)
+
+    def overhaul(self, repo_id: str) -> StoredOverhaul:
+        """What is rarely done to one repository as a whole."""
+        return StoredOverhaul(repo_id, self.engine)
+
+    def archive(self, repo_id: str) -> StoredArchive:
+        """One repository as records, out and in."""
+        return StoredArchive(repo_id, self.engine)
+
+    def notes(self, repo_id: str) -> StoredNotes:
+        """The notes of one repository."""
+        return StoredNotes(repo_id, self.engine, self._clock)
+
+    def items(self, repo_id: str) -> StoredItems:
+        """The keyed items of one repository."""
+        return StoredItems(repo_id, self.engine, self._clock)
+
+    def transcript(self, repo_id: str) -> StoredTranscript:
+        """The conversations of one repository."""
+        return StoredTranscript(repo_id, self.engine, self._clock, self._lease_time)
+
+    def checkpoints(self, repo_id: str) -> StoredCheckpoints:
+        """The checkpoints of one repository."""
+        return StoredCheckpoints(repo_id, self.engine)
+
+    @property
+    def queued_writes(self) -> int:
+        """Units of work that wait for the writer or for its commit."""
+        return self.engine.waiting
+
+    async def open(self) -> Owner:
+        """
+        Open (creating or migrating) the store and register a new owner.
+
+        What may not be written, or lies on a full disk, is opened for reading: nobody is
+        registered, and writing calls raise ``StoreReadOnly``.
+
+        Raises:
+            StoreError: One of its kinds; nothing was changed. *Cancellation*: safe.
+        """
+        owner = new_owner()
+
+        def enter(tx: Tx) -> None:
+            register(tx, owner, now=self._lease_time(tx), lease_s=self._lease_s)
+            forget_the_dead(tx, owner)
+
+        await self.engine.open(enter)
+        self._opened = OpenService(owner, self.engine.place, self._clock.now())
+        return owner
+
+    async def aclose(self) -> None:
+        """Let queued units finish, checkpoint, close. Idempotent. *Cancellation*: completes."""
+        await self.engine.aclose()
+
+    async def repositories(self) -> list[RepositoryRecord]:
+        """All stored repositories by id. *Cancellation*: safe."""
+        return await self.engine.reading(repository_records)
+
+    async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> list[str]:
+        """Ids of repositories with a job that *me* could claim now. *Cancellation*: safe."""
+        time = self._lease_time
+        return await self.engine.reading(lambda tx: owing(tx, me, kinds=kinds, now=time(tx)))
+
+    async def delete_repository(self, repo_id: str) -> ErasureReport:
+        """
+        Delete a repository with everything in it, and the bytes as after any erasure.
+
+        Raises:
+            NotFound: There is none of that id. *Cancellation*: the transaction completes.
+        """
+        report = await self.engine.writing(partial(delete_repository, repo_id=repo_id))
+        return replace(report, scrubbed=await self.engine.scrub(at_once=False))
+
+    async def backup(self, path: Path) -> None:
+        """
+        Write a copy of one revision to *path*; see ``Mnemo.backup``.
+
+        Raises:
+            UsageError: Something is at *path*, or its folder is not there.
+            StoreError: It could not be written; nothing is left. *Cancellation*: completes.
+        """
+        await self.engine.backup(path)
+
+    async def renew(self, owner: Owner, lease_s: float) -> None:
+        """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
+        if not self.engine.is_read_only:
+            time = self._lease_time
+            await self.engine.renewing(
+                lambda tx: register(tx, owner, now=time(tx), lease_s=lease_s)
+            )
+
+    async def release(self, owner: Owner) -> None:
+        """Give up all sessions of *owner*, and the ownership itself. *Cancellation*: completes."""
+        await self.engine.writing(lambda tx: unregister(tx, owner.token), locks=OWNERS)
+
+    async def scrub(self, *, at_once: bool = False) -> bool:
+        """
+        Rid the storage of what was erased; give whether nothing of it is left.
+
+        Args:
+            at_once: Rewrite a file above 64 MB, too; otherwise that is left to ``tend``.
+
+        Raises:
+            StoreReadOnly: The store was opened for reading. *Cancellation*: safe.
+        """
+        return await self.engine.scrub(at_once=at_once)
+
+    async def tend(self, woken: Callable[[], None]) -> Never:
+        """
+        Rewrite a large file that something was erased from, after 5 s without writes.
+
+        *woken* is called when another process may have written jobs. *Cancellation*: safe.
+        """
+        await self.engine.tend(woken)
+
+    async def check(self, *, repair: bool = False) -> StoreReport:
+        """
+        Check the file, full text against records, vectors against their owners, edges' ends.
+
+        *repair* puts right what can be: see ``Mnemo.check``. *Cancellation*: the repair completes.
+        """
+        repaired: list[str] = []
+        if repair:
+            time = self._lease_time
+            repaired = await self.engine.writing(lambda tx: repair_store(tx, time(tx)))
+        problems, counts = await self.engine.reading(check_store)
+        if not self.engine.is_read_only:
+            problems += await self.engine.writing(
+                lambda tx: tx.dialect.text_damage(tx), locks=OWNERS
+            )
+        return StoreReport(
+            problems=tuple(problems),
+            counts=counts,
+            schema_version=self.engine.version,
+            synchronous=self.engine.synchronous,
+            repaired=tuple(repaired),
+        )
+
+
+class SqliteStore(EngineStore):
+    """
+    A store in one SQLite database.
+
+    Args:
+        path: As of ``SqliteEngine``; the others as of ``EngineStore``.
+    """
+
+    def __init__(
+        self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
+    ) -> None:
+        from mnemo.store.sqlite.engine import SqliteEngine
+
+        found = None if path is None else Path(path)
+        engine = SqliteEngine(found, config=config, clock=clock)
+        super().__init__(engine, clock=clock, lease_s=lease_s)
+
+
+class PostgresStore(EngineStore):
+    """
+    A store in a schema of a PostgreSQL database.
+
+    Args:
+        url: As of ``PostgresEngine``; the others as of ``EngineStore``.
+
+    Raises:
+        ImportError: The extra ``[postgres]`` is not installed.
+    """
+
+    def __init__(self, url: str, *, config: StoreConfig, clock: Clock, lease_s: float) -> None:
+        from mnemo.store.postgres.engine import PostgresEngine, server_time
+
+        engine = PostgresEngine(url, config=config)
+        # A clock that a test moves goes before that of the server.
+        lease_time = server_time if isinstance(clock, SystemClock) else None
+        super().__init__(engine, clock=clock, lease_s=lease_s, lease_time=lease_time)
