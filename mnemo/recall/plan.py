@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
-from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import Mode, mode_question, plan_question
-from mnemo.prompts.profiles import Profile
-from mnemo.recall.request import Adviser
+from mnemo.recall.request import RecallRun
 from mnemo.runtime.text import STOP_WORDS, fold, one_line
 from mnemo.values.graph import NodeType
 
@@ -80,39 +78,34 @@ class RecallPlan:
 
 def plan_embedded(query: str, mode: Mode | None) -> RecallPlan:
     """Plan from the words of *query* alone; *mode* is the caller's, if there is one."""
-    if mode is not None:
-        return RecallPlan(mode, find_tags(query), "caller")
-    return RecallPlan(choose_mode(query), find_tags(query), "embedded")
+    chosen_by = "embedded" if mode is None else "caller"
+    return RecallPlan(mode or choose_mode(query), find_tags(query), chosen_by)
 
 
-async def plan_by_model(
-    adviser: Adviser, asked: AskedQuestion, embedded: RecallPlan, profile: Profile | None
-) -> RecallPlan:
+async def plan_by_model(run: RecallRun, embedded: RecallPlan) -> RecallPlan:
     """
     Ask a chat model for mode and tags, both at the same time.
 
     The model's tags replace those of *embedded*, which only repeat the query's own words.
     A question that fails leaves the value of *embedded*; a caller's mode is not asked for.
     """
-    mode: Mode | None = None
-    tags = embedded.tags
+    plan = embedded
 
-    async def ask_for_mode() -> None:
-        nonlocal mode
-        chosen = await adviser.ask(mode_question(asked, profile), None)
-        mode = chosen
+    async def choose_mode() -> None:
+        nonlocal plan
+        mode = await run.ask(mode_question(run.asked, run.profile), None)
+        plan = replace(plan, mode=mode, chosen_by="model") if mode else plan
 
-    async def ask_for_tags() -> None:
-        nonlocal tags
-        tags = await adviser.ask(plan_question(asked, profile), tags)
+    async def choose_tags() -> None:
+        nonlocal plan
+        tags = await run.ask(plan_question(run.asked, run.profile), plan.tags)
+        plan = replace(plan, tags=tags)
 
     async with anyio.create_task_group() as group:
-        if embedded.chosen_by != "caller":
-            group.start_soon(ask_for_mode)
-        group.start_soon(ask_for_tags)
-    if mode is None:
-        return RecallPlan(embedded.mode, tags, embedded.chosen_by)
-    return RecallPlan(mode, tags, "model")
+        if plan.chosen_by != "caller":
+            group.start_soon(choose_mode)
+        group.start_soon(choose_tags)
+    return plan
 
 
 def choose_mode(query: str) -> Mode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, get_args
 
@@ -14,7 +14,7 @@ from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import Order, Style, print_candidates
 from mnemo.runtime.display import counted, html_table
 from mnemo.runtime.text import count_tokens
-from mnemo.runtime.validation import MOST_NUMBER, finite_number, one_of, whole_number
+from mnemo.runtime.validation import MOST_NUMBER, one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count
 from mnemo.values.notes import Note
@@ -225,16 +225,6 @@ class RecallResult:
         else:
             text = print_within(budget_tokens=budget_tokens)
         return behind(text, self.notes, budget_tokens, self.count)
-
-    def if_confident(self, least: float) -> RecallResult:
-        """
-        This result, or without candidates where its confidence is below *least*, 0 to 1.
-
-        Raises:
-            ValueError: *least* is no finite number.
-        """
-        is_enough = self.confidence >= finite_number("least", least)
-        return self if is_enough else replace(self, candidates=[])
 
 
 def _warned(print_within: Callable[..., str], budget_tokens: int | None, count: Count) -> str:
