@@ -46,11 +46,11 @@ from mnemo.notes.tools import Answer
 from mnemo.notes.tools import NoteToolbox as _NoteToolbox
 from mnemo.notes.update import NoteUpdate
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
-from mnemo.recall.agent_tools import AgentTool as _AgentTool
-from mnemo.recall.agent_tools import ToolAnswer
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
+from mnemo.repository.agent_tools import AgentTool as _AgentTool
+from mnemo.repository.agent_tools import ToolAnswer
 from mnemo.repository.changes import Change
 from mnemo.repository.checkpoints import Checkpoints as _Checkpoints
 from mnemo.repository.conversation import Conversation as _Conversation
@@ -321,7 +321,7 @@ class AgentTool(Blocking[_AgentTool]):
 
     A tool for an agent.
 
-    Blocking; see ``mnemo.recall.agent_tools.AgentTool``.
+    Blocking; see ``mnemo.repository.agent_tools.AgentTool``.
 
     """
 
