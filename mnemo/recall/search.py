@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,7 +17,6 @@ from mnemo.prompts.refine import refine_question
 from mnemo.protocols import DocumentFeed, Embedder, GraphStore, ValueFunction
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
-from mnemo.recall.hops import SEEDS, CandidateEdges, routes_from, targets_of
 from mnemo.recall.places import (
     LONG_AGO,
     Place,
@@ -36,7 +36,7 @@ from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage
-from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
+from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 from mnemo.values.vectors import unit_rows
@@ -55,6 +55,15 @@ Measured with tags that know nothing (the most frequent words of what was found)
 tags out of the evidence. At 0.9 recall@10 of steps on short dialogues fell by 2.8 points
 with the first and rose by 8.4 with the second; at 0.5 it fell by 0.4 and rose by 3.2 (S).
 """
+SEEDS = 20
+"""Best candidates that a hop starts from."""
+MAX_BEHIND = 200
+"""Nodes behind one routing node that a hop takes, best cosine first."""
+HOP_DECAY = 0.5
+"""Share of relevance that one more hop leaves."""
+BEHIND: dict[NodeType, NodeType] = {"tag": "semantic", "intent": "procedural"}
+"""Type of routing node → type of what stands behind it."""
+_ROUTES: dict[EdgeKind, NodeType] = {EdgeKind.MEMBERSHIP: "tag", EdgeKind.HIERARCHICAL: "intent"}
 _UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
 """Types of which those of one step take one place."""
 
@@ -78,13 +87,13 @@ class Search:
     _request: RecallRequest = field(init=False)
     _asked: Asked = field(init=False)
     _value_of: ValueFunction = field(init=False)
-    _neighbours: CandidateEdges = field(init=False)
+    _edges: CandidateEdges = field(init=False)
 
     def __post_init__(self) -> None:
         self._request = self.run.request
         self._asked = asked_in(self._request.query)
         self._value_of = value_function(self.config.scoring)
-        self._neighbours = CandidateEdges(self.graph, self.corpus)
+        self._edges = CandidateEdges(self.graph, self.corpus)
 
     @property
     def ranked(self) -> list[ScoredCandidate]:
@@ -141,23 +150,56 @@ class Search:
 
     async def hop(self, hop: int) -> float:
         """Add candidates over tags and intents; return the best new relevance, 0 without any."""
-        seeds = [scored.found for scored in self.ranked[:SEEDS]]
-        over, scoring = ROUTES[self.plan.mode], self.config.scoring
-        routes = routes_from(seeds, self._neighbours, self._zero, over=over, scoring=scoring)
+        routes = self._routes()
         if not routes:
             return 0.0
-        await self._neighbours.load(route.id for route in routes)
-        targets = targets_of(
-            routes,
-            self._neighbours,
-            self._zero,
-            hop=hop,
-            known=[id for _, id in self._scored],
-            searched=self._weights,
-        )
+        await self._edges.load(route.id for route in routes)
+        targets = self._targets(routes, hop)
         self.run.found[f"multi_hop {hop}"] += len(targets)
         await self._take(targets[: self.config.recall.max_candidates])
         return targets[0].relevance if targets else 0.0
+
+    def _routes(self) -> list[Found]:
+        """
+        The best routing nodes above the best candidates, if they pass their threshold.
+
+        As relevant as the best seed of each times itself.
+        """
+        seeds = [scored.found for scored in self.ranked[:SEEDS]]
+        routes: list[Found] = []
+        for type in ROUTES[self.plan.mode]:
+            if (hits := self._zero.hits.get(type)) is None:
+                continue
+            parameters = parameters_of(self.config.scoring, type)
+            best: dict[str, float] = {}
+            for seed in seeds:
+                for id in self._edges.above.get((seed.id, type), ()):
+                    if hits.passes(id, parameters.threshold):
+                        best[id] = max(best.get(id, 0.0), seed.relevance * hits.relevance(id))
+            reached = sorted(best.items(), key=lambda found: (-found[1], found[0]))
+            routes += [Found(id, type, given) for id, given in reached[: parameters.top_k]]
+        return routes
+
+    def _targets(self, routes: Iterable[Found], hop: int) -> list[Found]:
+        """List what stands behind *routes* and is no candidate yet, most relevant first."""
+        known = {id for _, id in self._scored}
+        best: dict[str, Found] = {}
+        for route in routes:
+            type = BEHIND[route.type]
+            hits = self._zero.hits.get(type)
+            if type not in self._weights or hits is None:
+                continue
+            handed = HOP_DECAY**hop * route.relevance
+            via = self._zero.hits[route.type].text(route.id)
+            below = self._edges.below.get(route.id, ())
+            fresh = [(-hits.cosine(id), id) for id in below if id not in known and hits.has(id)]
+            for _, id in sorted(fresh)[:MAX_BEHIND]:
+                relevance = max(hits.relevance(id), handed)
+                if id not in best or best[id].relevance < relevance:
+                    match = hits.best_match(id)
+                    best[id] = Found(id, type, relevance, match, "multi_hop", hop, via)
+        found = [f for f in best.values() if f.relevance > 0]
+        return sorted(found, key=lambda f: (-f.relevance, f.id))
 
     async def refine(self, tags: Sequence[str], hop: int) -> float:
         """
@@ -230,7 +272,7 @@ class Search:
     async def _take(self, found: Sequence[Found]) -> None:
         if not found:
             return
-        await self._neighbours.load(f.id for f in found if f.type not in ("episodic", "source"))
+        await self._edges.load(f.id for f in found if f.type not in ("episodic", "source"))
         await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
         nodes = await self._nodes(found)
         metadata = await self.graph.metadata([node.id for node in nodes.values()], intact=True)
@@ -335,20 +377,20 @@ class Search:
         """Note the best steps that are to be read themselves: no fact that was found tells them."""
         if self._asked.attributes:
             facts = (f.id for f in found if f.type == "semantic")
-            told = {step for id in facts for step in self._neighbours.support(id)}
+            told = {step for id in facts for step in self._edges.support.get(id, ())}
             steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
             self._unread |= {*islice(steps, READ_AT_ONCE)}
 
     def _support(self, found: Found) -> tuple[str, ...]:
         if found.type in ("episodic", "source"):
             return (found.id,)
-        steps = self._neighbours.support(found.id)
+        steps = self._edges.support.get(found.id, ())
         return tuple(id for id in steps if self._zero.hits["episodic"].has(id))
 
     def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
         """Whether one of its sources matches, or the node itself where it is its own source."""
         by_hand = is_by_hand(node)
-        if support or (self._neighbours.support(found.id) and not by_hand):
+        if support or (self._edges.support.get(found.id, ()) and not by_hand):
             return bool(support)
         return self._request.filters.holds(
             at=(node.worded_at if isinstance(node, Claim) else None) or node.created_at,
@@ -430,6 +472,43 @@ class Search:
 
 
 # ── Expansion ────────────────────────────────────────────────────────────────────────
+
+
+class CandidateEdges:
+    """
+    The edges around a recall's candidates.
+
+    Edges to what the corpus does not hold (it is of one revision, the store may have
+    moved on) are left out.
+
+    Attributes:
+        support: Node → the steps behind it, by the ids that they are found under.
+        above: Node and ``tag`` or ``intent`` → its tags or intents.
+        below: Tag → its facts; intent → its instructions.
+    """
+
+    def __init__(self, graph: GraphStore, corpus: CorpusView) -> None:
+        self._graph = graph
+        self._corpus = corpus
+        self._read: set[str] = set()
+        self.support: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.above: defaultdict[tuple[str, NodeType], dict[str, None]] = defaultdict(dict)
+        self.below: defaultdict[str, dict[str, None]] = defaultdict(dict)
+
+    async def load(self, ids: Iterable[str]) -> None:
+        """Read the edges of *ids*, unless they were read before."""
+        missing = [id for id in dict.fromkeys(ids) if id not in self._read]
+        steps, nodes = self._corpus.steps, self._corpus.nodes
+        if not missing or not any(view.count for view in nodes.values()):
+            return
+        self._read.update(missing)
+        for edge in await self._graph.edges(missing, intact=True):
+            route = _ROUTES.get(edge.kind)
+            if route and nodes[route].of(edge.source):
+                self.above[edge.target, route][edge.source] = None
+                self.below[edge.source][edge.target] = None
+            elif steps.of(edge.target):
+                self.support[edge.source][steps.canonical(edge.target)] = None
 
 
 async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
