@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol
@@ -52,30 +52,20 @@ class ItemRecall:
 
         The items' expiries stay as they are. *Raises* as ``Items.search``.
         """
-        terms = frozenset(index_terms(self.run.request.query))
-        page = max(LEAST_PAGE, 2 * self.run.request.k)
-        found: list[Candidate] = []
-        async for item in self._nearest(find, page):
-            found += self._candidate(item, terms)
-            if len(found) == page:
-                break
-        found.sort(key=lambda candidate: -candidate.score)
-        return found[: self.run.request.k]
-
-    async def _nearest(self, find: FindItems, page: int) -> AsyncIterator[Item]:
-        """Give the items that have a score and match the filters, by falling cosine."""
-        offset = 0
-        while True:
-            items = await find(
-                query=self.run.request.query, limit=page, offset=offset, refresh=False
-            )
+        query, k = self.run.request.query, self.run.request.k
+        terms = frozenset(index_terms(query))
+        enough = page = max(LEAST_PAGE, 2 * k)
+        offset, found = 0, list[Candidate]()
+        while len(found) < enough:
+            items = await find(query=query, limit=page, offset=offset, refresh=False)
             for item in items:
                 if item.score is not None and self._matches(item):
-                    yield item
+                    found += self._candidate(item, terms)
             if len(items) < page or items[-1].score is None:
-                return
+                break
             # Each search ranks all items anew: the pages grow, so that there are few of them.
             offset, page = offset + page, 2 * page
+        return sorted(found, key=lambda candidate: -candidate.score)[:k]
 
     def _matches(self, item: Item) -> bool:
         """Whether the filters hold of it; its value is its metadata, and nobody said it."""

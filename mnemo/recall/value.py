@@ -18,10 +18,10 @@ from mnemo.runtime.user_code import call
 from mnemo.values.graph import Node, NodeMetadata, NodeType
 
 __all__ = [
-    "NudgedRelevance",
     "decay_score",
     "explained",
     "frequency",
+    "nudged_relevance",
     "parameters_of",
     "recency",
     "reward",
@@ -81,7 +81,14 @@ def decay_score(
     return used * reward(metadata, parameters) * (1 - penalty)
 
 
-class NudgedRelevance:
+def nudged_relevance(
+    scoring: ScoringConfig,
+    relevance: float,
+    node: Node,
+    metadata: NodeMetadata | None,
+    parameters: TypeScoring,
+    now: datetime,
+) -> float:
     """
     Relevance, nudged by recency, frequency and reward, lessened by the penalty.
 
@@ -89,26 +96,13 @@ class NudgedRelevance:
     the defaults the three factors together lie between 0.62 and 1.04: a candidate
     more than 1.7 times as relevant as another is never overtaken by it.
     """
-
-    def __init__(self, scoring: ScoringConfig) -> None:
-        self._scoring = scoring
-
-    def __call__(
-        self,
-        relevance: float,
-        node: Node,
-        metadata: NodeMetadata | None,
-        parameters: TypeScoring,
-        now: datetime,
-    ) -> float:
-        scoring = self._scoring
-        fresh = recency(node, metadata, parameters, now, scoring.recency_floor)
-        nudges = (
-            math.pow(fresh, scoring.recency_weight)
-            * math.pow(frequency(metadata, parameters), scoring.frequency_weight)
-            * math.pow(reward(metadata, parameters), scoring.reward_weight)
-        )
-        return relevance * nudges * (1 - (metadata.penalty if metadata else 0.0))
+    fresh = recency(node, metadata, parameters, now, scoring.recency_floor)
+    nudges = (
+        math.pow(fresh, scoring.recency_weight)
+        * math.pow(frequency(metadata, parameters), scoring.frequency_weight)
+        * math.pow(reward(metadata, parameters), scoring.reward_weight)
+    )
+    return relevance * nudges * (1 - (metadata.penalty if metadata else 0.0))
 
 
 def explained(
@@ -139,4 +133,4 @@ def explained(
 def value_function(scoring: ScoringConfig) -> ValueFunction:
     """Return the value function of *scoring*, or the default one."""
     given: ValueFunction | None = scoring.value_function
-    return partial(call, given) if given else NudgedRelevance(scoring)
+    return partial(call, given) if given else partial(nudged_relevance, scoring)
