@@ -12,9 +12,8 @@ from mnemo.config import Config
 from mnemo.english.letters import is_gibberish
 from mnemo.recall.candidate import Phase
 from mnemo.recall.confidence import evidence
-from mnemo.recall.matches import Rarity
 from mnemo.recall.question import RecallQuestion
-from mnemo.recall.score import Hits, Scorer, relevance_of
+from mnemo.recall.score import Hits, Rarity, Scorer, relevance_of
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain

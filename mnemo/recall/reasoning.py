@@ -58,17 +58,12 @@ def _chosen(candidates: Iterable[Candidate], type: NodeType, count: Count) -> li
     for candidate in (c for c in candidates if c.node.type == type):
         words = frozenset(terms(candidate.node.text))
         cost = count(_line(candidate) + "\n")
-        if cost > left or any(_repeats(words, other) for other in said):
-            continue
-        left -= cost
-        chosen.append(candidate)
-        said.append(words)
+        alike = (len(words & other) / len(words | other) for other in said if words)
+        if cost <= left and all(share < REPETITION for share in alike):
+            left -= cost
+            chosen.append(candidate)
+            said.append(words)
     return chosen
-
-
-def _repeats(words: frozenset[str], other: frozenset[str]) -> bool:
-    either = words | other
-    return bool(either) and len(words & other) >= REPETITION * len(either)
 
 
 def _line(candidate: Candidate) -> str:

@@ -134,7 +134,7 @@ class RecallRequest:
         return cls(
             query=clean(checked_query(query)),
             k=whole_number("k", k, 1),
-            mode=_checked_mode(mode),
+            mode=None if mode is None else one_of("mode", mode, MODES),
             max_hops=whole_number("max_hops", max_hops, 0),
             reason=bool(reason),
             use_model=use_model if use_model is None else bool(use_model),
@@ -176,11 +176,6 @@ def checked_types(types: Sequence[str] | None, known: Sequence[T]) -> tuple[T, .
     if not given or not all(isinstance(type, str) and type in known for type in given):
         raise ValueError(f"types must be some of {', '.join(map(str, known))}, not {quoted(types)}")
     return tuple(type for type in known if type in given)
-
-
-def _checked_mode(mode: str | None) -> Mode | None:
-    checked: Mode | None = None if mode is None else one_of("mode", mode, MODES)
-    return checked
 
 
 def _checked_share(name: str, value: float) -> float:

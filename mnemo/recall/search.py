@@ -208,18 +208,11 @@ class Search:
         A candidate has the greater of its own relevance and half of that for the tags.
         """
         zero = await self._hop_zero(await self._embedded(ask(", ".join(tags), tags)))
-        found = [
-            replace(
-                f,
-                relevance=max(
-                    self._zero.hits[f.type].relevance(f.id), REFINED_WEIGHT * f.relevance
-                ),
-                phase="refinement",
-                hop=hop,
-            )
-            for f in zero.found
-            if (f.type, f.id) not in self._scored
-        ]
+        fresh = [f for f in zero.found if (f.type, f.id) not in self._scored]
+        found = []
+        for f in fresh:
+            own, share = self._zero.hits[f.type].relevance(f.id), REFINED_WEIGHT * f.relevance
+            found.append(replace(f, relevance=max(own, share), phase="refinement", hop=hop))
         self.run.found[f"refinement {hop}"] += len(found)
         await self._take(found)
         return max((f.relevance for f in found), default=0.0)
@@ -365,8 +358,6 @@ class Search:
 
     def _tells(self, found: Found, node: Node, support: Sequence[str]) -> bool:
         """Whether a fact, or a step that none was made of yet, gives the attribute asked for."""
-        if not self._asked.attributes:
-            return False
         step = next((self._steps[id] for id in support if id in self._steps), None)
         speaker = step.actor if step else None
         if isinstance(node, Semantic):

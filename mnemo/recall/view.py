@@ -38,13 +38,6 @@ ARGUMENTS = 200
 WHO = 24
 """Bytes of a speaker's or a tool's name."""
 _INDENT = "\n    "
-_SPEAKERS = {
-    "user": "User",
-    "assistant": "Assistant",
-    "system": "System",
-    "thought": "Thought",
-    "summary": "Summary",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +323,7 @@ def _speaker(record: Record) -> str:
         case "observation" | "action":
             who = f" ({cut_bytes(record.actor, WHO)})" if record.actor else ""
             return f"{record.kind.capitalize()}{who if record.kind == 'observation' else ''}: "
-    return f"{_SPEAKERS.get(record.kind, record.kind)}: "
+    return f"{record.kind.capitalize()}: "
 
 
 def told(record: Record, most: int | None = ARGUMENTS) -> str:
