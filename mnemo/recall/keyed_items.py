@@ -69,9 +69,7 @@ class ItemRecall:
 
     def _matches(self, item: Item) -> bool:
         """Whether the filters hold of it; its value is its metadata, and nobody said it."""
-        return self.run.request.filters.holds(
-            at=item.updated_at, actors=(), session_ids=(), thread_id=None, metadata=item.value
-        )
+        return self.run.request.filters.holds(at=item.updated_at, metadata=item.value)
 
     def _candidate(self, item: Item, terms: frozenset[str]) -> list[Candidate]:
         """Make its candidate; none where it is below a threshold."""

@@ -128,21 +128,15 @@ class Recall:
         try:
             result = await self._answer(run)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            at = self.clock.now()
-            self.notify(RecallFailedEvent(repo_id=self.repo_id, at=at, query=query, error=told))
+            why, at = f"{type(error).__name__}: {error}", self.clock.now()
+            self.notify(RecallFailedEvent(repo_id=self.repo_id, at=at, query=query, error=why))
             raise RecallFailed(f"recall could not answer: {error}") from error
-        trace = result.trace
+        told = ("seconds", "degraded", "stages", "model_calls")
         self.notify(
             RecallExecuted(
                 repo_id=self.repo_id,
                 at=self.clock.now(),
-                trace={
-                    "seconds": trace.seconds,
-                    "degraded": trace.degraded,
-                    "stages": trace.stages,
-                    "model_calls": trace.model_calls,
-                },
+                trace={name: getattr(result.trace, name) for name in told},
                 query=query,
                 mode=result.mode,
                 result_count=len(result.candidates),

@@ -48,6 +48,7 @@ MAX_CONTEXT_CHARACTERS = 2_048
 """Characters of the goal and of each step that augment a query."""
 
 _TYPES: tuple[NodeType, ...] = get_args(NodeType)
+_FILTERS = ("where", "session_id", "thread_id", "actor", "since", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,60 +93,47 @@ class RecallRequest:
     """
 
     query: str
-    k: int
-    mode: Mode | None
-    max_hops: int
-    reason: bool
-    use_model: bool | None
-    filters: Filters
-    types: tuple[NodeType, ...] | None
-    items: bool
-    context: RecallContext | None
-    explain: bool
-    notes: bool
-    min_score: float
-    min_confidence: float
+    filters: Filters = field(default_factory=Filters)
+    k: int = 10
+    mode: Mode | None = None
+    max_hops: int = 2
+    reason: bool | None = None
+    use_model: bool | None = None
+    types: tuple[NodeType, ...] | None = None
+    items: bool = False
+    context: RecallContext | None = None
+    explain: bool = False
+    notes: bool = False
+    min_score: float = 0.0
+    min_confidence: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole_number("k", self.k, 1)
+        whole_number("max_hops", self.max_hops, 0)
+        if self.mode is not None:
+            one_of("mode", self.mode, MODES)
+        for name in ("min_score", "min_confidence"):
+            if not 0 <= finite_number(name, value := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, not {value}")
 
     @classmethod
     def checked(
-        cls,
-        query: str,
-        *,
-        k: int = 10,
-        mode: str | None = None,
-        max_hops: int = 2,
-        reason: bool | None = None,
-        use_model: bool | None = None,
-        types: Sequence[str] | None = None,
-        context: RecallContext | None = None,
-        explain: bool = False,
-        notes: bool = False,
-        min_score: float = 0.0,
-        min_confidence: float = 0.0,
-        **filters: Any,
+        cls, query: str, *, types: Sequence[str] | None = None, **given: Any
     ) -> RecallRequest:
         """
-        Check the arguments; *filters* as of ``Filters.checked``.
+        Check the arguments: the attributes, and those of ``Filters.checked``.
 
         Raises:
             ValueError: The query is blank, or an argument is out of range.
         """
         wanted = checked_types(types, _TYPES)
+        filters = {name: given.pop(name) for name in _FILTERS if name in given}
         return cls(
             query=clean(checked_query(query)),
-            k=whole_number("k", k, 1),
-            mode=None if mode is None else one_of("mode", mode, MODES),
-            max_hops=whole_number("max_hops", max_hops, 0),
-            reason=bool(reason),
-            use_model=use_model if use_model is None else bool(use_model),
             filters=Filters.checked(**filters),
             types=wanted and tuple(type for type in wanted if type != "item"),
             items="item" in (wanted or ()),
-            context=context,
-            explain=bool(explain),
-            notes=bool(notes),
-            min_score=_checked_share("min_score", min_score),
-            min_confidence=_checked_share("min_confidence", min_confidence),
+            **given,
         )
 
     @property
@@ -176,12 +164,6 @@ def checked_types(types: Sequence[str] | None, known: Sequence[T]) -> tuple[T, .
     if not given or not all(isinstance(type, str) and type in known for type in given):
         raise ValueError(f"types must be some of {', '.join(map(str, known))}, not {quoted(types)}")
     return tuple(type for type in known if type in given)
-
-
-def _checked_share(name: str, value: float) -> float:
-    if not 0 <= finite_number(name, value) <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, not {value}")
-    return value
 
 
 # ── While it runs ────────────────────────────────────────────────────────────────────

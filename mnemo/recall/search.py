@@ -386,8 +386,6 @@ class Search:
         return self._request.filters.holds(
             at=(node.worded_at if isinstance(node, Claim) else None) or node.created_at,
             actors=(HAND,) if by_hand else (),
-            session_ids=(),
-            thread_id=None,
             metadata=(node.metadata if isinstance(node, Claim) else None) or {},
         )
 

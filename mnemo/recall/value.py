@@ -7,9 +7,9 @@ Recall multiplies relevance by the factors; maintenance decides by them alone wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.protocols import ValueFunction
@@ -106,27 +106,16 @@ def nudged_relevance(
 
 
 def explained(
-    scoring: ScoringConfig,
-    node: Node,
-    metadata: NodeMetadata | None,
-    now: datetime,
-    *,
-    signals: Mapping[str, float],
-    cosine: float,
-    via: str | None = None,
-    mode_weight: float = 1.0,
+    scoring: ScoringConfig, node: Node, metadata: NodeMetadata | None, now: datetime, **given: Any
 ) -> Explanation:
-    """What *signals* made its relevance, and with what the value function nudged that."""
+    """What made its relevance, as *given*, and with what the value function nudged that."""
     parameters = parameters_of(scoring, node.type)
     return Explanation(
-        signals=signals,
-        cosine=cosine,
-        via=via,
         recency=recency(node, metadata, parameters, now, scoring.recency_floor),
         frequency=frequency(metadata, parameters),
         reward=reward(metadata, parameters),
         penalty=metadata.penalty if metadata else 0.0,
-        mode_weight=mode_weight,
+        **given,
     )
 
 
