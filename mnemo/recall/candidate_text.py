@@ -20,10 +20,10 @@ from mnemo.english.words import date_in_words, short_day
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.runtime.text import count_tokens, one_line
 from mnemo.values.counting import Count, fitted
-from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
+from mnemo.values.graph import Episodic, Node, NodeType, Procedural
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["Order", "Style", "condition_text", "entry_text", "line_tokens", "print_candidates"]
+__all__ = ["Order", "Style", "condition_text", "line_tokens", "print_candidates"]
 
 Style: TypeAlias = Literal["compact", "full"]
 Order: TypeAlias = Literal["relevance", "time"]
@@ -117,7 +117,7 @@ def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Ite
             line = _compact_text(candidate, see)
             yearless = _compact_text(candidate, see, with_year=False)
         else:
-            line = yearless = _plain(entry_text(candidate)) + _until(candidate, see)
+            line = yearless = _full_text(candidate, see)
         if line in seen:
             continue
         seen.add(line)
@@ -146,13 +146,6 @@ def _plain(text: str) -> str:
 def _cited(line: str, rank: int) -> str:
     """Append its citation to *line*."""
     return f"{line} [{rank + 1}]"
-
-
-def _until(candidate: Candidate, see: int | None) -> str:
-    """Until when *candidate* held, in brackets, and by which number it was replaced."""
-    if candidate.outdated_by is None or candidate.valid_to is None:
-        return ""
-    return f" (until {candidate.valid_to:%Y-%m-%d}{_see(see)})"
 
 
 def _see(number: int | None) -> str:
@@ -224,14 +217,13 @@ def _years_once(entries: Sequence[_Entry]) -> Sequence[_Entry]:
 # ── Lines ────────────────────────────────────────────────────────────────────────────
 
 
-def entry_text(candidate: Candidate) -> str:
-    """Render *candidate* as one line: its text, then who said it and when."""
-    node, source = candidate.node, candidate.sources[0]
-    ended = node.valid_to if isinstance(node, Semantic) else None
-    held = f" (held until {ended:%Y-%m-%d})" if ended is not None else ""
+def _full_text(candidate: Candidate, see: int | None) -> str:
+    """Render *candidate* as one line: its text, who said it and when, and until when it held."""
+    source, until = candidate.sources[0], candidate.valid_to
     origin = (one_line(source.actor or ""), date_in_words(source.at) if source.at else "")
     told = ", ".join(filter(None, origin))
-    return f"- {_text(node)}{held}" + (f" [{told}]" if told else "")
+    ended = "" if until is None else f" (until {until:%Y-%m-%d}{_see(see)})"
+    return _plain(f"- {_text(candidate.node)}" + (f" [{told}]" if told else "")) + ended
 
 
 def _compact_text(candidate: Candidate, see: int | None = None, *, with_year: bool = True) -> str:
