@@ -17,9 +17,8 @@ from mnemo.runtime.text import count_tokens
 from mnemo.runtime.validation import MOST_NUMBER, one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count
-from mnemo.values.notes import Note
 
-__all__ = ["FoundNote", "FoundNotes", "ReasonedMemory", "RecallResult", "RecallTrace", "behind"]
+__all__ = ["FoundNotes", "ReasonedMemory", "RecallResult", "RecallTrace", "behind"]
 
 
 GAP = "\n\n"
@@ -27,31 +26,12 @@ UNSURE = "Nothing near the question was found; what follows may not answer it."
 """First line of a result of little confidence."""
 
 
-class FoundNote(Protocol):
-    """A note that was found."""
-
-    @property
-    def note(self) -> Note:
-        """The whole note."""
-        ...
-
-    @property
-    def score(self) -> float:
-        """Its relevance and recency of use, combined."""
-        ...
-
-    @property
-    def passage(self) -> str:
-        """The part of its body that fits best."""
-        ...
-
-
 class FoundNotes(Protocol):
     """What a recall of notes found; ``NoteRecall`` is one."""
 
     @property
-    def hits(self) -> Sequence[FoundNote]:
-        """Best first."""
+    def hits(self) -> Sequence[Any]:
+        """Best first, each with ``note``, ``score`` and the ``passage`` that fits best."""
         ...
 
     def as_text(self, budget_tokens: int | None = None) -> str:
