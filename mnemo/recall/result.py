@@ -101,6 +101,7 @@ class RecallResult:
     The answer to one recall; *candidates* are best first.
 
     Attributes:
+        tags: What a chat model would look for beside the question; without one, none.
         answer: The candidates in words, if there are any and somebody put them into words.
         goals: Session id → its goal, for sessions whose candidates are printed together.
         group_min_hits: Candidates of one session from which they are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -12,9 +12,9 @@ from itertools import islice
 import anyio
 
 from mnemo.config import Config, RecallConfig
-from mnemo.english.asked import Asked, asked_in
+from mnemo.english.asked import asked_in
 from mnemo.prompts.refine import refine_question
-from mnemo.protocols import DocumentFeed, Embedder, GraphStore, ValueFunction
+from mnemo.protocols import DocumentFeed, Embedder, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
 from mnemo.recall.places import (
@@ -27,7 +27,7 @@ from mnemo.recall.places import (
 )
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, RecallPlan
 from mnemo.recall.question import RecallQuestion, ask
-from mnemo.recall.request import RecallRequest, RecallRun
+from mnemo.recall.request import RecallRun
 from mnemo.recall.rivals import BEST
 from mnemo.recall.score import ANSWERS, SCALE
 from mnemo.recall.value import explained, parameters_of, value_function
@@ -68,7 +68,7 @@ _UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
 """Types of which those of one step take one place."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Search:
     """The candidates of one recall: found and scored hop by hop, and read in few large reads."""
 
@@ -80,20 +80,16 @@ class Search:
     embedder: Embedder
     config: Config
     threads: Threads
-    _zero: HopZero = field(default_factory=lambda: HopZero({}), init=False)
-    _steps: dict[str, Step] = field(default_factory=dict, init=False)
-    _unread: frozenset[str] = field(default=frozenset(), init=False)
-    _scored: dict[tuple[NodeType, str], ScoredCandidate] = field(default_factory=dict, init=False)
-    _request: RecallRequest = field(init=False)
-    _asked: Asked = field(init=False)
-    _value_of: ValueFunction = field(init=False)
-    _edges: CandidateEdges = field(init=False)
 
     def __post_init__(self) -> None:
         self._request = self.run.request
         self._asked = asked_in(self._request.query)
         self._value_of = value_function(self.config.scoring)
         self._edges = CandidateEdges(self.graph, self.corpus)
+        self._zero = HopZero({})
+        self._steps: dict[str, Step] = {}
+        self._unread: frozenset[str] = frozenset()
+        self._scored: dict[tuple[NodeType, str], ScoredCandidate] = {}
 
     @property
     def ranked(self) -> list[ScoredCandidate]:
