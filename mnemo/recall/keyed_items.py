@@ -52,24 +52,23 @@ class ItemRecall:
 
         The items' expiries stay as they are. *Raises* as ``Items.search``.
         """
-        query, k = self.run.request.query, self.run.request.k
+        request, filters = self.run.request, self.run.request.filters
+        query, k = request.query, request.k
         terms = frozenset(index_terms(query))
         enough = page = max(LEAST_PAGE, 2 * k)
         offset, found = 0, list[Candidate]()
         while len(found) < enough:
             items = await find(query=query, limit=page, offset=offset, refresh=False)
             for item in items:
-                if item.score is not None and self._matches(item):
+                # An item's value is its metadata, and nobody said it.
+                passes = filters.holds(at=item.updated_at, metadata=item.value)
+                if item.score is not None and passes:
                     found += self._candidate(item, terms)
             if len(items) < page or items[-1].score is None:
                 break
             # Each search ranks all items anew: the pages grow, so that there are few of them.
             offset, page = offset + page, 2 * page
         return sorted(found, key=lambda candidate: -candidate.score)[:k]
-
-    def _matches(self, item: Item) -> bool:
-        """Whether the filters hold of it; its value is its metadata, and nobody said it."""
-        return self.run.request.filters.holds(at=item.updated_at, metadata=item.value)
 
     def _candidate(self, item: Item, terms: frozenset[str]) -> list[Candidate]:
         """Make its candidate; none where it is below a threshold."""

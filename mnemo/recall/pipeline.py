@@ -180,6 +180,10 @@ class Recall:
         with run.phase("reason"):
             answer = await self._reasoned(run, candidates)
         goals, notes = await self._goals(candidates), await self._notes(run)
+        tokens: tuple[int, ...] = ()
+        if run.request.explain:
+            count = self.config.conversation.count
+            tokens = await self._threads.run(line_tokens, candidates, count)
         return RecallResult(
             mode=plan.mode,
             tags=plan.tags,
@@ -197,7 +201,7 @@ class Recall:
                 degraded=tuple(run.degraded),
                 stages=run.stages,
                 model_calls=run.calls,
-                tokens=await self._tokens(run, candidates),
+                tokens=tokens,
                 owed=corpus.owed,
                 abstained=run.abstained,
             ),
@@ -279,12 +283,6 @@ class Recall:
             run.does_without("notes", error)
             return None
 
-    async def _tokens(self, run: RecallRun, candidates: Sequence[Candidate]) -> tuple[int, ...]:
-        """What each candidate costs in a prompt, where the request asks for explanations."""
-        if not run.request.explain:
-            return ()
-        return await self._threads.run(line_tokens, candidates, self.config.conversation.count)
-
     async def _reasoned(
         self, run: RecallRun, candidates: Sequence[Candidate]
     ) -> ReasonedMemory | None:
@@ -296,7 +294,7 @@ class Recall:
         """
         if not candidates or not run.request.reason:
             return None
-        if run.has_model:
+        if run.asker is not None:
             return await reason_by_model(run, candidates)
         run.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
         return reason_embedded(candidates, self.config.conversation.count)

@@ -181,7 +181,8 @@ class RecallRun:
         now: When it was asked.
         dense_weight: What a cosine counts in the embedding space.
         profile: What the prompts are told of the memory's use.
-        plans: Whether the chat model plans and refines.
+        asker: Asks the chat model; ``None`` without one.
+        plans: Whether it plans and refines.
         timeout_s: Seconds per question to it, a correction and its own retries included.
         hangs: Whether it did not answer in time, so that asking again is no use.
         failures: What each failed purpose ended with.
@@ -207,19 +208,14 @@ class RecallRun:
     evidence: Mapping[str, float] = field(default_factory=dict)
     abstained: bool = False
     _meter: UsageMeter = field(default_factory=UsageMeter)
-    _asker: Asker | None = None
+    asker: Asker | None = None
 
     def advised_by(
         self, model: ChatModel, usage: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
     ) -> None:
         """Let *model* be asked; its calls are added to *usage*, of all recalls, when made."""
         self.timeout_s, self._meter = timeout_s, _Share(usage)
-        self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
-
-    @property
-    def has_model(self) -> bool:
-        """Whether there is a chat model to ask."""
-        return self._asker is not None
+        self.asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
 
     @property
     def calls(self) -> int:
@@ -268,9 +264,9 @@ class RecallRun:
         return answer
 
     async def _answered(self, question: Question[T]) -> T:
-        if self._asker is not None and not self.hangs:
+        if self.asker is not None and not self.hangs:
             with anyio.move_on_after(self.timeout_s):
-                return await self._asker.ask(question)
+                return await self.asker.ask(question)
             self.hangs = True
             self._meter.ran(question.purpose, "failed")
         what = f"the model kept this recall waiting for {self.timeout_s:g} s"
