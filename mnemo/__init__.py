@@ -54,7 +54,6 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.notes.tools import NoteToolbox
     from mnemo.notes.update import NoteUpdate
     from mnemo.prompts.profiles import Profile
-    from mnemo.recall.agent_tools import AgentTool, ToolAnswer
     from mnemo.recall.candidate import Candidate, Explanation, SourceRef
     from mnemo.recall.keyword import SearchHit
     from mnemo.recall.result import ReasonedMemory, RecallResult
@@ -72,6 +71,7 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
         SessionLook,
         ThreadRecord,
     )
+    from mnemo.repository.agent_tools import AgentTool, ToolAnswer
     from mnemo.repository.checkpoints import Checkpoints
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Remembered
@@ -266,7 +266,7 @@ __all__ = [
 ]
 
 _LATER = {
-    "AgentTool": "mnemo.recall.agent_tools",
+    "AgentTool": "mnemo.repository.agent_tools",
     "ArchiveHead": "mnemo.values.archive",
     "Candidate": "mnemo.recall.candidate",
     "Change": "mnemo.repository",
@@ -365,7 +365,7 @@ _LATER = {
     "Summary": "mnemo.values.strategies",
     "Tag": "mnemo.values.graph",
     "ThreadRecord": "mnemo.repository",
-    "ToolAnswer": "mnemo.recall.agent_tools",
+    "ToolAnswer": "mnemo.repository.agent_tools",
     "ToolCall": "mnemo.values.messages",
     "ToolOutputPruner": "mnemo.values.strategies",
     "Viewport": "mnemo.context.viewport",

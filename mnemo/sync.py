@@ -20,7 +20,7 @@ import mnemo.conversation.mirror
 import mnemo.items.items
 import mnemo.notes.notes
 import mnemo.notes.tools
-import mnemo.recall.agent_tools
+import mnemo.repository.agent_tools
 import mnemo.repository.checkpoints
 import mnemo.repository.conversation
 import mnemo.repository.inspection
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-class AgentTool(Blocking, of=mnemo.recall.agent_tools.AgentTool): ...
+class AgentTool(Blocking, of=mnemo.repository.agent_tools.AgentTool): ...
 
 
 class Checkpoints(Blocking, of=mnemo.repository.checkpoints.Checkpoints): ...

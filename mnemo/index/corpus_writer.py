@@ -188,7 +188,6 @@ class _Steps(_Documents):
         self._summed = 0
         self._sessions = _Numbering()
         self._actors = _Numbering()
-        self._actor_of = _Folded(self._actors)
         self._joined = Column(np.int32, 2)
         self._sessions_of: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
@@ -201,18 +200,16 @@ class _Steps(_Documents):
         return None
 
     def add_side(self, side: Side, breather: Breather) -> int:
-        session = self._sessions.number(side.chain)
-        actor = self._actor_of[side.actor]
-        told_by = self._actor_of[side.told_by or side.actor]
-        thread = self._thread(side.thread_id)
+        session = self._sessions[side.chain]
+        actor = self._actors[fold(side.actor)]
+        told_by = self._actors[fold(side.told_by or side.actor)]
+        id = side.thread_id
+        thread = -1 if id is None else self._sessions[thread_chain(id)]
         said = (actor, side.acted, side.asks, side.form)
         number = self.add(side, breather, session, *said, told_by, thread)
         for step in self.repeats.get(side.id, ()):
             self._join(step, [number])
         return number
-
-    def _thread(self, id: str | None) -> int:
-        return -1 if id is None else self._sessions.number(thread_chain(id))
 
     def add_repeat(self, step: str, message: str, session_id: str) -> None:
         """Have the step with node *step* of a session found as the document of *message*."""
@@ -222,13 +219,13 @@ class _Steps(_Documents):
         self._join(step, self.documents.get(message, ()))
 
     def _join(self, step: str, documents: Iterable[int]) -> None:
-        session = self._sessions.number(self._sessions_of[step])
+        session = self._sessions[self._sessions_of[step]]
         for document in documents:
             self._joined.append((session, document))
 
     def _part(self, step: str, message: str) -> None:
         """Undo what ``_join`` did."""
-        session = self._sessions.number(self._sessions_of.pop(step))
+        session = self._sessions[self._sessions_of.pop(step)]
         pairs = self._joined.view()
         of_step = np.isin(pairs[:, 1], self.documents.get(message, ())) & (pairs[:, 0] == session)
         self._joined.replace(np.flatnonzero(of_step), -1)
@@ -297,37 +294,18 @@ class _Steps(_Documents):
             aliases=self.aliases,
             repeats=self.repeats,
             joined=self._joined.view(),
-            chains=self._sessions.numbers,
-            actor_numbers=self._actors.numbers,
-            actors=self._actors.names,
+            chains=self._sessions,
+            actor_numbers=self._actors,
+            actors=tuple(self._actors),
             centre=self._centre(),
         )
 
 
-class _Numbering:
-    """Gives names numbers from 0 in order of first sight."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.numbers: dict[str, int] = {}
-
-    def number(self, name: str) -> int:
-        number = self.numbers.get(name)
-        if number is None:
-            number = self.numbers[name] = len(self.names)
-            self.names.append(name)
-        return number
-
-
-class _Folded(dict[str, int]):
-    """Name as it was written → number of its folded form."""
-
-    def __init__(self, actors: _Numbering) -> None:
-        super().__init__()
-        self._actors = actors
+class _Numbering(dict[str, int]):
+    """Name → its number, from 0 in order of first sight."""
 
     def __missing__(self, name: str) -> int:
-        self[name] = number = self._actors.number(fold(name))
+        self[name] = number = len(self)
         return number
 
 

@@ -108,11 +108,12 @@ class IndexStatistics:
     advice: str | None = None
 
 
+@dataclass(kw_only=True, eq=False)
 class RepositoryIndex:
     """
     Follows one repository's feed.
 
-    Args:
+    Attributes:
         feed: Every searchable text of the repository, in order of change.
         embedder: Makes the vectors; its space is the index's.
         agent_name: Who acts, in the text of an action.
@@ -121,29 +122,19 @@ class RepositoryIndex:
         advise: Called once with ``IndexStatistics.advice``, when there is some.
     """
 
-    def __init__(
-        self,
-        *,
-        feed: DocumentFeed,
-        embedder: Embedder,
-        agent_name: str,
-        default_actor: str = "User",
-        owed_s: float = 0.03,
-        advise: Callable[[str], None] | None = None,
-    ) -> None:
-        self._feed = feed
-        self._embedder = embedder
-        self._agent_name = agent_name
-        self._default_actor = default_actor
-        self._owed_s = owed_s
+    feed: DocumentFeed
+    embedder: Embedder
+    agent_name: str
+    default_actor: str = "User"
+    owed_s: float = 0.03
+    advise: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
         self._lock = anyio.Lock()
         self._embedding = anyio.Lock()
         self._in_hand: anyio.Event | None = None
-        self._advise = advise
         self._threads = Threads(2)
-        self._own = 0
-        self._asked = 0
-        self._served = 0
+        self._own = self._asked = self._served = 0
         self._traffic = traffic()
         self._poked = anyio.Event()
         self._failing: str | None = None
@@ -151,7 +142,7 @@ class RepositoryIndex:
         self._start_again()
 
     def _start_again(self) -> None:
-        space = self._embedder.space
+        space = self.embedder.space
         self._corpus = Corpus(dimensions=space.dimensions, passage_tokens=space.passage_tokens)
         self._view = self._corpus.view(0, Breather())
         self._cursor = FeedCursor()
@@ -181,7 +172,7 @@ class RepositoryIndex:
 
     @property
     def _advice(self) -> str | None:
-        space = self._embedder.space
+        space = self.embedder.space
         if not space.english_only or 2 * sum(self._tongues) <= JUDGED:
             return None
         return (
@@ -241,13 +232,7 @@ class RepositoryIndex:
         Raises:
             StoreError: The feed could not be read; it serves on. *Cancellation*: safe.
         """
-        fresh = RepositoryIndex(
-            feed=self._feed,
-            embedder=self._embedder,
-            agent_name=self._agent_name,
-            default_actor=self._default_actor,
-            owed_s=self._owed_s,
-        )
+        fresh = replace(self, advise=None)
         self._renewing = True
         try:
             await fresh.catch_up()
@@ -266,20 +251,20 @@ class RepositoryIndex:
             self._start_again()
         more = True
         while more:
-            changes = await self._feed.changes(self._after)
+            changes = await self.feed.changes(self._after)
             if changes.revision < self._view.revision:
                 # The store is behind its index: another file, or an older copy, took its place.
                 self._start_again()
-                changes = await self._feed.changes(self._after)
+                changes = await self.feed.changes(self._after)
             if changes.cursor != self._cursor or changes.more or self._unseen:
                 await self._threads.run(self._absorb, changes)
             self._traffic.elsewhere += max(0, len(changes.steps) - self._own)
             self._own = 0
             more = changes.more
-        if self._advise is not None and (advice := self._advice) is not None:
+        if self.advise is not None and (advice := self._advice) is not None:
             log.warning("%s", advice)
-            self._advise(advice)
-            self._advise = None
+            self.advise(advice)
+            self.advise = None
 
     @property
     def _after(self) -> FeedCursor:
@@ -309,13 +294,13 @@ class RepositoryIndex:
             if message is not None and not self._corpus.knows_step(step.node_id):
                 self._corpus.repeat(step, message)
         said = deque[str](maxlen=JUDGED)
-        for step in steps_in(changes, default_actor=self._default_actor):
+        for step in steps_in(changes, default_actor=self.default_actor):
             if not self._corpus.knows_step(step.node_id):
                 said.append(step.observation or step.action)
-                for side in step_sides(step, agent_name=self._agent_name):
+                for side in step_sides(step, agent_name=self.agent_name):
                     self._owed.add(self._corpus.add_side(side, breather))
             breather.breathe()
-        if self._embedder.space.english_only:
+        if self.embedder.space.english_only:
             judged = map(is_foreign, said)
             self._tongues.extend(foreign for foreign in judged if foreign is not None)
         for node in changes.nodes:
@@ -458,20 +443,20 @@ class RepositoryIndex:
     async def _pay(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
         """Embed what is owed and save it, if it is still owed."""
         rows = await self._embedded(debts, texts)
-        await self._feed.save_vectors(self._embedder.space, rows)
+        await self.feed.save_vectors(self.embedder.space, rows)
         async with self._lock:
             self._owed.paid(debts)
 
     async def _embedded(self, keys: Iterable[str], texts: Mapping[str, str]) -> dict[str, Vector]:
         """The vectors of *keys*; a text that several of them have is embedded once."""
-        space = self._embedder.space
+        space = self.embedder.space
         digests = {key: _digest(space.name, texts[key]) for key in keys}
         fresh = {d: texts[key] for key, d in digests.items() if d not in self._recent}
         known = {d: self._recent[d] for d in digests.values() if d in self._recent}
         if fresh:
             began = elapsed()
             try:
-                reply = await self._embedder.embed(list(fresh.values()))
+                reply = await self.embedder.embed(list(fresh.values()))
                 rows = unit_rows(reply, rows=len(fresh), dimensions=space.dimensions)
             except Exception:
                 self._let_others_go_first(digests)
@@ -507,10 +492,10 @@ class RepositoryIndex:
         While the model is not loaded: for ``FIRST_S``, beside loading it.
         """
         cold = not self._loaded
-        allowed = max(FIRST_S, self._owed_s) if cold and self._owed_s else self._owed_s
+        allowed = max(FIRST_S, self.owed_s) if cold and self.owed_s else self.owed_s
         deadline = elapsed() + allowed
         if self._in_hand is not None:
-            with anyio.move_on_after(LOADING_S if cold else self._owed_s):
+            with anyio.move_on_after(LOADING_S if cold else self.owed_s):
                 await self._in_hand.wait()
             deadline = elapsed() + allowed if cold else deadline
         async with self._lock:
@@ -527,7 +512,7 @@ class RepositoryIndex:
             if left:
                 break
         if rows:
-            await self._feed.save_vectors(self._embedder.space, rows)
+            await self.feed.save_vectors(self.embedder.space, rows)
             self._owed.paid({key: debts[key] for key in rows})
 
     def _affordable(
@@ -557,11 +542,11 @@ class RepositoryIndex:
     async def _read_again(self, keys: Sequence[str]) -> dict[str, str]:
         owners = self._corpus.owners(keys)
         ids = [id for id, node in owners.items() if node is None]
-        steps = list((await self._feed.steps(ids)).values())
-        for id, found in (await self._feed.messages(ids)).items():
-            steps.append(step_of(id, found.message, default_actor=self._default_actor))
+        steps = list((await self.feed.steps(ids)).values())
+        for id, found in (await self.feed.messages(ids)).items():
+            steps.append(step_of(id, found.message, default_actor=self.default_actor))
         nodes = [node for node in owners.values() if node is not None]
-        space, name = self._embedder.space, self._agent_name
+        space, name = self.embedder.space, self.agent_name
         cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)
         return await self._threads.run(cut, steps, nodes)
 

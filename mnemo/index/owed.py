@@ -34,14 +34,15 @@ class Owed:
     def add(self, texts: Mapping[str, str]) -> None:
         """Owe the vectors of *texts*, by key."""
         for key, text in texts.items():
-            debts = self._of(key)
-            if key in debts:
-                self.drop(key)
-            self._made += 1
-            debts[key] = self._made
-            if self._characters + len(text) <= MOST_CHARACTERS:
-                self._texts[key] = text
-                self._characters += len(text)
+            self._owe(key, text)
+
+    def _owe(self, key: str, text: str | None) -> None:
+        self.drop(key)
+        self._made += 1
+        self._of(key)[key] = self._made
+        if text is not None and self._characters + len(text) <= MOST_CHARACTERS:
+            self._texts[key] = text
+            self._characters += len(text)
 
     def drop(self, key: str) -> None:
         """Owe *key* no more, if it was owed."""
@@ -51,12 +52,9 @@ class Owed:
     def rename(self, key: str, other: str) -> None:
         """Owe *other* what was owed to *key*."""
         if key in self:
-            text = self._texts.get(key)
+            text = self.text(key)
             self.drop(key)
-            self._made += 1
-            self._of(other)[other] = self._made
-            if text is not None:
-                self.add({other: text})
+            self._owe(other, text)
 
     def text(self, key: str) -> str | None:
         """What the vector of *key* is made of, if it is held."""

@@ -107,12 +107,12 @@ class Explanation:
 
     signals: Mapping[str, float]
     cosine: float
-    via: str | None
+    via: str | None = None
     recency: float
     frequency: float
     reward: float
     penalty: float
-    mode_weight: float
+    mode_weight: float = 1.0
 
     @property
     def grouped(self) -> dict[str, dict[str, float]]:

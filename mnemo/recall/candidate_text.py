@@ -20,7 +20,7 @@ from mnemo.english.words import date_in_words, short_day
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.runtime.text import count_tokens, one_line
 from mnemo.values.counting import Count, fitted
-from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
+from mnemo.values.graph import Episodic, Node, NodeType, Procedural
 from mnemo.values.untrusted import without_marks
 
 Style: TypeAlias = Literal["compact", "full"]
@@ -35,16 +35,11 @@ _CONDITIONAL = re.compile(
     re.IGNORECASE,
 )
 
-_ORDER: dict[NodeType, int] = {
-    "semantic": 0,
-    "procedural": 1,
-    "episodic": 2,
-    "source": 2,
-    "item": 3,
-    "subgoal": 4,
-    "tag": 5,
-    "intent": 5,
-}
+_ORDER: tuple[tuple[NodeType, ...], ...] = (
+    ("semantic",), ("procedural",), ("episodic", "source"), ("item",), ("subgoal",),
+    ("tag", "intent"),
+)  # fmt: skip
+"""Types of node as they follow one another in full style."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,7 @@ def _within(entries: Sequence[_Entry], size: int) -> str:
 
     count = bisect_left(range(1, len(ranked) + 1), True, key=is_too_long)
     if not count and entries:
-        return _cut(_lines([replace(entries[0], head=None)]), size)
+        return _lines([replace(entries[0], head=None)]).encode()[:size].decode("utf-8", "ignore")
     return _lines(ranked[:count])
 
 
@@ -120,7 +115,7 @@ def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Ite
             line = _compact_text(candidate, see)
             yearless = _compact_text(candidate, see, with_year=False)
         else:
-            line = yearless = _plain(entry_text(candidate)) + _until(candidate, see)
+            line = yearless = _full_text(candidate, see)
         if line in seen:
             continue
         seen.add(line)
@@ -151,13 +146,6 @@ def _cited(line: str, rank: int) -> str:
     return f"{line} [{rank + 1}]"
 
 
-def _until(candidate: Candidate, see: int | None) -> str:
-    """Until when *candidate* held, in brackets, and by which number it was replaced."""
-    if candidate.outdated_by is None or candidate.valid_to is None:
-        return ""
-    return f" (until {candidate.valid_to:%Y-%m-%d}{_see(see)})"
-
-
 def _see(number: int | None) -> str:
     return "" if number is None else f"; see [{number}]"
 
@@ -169,7 +157,8 @@ def _place(candidate: Candidate, rank: int, style: Style, order: Order) -> tuple
         return (source.at or _NEVER, *_when(source), rank)
     if style == "compact":
         return (rank,)
-    return (_ORDER[candidate.node.type], rank, _when(source))
+    type_order = next(n for n, types in enumerate(_ORDER) if candidate.node.type in types)
+    return (type_order, rank, _when(source))
 
 
 def _grouped(entries: list[_Entry], goals: Mapping[str, str], group_min_hits: int) -> list[_Entry]:
@@ -223,16 +212,16 @@ def _years_once(entries: Sequence[_Entry]) -> Sequence[_Entry]:
     ]
 
 
-def _cut(line: str, size: int) -> str:
-    return line.encode()[:size].decode("utf-8", "ignore")
-
-
 # ── Lines ────────────────────────────────────────────────────────────────────────────
 
 
-def entry_text(candidate: Candidate) -> str:
-    """Render *candidate* as one line: its text, then who said it and when."""
-    return f"- {_said(candidate.node)} {_origin(candidate)}".rstrip()
+def _full_text(candidate: Candidate, see: int | None) -> str:
+    """Render *candidate* as one line: its text, who said it and when, and until when it held."""
+    source, until = candidate.sources[0], candidate.valid_to
+    origin = (one_line(source.actor or ""), date_in_words(source.at) if source.at else "")
+    told = ", ".join(filter(None, origin))
+    ended = "" if until is None else f" (until {until:%Y-%m-%d}{_see(see)})"
+    return _plain(f"- {_text(candidate.node)}" + (f" [{told}]" if told else "")) + ended
 
 
 def _compact_text(candidate: Candidate, see: int | None = None, *, with_year: bool = True) -> str:
@@ -264,17 +253,16 @@ def _names(text: str, who: str) -> bool:
     return re.search(rf"\b{re.escape(who)}\b", text) is not None
 
 
-def _said(node: Node) -> str:
-    if isinstance(node, Semantic) and node.valid_to is not None:
-        return f"{_text(node)} (held until {node.valid_to:%Y-%m-%d})"
-    return _text(node)
-
-
 def _text(node: Node) -> str:
     match node:
         case Procedural():
+            condition, act = condition_text(node.condition), one_line(node.instruction)
+            # A sentence stands behind a colon; an act, which begins with its verb, behind "do".
+            is_sentence = act[:1].isupper()
+            told = act if is_sentence else f"do {act}"
+            if condition:
+                told = f"{condition}{':' if is_sentence else ';'} {told}"
             expected = one_line(node.expected_outcome)
-            told = _when_and_what(condition_text(node.condition), one_line(node.instruction))
             return f"{told.rstrip('.')}; expect {expected}" if expected else told
         case Episodic():
             sides = (one_line(node.observation), one_line(node.action))
@@ -283,27 +271,12 @@ def _text(node: Node) -> str:
             return one_line(node.text)
 
 
-def _when_and_what(condition: str, instruction: str) -> str:
-    """A sentence stands behind a colon; an act, which begins with its verb, behind "do"."""
-    if instruction[:1].isupper():
-        return f"{condition}: {instruction}" if condition else instruction
-    return f"{condition}; do {instruction}" if condition else f"do {instruction}"
-
-
 def condition_text(condition: str) -> str:
     """Render *condition* on one line, after ``when`` unless it begins with such a word."""
     condition = one_line(condition)
     if _CONDITIONAL.match(condition):
         return condition[0].lower() + condition[1:]
     return f"when {condition}" if condition else ""
-
-
-def _origin(candidate: Candidate) -> str:
-    source = candidate.sources[0]
-    who = one_line(source.actor or "")
-    when = date_in_words(source.at) if source.at is not None else ""
-    told = ", ".join(part for part in (who, when) if part)
-    return f"[{told}]" if told else ""
 
 
 def _when(source: SourceRef) -> tuple[str, str, int]:

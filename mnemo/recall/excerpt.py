@@ -52,7 +52,17 @@ class Excerpts:
 
     def __init__(self, text: str, operands: Sequence[str], *, substrings: bool = False) -> None:
         self._text = text
-        self._sought = _Sought([_finder(one, substrings) for one in map(one_line, operands)])
+        self._patterns: dict[int, re.Pattern[str]] = {}
+        self._phrases: dict[int, tuple[str, ...]] = {}
+        self._seen: dict[str, list[_Match]] = {}
+        sought = [*map(one_line, operands)]
+        self._overlap = max(_OVERLAP, 4 * max(map(len, sought), default=0))
+        for number, operand in enumerate(sought):
+            if substrings or has_unspaced(operand):
+                pattern = r"\s+".join(map(re.escape, operand.split()))
+                self._patterns[number] = re.compile(pattern, re.IGNORECASE)
+            elif phrase := tuple(stem for stem, _, _ in index_words(operand)):
+                self._phrases[number] = phrase
 
     def of(self, chars: int) -> str:
         """Return the excerpt of at most so many characters; see ``excerpt``."""
@@ -60,7 +70,7 @@ class Excerpts:
         region = one_line(region)
         if len(region) <= chars and not (before or after):
             return region
-        _, first, last = _best(self._sought.matches(region, chars - 2), chars - 2)
+        _, first, last = _best(self._matches(region, chars - 2), chars - 2)
         start, end = _stretch(region, first, last, chars - 2)
         left = "…" if before or start > 0 else ""
         right = "…" if after or end < len(region) else ""
@@ -71,95 +81,53 @@ class Excerpts:
         text, around = self._text, _AROUND + 2 * chars
         if len(text) <= 2 * around:
             return False, text, False
-        _, first, last = _best(self._sought.matches(text, chars), chars)
+        _, first, last = _best(self._matches(text, chars), chars)
         start, end = max(0, first - around), min(len(text), max(last, first) + around)
         return bool(text[:start].strip()), text[start:end], bool(text[end:].strip())
 
+    # ── Where operands occur ─────────────────────────────────────────────────────────
 
-# ── Where operands occur ─────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class _Finder:
-    """Finds one operand: the stems of a *phrase*, or a *pattern*."""
-
-    phrase: tuple[str, ...] = ()
-    pattern: re.Pattern[str] | None = None
-    width: int = 0
-
-    def may_be_in(self, folded: str) -> bool:
-        """Whether a text that is *folded* is worth a closer look; cheap."""
-        return self.pattern is not None or (bool(self.phrase) and self.phrase[0][:2] in folded)
-
-
-def _finder(operand: str, substrings: bool) -> _Finder:
-    if substrings or has_unspaced(operand):
-        pattern = r"\s+".join(map(re.escape, operand.split()))
-        return _Finder(pattern=re.compile(pattern, re.IGNORECASE), width=len(operand))
-    phrase = tuple(stem for stem, _, _ in index_words(operand))
-    return _Finder(phrase=phrase, width=len(operand))
-
-
-class _Sought:
-    """Where operands occur; what was looked through is not looked through again."""
-
-    def __init__(self, find: Sequence[_Finder]) -> None:
-        self._find = find
-        self._findable = sum(bool(one.pattern or one.phrase) for one in find)
-        self._overlap = max(_OVERLAP, 4 * max((one.width for one in find), default=0))
-        self._seen: dict[str, list[_Match]] = {}
-
-    def matches(self, text: str, room: int) -> list[_Match]:
+    def _matches(self, text: str, room: int) -> list[_Match]:
         """
         Where the operands occur, in order, up to the first stretch that holds them all.
 
-        By windows, so that a huge text blocks nobody.
+        By windows, so that a huge text blocks nobody; one is looked through once.
         """
         breather = Breather()
+        findable = len(self._patterns) + len(self._phrases)
         found: dict[tuple[int, int], _Match] = {}
         for start in range(0, max(len(text), 1), _WINDOW):
             breather.breathe()
             window = text[start : start + _WINDOW + self._overlap]
-            within = self._within(window, breather)
-            here = [_Match(start + m.start, start + m.end, m.operand) for m in within]
+            if window not in self._seen:
+                phrases = self._phrases_in(window, breather)
+                self._seen[window] = sorted((*self._substrings_in(window), *phrases))
+            here = [_Match(start + m.start, start + m.end, m.operand) for m in self._seen[window]]
             for match in here:
                 found.setdefault((match.start, match.operand), match)
-            if here and _best(here, room)[0] == self._findable:
+            if here and _best(here, room)[0] == findable:
                 break
         return sorted(found.values())
 
-    def _within(self, window: str, breather: Breather) -> list[_Match]:
-        if window not in self._seen:
-            folded = fold(window)
-            here: list[_Match] = []
-            if any(one.may_be_in(folded) for one in self._find):
-                here += _phrases_in(window, self._find, breather)
-                here += _substrings_in(window, self._find)
-            self._seen[window] = sorted(here)
-        return self._seen[window]
-
-
-def _substrings_in(window: str, find: Sequence[_Finder]) -> Iterator[_Match]:
-    for operand, one in enumerate(find):
-        if one.pattern is not None:
-            for found in one.pattern.finditer(window):
+    def _substrings_in(self, window: str) -> Iterator[_Match]:
+        for operand, pattern in self._patterns.items():
+            for found in pattern.finditer(window):
                 yield _Match(found.start(), _past_marks(window, found.end()), operand)
 
-
-def _phrases_in(window: str, find: Sequence[_Finder], breather: Breather) -> Iterator[_Match]:
-    phrases = [(operand, one.phrase) for operand, one in enumerate(find) if one.phrase]
-    if not phrases:
-        return
-    words: list[tuple[str, int, int]] = []
-    for found in index_words(window):
-        breather.breathe()
-        words.append(found)
-    for i, (word, start, _) in enumerate(words):
-        breather.breathe()
-        for operand, phrase in phrases:
-            run = words[i : i + len(phrase)]
-            if word == phrase[0] and tuple(w for w, _, _ in run) == phrase:
-                yield _Match(start, _past_marks(window, run[-1][2]), operand)
+    def _phrases_in(self, window: str, breather: Breather) -> Iterator[_Match]:
+        folded = fold(window) if self._phrases else ""
+        if not any(phrase[0][:2] in folded for phrase in self._phrases.values()):
+            return
+        words: list[tuple[str, int, int]] = []
+        for found in index_words(window):
+            breather.breathe()
+            words.append(found)
+        for i, (word, start, _) in enumerate(words):
+            breather.breathe()
+            for operand, phrase in self._phrases.items():
+                run = words[i : i + len(phrase)]
+                if word == phrase[0] and tuple(w for w, _, _ in run) == phrase:
+                    yield _Match(start, _past_marks(window, run[-1][2]), operand)
 
 
 def _best(matches: Sequence[_Match], room: int) -> tuple[int, int, int]:

@@ -12,9 +12,8 @@ from mnemo.config import Config
 from mnemo.english.letters import is_gibberish
 from mnemo.recall.candidate import Phase
 from mnemo.recall.confidence import evidence
-from mnemo.recall.matches import Rarity
 from mnemo.recall.question import RecallQuestion
-from mnemo.recall.score import Hits, relevance_of, score_nodes, score_steps, with_steps
+from mnemo.recall.score import Hits, Rarity, Scorer, relevance_of
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain
@@ -98,24 +97,21 @@ def hop_zero(
     if not rarity.weights and is_gibberish(question.query):
         return HopZero({}, abstained=True)
     steps = eligible_steps(corpus.steps, filters)
+    agents = frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
+    scorer = Scorer(question, rarity, corpus.steps, pieces, agents, dense_weight)
+    said = scorer.of_steps(steps) if corpus.steps.count else None
     hits: dict[NodeType, Hits] = {}
-    if corpus.steps.count:
-        hits["episodic"] = hits["source"] = score_steps(
-            corpus.steps, question, steps, pieces, rarity, _agents(config), dense_weight
-        )
-    said = hits.get("episodic")
     gains = []
     for kind in dict.fromkeys((*searched, *routes)):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
-            ok = eligible_nodes(corpus, kind, filters, steps)
-            own = score_nodes(view, question, ok, rarity, corpus.steps.centre, dense_weight)
-            hits[kind], pairs = own, corpus.behind.get(kind)
-            if said is not None and pairs is not None:
-                hits[kind], gain = with_steps(own, said, pairs, pieces, dense_weight)
+            hits[kind] = scorer.of_nodes(view, eligible_nodes(corpus, kind, filters, steps))
+            if said is not None and (pairs := corpus.behind.get(kind)) is not None:
+                hits[kind], gain = scorer.with_steps(hits[kind], said, pairs)
                 gains.append(gain)
-    if said is not None and gains:
-        hits["episodic"] = hits["source"] = said.raised(np.max(gains, axis=0))
+    if said is not None:
+        said = said.raised(np.max(gains, axis=0)) if gains else said
+        hits["episodic"] = hits["source"] = said
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     found = [
         f
@@ -135,10 +131,6 @@ def _evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> 
             near = hits.near[ok] if hits.near.any() else hits.near[:0]
             return evidence(near, hits.words[ok], int(np.count_nonzero(hits.view.alive)))
     return {}
-
-
-def _agents(config: Config) -> frozenset[str]:
-    return frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
 
 
 def _best(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from hashlib import sha256
 from typing import Protocol
 
 from mnemo.config import Config
 from mnemo.english.words import index_terms
 from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.request import RecallRequest
+from mnemo.recall.request import RecallRun
 from mnemo.recall.value import explained, parameters_of, value_function
 from mnemo.values.graph import KeyedItem
 from mnemo.values.items import Item
@@ -40,15 +39,10 @@ class ItemRecall:
     its texts hold and its cosine, weighted as the embedding space says. It is absolute, so
     that the best item of a question that no item answers does not stand above a fact.
 
-    Attributes:
-        dense_weight: What the cosine counts beside the words, which count 1.
-        now: The present time, for recency.
     """
 
-    request: RecallRequest
+    run: RecallRun
     config: Config
-    dense_weight: float
-    now: datetime
 
     async def candidates(self, find: FindItems) -> list[Candidate]:
         """
@@ -56,53 +50,44 @@ class ItemRecall:
 
         The items' expiries stay as they are. *Raises* as ``Items.search``.
         """
-        terms = frozenset(index_terms(self.request.query))
-        page = max(LEAST_PAGE, 2 * self.request.k)
-        found: list[Candidate] = []
-        async for item in self._nearest(find, page):
-            found += self._candidate(item, terms)
-            if len(found) == page:
-                break
-        found.sort(key=lambda candidate: -candidate.score)
-        return found[: self.request.k]
-
-    async def _nearest(self, find: FindItems, page: int) -> AsyncIterator[Item]:
-        """Give the items that have a score and match the filters, by falling cosine."""
-        offset = 0
-        while True:
-            items = await find(query=self.request.query, limit=page, offset=offset, refresh=False)
+        request, filters = self.run.request, self.run.request.filters
+        query, k = request.query, request.k
+        terms = frozenset(index_terms(query))
+        enough = page = max(LEAST_PAGE, 2 * k)
+        offset, found = 0, list[Candidate]()
+        while len(found) < enough:
+            items = await find(query=query, limit=page, offset=offset, refresh=False)
             for item in items:
-                if item.score is not None and self._matches(item):
-                    yield item
+                # An item's value is its metadata, and nobody said it.
+                passes = filters.holds(at=item.updated_at, metadata=item.value)
+                if item.score is not None and passes:
+                    found += self._candidate(item, terms)
             if len(items) < page or items[-1].score is None:
-                return
+                break
             # Each search ranks all items anew: the pages grow, so that there are few of them.
             offset, page = offset + page, 2 * page
-
-    def _matches(self, item: Item) -> bool:
-        """Whether the filters hold of it; its value is its metadata, and nobody said it."""
-        return self.request.filters.holds(
-            at=item.updated_at, actors=(), session_ids=(), thread_id=None, metadata=item.value
-        )
+        return sorted(found, key=lambda candidate: -candidate.score)[:k]
 
     def _candidate(self, item: Item, terms: frozenset[str]) -> list[Candidate]:
         """Make its candidate; none where it is below a threshold."""
         node = _node(item)
         parameters = parameters_of(self.config.scoring, node.type)
         cosine, shared = item.score or 0.0, terms.intersection(index_terms(node.text))
-        whole = 1 + self.dense_weight
+        whole = 1 + self.run.dense_weight
         signals = {
             "words": len(shared) / max(len(terms), 1) / whole,
-            "cosine": self.dense_weight * max(cosine, 0.0) / whole,
+            "cosine": self.run.dense_weight * max(cosine, 0.0) / whole,
         }
         relevance = min(sum(signals.values()), 1.0)
         near = bool(shared) or cosine >= parameters.threshold
-        if not near or relevance < self.request.min_score:
+        if not near or relevance < self.run.request.min_score:
             return []
-        value = value_function(self.config.scoring)(relevance, node, None, parameters, self.now)
+        value = value_function(self.config.scoring)(relevance, node, None, parameters, self.run.now)
         if value <= 0:
             return []
-        why = explained(self.config.scoring, node, None, self.now, signals=signals, cosine=cosine)
+        why = explained(
+            self.config.scoring, node, None, self.run.now, signals=signals, cosine=cosine
+        )
         return [
             Candidate(
                 node=node,
@@ -111,7 +96,7 @@ class ItemRecall:
                 phase="initial",
                 hop=0,
                 sources=[replace(SourceRef.of_node(node, node.key), namespace=node.namespace)],
-                why=why if self.request.explain else None,
+                why=why if self.run.request.explain else None,
             )
         ]
 

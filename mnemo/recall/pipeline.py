@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,8 @@ from mnemo.recall.candidate_text import line_tokens
 from mnemo.recall.confidence import confidence
 from mnemo.recall.keyed_items import FindItems, ItemRecall
 from mnemo.recall.plan import RecallPlan, plan_by_model, plan_embedded
-from mnemo.recall.question import RecallQuestion
 from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
-from mnemo.recall.request import Adviser, RecallProgress, RecallRequest, RecallRun
+from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import FoundNotes, ReasonedMemory, RecallResult, RecallTrace
 from mnemo.recall.search import Search, expand
 from mnemo.runtime.clock import elapsed
@@ -40,7 +39,6 @@ from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import NODE_TYPES
-from mnemo.values.vectors import unit_rows
 
 log = logging.getLogger("mnemo")
 
@@ -48,11 +46,12 @@ MERGE_S = 1.0
 """Seconds over which accesses are gathered into one write."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Recall:
     """
     Answers recalls of one repository; they run side by side.
 
-    Args:
+    Attributes:
         feed: Gives the steps behind candidates.
         index: Every searchable text in memory; caught up before each answer.
         notify: Called with ``RecallExecuted`` or ``RecallFailed``.
@@ -63,42 +62,23 @@ class Recall:
         usage: Counts what it is asked.
     """
 
-    def __init__(
-        self,
-        *,
-        repo_id: str,
-        graph: GraphStore,
-        feed: DocumentFeed,
-        index: VectorIndex,
-        embedder: Embedder,
-        clock: Clock,
-        config: Config,
-        notify: Callable[[Event], Any],
-        access: AccessLog | None = None,
-        find_notes: Callable[[str], Awaitable[FoundNotes]] | None = None,
-        find_items: FindItems | None = None,
-        chat_model: ChatModel | None = None,
-        usage: UsageMeter | None = None,
-        spans: Spans = NO_SPANS,
-    ) -> None:
-        self._repo_id = repo_id
-        self._graph = graph
-        self._feed = feed
-        self._index = index
-        self._embedder = embedder
-        self._clock = clock
-        self._config = config
-        self._notify = notify
-        self._access = access
-        self._find_notes = find_notes
-        self._find_items = find_items
-        self._chat_model = chat_model
-        self._usage = usage or UsageMeter()
-        self._spans = spans
-        self._profile = resolve_profile(config.extraction.profile)
-        self._threads = Threads()
-        self._turn = anyio.Lock()
-        self._running: set[anyio.CancelScope] = set()
+    repo_id: str
+    graph: GraphStore
+    feed: DocumentFeed
+    index: VectorIndex
+    embedder: Embedder
+    clock: Clock
+    config: Config
+    notify: Callable[[Event], Any]
+    access: AccessLog | None = None
+    find_notes: Callable[[str], Awaitable[FoundNotes]] | None = None
+    find_items: FindItems | None = None
+    chat_model: ChatModel | None = None
+    usage: UsageMeter = field(default_factory=UsageMeter)
+    spans: Spans = NO_SPANS
+    _threads: Threads = field(default_factory=Threads, init=False)
+    _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _running: set[anyio.CancelScope] = field(default_factory=set, init=False)
 
     async def recall(self, query: str, make_request: Callable[[], RecallRequest]) -> RecallResult:
         """
@@ -116,10 +96,10 @@ class Recall:
             UsageError: ``stop`` was called. *Cancellation*: safe; calls of the model are
                 dropped.
         """
-        named = memory_attributes("search_memory", self._repo_id)
+        named = memory_attributes("search_memory", self.repo_id)
         with (
             anyio.CancelScope() as scope,
-            self._spans.span("search_memory", attributes=named) as span,
+            self.spans.span("search_memory", attributes=named) as span,
         ):
             span.set_content("gen_ai.memory.query.text", lambda: query)
             self._running.add(scope)
@@ -129,11 +109,11 @@ class Recall:
             finally:
                 self._running.discard(scope)
             _set_found(span, result)
-            if self._access is not None and self._config.recall.record_access:
+            if self.access is not None and self.config.recall.record_access:
                 stored = (c.node for c in result.candidates if c.node.type in NODE_TYPES)
-                self._access.note(node.id for node in stored)
+                self.access.note(node.id for node in stored)
             return result
-        raise UsageError(f"repository {self._repo_id!r} was closed while it answered")
+        raise UsageError(f"repository {self.repo_id!r} was closed while it answered")
 
     def stop(self) -> None:
         """Cancel the recalls that run."""
@@ -146,21 +126,15 @@ class Recall:
         try:
             result = await self._answer(run)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            at = self._clock.now()
-            self._notify(RecallFailedEvent(repo_id=self._repo_id, at=at, query=query, error=told))
+            why, at = f"{type(error).__name__}: {error}", self.clock.now()
+            self.notify(RecallFailedEvent(repo_id=self.repo_id, at=at, query=query, error=why))
             raise RecallFailed(f"recall could not answer: {error}") from error
-        trace = result.trace
-        self._notify(
+        told = ("seconds", "degraded", "stages", "model_calls")
+        self.notify(
             RecallExecuted(
-                repo_id=self._repo_id,
-                at=self._clock.now(),
-                trace={
-                    "seconds": trace.seconds,
-                    "degraded": trace.degraded,
-                    "stages": trace.stages,
-                    "model_calls": trace.model_calls,
-                },
+                repo_id=self.repo_id,
+                at=self.clock.now(),
+                trace={name: getattr(result.trace, name) for name in told},
                 query=query,
                 mode=result.mode,
                 result_count=len(result.candidates),
@@ -176,66 +150,67 @@ class Recall:
         Raises:
             ConfigError: The chat model should plan, and there is none.
         """
-        recall, run = self._config.recall, RecallRun(request, self._clock.now(), RecallProgress())
-        plans = recall.use_model if request.use_model is None else request.use_model
-        if self._chat_model is None:
-            if plans:
-                who = "config.recall.use_model" if request.use_model is None else "use_model=True"
-                raise ConfigError(
-                    f"{who} needs a chat model, and there is none: give Mnemo or open_repo one, "
-                    "chat_model=OpenAIChatModel(base_url, name)"
-                )
-            return run
-        if not (plans or request.reason):
-            return run
-        adviser = Adviser(
-            self._chat_model,
-            usage=self._usage,
-            timeout_s=recall.timeout_s,
-            progress=run.progress,
-            spans=self._spans,
-        )
-        planner = adviser if plans else None
-        return replace(run, adviser=adviser, planner=planner, profile=self._profile)
+        recall, space = self.config.recall, self.embedder.space
+        weight = space.dense_weight if recall.dense_weight is None else recall.dense_weight
+        run = RecallRun(request, self.clock.now(), weight)
+        run.plans = recall.use_model if request.use_model is None else request.use_model
+        if self.chat_model is not None and (run.plans or request.reason):
+            run.profile = resolve_profile(self.config.extraction.profile)
+            run.advised_by(self.chat_model, self.usage, recall.timeout_s, self.spans)
+        elif run.plans:
+            who = "config.recall.use_model" if request.use_model is None else "use_model=True"
+            raise ConfigError(
+                f"{who} needs a chat model, and there is none: give Mnemo or open_repo one, "
+                "chat_model=OpenAIChatModel(base_url, name)"
+            )
+        return run
 
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
     async def _answer(self, run: RecallRun) -> RecallResult:
-        progress = run.progress
         async with self._turn_of(run):
             plan, corpus = await self._planned(run)
             candidates = await self._found(run, plan, corpus)
-        sure = confidence(progress.evidence) if candidates else 0.0
+        sure = confidence(run.evidence) if candidates else 0.0
         candidates = await self._with_items(run, candidates)
-        result = RecallResult(
+        if sure < run.request.min_confidence:
+            candidates = []
+        with run.phase("reason"):
+            answer = await self._reasoned(run, candidates)
+        goals, notes = await self._goals(candidates), await self._notes(run)
+        tokens: tuple[int, ...] = ()
+        if run.request.explain:
+            count = self.config.conversation.count
+            tokens = await self._threads.run(line_tokens, candidates, count)
+        return RecallResult(
             mode=plan.mode,
             tags=plan.tags,
             candidates=candidates,
-            answer=None,
-            trace=RecallTrace(plan.mode, plan.chosen_by, plan.tags, corpus.revision),
+            answer=answer,
+            trace=RecallTrace(
+                plan.mode,
+                plan.chosen_by,
+                plan.tags,
+                corpus.revision,
+                found=dict(run.found),
+                evidence=run.evidence,
+                refinements=tuple(run.refinements),
+                seconds=run.seconds,
+                degraded=tuple(run.degraded),
+                stages=run.stages,
+                model_calls=run.calls,
+                tokens=tokens,
+                owed=corpus.owed,
+                abstained=run.abstained,
+            ),
+            goals=goals,
+            group_min_hits=self.config.recall.group_min_hits,
             confidence=sure,
-            group_min_hits=self._config.recall.group_min_hits,
             # Items are not judged: of them alone nothing is said.
-            warn_below=self._config.recall.warn_below if progress.evidence else 0.0,
-            count=self._config.conversation.count,
-        ).if_confident(run.request.min_confidence)
-        with progress.phase("reason"):
-            answer = await self._reasoned(run, result.candidates)
-        goals, notes = await self._goals(result.candidates), await self._notes(run)
-        trace = replace(
-            result.trace,
-            found=dict(progress.found),
-            evidence=progress.evidence,
-            refinements=tuple(progress.refinements),
-            seconds=progress.seconds,
-            degraded=tuple(progress.degraded),
-            stages=progress.stages,
-            model_calls=run.adviser.calls if run.adviser else 0,
-            tokens=await self._tokens(run, result),
-            owed=corpus.owed,
-            abstained=progress.abstained,
+            warn_below=self.config.recall.warn_below if run.evidence else 0.0,
+            notes=notes,
+            count=self.config.conversation.count,
         )
-        return replace(result, answer=answer, goals=goals, notes=notes, trace=trace)
 
     def _turn_of(self, run: RecallRun) -> AbstractAsyncContextManager[Any]:
         """
@@ -244,83 +219,67 @@ class Recall:
         Two that compute at once take the interpreter from each other and need longer for it.
         A static embedder computes here, within a millisecond; others may ask a server.
         """
-        waits = run.planner is not None or not self._embedder.space.static
+        waits = run.plans or not self.embedder.space.static
         return nullcontext() if waits else self._turn
 
     async def _planned(self, run: RecallRun) -> tuple[RecallPlan, CorpusView]:
         """Choose mode and tags, and give the corpus as it is then."""
-        request, progress = run.request, run.progress
-        with progress.phase("read"):
-            corpus = await self._index.corpus(embedded=True, query=request.query)
-        plan = plan_embedded(request.query, request.mode)
-        if corpus.is_empty or request.types == ():
+        query = run.request.query
+        read = partial(self.index.corpus, embedded=True, query=query)
+        with run.phase("read"):
+            corpus = await read()
+        plan = plan_embedded(query, run.request.mode)
+        if corpus.is_empty or run.request.types == ():
             return plan, corpus
-        if run.planner is None:
-            if plan.chosen_by != "caller":
-                progress.stages["mode"] = "embedded"
-            progress.stages["plan"] = "embedded"
+        if not run.plans:
+            stages = ("plan",) if plan.chosen_by == "caller" else ("mode", "plan")
+            run.stages |= dict.fromkeys(stages, "embedded")
             return plan, corpus
-        with progress.phase("plan"):
-            plan = await plan_by_model(run.planner, run.asked, plan, run.profile)
-        with progress.phase("read"):
+        with run.phase("plan"):
+            plan = await plan_by_model(run, plan)
+        with run.phase("read"):
             # Things were said while the model was thinking.
-            return plan, await self._index.corpus(embedded=True, query=request.query)
+            return plan, await read()
 
     async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> list[Candidate]:
         """Find the steps and nodes that answer."""
         if corpus.is_empty or run.request.types == ():
             return []
         search = Search(
-            run,
-            corpus,
-            plan.mode,
-            graph=self._graph,
-            feed=self._feed,
-            config=self._config,
-            dense_weight=self._dense_weight,
-            embed=partial(self._embedded, run.progress),
-            threads=self._threads,
+            run, corpus, plan, self.graph, self.feed, self.embedder, self.config, self._threads
         )
-        await search.begin(plan.tags)
-        if run.progress.abstained:
+        await search.begin()
+        if run.abstained:
             return []
-        await expand(search, run, self._config.recall)
-        with run.progress.phase("sources"):
+        await expand(search, run, self.config.recall)
+        with run.phase("sources"):
             return await search.finish()
 
     async def _with_items(self, run: RecallRun, candidates: list[Candidate]) -> list[Candidate]:
         """Merge the keyed items that answer into *candidates*, by value, before the cut to k."""
-        progress = run.progress
-        if not run.request.items or self._find_items is None:
+        if not run.request.items or self.find_items is None:
             return candidates
-        recalled = ItemRecall(run.request, self._config, self._dense_weight, run.now)
         items: list[Candidate] = []
         try:
-            with progress.phase("items"), anyio.fail_after(self._config.recall.timeout_s):
-                items = await recalled.candidates(self._find_items)
+            with run.phase("items"), anyio.fail_after(self.config.recall.timeout_s):
+                items = await ItemRecall(run, self.config).candidates(self.find_items)
         except (ModelError, TimeoutError) as error:
             # Items are found by their vectors alone; whatever else is stored still answers.
-            progress.does_without("items", error)
-        progress.found["items"] = len(items)
-        progress.abstained = progress.abstained and not items
+            run.does_without("items", error)
+        run.found["items"] = len(items)
+        run.abstained = run.abstained and not items
         merged = sorted([*candidates, *items], key=lambda found: -found.score)
         return merged[: run.request.k]
 
     async def _notes(self, run: RecallRun) -> FoundNotes | None:
-        if not run.request.notes or self._find_notes is None:
+        if not run.request.notes or self.find_notes is None:
             return None
         try:
-            return await self._find_notes(run.request.query)
+            return await self.find_notes(run.request.query)
         except Exception as error:
             # Notes come on top: whatever their store or the embedder does, the answer stands.
-            run.progress.does_without("notes", error)
+            run.does_without("notes", error)
             return None
-
-    async def _tokens(self, run: RecallRun, result: RecallResult) -> tuple[int, ...]:
-        """What each candidate costs in a prompt, where the request asks for explanations."""
-        if not run.request.explain:
-            return ()
-        return await self._threads.run(line_tokens, result.candidates, result.count)
 
     async def _reasoned(
         self, run: RecallRun, candidates: Sequence[Candidate]
@@ -333,46 +292,24 @@ class Recall:
         """
         if not candidates or not run.request.reason:
             return None
-        if run.adviser is None:
-            run.progress.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
-            return reason_embedded(candidates, self._config.conversation.count)
-        answer = await reason_by_model(run.adviser, run.asked, candidates, run.profile)
-        if answer is None:
-            raise run.adviser.failures[purposes_of(candidates)[0]]
-        return answer
-
-    async def _embedded(self, progress: RecallProgress, question: RecallQuestion) -> RecallQuestion:
-        """Embed the question; without vectors if the embedder fails or hangs."""
-        try:
-            with anyio.fail_after(self._config.recall.timeout_s):
-                space = self._embedder.space
-                reply = await self._embedder.embed(question.texts, kind="query")
-            rows = unit_rows(reply, rows=len(question.texts), dimensions=space.dimensions)
-        except Exception as error:
-            # An embedder is foreign code; whatever it raises, keywords still answer.
-            progress.does_without("embedder", error)
-            return question
-        return question.embedded(rows)
-
-    @property
-    def _dense_weight(self) -> float:
-        weight = self._config.recall.dense_weight
-        return self._embedder.space.dense_weight if weight is None else weight
+        if run.asker is not None:
+            return await reason_by_model(run, candidates)
+        run.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
+        return reason_embedded(candidates, self.config.conversation.count)
 
     async def _goals(self, candidates: Sequence[Candidate]) -> dict[str, str]:
         """Read the goals of sessions that are printed together."""
         first = [candidate.sources[0] for candidate in candidates]
-        hits = Counter(source.session_id for source in first if source.session_id)
+        hits = Counter(source.session_id for source in first)
+        least = self.config.recall.group_min_hits
         episodes = {
             source.session_id: source.episode_id
             for source in reversed(first)
-            if source.session_id
-            and source.episode_id
-            and hits[source.session_id] >= self._config.recall.group_min_hits
+            if source.session_id and source.episode_id and hits[source.session_id] >= least
         }
         if not episodes:
             return {}
-        goals = await self._feed.goals(list(episodes.values()))
+        goals = await self.feed.goals(list(episodes.values()))
         return {session: goals.get(episode, "") for session, episode in episodes.items()}
 
 

@@ -1,18 +1,15 @@
-"""Query planning: mode and tags of a recall, from the query's words or by a chat model."""
+"""Query planning: the mode of a recall, from the query's words, or mode and tags by a model."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
-from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import Mode, mode_question, plan_question
-from mnemo.prompts.profiles import Profile
-from mnemo.recall.request import Adviser
-from mnemo.runtime.text import STOP_WORDS, fold, one_line
+from mnemo.recall.request import RecallRun
+from mnemo.runtime.text import fold, one_line
 from mnemo.values.graph import NodeType
 
 MODE_WEIGHTS: dict[Mode, dict[NodeType, float]] = {
@@ -35,9 +32,6 @@ ROUTES: dict[Mode, tuple[NodeType, ...]] = {
 }
 """Mode → the types of node that its hops go over."""
 
-MAX_TAGS = 6
-"""Each costs a scan of the vectors; those of a model, which know more, may be 12."""
-
 _HOW_TO = re.compile(
     r"\bhow (?:do|can|could|should|would|must) (?:i|we|you|one)\b|\bhow to\b|\bsteps? (?:to|for)\b"
     r"|\bwhat should (?:i|we|you) do\b|\b(?:procedure|instructions?|recipe|workflow)\b"
@@ -48,9 +42,6 @@ _EPISODE = re.compile(
     r"|told|ask|asked|mention|mentioned)\b|\bwhat happened\b|\blast time\b|\bhow long ago\b"
     r"|\bwhat (?:date|day|time|year|month)\b|\bearlier\b|\byesterday\b|\blast (?:week|month|year)\b"
 )
-_QUOTED = re.compile(r"[\"“”]([^\"“”]{2,80})[\"“”]")
-_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
-_MAX_PHRASE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,8 @@ class RecallPlan:
     The plan of a recall.
 
     Attributes:
-        tags: Names, numbers, dates and phrases to look for beside the query.
+        tags: What a chat model would look for beside the query. Without one there are none:
+            phrases of the query's own words changed no order on any development file.
         chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``: who chose the mode.
     """
 
@@ -70,39 +62,33 @@ class RecallPlan:
 
 def plan_embedded(query: str, mode: Mode | None) -> RecallPlan:
     """Plan from the words of *query* alone; *mode* is the caller's, if there is one."""
-    if mode is not None:
-        return RecallPlan(mode, find_tags(query), "caller")
-    return RecallPlan(choose_mode(query), find_tags(query), "embedded")
+    chosen_by = "embedded" if mode is None else "caller"
+    return RecallPlan(mode or choose_mode(query), (), chosen_by)
 
 
-async def plan_by_model(
-    adviser: Adviser, asked: AskedQuestion, embedded: RecallPlan, profile: Profile | None
-) -> RecallPlan:
+async def plan_by_model(run: RecallRun, embedded: RecallPlan) -> RecallPlan:
     """
     Ask a chat model for mode and tags, both at the same time.
 
-    The model's tags replace those of *embedded*, which only repeat the query's own words.
     A question that fails leaves the value of *embedded*; a caller's mode is not asked for.
     """
-    mode: Mode | None = None
-    tags = embedded.tags
+    plan = embedded
 
-    async def ask_for_mode() -> None:
-        nonlocal mode
-        chosen = await adviser.ask(mode_question(asked, profile), None)
-        mode = chosen
+    async def choose_mode() -> None:
+        nonlocal plan
+        mode = await run.ask(mode_question(run.asked, run.profile), None)
+        plan = replace(plan, mode=mode, chosen_by="model") if mode else plan
 
-    async def ask_for_tags() -> None:
-        nonlocal tags
-        tags = await adviser.ask(plan_question(asked, profile), tags)
+    async def choose_tags() -> None:
+        nonlocal plan
+        tags = await run.ask(plan_question(run.asked, run.profile), plan.tags)
+        plan = replace(plan, tags=tags)
 
     async with anyio.create_task_group() as group:
-        if embedded.chosen_by != "caller":
-            group.start_soon(ask_for_mode)
-        group.start_soon(ask_for_tags)
-    if mode is None:
-        return RecallPlan(embedded.mode, tags, embedded.chosen_by)
-    return RecallPlan(mode, tags, "model")
+        if plan.chosen_by != "caller":
+            group.start_soon(choose_mode)
+        group.start_soon(choose_tags)
+    return plan
 
 
 def choose_mode(query: str) -> Mode:
@@ -112,45 +98,3 @@ def choose_mode(query: str) -> Mode:
     if how_to == episode:
         return "mixed"
     return "procedural" if how_to else "episodic"
-
-
-def find_tags(query: str) -> tuple[str, ...]:
-    """The names, numbers, dates and phrases of content words in *query*, at most 6."""
-    found: dict[str, str] = {}
-    for tag in (*_QUOTED.findall(query), *_names(query), *_phrases(query)):
-        found.setdefault(fold(tag), tag)
-    found.pop(fold(query).strip(" ?!."), None)
-    return tuple(found.values())[:MAX_TAGS]
-
-
-def _names(query: str) -> Iterator[str]:
-    """Runs of capitalised words and numbers; a question's first word is only a capital by place."""
-    run: list[str] = []
-    for place, word in enumerate(_WORD.findall(query)):
-        marked = word[0].isdigit() or (word[0].isupper() and fold(word) not in STOP_WORDS)
-        if marked and not (place == 0 and word.istitle() and len(query.split()) > 1):
-            run.append(word)
-            continue
-        yield from _joined(run)
-        run = []
-    yield from _joined(run)
-
-
-def _phrases(query: str) -> Iterator[str]:
-    """Runs of two or three content words that stand side by side."""
-    run: list[str] = []
-    for word in _WORD.findall(query):
-        if fold(word) in STOP_WORDS:
-            yield from _joined(run, least=2)
-            run = []
-        else:
-            run.append(word)
-    yield from _joined(run, least=2)
-
-
-def _joined(run: Iterable[str], *, least: int = 1) -> Iterator[str]:
-    words = list(run)
-    for start in range(0, len(words), _MAX_PHRASE):
-        part = words[start : start + _MAX_PHRASE]
-        if len(part) >= least:
-            yield " ".join(part).removesuffix("'s").removesuffix("’s")

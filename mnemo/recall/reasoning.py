@@ -11,12 +11,10 @@ from typing import Any
 
 import anyio
 
-from mnemo.prompts.data import AskedQuestion
-from mnemo.prompts.profiles import Profile
 from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import condition_text
-from mnemo.recall.request import Adviser
+from mnemo.recall.request import RecallRun
 from mnemo.recall.result import ReasonedMemory
 from mnemo.runtime.text import count_tokens, one_line, terms
 from mnemo.values.counting import Count
@@ -58,17 +56,12 @@ def _chosen(candidates: Iterable[Candidate], type: NodeType, count: Count) -> li
     for candidate in (c for c in candidates if c.node.type == type):
         words = frozenset(terms(candidate.node.text))
         cost = count(_line(candidate) + "\n")
-        if cost > left or any(_repeats(words, other) for other in said):
-            continue
-        left -= cost
-        chosen.append(candidate)
-        said.append(words)
+        alike = (len(words & other) / len(words | other) for other in said if words)
+        if cost <= left and all(share < REPETITION for share in alike):
+            left -= cost
+            chosen.append(candidate)
+            said.append(words)
     return chosen
-
-
-def _repeats(words: frozenset[str], other: frozenset[str]) -> bool:
-    either = words | other
-    return bool(either) and len(words & other) >= REPETITION * len(either)
 
 
 def _line(candidate: Candidate) -> str:
@@ -98,37 +91,40 @@ def purposes_of(candidates: Iterable[Candidate]) -> list[ReasonPurpose]:
     return [purpose for purpose, type in REASONING.items() if type in types]
 
 
-async def reason_by_model(
-    adviser: Adviser, asked: AskedQuestion, candidates: Sequence[Candidate], profile: Profile | None
-) -> ReasonedMemory | None:
+async def reason_by_model(run: RecallRun, candidates: Sequence[Candidate]) -> ReasonedMemory:
     """
     Put *candidates* (best first) into words, all types at the same time.
 
     Only a type that is among them is asked about, over its own candidates. A type whose
-    call fails has no words; ``None`` if all of them failed.
+    call fails has no words.
 
     Raises:
-        Nothing: The adviser notes what failed. *Cancellation*: safe; the calls are dropped.
+        ModelError: All of them failed. *Cancellation*: safe; the calls are dropped.
     """
     wanted = {purpose: _shown(candidates, purpose) for purpose in purposes_of(candidates)}
     words: dict[ReasonPurpose, str | None] = {}
 
-    async def ask(purpose: ReasonPurpose) -> None:
-        recalled = [_recalled(candidate) for candidate in wanted[purpose]]
-        question = reason_question(purpose, asked, recalled, profile)
-        words[purpose] = await adviser.ask(question, None)
+    async def ask(purpose: ReasonPurpose, shown: Iterable[Candidate]) -> None:
+        recalled = [_recalled(candidate) for candidate in shown]
+        words[purpose] = await run.ask(
+            reason_question(purpose, run.asked, recalled, run.profile), None
+        )
 
     async with anyio.create_task_group() as group:
-        for purpose in wanted:
-            group.start_soon(ask, purpose)
-    if wanted and all(purpose in adviser.failures for purpose in wanted):
-        return None
-    said = [shown for purpose, shown in wanted.items() if words[purpose]]
+        for purpose, shown in wanted.items():
+            group.start_soon(ask, purpose, shown)
+    if wanted and run.failures.keys() >= wanted.keys():
+        raise run.failures[next(iter(wanted))]
+    named: dict[tuple[Any, ...], SourceRef] = {}
+    for candidate in (c for purpose, shown in wanted.items() if words[purpose] for c in shown):
+        for source in candidate.sources:
+            # A step's own words come before those of facts that restate it.
+            named.setdefault(source.identity, source)
     return ReasonedMemory(
-        semantic=words.get("reason_semantic"),
-        procedural=words.get("reason_procedural"),
-        episodic=words.get("reason_episodic"),
-        sources=_sources([candidate for shown in said for candidate in shown]),
+        words.get("reason_semantic"),
+        words.get("reason_procedural"),
+        words.get("reason_episodic"),
+        sources=tuple(named.values()),
     )
 
 
@@ -142,11 +138,3 @@ def _shown(candidates: Sequence[Candidate], purpose: ReasonPurpose) -> list[Cand
 def _recalled(candidate: Candidate) -> Recalled:
     source = candidate.sources[0]
     return Recalled(candidate.node, source.at, source.actor)
-
-
-def _sources(candidates: Sequence[Candidate]) -> tuple[SourceRef, ...]:
-    named: dict[tuple[Any, ...], SourceRef] = {}
-    for source in (source for candidate in candidates for source in candidate.sources):
-        # A step's own words come before those of facts that restate it.
-        named.setdefault(source.identity, source)
-    return tuple(named.values())

@@ -1,4 +1,4 @@
-"""One recall: its checked arguments, the trace it fills, and the chat model it may ask."""
+"""One recall: its checked arguments, and its progress, with the chat model it may ask."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ MAX_CONTEXT_CHARACTERS = 2_048
 """Characters of the goal and of each step that augment a query."""
 
 _TYPES: tuple[NodeType, ...] = get_args(NodeType)
+_FILTERS = ("where", "session_id", "thread_id", "actor", "since", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,60 +84,47 @@ class RecallRequest:
     """
 
     query: str
-    k: int
-    mode: Mode | None
-    max_hops: int
-    reason: bool
-    use_model: bool | None
-    filters: Filters
-    types: tuple[NodeType, ...] | None
-    items: bool
-    context: RecallContext | None
-    explain: bool
-    notes: bool
-    min_score: float
-    min_confidence: float
+    filters: Filters = field(default_factory=Filters)
+    k: int = 10
+    mode: Mode | None = None
+    max_hops: int = 2
+    reason: bool | None = None
+    use_model: bool | None = None
+    types: tuple[NodeType, ...] | None = None
+    items: bool = False
+    context: RecallContext | None = None
+    explain: bool = False
+    notes: bool = False
+    min_score: float = 0.0
+    min_confidence: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole_number("k", self.k, 1)
+        whole_number("max_hops", self.max_hops, 0)
+        if self.mode is not None:
+            one_of("mode", self.mode, MODES)
+        for name in ("min_score", "min_confidence"):
+            if not 0 <= finite_number(name, value := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, not {value}")
 
     @classmethod
     def checked(
-        cls,
-        query: str,
-        *,
-        k: int = 10,
-        mode: str | None = None,
-        max_hops: int = 2,
-        reason: bool | None = None,
-        use_model: bool | None = None,
-        types: Sequence[str] | None = None,
-        context: RecallContext | None = None,
-        explain: bool = False,
-        notes: bool = False,
-        min_score: float = 0.0,
-        min_confidence: float = 0.0,
-        **filters: Any,
+        cls, query: str, *, types: Sequence[str] | None = None, **given: Any
     ) -> RecallRequest:
         """
-        Check the arguments; *filters* as of ``Filters.checked``.
+        Check the arguments: the attributes, and those of ``Filters.checked``.
 
         Raises:
             ValueError: The query is blank, or an argument is out of range.
         """
         wanted = checked_types(types, _TYPES)
+        filters = {name: given.pop(name) for name in _FILTERS if name in given}
         return cls(
             query=clean(checked_query(query)),
-            k=whole_number("k", k, 1),
-            mode=_checked_mode(mode),
-            max_hops=whole_number("max_hops", max_hops, 0),
-            reason=bool(reason),
-            use_model=use_model if use_model is None else bool(use_model),
             filters=Filters.checked(**filters),
             types=wanted and tuple(type for type in wanted if type != "item"),
             items="item" in (wanted or ()),
-            context=context,
-            explain=bool(explain),
-            notes=bool(notes),
-            min_score=_checked_share("min_score", min_score),
-            min_confidence=_checked_share("min_confidence", min_confidence),
+            **given,
         )
 
     @property
@@ -169,32 +157,40 @@ def checked_types(types: Sequence[str] | None, known: Sequence[T]) -> tuple[T, .
     return tuple(type for type in known if type in given)
 
 
-def _checked_mode(mode: str | None) -> Mode | None:
-    checked: Mode | None = None if mode is None else one_of("mode", mode, MODES)
-    return checked
-
-
-def _checked_share(name: str, value: float) -> float:
-    if not 0 <= finite_number(name, value) <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, not {value}")
-    return value
-
-
 # ── While it runs ────────────────────────────────────────────────────────────────────
 
 
-@dataclass(slots=True)
-class RecallProgress:
+@dataclass(slots=True, eq=False)
+class RecallRun:
     """
-    What the trace of a recall will report; filled while it runs.
+    One recall in progress, and what its trace will report.
+
+    A model that has timed out once is not asked again by the same recall: one that hangs
+    costs one timeout, not one per question.
 
     Attributes:
+        now: When it was asked.
+        dense_weight: What a cosine counts in the embedding space.
+        profile: What the prompts are told of the memory's use.
+        asker: Asks the chat model; ``None`` without one.
+        plans: Whether it plans and refines.
+        timeout_s: Seconds per question to it, a correction and its own retries included.
+        hangs: Whether it did not answer in time, so that asking again is no use.
+        failures: What each failed purpose ended with.
         seconds: Phase → seconds.
         degraded: What failed and was done without, in order, each once.
         stages: Purpose → how it ran; purposes that were not needed are absent.
         found, refinements, evidence, abstained: As in ``RecallTrace``.
     """
 
+    request: RecallRequest
+    now: datetime
+    dense_weight: float = 1.0
+    profile: Profile | None = None
+    plans: bool = False
+    timeout_s: float = 0.0
+    hangs: bool = False
+    failures: dict[Purpose, ModelError] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
     stages: dict[str, How] = field(default_factory=dict)
@@ -202,6 +198,28 @@ class RecallProgress:
     refinements: list[Mapping[str, Any]] = field(default_factory=list)
     evidence: Mapping[str, float] = field(default_factory=dict)
     abstained: bool = False
+    _meter: UsageMeter = field(default_factory=UsageMeter)
+    asker: Asker | None = None
+
+    def advised_by(
+        self, model: ChatModel, usage: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
+    ) -> None:
+        """Let *model* be asked; its calls are added to *usage*, of all recalls, when made."""
+        self.timeout_s, self._meter = timeout_s, _Share(usage)
+        self.asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
+
+    @property
+    def calls(self) -> int:
+        """Calls of the chat model that were started for this recall."""
+        return self._meter.total.calls
+
+    @property
+    def asked(self) -> AskedQuestion:
+        """The query as models are shown it."""
+        query, context = self.request.query, self.request.context
+        if context is None:
+            return AskedQuestion(query=query, at=self.now)
+        return AskedQuestion(query=query, at=self.now, goal=context.goal, steps=context.steps)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -219,47 +237,9 @@ class RecallProgress:
             self.degraded.append(line)
             log.warning("recall goes on without %s: %s", part, error)
 
-
-class Adviser:
-    """
-    Asks a chat model on behalf of one recall; failures are recorded in *progress*.
-
-    A model that has timed out once is not asked again by the same recall: one that hangs
-    costs one timeout, not one per question.
-
-    Args:
-        usage: Of all recalls; this one's calls are added to it as they are made.
-        timeout_s: Seconds per question, a correction and the model's own retries included.
-
-    Attributes:
-        hangs: Whether the model did not answer in time, so that asking again is no use.
-        failures: What each failed purpose ended with.
-    """
-
-    def __init__(
-        self,
-        model: ChatModel,
-        *,
-        usage: UsageMeter,
-        timeout_s: float,
-        progress: RecallProgress,
-        spans: Spans = NO_SPANS,
-    ) -> None:
-        self._meter = _Share(usage)
-        self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
-        self._timeout_s = timeout_s
-        self._progress = progress
-        self.hangs = False
-        self.failures: dict[Purpose, ModelError] = {}
-
-    @property
-    def calls(self) -> int:
-        """Calls that were started for this recall."""
-        return self._meter.total.calls
-
     async def ask(self, question: Question[T], otherwise: D) -> T | D:
         """
-        Answer *question*, or give *otherwise*; never raises but on cancellation.
+        Answer *question* by the chat model, or give *otherwise*; never raises but on cancellation.
 
         *Cancellation*: safe; the call is dropped.
         """
@@ -268,19 +248,19 @@ class Adviser:
             answer = await self._answered(question)
         except ModelError as error:
             self.failures[purpose] = error
-            self._progress.stages[purpose] = "failed"
-            self._progress.does_without(purpose, error)
+            self.stages[purpose] = "failed"
+            self.does_without(purpose, error)
             return otherwise
-        self._progress.stages[purpose] = "model"
+        self.stages[purpose] = "model"
         return answer
 
     async def _answered(self, question: Question[T]) -> T:
-        if not self.hangs:
-            with anyio.move_on_after(self._timeout_s):
-                return await self._asker.ask(question)
+        if self.asker is not None and not self.hangs:
+            with anyio.move_on_after(self.timeout_s):
+                return await self.asker.ask(question)
             self.hangs = True
             self._meter.ran(question.purpose, "failed")
-        what = f"the model kept this recall waiting for {self._timeout_s:g} s"
+        what = f"the model kept this recall waiting for {self.timeout_s:g} s"
         raise ModelTimeout(what, purpose=question.purpose)
 
 
@@ -304,30 +284,3 @@ class _Share(UsageMeter):
     def ran(self, stage: str, how: How) -> None:
         self._whole.ran(stage, how)
         super().ran(stage, how)
-
-
-@dataclass(frozen=True, slots=True)
-class RecallRun:
-    """
-    One recall in progress.
-
-    Attributes:
-        now: When it was asked.
-        adviser: The chat model, if there is one; *planner* likewise, if it may plan.
-        profile: What the prompts are told of the memory's use.
-    """
-
-    request: RecallRequest
-    now: datetime
-    progress: RecallProgress
-    adviser: Adviser | None = None
-    planner: Adviser | None = None
-    profile: Profile | None = None
-
-    @property
-    def asked(self) -> AskedQuestion:
-        """The query as models are shown it."""
-        query, context = self.request.query, self.request.context
-        if context is None:
-            return AskedQuestion(query=query, at=self.now)
-        return AskedQuestion(query=query, at=self.now, goal=context.goal, steps=context.steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, get_args
 
@@ -14,41 +14,21 @@ from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import Order, Style, print_candidates
 from mnemo.runtime.display import counted, html_table
 from mnemo.runtime.text import count_tokens
-from mnemo.runtime.validation import MOST_NUMBER, finite_number, one_of, whole_number
+from mnemo.runtime.validation import MOST_NUMBER, one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count
-from mnemo.values.notes import Note
 
 GAP = "\n\n"
 UNSURE = "Nothing near the question was found; what follows may not answer it."
 """First line of a result of little confidence."""
 
 
-class FoundNote(Protocol):
-    """A note that was found."""
-
-    @property
-    def note(self) -> Note:
-        """The whole note."""
-        ...
-
-    @property
-    def score(self) -> float:
-        """Its relevance and recency of use, combined."""
-        ...
-
-    @property
-    def passage(self) -> str:
-        """The part of its body that fits best."""
-        ...
-
-
 class FoundNotes(Protocol):
     """What a recall of notes found; ``NoteRecall`` is one."""
 
     @property
-    def hits(self) -> Sequence[FoundNote]:
-        """Best first."""
+    def hits(self) -> Sequence[Any]:
+        """Best first, each with ``note``, ``score`` and the ``passage`` that fits best."""
         ...
 
     def as_text(self, budget_tokens: int | None = None) -> str:
@@ -118,6 +98,7 @@ class RecallResult:
     The answer to one recall; *candidates* are best first.
 
     Attributes:
+        tags: What a chat model would look for beside the question; without one, none.
         answer: The candidates in words, if there are any and somebody put them into words.
         goals: Session id → its goal, for sessions whose candidates are printed together.
         group_min_hits: Candidates of one session from which they are.
@@ -222,16 +203,6 @@ class RecallResult:
         else:
             text = print_within(budget_tokens=budget_tokens)
         return behind(text, self.notes, budget_tokens, self.count)
-
-    def if_confident(self, least: float) -> RecallResult:
-        """
-        This result, or without candidates where its confidence is below *least*, 0 to 1.
-
-        Raises:
-            ValueError: *least* is no finite number.
-        """
-        is_enough = self.confidence >= finite_number("least", least)
-        return self if is_enough else replace(self, candidates=[])
 
 
 def _warned(print_within: Callable[..., str], budget_tokens: int | None, count: Count) -> str:

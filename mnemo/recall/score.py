@@ -14,22 +14,23 @@ measure them, ``--ablate`` each of them, and the guide's page ``recall`` has the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.recall.candidate import GROUPS
-from mnemo.recall.matches import Matches, Rarity
 from mnemo.recall.question import RecallQuestion
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import ROLES, DocumentsView, StepsView
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
 from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
+from mnemo.values.postings import Bm25, idf
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 WEIGHTS: dict[str, dict[int, float]] = {
     "cosine": {NOTE: 3.0, CHAT: 0.3, DOCUMENT: 1.0},
@@ -152,165 +153,134 @@ def relevance_of(score: float) -> float:
     return min(max(score / SCALE, 0.0), 1.0)
 
 
-def score_nodes(
-    view: DocumentsView,
-    question: RecallQuestion,
-    ok: Mask,
-    rarity: Rarity,
-    centre: Floats,
-    dense_weight: float,
-) -> Hits:
+@dataclass(frozen=True, slots=True)
+class Scorer:
     """
-    Score nodes as notes.
+    Scores documents against one question.
 
-    Args:
-        ok: Which documents are eligible.
-        centre: Taken off all vectors.
+    Attributes:
+        steps: The sides of steps, whose centre is taken off all vectors.
+        pieces: What the steps that exist belong to; filters do not change it.
+        agents: Folded names of those who are the agent's side, beside every action.
         dense_weight: Of the embedding space: what its cosines count.
     """
-    near = _Nearness.of(view, question, centre)
-    words = Matches.read(view, rarity, view.alive).own()
-    parts = {
-        "cosine": np.float32(WEIGHTS["cosine"][NOTE] * dense_weight) * near.best,
-        "words": np.float32(WEIGHTS["words"][NOTE]) * words,
-    }
-    match = _match(near.best, words, dense_weight)
-    notes = np.ones(view.count, np.bool_)
-    return _hits(view, ok, parts, match, near, words, notes)
 
+    question: RecallQuestion
+    rarity: Rarity
+    steps: StepsView
+    pieces: Pieces
+    agents: frozenset[str]
+    dense_weight: float
 
-def score_steps(
-    view: StepsView,
-    question: RecallQuestion,
-    ok: Mask,
-    pieces: Pieces,
-    rarity: Rarity,
-    agents: frozenset[str],
-    dense_weight: float,
-) -> Hits:
-    """
-    Score the sides of steps, each by the weights of its kind.
+    def of_nodes(self, view: DocumentsView, ok: Mask) -> Hits:
+        """Score nodes as notes; *ok* are the eligible ones."""
+        near = _Nearness.of(view, self.question, self.steps.centre)
+        words = Matches.read(view, self.rarity, view.alive).own()
+        parts = {
+            "cosine": np.float32(WEIGHTS["cosine"][NOTE] * self.dense_weight) * near.best,
+            "words": np.float32(WEIGHTS["words"][NOTE]) * words,
+        }
+        return self._hits(view, ok, parts, near, words, np.ones(view.count, np.bool_))
 
-    Args:
-        pieces: What the documents that exist belong to; filters do not change it.
-        agents: Folded names of those who are the agent's side, beside every action.
-    """
-    near = _Nearness.of(view, question, view.centre)
-    matches = Matches.read(view, rarity, pieces.exists)
-    words = matches.own()
-    signals = {
-        "cosine": np.where(pieces.kind == DOCUMENT, view.first_of(near.rows), near.best),
-        "words": words,
-        **_facts_about_turns(view, question, agents),
-    }
-    if (pieces.kind == CHAT).any():
-        # A long turn stands for itself.
-        signals["joined"] = np.where(pieces.long, words, matches.joined(pieces))
-        signals["session"] = np.where(pieces.long, words, matches.session(pieces))
-    parts = {
-        name: _weighted(name, values, pieces, dense_weight) for name, values in signals.items()
-    }
-    others = np.where(ok, sum(parts.values()), np.float32(-np.inf))
-    window = _window(view, near, pieces, others)
-    parts["window"] = _weighted("window", window, pieces, dense_weight)
-    match = _match(near.best, words, dense_weight)
-    return _hits(view, ok, parts, match, near, words, pieces.kind == NOTE)
+    def of_steps(self, ok: Mask) -> Hits:
+        """Score the sides of steps, each by the weights of its kind; *ok* are the eligible ones."""
+        view, pieces = self.steps, self.pieces
+        near = _Nearness.of(view, self.question, view.centre)
+        matches = Matches.read(view, self.rarity, pieces.exists)
+        words = matches.own()
+        signals = {
+            "cosine": np.where(pieces.kind == DOCUMENT, view.first_of(near.rows), near.best),
+            "words": words,
+            **self._facts_about_turns(),
+        }
+        if (pieces.kind == CHAT).any():
+            # A long turn stands for itself.
+            signals["joined"] = np.where(pieces.long, words, matches.joined(pieces))
+            signals["session"] = np.where(pieces.long, words, matches.session(pieces))
+        parts = {name: self._weighted(name, values) for name, values in signals.items()}
+        others = np.where(ok, sum(parts.values()), np.float32(-np.inf))
+        parts["window"] = self._weighted("window", _window(view, near, pieces, others))
+        return self._hits(view, ok, parts, near, words, pieces.kind == NOTE)
 
+    def _hits(
+        self,
+        view: DocumentsView,
+        ok: Mask,
+        parts: Mapping[str, Floats],
+        near: _Nearness,
+        words: Floats,
+        is_note: Mask,
+    ) -> Hits:
+        total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
+        scores = np.where(ok, total, np.float32(-np.inf))
+        meaning = np.float32(WEIGHTS["cosine"][NOTE] * self.dense_weight) * near.best
+        match = np.asarray(meaning + np.float32(WEIGHTS["words"][NOTE]) * words, np.float32)
+        return Hits(view, scores, match, near.plain, near.best, words, is_note, parts)
 
-def with_steps(
-    nodes: Hits, steps: Hits, pairs: NDArray[np.int32], pieces: Pieces, dense_weight: float
-) -> tuple[Hits, Floats]:
-    """
-    Score what was made of steps as these are, and by what it says better.
+    def _weighted(self, name: str, values: Floats) -> Floats:
+        scale = self.dense_weight if name in GROUPS["meaning"] else 1.0
+        weights = [scale * WEIGHTS[name].get(k, 0.0) for k in (NOTE, CHAT, DOCUMENT)]
+        return np.asarray(np.asarray(weights, np.float32)[self.pieces.kind] * values, np.float32)
 
-    A fact says what a turn means by "it" or "tomorrow": of what its cosine or its words are
-    better, a share counts. Fact and step are one candidate.
+    def with_steps(self, nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> tuple[Hits, Floats]:
+        """
+        Score what was made of steps as these are, and by what it says better.
 
-    Args:
-        pairs: Documents of nodes and of the steps behind them, shape ``(pairs, 2)``.
+        A fact says what a turn means by "it" or "tomorrow": of what its cosine or its words are
+        better, a share counts. Fact and step are one candidate.
 
-    Returns:
-        The nodes, scored; and what each step gains.
-    """
-    node, step = pairs[:, 0], pairs[:, 1]
-    kind = pieces.kind[step]
-    gain = np.zeros(len(pairs), np.float32)
-    for name, scale, own, theirs in (
-        ("cosine", dense_weight, nodes.near, steps.near),
-        ("words", 1.0, nodes.words, steps.words),
-    ):
-        share = WEIGHTS["restated"]
-        by_kind = [share[k] * scale * WEIGHTS[name][k] for k in (NOTE, CHAT, DOCUMENT)]
-        weight = np.asarray(by_kind, np.float32)[kind]
-        gain += weight * np.maximum(own[node] - theirs[step], 0)
-    eligible = np.isfinite(nodes.scores)[node] & np.isfinite(steps.scores)[step]
-    node, step, gain = node[eligible], step[eligible], gain[eligible]
-    scores = np.full(len(nodes.scores), -np.inf, np.float32)
-    np.maximum.at(scores, node, steps.scores[step] + gain)
-    alone = ~np.isfinite(scores)
-    is_note = alone.copy()
-    is_note[node] |= steps.is_note[step]
-    gained = np.zeros(len(steps.scores), np.float32)
-    np.maximum.at(gained, step, gain)
-    scored = replace(nodes, scores=np.where(alone, nodes.scores, scores), is_note=is_note)
-    return scored, gained
+        Args:
+            pairs: Documents of nodes and of the steps behind them, shape ``(pairs, 2)``.
 
+        Returns:
+            The nodes, scored; and what each step gains.
+        """
+        node, step = pairs[:, 0], pairs[:, 1]
+        kind = self.pieces.kind[step]
+        gain = np.zeros(len(pairs), np.float32)
+        for name, scale, own, theirs in (
+            ("cosine", self.dense_weight, nodes.near, steps.near),
+            ("words", 1.0, nodes.words, steps.words),
+        ):
+            share = WEIGHTS["restated"]
+            by_kind = [share[k] * scale * WEIGHTS[name][k] for k in (NOTE, CHAT, DOCUMENT)]
+            weight = np.asarray(by_kind, np.float32)[kind]
+            gain += weight * np.maximum(own[node] - theirs[step], 0)
+        eligible = np.isfinite(nodes.scores)[node] & np.isfinite(steps.scores)[step]
+        node, step, gain = node[eligible], step[eligible], gain[eligible]
+        scores = np.full(len(nodes.scores), -np.inf, np.float32)
+        np.maximum.at(scores, node, steps.scores[step] + gain)
+        alone = ~np.isfinite(scores)
+        is_note = alone.copy()
+        is_note[node] |= steps.is_note[step]
+        gained = np.zeros(len(steps.scores), np.float32)
+        np.maximum.at(gained, step, gain)
+        scores = np.where(alone, nodes.scores, scores)
+        return replace(nodes, scores=scores, is_note=is_note), gained
 
-def _hits(
-    view: DocumentsView,
-    ok: Mask,
-    parts: Mapping[str, Floats],
-    match: Floats,
-    near: _Nearness,
-    words: Floats,
-    is_note: Mask,
-) -> Hits:
-    total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
-    scores = np.where(ok, total, np.float32(-np.inf))
-    return Hits(view, scores, match, near.plain, near.best, words, is_note, parts)
+    def _facts_about_turns(self) -> dict[str, Floats]:
+        view, query, about = self.steps, fold(self.question.query), self.question.about
+        agent = view.acted | _who(view, lambda name: name in self.agents)
+        both = bool(agent.any()) and not agent.all()
+        named = self.question.named - ROLES
+        spoken = _who(view, lambda name: not named.isdisjoint(name.split()))
+        if both and about is not None:
+            spoken = spoken | (agent if about == "agent" else ~agent)
 
+        def has(bits: int, if_asked: bool = True) -> Mask:
+            return np.asarray((view.form & (bits if if_asked else 0)) > 0)
 
-def _match(cosine: Floats, words: Floats, dense_weight: float) -> Floats:
-    meaning = np.float32(WEIGHTS["cosine"][NOTE] * dense_weight) * cosine
-    return np.asarray(meaning + np.float32(WEIGHTS["words"][NOTE]) * words, np.float32)
-
-
-def _weighted(name: str, values: Floats, pieces: Pieces, dense_weight: float) -> Floats:
-    by_kind = WEIGHTS[name]
-    scale = dense_weight if name in GROUPS["meaning"] else 1.0
-    weights = np.asarray([scale * by_kind.get(k, 0.0) for k in (NOTE, CHAT, DOCUMENT)], np.float32)
-    return np.asarray(weights[pieces.kind] * values, np.float32)
-
-
-# ── Facts about a turn ───────────────────────────────────────────────────────────────
-
-
-def _facts_about_turns(
-    view: StepsView, question: RecallQuestion, agents: frozenset[str]
-) -> dict[str, Floats]:
-    query = fold(question.query)
-    agent = view.acted | _who(view, lambda name: name in agents)
-    both = bool(agent.any()) and not agent.all()
-    named = question.named - ROLES
-    spoken = _who(view, lambda name: not named.isdisjoint(name.split()))
-    if both and question.about is not None:
-        spoken = spoken | (agent if question.about == "agent" else ~agent)
-
-    def has(bits: int) -> Mask:
-        return np.asarray((view.form & bits) > 0)
-
-    never = np.zeros(view.count, np.bool_)
-    facts = {
-        "speaker": spoken,
-        "not the agent": ~agent if both and question.about != "agent" else never,
-        "where: place": has(PLACE) if _WHERE.search(query) else never,
-        "how long: number": has(NUMBER | DATE) if _HOW_LONG.search(query) else never,
-        "asks": view.asks,
-        "first person": has(FIRST),
-        "date": has(DATE),
-        "length": view.log_words - np.float32(_TYPICAL_LOG_WORDS),
-    }
-    return {name: np.asarray(values, np.float32) for name, values in facts.items()}
+        facts = {
+            "speaker": spoken,
+            "not the agent": ~agent & (both and about != "agent"),
+            "where: place": has(PLACE, _WHERE.search(query) is not None),
+            "how long: number": has(NUMBER | DATE, _HOW_LONG.search(query) is not None),
+            "asks": view.asks,
+            "first person": has(FIRST),
+            "date": has(DATE),
+            "length": view.log_words - np.float32(_TYPICAL_LOG_WORDS),
+        }
+        return {name: np.asarray(values, np.float32) for name, values in facts.items()}
 
 
 def _who(view: StepsView, holds: Callable[[str], bool]) -> Mask:
@@ -387,3 +357,94 @@ def _unit(rows: Floats) -> Floats:
 
 def _lengths(rows: Floats) -> Floats:
     return np.asarray(np.maximum(np.sqrt(np.einsum("...i,...i->...", rows, rows)), 1e-6))
+
+
+# ── Words ────────────────────────────────────────────────────────────────────────────
+# BM25 as a share of what a document with all of the question's words could have: per document,
+# per document joined with the one before it, and per piece. One idf, of documents, serves all.
+
+
+@dataclass(frozen=True, slots=True)
+class Rarity:
+    """
+    How much each of the question's terms says, over everything that is stored.
+
+    Attributes:
+        weights: Index term → its weight in the question times its idf.
+        whole: What the query's own terms say together; at least a little.
+    """
+
+    weights: Mapping[str, float]
+    whole: float
+
+    @classmethod
+    def of(cls, question: RecallQuestion, stored: Iterable[tuple[DocumentsView, Mask]]) -> Rarity:
+        """Count the terms of *question* among the documents that exist of each view."""
+        stored = tuple(stored)
+        population = sum(int(np.count_nonzero(exists)) for _, exists in stored)
+        weights, whole = {}, 0.0
+        for term, weight in question.terms.items():
+            found = ((view.postings.read(term, view.count), exists) for view, exists in stored)
+            held = sum(int(np.count_nonzero(exists[p[0]])) for p, exists in found if p)
+            says = idf(population, held)
+            whole += says if weight == 1.0 else 0.0
+            if held:
+                weights[term] = weight * says
+        return cls(weights, max(whole, 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The question's terms as far as the documents of one view hold them."""
+
+    _found: list[tuple[float, Ints, Floats]]
+    _lengths: Floats
+    _population: int
+
+    @classmethod
+    def read(cls, view: DocumentsView, rarity: Rarity, exists: Mask) -> Matches:
+        """Look the terms up among the documents that exist; the share of each is of *rarity*."""
+        found = []
+        for term, says in rarity.weights.items():
+            posting = view.postings.read(term, view.count)
+            if posting is not None:
+                documents, counts = posting
+                kept = exists[documents]
+                found.append((says / rarity.whole, documents[kept], counts[kept]))
+        lengths = np.where(exists, view.lengths, np.float32(0))
+        return cls(found, lengths, int(np.count_nonzero(exists)))
+
+    def own(self) -> Floats:
+        """The share of each document."""
+        bm25 = Bm25.over(self._lengths, self._population)
+        scores = np.zeros(len(self._lengths), np.float32)
+        for says, documents, counts in self._found:
+            bm25.add(scores, says, documents, counts)
+        return np.minimum(scores, np.float32(1))
+
+    def joined(self, pieces: Pieces) -> Floats:
+        """The share of each document joined with the one before it."""
+        bm25 = Bm25.over(self._lengths + pieces.before(self._lengths), self._population)
+        scores = np.zeros(len(self._lengths), np.float32)
+        counts = np.zeros(len(self._lengths), np.float32)
+        for says, documents, held in self._found:
+            counts[documents] = held
+            following = pieces.next[documents]
+            touched = np.union1d(documents, following[following >= 0])
+            both = counts[touched] + np.where(
+                pieces.previous[touched] >= 0, counts[pieces.previous[touched]], np.float32(0)
+            )
+            bm25.add(scores, says, touched, both)
+            counts[documents] = 0
+        return np.minimum(scores, np.float32(1))
+
+    def session(self, pieces: Pieces) -> Floats:
+        """The share of each document's whole piece."""
+        piece = np.maximum(pieces.piece, 0)
+        bm25 = Bm25.over(np.bincount(piece, self._lengths, pieces.count).astype(np.float32))
+        scores = np.zeros(pieces.count, np.float32)
+        for says, documents, held in self._found:
+            counts = np.bincount(piece[documents], held, pieces.count).astype(np.float32)
+            holding = np.flatnonzero(counts)
+            bm25.add(scores, says, holding, counts[holding])
+        return np.minimum(scores, np.float32(1))[piece]

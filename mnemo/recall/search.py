@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
 
+import anyio
+
 from mnemo.config import Config, RecallConfig
 from mnemo.english.asked import asked_in
-from mnemo.prompts.plan import Mode
 from mnemo.prompts.refine import refine_question
-from mnemo.protocols import DocumentFeed, GraphStore
+from mnemo.protocols import DocumentFeed, Embedder, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
-from mnemo.recall.hops import SEEDS, CandidateEdges, routes_from, targets_of
 from mnemo.recall.places import (
     LONG_AGO,
     Place,
@@ -24,7 +25,7 @@ from mnemo.recall.places import (
     is_by_hand,
     worth_reading,
 )
-from mnemo.recall.plan import MODE_WEIGHTS, ROUTES
+from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, RecallPlan
 from mnemo.recall.question import RecallQuestion, ask
 from mnemo.recall.request import RecallRun
 from mnemo.recall.rivals import BEST
@@ -35,9 +36,10 @@ from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage
-from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
+from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
+from mnemo.values.vectors import unit_rows
 
 READ_AT_ONCE = 10
 """Best steps without a fact among the found that are read for an attribute: .5 ms each (S)."""
@@ -51,50 +53,37 @@ Measured with tags that know nothing (the most frequent words of what was found)
 tags out of the evidence. At 0.9 recall@10 of steps on short dialogues fell by 2.8 points
 with the first and rose by 8.4 with the second; at 0.5 it fell by 0.4 and rose by 3.2 (S).
 """
+SEEDS = 20
+"""Best candidates that a hop starts from."""
+MAX_BEHIND = 200
+"""Nodes behind one routing node that a hop takes, best cosine first."""
+HOP_DECAY = 0.5
+"""Share of relevance that one more hop leaves."""
+BEHIND: dict[NodeType, NodeType] = {"tag": "semantic", "intent": "procedural"}
+"""Type of routing node → type of what stands behind it."""
+_ROUTES: dict[EdgeKind, NodeType] = {EdgeKind.MEMBERSHIP: "tag", EdgeKind.HIERARCHICAL: "intent"}
 _UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
 """Types of which those of one step take one place."""
 
 
+@dataclass(eq=False)
 class Search:
-    """
-    The candidates of one recall: found and scored hop by hop, and read in few large reads.
+    """The candidates of one recall: found and scored hop by hop, and read in few large reads."""
 
-    Args:
-        mode: Of the plan; the request may leave it open.
-        dense_weight: What cosines count in this embedding space.
-        embed: Gives a question its vectors.
-        threads: Compute beside the event loop.
-    """
+    run: RecallRun
+    corpus: CorpusView
+    plan: RecallPlan
+    graph: GraphStore
+    feed: DocumentFeed
+    embedder: Embedder
+    config: Config
+    threads: Threads
 
-    def __init__(
-        self,
-        run: RecallRun,
-        corpus: CorpusView,
-        mode: Mode,
-        *,
-        graph: GraphStore,
-        feed: DocumentFeed,
-        config: Config,
-        dense_weight: float,
-        embed: Callable[[RecallQuestion], Awaitable[RecallQuestion]],
-        threads: Threads,
-    ) -> None:
-        self._request = run.request
-        self._now = run.now
-        self._progress = run.progress
-        self._corpus = corpus
-        self._routes = ROUTES[mode]
-        types = run.request.types
-        self._weights = MODE_WEIGHTS[mode] if types is None else dict.fromkeys(types, 1.0)
-        self._graph = graph
-        self._feed = feed
-        self._config = config
-        self._dense_weight = dense_weight
-        self._embed = embed
-        self._threads = threads
-        self._value_of = value_function(config.scoring)
-        self._asked = asked_in(run.request.query)
-        self._neighbours = CandidateEdges(graph, corpus)
+    def __post_init__(self) -> None:
+        self._request = self.run.request
+        self._asked = asked_in(self._request.query)
+        self._value_of = value_function(self.config.scoring)
+        self._edges = CandidateEdges(self.graph, self.corpus)
         self._zero = HopZero({})
         self._steps: dict[str, Step] = {}
         self._unread: frozenset[str] = frozenset()
@@ -105,60 +94,106 @@ class Search:
         """All candidates, best first."""
         return sorted(self._scored.values(), key=lambda scored: scored.order)
 
+    @property
+    def _weights(self) -> Mapping[NodeType, float]:
+        types = self._request.types
+        return MODE_WEIGHTS[self.plan.mode] if types is None else dict.fromkeys(types, 1.0)
+
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
-    async def begin(self, tags: Sequence[str]) -> None:
+    async def begin(self) -> None:
         """Find and score what the question itself finds."""
-        progress, request = self._progress, self._request
-        with progress.phase("embed"):
-            question = await self._embed(ask(request.query, tags, request.context))
-        with progress.phase("score"):
+        run, request = self.run, self._request
+        with run.phase("embed"):
+            question = await self._embedded(ask(request.query, self.plan.tags, request.context))
+        with run.phase("score"):
             self._zero = zero = await self._hop_zero(question)
-        progress.evidence, progress.abstained = zero.evidence, zero.abstained
+        run.evidence, run.abstained = zero.evidence, zero.abstained
         if not zero.abstained:
-            progress.found["initial"] += len(zero.found)
-            with progress.phase("load"):
+            run.found["initial"] += len(zero.found)
+            with run.phase("load"):
                 await self._take(zero.found)
+
+    async def _embedded(self, question: RecallQuestion) -> RecallQuestion:
+        """Embed the question; without vectors if the embedder fails or hangs."""
+        try:
+            with anyio.fail_after(self.config.recall.timeout_s):
+                space = self.embedder.space
+                reply = await self.embedder.embed(question.texts, kind="query")
+            rows = unit_rows(reply, rows=len(question.texts), dimensions=space.dimensions)
+        except Exception as error:
+            # An embedder is foreign code; whatever it raises, keywords still answer.
+            self.run.does_without("embedder", error)
+            return question
+        return question.embedded(rows)
 
     async def _hop_zero(self, question: RecallQuestion) -> HopZero:
         score = partial(
             hop_zero,
-            self._corpus,
+            self.corpus,
             question,
-            searched=tuple(self._weights),
-            routes=self._routes,
+            searched=self._weights,
+            routes=ROUTES[self.plan.mode],
             filters=self._request.filters,
             unwanted=self._request.unwanted,
             least=self._request.k,
-            config=self._config,
-            dense_weight=self._dense_weight,
+            config=self.config,
+            dense_weight=self.run.dense_weight,
         )
-        return await self._threads.run(score)
+        return await self.threads.run(score)
 
     async def hop(self, hop: int) -> float:
         """Add candidates over tags and intents; return the best new relevance, 0 without any."""
-        seeds = [scored.found for scored in self.ranked[:SEEDS]]
-        routes = routes_from(
-            seeds,
-            self._neighbours,
-            self._zero,
-            over=self._routes,
-            scoring=self._config.scoring,
-        )
+        routes = self._routes()
         if not routes:
             return 0.0
-        await self._neighbours.load(route.id for route in routes)
-        targets = targets_of(
-            routes,
-            self._neighbours,
-            self._zero,
-            hop=hop,
-            known=[id for _, id in self._scored],
-            searched=self._weights,
-        )
-        self._progress.found[f"multi_hop {hop}"] += len(targets)
-        await self._take(targets[: self._config.recall.max_candidates])
+        await self._edges.load(route.id for route in routes)
+        targets = self._targets(routes, hop)
+        self.run.found[f"multi_hop {hop}"] += len(targets)
+        await self._take(targets[: self.config.recall.max_candidates])
         return targets[0].relevance if targets else 0.0
+
+    def _routes(self) -> list[Found]:
+        """
+        The best routing nodes above the best candidates, if they pass their threshold.
+
+        As relevant as the best seed of each times itself.
+        """
+        seeds = [scored.found for scored in self.ranked[:SEEDS]]
+        routes: list[Found] = []
+        for type in ROUTES[self.plan.mode]:
+            if (hits := self._zero.hits.get(type)) is None:
+                continue
+            parameters = parameters_of(self.config.scoring, type)
+            best: dict[str, float] = {}
+            for seed in seeds:
+                for id in self._edges.above.get((seed.id, type), ()):
+                    if hits.passes(id, parameters.threshold):
+                        best[id] = max(best.get(id, 0.0), seed.relevance * hits.relevance(id))
+            reached = sorted(best.items(), key=lambda found: (-found[1], found[0]))
+            routes += [Found(id, type, given) for id, given in reached[: parameters.top_k]]
+        return routes
+
+    def _targets(self, routes: Iterable[Found], hop: int) -> list[Found]:
+        """List what stands behind *routes* and is no candidate yet, most relevant first."""
+        known = {id for _, id in self._scored}
+        best: dict[str, Found] = {}
+        for route in routes:
+            type = BEHIND[route.type]
+            hits = self._zero.hits.get(type)
+            if type not in self._weights or hits is None:
+                continue
+            handed = HOP_DECAY**hop * route.relevance
+            via = self._zero.hits[route.type].text(route.id)
+            below = self._edges.below.get(route.id, ())
+            fresh = [(-hits.cosine(id), id) for id in below if id not in known and hits.has(id)]
+            for _, id in sorted(fresh)[:MAX_BEHIND]:
+                relevance = max(hits.relevance(id), handed)
+                if id not in best or best[id].relevance < relevance:
+                    match = hits.best_match(id)
+                    best[id] = Found(id, type, relevance, match, "multi_hop", hop, via)
+        found = [f for f in best.values() if f.relevance > 0]
+        return sorted(found, key=lambda f: (-f.relevance, f.id))
 
     async def refine(self, tags: Sequence[str], hop: int) -> float:
         """
@@ -166,28 +201,21 @@ class Search:
 
         A candidate has the greater of its own relevance and half of that for the tags.
         """
-        zero = await self._hop_zero(await self._embed(ask(", ".join(tags), tags)))
-        found = [
-            replace(
-                f,
-                relevance=max(
-                    self._zero.hits[f.type].relevance(f.id), REFINED_WEIGHT * f.relevance
-                ),
-                phase="refinement",
-                hop=hop,
-            )
-            for f in zero.found
-            if (f.type, f.id) not in self._scored
-        ]
-        self._progress.found[f"refinement {hop}"] += len(found)
+        zero = await self._hop_zero(await self._embedded(ask(", ".join(tags), tags)))
+        fresh = [f for f in zero.found if (f.type, f.id) not in self._scored]
+        found = []
+        for f in fresh:
+            own, share = self._zero.hits[f.type].relevance(f.id), REFINED_WEIGHT * f.relevance
+            found.append(replace(f, relevance=max(own, share), phase="refinement", hop=hop))
+        self.run.found[f"refinement {hop}"] += len(found)
         await self._take(found)
         return max((f.relevance for f in found), default=0.0)
 
     async def finish(self) -> list[Candidate]:
         """Return the best candidates with their sources, what holds now before what held."""
-        places, named = await self._threads.run(self._shown)
+        places, named = await self.threads.run(self._shown)
         await self._read_steps(named)
-        return await self._threads.run(self._answered, places)
+        return await self.threads.run(self._answered, places)
 
     def _shown(self) -> tuple[list[Place], list[str]]:
         """The best places, and the steps that their candidates name."""
@@ -196,11 +224,9 @@ class Search:
         return places, [id for one in shown for id in self._named(one)]
 
     def _answered(self, places: Sequence[Place]) -> list[Candidate]:
-        asked, now = self._request.query, self._now
-        best = current_first(
-            places, asked, self._zero, self._corpus, self._steps, self._unread, now
-        )
-        best = worth_reading(best, self._zero, self._config.recall.cut, self._request.k)
+        asked, now = self._request.query, self.run.now
+        best = current_first(places, asked, self._zero, self.corpus, self._steps, self._unread, now)
+        best = worth_reading(best, self._zero, self.config.recall.cut, self._request.k)
         return [self._candidate(place) for place in best]
 
     def _places(self, most: int) -> list[Place]:
@@ -233,12 +259,12 @@ class Search:
     async def _take(self, found: Sequence[Found]) -> None:
         if not found:
             return
-        await self._neighbours.load(f.id for f in found if f.type not in ("episodic", "source"))
+        await self._edges.load(f.id for f in found if f.type not in ("episodic", "source"))
         await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
         nodes = await self._nodes(found)
-        metadata = await self._graph.metadata([node.id for node in nodes.values()], intact=True)
+        metadata = await self.graph.metadata([node.id for node in nodes.values()], intact=True)
         self._choose_unread(found)
-        self._scored = await self._threads.run(self._with, found, nodes, metadata)
+        self._scored = await self.threads.run(self._with, found, nodes, metadata)
 
     def _with(
         self,
@@ -254,25 +280,25 @@ class Search:
             if scored is not None:
                 all_scored[f.type, f.id] = scored
         ranked = sorted(all_scored.values(), key=lambda scored: scored.order)
-        kept = ranked[: self._config.recall.max_candidates]
+        kept = ranked[: self.config.recall.max_candidates]
         return {(s.found.type, s.found.id): s for s in kept}
 
     async def _read_steps(self, ids: Iterable[str]) -> None:
         """Read the steps of *ids*; for ids without a step, the messages."""
         missing = [id for id in dict.fromkeys(ids) if id not in self._steps]
-        made = {id: self._corpus.steps.made_of(id) for id in missing}
-        found = await self._feed.steps(list(made.values())) if missing else {}
+        made = {id: self.corpus.steps.made_of(id) for id in missing}
+        found = await self.feed.steps(list(made.values())) if missing else {}
         self._steps |= {id: found[step] for id, step in made.items() if step in found}
         left = [id for id in missing if id not in self._steps and document_number(id) is not None]
-        for id, one in (await self._feed.messages(left) if left else {}).items():
+        for id, one in (await self.feed.messages(left) if left else {}).items():
             if self._lives(one):
-                actor = self._config.extraction.default_actor
+                actor = self.config.extraction.default_actor
                 self._steps[id] = step_of(id, one.message, default_actor=actor)
 
     def _lives(self, found: FoundMessage) -> bool:
         """Whether the message has not expired; an expired one may not be swept yet."""
         thread = Thread(id=found.message.thread_id, ttl_s=found.ttl_s)
-        since = thread.alive_since(self._now, self._config.conversation.ttl_s)
+        since = thread.alive_since(self.run.now, self.config.conversation.ttl_s)
         return since is None or found.message.recorded_at >= since
 
     async def _nodes(self, found: Sequence[Found]) -> dict[tuple[NodeType, str], Node]:
@@ -280,7 +306,7 @@ class Search:
         for f in found:
             if f.type == "episodic" and f.id in self._steps:
                 nodes[f.type, f.id] = episodic_node(self._steps[f.id])
-            elif (view := self._corpus.nodes.get(f.type)) and (documents := view.of(f.id)):
+            elif (view := self.corpus.nodes.get(f.type)) and (documents := view.of(f.id)):
                 node = view.nodes[documents[-1]]
                 if node is not None:
                     nodes[f.type, f.id] = node
@@ -290,8 +316,8 @@ class Search:
 
     async def _source_nodes(self, sought: Mapping[str, str]) -> dict[tuple[NodeType, str], Node]:
         """The ``source`` nodes of steps, by the ids that these are found under."""
-        edges = [e for e in await self._graph.edges([*sought], intact=True) if e.source in sought]
-        targets = await self._graph.nodes([e.target for e in edges], types=("source",), intact=True)
+        edges = [e for e in await self.graph.edges([*sought], intact=True) if e.source in sought]
+        targets = await self.graph.nodes([e.target for e in edges], types=("source",), intact=True)
         nodes = {node.id: node for node in targets}
         return {("source", sought[e.source]): nodes[e.target] for e in edges if e.target in nodes}
 
@@ -301,11 +327,11 @@ class Search:
         support = self._support(found)
         if not self._is_inside(found, node, support):
             return None
-        parameters = parameters_of(self._config.scoring, found.type)
+        parameters = parameters_of(self.config.scoring, found.type)
         answers = self._answers(found, node, support)
         relevance = found.relevance + sum(answers.values()) / SCALE
         found = replace(found, relevance=min(max(relevance, 0.0), 1.0))
-        value = self._value_of(found.relevance, node, metadata, parameters, self._now)
+        value = self._value_of(found.relevance, node, metadata, parameters, self.run.now)
         weighted = value * self._weights[found.type]
         latest = self._latest(node, support)
         return ScoredCandidate(found, node, metadata, weighted, support, latest, answers)
@@ -326,8 +352,6 @@ class Search:
 
     def _tells(self, found: Found, node: Node, support: Sequence[str]) -> bool:
         """Whether a fact, or a step that none was made of yet, gives the attribute asked for."""
-        if not self._asked.attributes:
-            return False
         step = next((self._steps[id] for id in support if id in self._steps), None)
         speaker = step.actor if step else None
         if isinstance(node, Semantic):
@@ -338,31 +362,29 @@ class Search:
         """Note the best steps that are to be read themselves: no fact that was found tells them."""
         if self._asked.attributes:
             facts = (f.id for f in found if f.type == "semantic")
-            told = {step for id in facts for step in self._neighbours.support(id)}
+            told = {step for id in facts for step in self._edges.support.get(id, ())}
             steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
             self._unread |= {*islice(steps, READ_AT_ONCE)}
 
     def _support(self, found: Found) -> tuple[str, ...]:
         if found.type in ("episodic", "source"):
             return (found.id,)
-        steps = self._neighbours.support(found.id)
+        steps = self._edges.support.get(found.id, ())
         return tuple(id for id in steps if self._zero.hits["episodic"].has(id))
 
     def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
         """Whether one of its sources matches, or the node itself where it is its own source."""
         by_hand = is_by_hand(node)
-        if support or (self._neighbours.support(found.id) and not by_hand):
+        if support or (self._edges.support.get(found.id, ()) and not by_hand):
             return bool(support)
         return self._request.filters.holds(
             at=(node.worded_at if isinstance(node, Claim) else None) or node.created_at,
             actors=(HAND,) if by_hand else (),
-            session_ids=(),
-            thread_id=None,
             metadata=(node.metadata if isinstance(node, Claim) else None) or {},
         )
 
     def _latest(self, node: Node, support: tuple[str, ...]) -> datetime:
-        steps = self._corpus.steps
+        steps = self.corpus.steps
         seconds = [float(steps.last[d]) for id in support for d in steps.of(id)]
         if seconds:
             return of_timestamp(max(seconds))
@@ -372,7 +394,7 @@ class Search:
 
     def _named(self, scored: ScoredCandidate) -> list[str]:
         """The steps behind a candidate, best match first, then the later."""
-        steps = self._corpus.steps
+        steps = self.corpus.steps
 
         def order(id: str) -> tuple[float, float, str]:
             latest = max((float(steps.last[d]) for d in steps.of(id)), default=0.0)
@@ -407,10 +429,10 @@ class Search:
     def _why(self, scored: ScoredCandidate) -> Explanation:
         found = scored.found
         return explained(
-            self._config.scoring,
+            self.config.scoring,
             scored.node,
             scored.metadata,
-            self._now,
+            self.run.now,
             signals=self._parts(scored),
             cosine=self._zero.hits[found.type].cosine(found.id),
             via=found.via,
@@ -426,13 +448,50 @@ class Search:
 
     def _own_words(self, scored: ScoredCandidate) -> SourceRef:
         """Make the source of a node without steps: its changeset and its own text."""
-        node, view = scored.node, self._corpus.nodes.get(scored.found.type)
+        node, view = scored.node, self.corpus.nodes.get(scored.found.type)
         origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
         key = origins[-1] if origins else None
         return SourceRef.of_node(node, key)
 
 
 # ── Expansion ────────────────────────────────────────────────────────────────────────
+
+
+class CandidateEdges:
+    """
+    The edges around a recall's candidates.
+
+    Edges to what the corpus does not hold (it is of one revision, the store may have
+    moved on) are left out.
+
+    Attributes:
+        support: Node → the steps behind it, by the ids that they are found under.
+        above: Node and ``tag`` or ``intent`` → its tags or intents.
+        below: Tag → its facts; intent → its instructions.
+    """
+
+    def __init__(self, graph: GraphStore, corpus: CorpusView) -> None:
+        self._graph = graph
+        self._corpus = corpus
+        self._read: set[str] = set()
+        self.support: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.above: defaultdict[tuple[str, NodeType], dict[str, None]] = defaultdict(dict)
+        self.below: defaultdict[str, dict[str, None]] = defaultdict(dict)
+
+    async def load(self, ids: Iterable[str]) -> None:
+        """Read the edges of *ids*, unless they were read before."""
+        missing = [id for id in dict.fromkeys(ids) if id not in self._read]
+        steps, nodes = self._corpus.steps, self._corpus.nodes
+        if not missing or not any(view.count for view in nodes.values()):
+            return
+        self._read.update(missing)
+        for edge in await self._graph.edges(missing, intact=True):
+            route = _ROUTES.get(edge.kind)
+            if route and nodes[route].of(edge.source):
+                self.above[edge.target, route][edge.source] = None
+                self.below[edge.source][edge.target] = None
+            elif steps.of(edge.target):
+                self.support[edge.source][steps.canonical(edge.target)] = None
 
 
 async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
@@ -443,17 +502,19 @@ async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
     followed by a refinement, as long as the budget lasts. One without tags does not count
     against it; a model that returns none is asked at most once more per refinement.
     """
-    made, in_vain = run.progress.refinements, 0
+    made, in_vain = run.refinements, 0
     budget = min(config.refinement_budget, run.request.max_hops)
     best = config.refinement_threshold
     for hop in range(1, run.request.max_hops + 1):
-        with run.progress.phase("expand"):
+        with run.phase("expand"):
             reached = await search.hop(hop)
         gain, best = reached - best, max(best, reached)
-        can_ask = run.planner is not None and not run.planner.hangs
+        can_ask = run.plans and not run.hangs
         if gain < config.plateau_delta and can_ask and len(made) < budget >= in_vain:
-            with run.progress.phase("refine"):
-                if tags := await _further_tags(search, run):
+            with run.phase("refine"):
+                texts = [scored.node.text for scored in search.ranked]
+                tags = await run.ask(refine_question(run.asked, texts, run.profile), ())
+                if tags:
                     after = max(best, await search.refine(tags, hop))
                     told = {"hop": hop, "tags": tags, "best_before": best, "best_after": after}
                     made.append(told)
@@ -462,11 +523,3 @@ async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
                     in_vain += 1
         elif not reached:
             break
-
-
-async def _further_tags(search: Search, run: RecallRun) -> Sequence[str]:
-    """What the model would look for as well, given what was found."""
-    if run.planner is None:
-        return ()
-    texts = [scored.node.text for scored in search.ranked]
-    return await run.planner.ask(refine_question(run.asked, texts, run.profile), ())

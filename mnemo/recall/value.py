@@ -7,9 +7,9 @@ Recall multiplies relevance by the factors; maintenance decides by them alone wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.protocols import ValueFunction
@@ -70,7 +70,14 @@ def decay_score(
     return used * reward(metadata, parameters) * (1 - penalty)
 
 
-class NudgedRelevance:
+def nudged_relevance(
+    scoring: ScoringConfig,
+    relevance: float,
+    node: Node,
+    metadata: NodeMetadata | None,
+    parameters: TypeScoring,
+    now: datetime,
+) -> float:
     """
     Relevance, nudged by recency, frequency and reward, lessened by the penalty.
 
@@ -78,54 +85,30 @@ class NudgedRelevance:
     the defaults the three factors together lie between 0.62 and 1.04: a candidate
     more than 1.7 times as relevant as another is never overtaken by it.
     """
-
-    def __init__(self, scoring: ScoringConfig) -> None:
-        self._scoring = scoring
-
-    def __call__(
-        self,
-        relevance: float,
-        node: Node,
-        metadata: NodeMetadata | None,
-        parameters: TypeScoring,
-        now: datetime,
-    ) -> float:
-        scoring = self._scoring
-        fresh = recency(node, metadata, parameters, now, scoring.recency_floor)
-        nudges = (
-            math.pow(fresh, scoring.recency_weight)
-            * math.pow(frequency(metadata, parameters), scoring.frequency_weight)
-            * math.pow(reward(metadata, parameters), scoring.reward_weight)
-        )
-        return relevance * nudges * (1 - (metadata.penalty if metadata else 0.0))
+    fresh = recency(node, metadata, parameters, now, scoring.recency_floor)
+    nudges = (
+        math.pow(fresh, scoring.recency_weight)
+        * math.pow(frequency(metadata, parameters), scoring.frequency_weight)
+        * math.pow(reward(metadata, parameters), scoring.reward_weight)
+    )
+    return relevance * nudges * (1 - (metadata.penalty if metadata else 0.0))
 
 
 def explained(
-    scoring: ScoringConfig,
-    node: Node,
-    metadata: NodeMetadata | None,
-    now: datetime,
-    *,
-    signals: Mapping[str, float],
-    cosine: float,
-    via: str | None = None,
-    mode_weight: float = 1.0,
+    scoring: ScoringConfig, node: Node, metadata: NodeMetadata | None, now: datetime, **given: Any
 ) -> Explanation:
-    """What *signals* made its relevance, and with what the value function nudged that."""
+    """What made its relevance, as *given*, and with what the value function nudged that."""
     parameters = parameters_of(scoring, node.type)
     return Explanation(
-        signals=signals,
-        cosine=cosine,
-        via=via,
         recency=recency(node, metadata, parameters, now, scoring.recency_floor),
         frequency=frequency(metadata, parameters),
         reward=reward(metadata, parameters),
         penalty=metadata.penalty if metadata else 0.0,
-        mode_weight=mode_weight,
+        **given,
     )
 
 
 def value_function(scoring: ScoringConfig) -> ValueFunction:
     """Return the value function of *scoring*, or the default one."""
     given: ValueFunction | None = scoring.value_function
-    return partial(call, given) if given else NudgedRelevance(scoring)
+    return partial(call, given) if given else partial(nudged_relevance, scoring)

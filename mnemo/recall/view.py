@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from mnemo.config import Config
 from mnemo.protocols import RecordStore
@@ -36,13 +36,6 @@ ARGUMENTS = 200
 WHO = 24
 """Bytes of a speaker's or a tool's name."""
 _INDENT = "\n    "
-_SPEAKERS = {
-    "user": "User",
-    "assistant": "Assistant",
-    "system": "System",
-    "thought": "Thought",
-    "summary": "Summary",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +164,11 @@ class _Side:
     messages: list[_Piece]
     snapshots: list[_Piece]
 
+    @classmethod
+    def of(cls, word: str, records: Iterable[Record], snapshots: Iterable[Snapshot]) -> _Side:
+        """What is beside the target on this side."""
+        return cls(word, [*map(_neighbour, records)], [*map(_compressed, snapshots)])
+
     def note(self, lost: Lost) -> list[str]:
         """The line that says what is missing on this side, if anything is."""
         gone = [p for p in (*self.messages, *self.snapshots) if lost[p] == len(p.forms)]
@@ -194,16 +192,12 @@ class _Page:
     def __init__(self, view: MessageView, bytes: int) -> None:
         self._view = view
         self._bytes = bytes
-        before = [_neighbour(record) for record in reversed(view.before)]
-        ahead = [_compressed(snapshot) for snapshot in reversed(view.snapshots_before)]
-        self._earlier = _Side("earlier", before, ahead)
-        after = [_neighbour(record) for record in view.after]
-        behind = [_compressed(snapshot) for snapshot in view.snapshots_after]
-        self._later = _Side("later", after, behind)
+        self._earlier = _Side.of("earlier", view.before[::-1], view.snapshots_before[::-1])
+        self._later = _Side.of("later", view.after, view.snapshots_after)
 
     def text(self) -> str:
         """Everything, shrunk as far as it takes; at last the target loses its middle."""
-        whole = told_whole(self._view.target)
+        whole = told(self._view.target, None)
         order = list(self._shrinking())
 
         def shrunk(steps: int) -> str:
@@ -327,44 +321,32 @@ def _speaker(record: Record) -> str:
         case "observation" | "action":
             who = f" ({cut_bytes(record.actor, WHO)})" if record.actor else ""
             return f"{record.kind.capitalize()}{who if record.kind == 'observation' else ''}: "
-    return f"{_SPEAKERS.get(record.kind, record.kind)}: "
+    return f"{record.kind.capitalize()}: "
 
 
-def told(record: Record) -> str:
-    """Render a neighbour: speech in full, tool traffic in outline."""
+def told(record: Record, most: int | None = ARGUMENTS) -> str:
+    """
+    Render what a record says: speech in full, tool traffic in outline.
+
+    Args:
+        most: Characters of a call's arguments; ``None``: tool traffic in full, too.
+    """
     if record.kind == "tool_result":
-        return f"{len(record.text)} characters"
-    return "\n".join(_parts(record, ARGUMENTS))
-
-
-def told_whole(record: Record) -> str:
-    """Render the target in full."""
-    if record.kind == "tool_result":
-        return f"{len(record.text)} characters: {record.text}"
-    return "\n".join(_parts(record, None))
-
-
-def _parts(record: Record, arguments: int | None) -> Iterator[str]:
-    if record.kind != "tool_call":
-        yield record.text
+        return f"{len(record.text)} characters" + (f": {record.text}" if most is None else "")
     if record.kind == "thought":
-        return
-    for call in record.tool_calls:
-        if call.name != THINKING_TOOL or record.kind == "tool_call":
-            yield _call(call, arguments)
+        return record.text
+    is_call = record.kind == "tool_call"
+    calls = (c for c in record.tool_calls if c.name != THINKING_TOOL or is_call)
+    return "\n".join([*([] if is_call else [record.text]), *(_call(c, most) for c in calls)])
 
 
 def _call(call: ToolCall, most: int | None) -> str:
-    arguments = _written(call.arguments)
-    if most is not None and len(arguments) > most:
-        arguments = arguments[: most - 1] + "…"
-    return f"Tool: {cut_bytes(call.name, WHO)}({arguments})"
-
-
-def _written(arguments: Any) -> str:
-    if isinstance(arguments, str):
-        return arguments
-    return json.dumps(arguments, ensure_ascii=False, separators=(", ", ": "))
+    given = call.arguments
+    if not isinstance(given, str):
+        given = json.dumps(given, ensure_ascii=False, separators=(", ", ": "))
+    if most is not None and len(given) > most:
+        given = given[: most - 1] + "…"
+    return f"Tool: {cut_bytes(call.name, WHO)}({given})"
 
 
 def range_line(snapshot: Snapshot) -> str:

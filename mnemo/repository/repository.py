@@ -37,8 +37,8 @@ from mnemo.wire import Format
 if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.items.items import Items
     from mnemo.notes.notes import Notes
-    from mnemo.recall.agent_tools import AgentTool
     from mnemo.recall.view import MessageView
+    from mnemo.repository.agent_tools import AgentTool
     from mnemo.repository.checkpoints import Checkpoints
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Content, Remembered

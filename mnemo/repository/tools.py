@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from mnemo.errors import NotFound
 from mnemo.notes.tools import NoteToolbox
-from mnemo.recall.agent_tools import (
+from mnemo.recall.keyword import SearchHit
+from mnemo.recall.view import MessageView
+from mnemo.repository.agent_tools import (
     AgentTool,
     Refused,
     checked_limit,
+    limit_schema,
     object_schema,
     optional_text,
-    search_tool,
-    view_tool,
 )
 from mnemo.repository.memories import Memory
 from mnemo.repository.repository import Repository
-from mnemo.runtime.text import one_line
+from mnemo.runtime.text import is_blank, one_line
 from mnemo.runtime.validation import every, quoted
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.untrusted import json_line, without_marks
@@ -31,6 +33,12 @@ RECALL_TOKENS = 2_000
 """Tokens of a recall's answer, at most."""
 MOST_RECALLED = 50
 MOST_LISTED = 100
+MOST_HITS = 20
+DEFAULT_HITS = 5
+LONGEST_QUERY = 1_000
+"""Characters of the words of a search."""
+SHOWN = 200
+"""Characters of a query and of an id in an answer."""
 MOST_ERASED = 100
 """Ids of one call of ``forget``."""
 
@@ -63,6 +71,70 @@ def tools_of(
     if unknown := [name for name in names if not isinstance(name, str) or name not in makers]:
         raise ValueError(f"there is no tool {quoted(unknown[0])}; there are {', '.join(makers)}")
     return [makers[name]() for name in names]
+
+
+def search_tool(search: Callable[..., Awaitable[list[SearchHit]]]) -> AgentTool:
+    """``search_messages``, which asks *search*."""
+
+    async def run(arguments: Mapping[str, Any]) -> str:
+        query = _query(arguments.get("query"))
+        limit = checked_limit(arguments, DEFAULT_HITS, MOST_HITS)
+        hits = await search(query, session_id=optional_text(arguments, "session_id"), limit=limit)
+        return _found(query, hits)
+
+    return AgentTool(
+        name="search_messages",
+        description=(
+            "Search everything ever said or observed, except what is visible to you now, by "
+            "words that must all occur. "
+            'A "quoted phrase" is found as it stands; OR and NOT in upper case join words. '
+            "Each result has an id that view_messages opens."
+        ),
+        parameters=object_schema(
+            query={
+                "type": "string",
+                "minLength": 1,
+                "maxLength": LONGEST_QUERY,
+                "description": "Words that must all occur.",
+            },
+            session_id={
+                "type": "string",
+                "description": "Search this session or conversation only.",
+            },
+            limit=limit_schema(DEFAULT_HITS, MOST_HITS),
+        ),
+        run=run,
+        missing="search is unavailable",
+    )
+
+
+def view_tool(view: Callable[..., Awaitable[MessageView]]) -> AgentTool:
+    """``view_messages``, which asks *view*."""
+
+    async def run(arguments: Mapping[str, Any]) -> str:
+        id = _required(arguments, "message_id")
+        try:
+            return (await view(id, session_id=optional_text(arguments, "session_id"))).as_text()
+        except NotFound:
+            message = f"Message {one_line(id)[:SHOWN]} not found"
+            raise Refused(message, reason="not_found") from None
+
+    return AgentTool(
+        name="view_messages",
+        description=(
+            "Open the conversation around a message, by an id which a search returned: the "
+            "messages before and after it, and what lies further away in short."
+        ),
+        parameters=object_schema(
+            message_id={"type": "string", "description": "The id of a search result."},
+            session_id={
+                "type": "string",
+                "description": "The session or conversation named with that result.",
+            },
+        ),
+        run=run,
+        missing="viewing messages is unavailable",
+    )
 
 
 def _remember(repo: Repository, thread_id: str) -> AgentTool:
@@ -124,7 +196,7 @@ def _recall(repo: Repository) -> AgentTool:
         ),
         parameters=object_schema(
             query={**_TEXT, "description": "The question."},
-            limit=_limit_schema(10, MOST_RECALLED),
+            limit=limit_schema(10, MOST_RECALLED),
         ),
         run=run,
         missing="recall is unavailable",
@@ -147,7 +219,7 @@ def _list_memories(repo: Repository) -> AgentTool:
         ),
         parameters=object_schema(
             0,
-            limit=_limit_schema(20, MOST_LISTED),
+            limit=limit_schema(20, MOST_LISTED),
             after={"type": "string", "description": "As the page before names it."},
         ),
         run=run,
@@ -236,14 +308,12 @@ def _note_tool(toolbox: NoteToolbox, spec: Mapping[str, Any]) -> AgentTool:
 # ── Arguments and answers ────────────────────────────────────────────────────────────────
 
 
-def _limit_schema(default: int, most: int) -> dict[str, Any]:
-    return {
-        "type": "integer",
-        "minimum": 1,
-        "maximum": most,
-        "default": default,
-        "description": "Results, at most.",
-    }
+def _query(given: object) -> str:
+    if given is None or (isinstance(given, str) and is_blank(given)):
+        raise Refused("Query cannot be blank")
+    if not isinstance(given, str) or len(given) > LONGEST_QUERY:
+        raise Refused(f"query must be a text of at most {LONGEST_QUERY:,} characters")
+    return given
 
 
 def _required(arguments: Mapping[str, Any], name: str) -> str:
@@ -280,3 +350,17 @@ def _shown(memory: Memory) -> str:
     at = memory.valid_from or memory.created_at
     day = f", {at.date().isoformat()}" if at else ""
     return without_marks(f"[{memory.id}, {memory.type}{day}] {one_line(memory.text)}")
+
+
+def _found(query: str, hits: list[SearchHit]) -> str:
+    asked = without_marks(one_line(query)[:SHOWN])
+    if not hits:
+        return f'No results found for "{asked}".'
+    count = "1 result" if len(hits) == 1 else f"{len(hits)} results"
+    return "\n\n".join([f'Found {count} for "{asked}":', *map(_told_hit, hits)])
+
+
+def _told_hit(hit: SearchHit) -> str:
+    stream, day = one_line(hit.session_id), hit.at.date().isoformat()
+    head = f'[message {one_line(hit.message_id)}, session "{stream}", {hit.kind}, {day}]'
+    return without_marks(f"{head}\n  {hit.snippet}")

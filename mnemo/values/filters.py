@@ -334,10 +334,10 @@ class Filters:
         self,
         *,
         at: datetime | None,
-        actors: Collection[str],
-        session_ids: Collection[str],
-        thread_id: str | None,
         metadata: Mapping[str, Any],
+        actors: Collection[str] = (),
+        session_ids: Collection[str] = (),
+        thread_id: str | None = None,
     ) -> bool:
         """
         Whether one piece of evidence matches.

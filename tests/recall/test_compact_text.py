@@ -96,6 +96,11 @@ def test_a_fact_that_was_replaced_says_until_when_it_held():
         "- Ada lives in Osaka. (2 Mar 2026) [1]",
         "- Ada lives in Lund. (until 1 Apr; see [1]) [2]",
     ]
+    ended = replace(old.node, valid_to=old.valid_to)
+    pair = [new, replace(old, node=ended, outdated_by=new.node.id)]
+    full = print_candidates(pair, goals={}, group_min_hits=3, budget_tokens=None).splitlines()
+    assert full[1].endswith("] (until 2026-04-01; see [1]) [2]")
+    assert full[1].count("until") == 1
 
 
 def test_lines_stand_by_relevance_or_by_time():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -68,26 +69,14 @@ async def test_an_empty_result_has_no_text_at_all(found) -> None:
     assert with_confidence(replace(found, candidates=[]), 0.1).as_text() == ""
 
 
-async def test_below_the_least_confidence_nothing_is_given(found) -> None:
-    """At it, all is."""
-    unsure = with_confidence(found, 0.4)
-    assert unsure.if_confident(0.4).candidates == found.candidates
-    assert unsure.if_confident(0.41).candidates == []
-
-
-async def test_a_recall_compares_its_confidence_with_the_argument(repo, monkeypatch) -> None:
-    """``min_confidence``, from 0 to 1, of ``recall`` and ``recall_in_context``."""
-    asked: list[float] = []
-    compare = RecallResult.if_confident
-    monkeypatch.setattr(
-        RecallResult,
-        "if_confident",
-        lambda self, least: asked.append(least) or compare(self, least),
-    )
+async def test_below_the_least_confidence_nothing_is_given(repo, found) -> None:
+    """At it, all is; ``min_confidence`` of ``recall`` and ``recall_in_context``, from 0 to 1."""
+    least, all_of_it = found.confidence, [c.node.id for c in found.candidates]
     for ask in (repo.recall, partial(repo.recall_in_context, "none")):
-        assert (await ask("boat")).candidates
-        await ask("boat", min_confidence=0.25)
+        enough = await ask("boat", k=3, min_confidence=least)
+        assert [c.node.id for c in enough.candidates] == all_of_it
+        too_little = await ask("boat", k=3, min_confidence=math.nextafter(least, 1.0))
+        assert (too_little.candidates, too_little.confidence) == ([], least)
         for wrong in (-0.1, 1.1, float("nan"), "high"):
             with pytest.raises(ValueError, match="min_confidence"):
                 await ask("boat", min_confidence=wrong)
-    assert asked == [0.0, 0.25] * 2

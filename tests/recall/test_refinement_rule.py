@@ -11,7 +11,7 @@ import pytest
 
 from mnemo.config import RecallConfig
 from mnemo.prompts.usage import UsageMeter
-from mnemo.recall.request import Adviser, RecallProgress, RecallRequest, RecallRun
+from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.search import expand
 from mnemo.testing import ScriptedChatModel
 
@@ -38,16 +38,11 @@ class SteppingSearch:
 
 async def expanded(search: SteppingSearch, *, budget: int = 1, model: bool = True) -> Any:
     scripted = ScriptedChatModel({"refine": {"tags": ["bees"]}})
-    progress = RecallProgress()
-    adviser = Adviser(scripted, usage=UsageMeter(), timeout_s=5, progress=progress)
-    run = RecallRun(
-        RecallRequest.checked("?", max_hops=len(search.hops)),
-        datetime(2024, 3, 1, tzinfo=UTC),
-        progress,
-        planner=adviser if model else None,
-    )
+    request = RecallRequest.checked("?", max_hops=len(search.hops))
+    run = RecallRun(request, datetime(2024, 3, 1, tzinfo=UTC), plans=model)
+    run.advised_by(scripted, UsageMeter(), timeout_s=5)
     await expand(search, run, RecallConfig(refinement_budget=budget))  # type: ignore[arg-type]
-    return tuple(progress.refinements)
+    return tuple(run.refinements)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from mnemo.config import Config, ScoringConfig
 from mnemo.recall.pipeline import AccessLog
-from mnemo.recall.value import NudgedRelevance, frequency, parameters_of, recency, reward
+from mnemo.recall.value import frequency, nudged_relevance, parameters_of, recency, reward
 from mnemo.values.graph import MetadataDelta, NodeMetadata, Semantic
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
@@ -24,7 +24,7 @@ def metadata(**values: Any) -> NodeMetadata:
 
 
 def value(relevance: float, known: NodeMetadata | None) -> float:
-    return NudgedRelevance(SCORING)(relevance, FACT, known, ROW, NOON)
+    return nudged_relevance(SCORING, relevance, FACT, known, ROW, NOON)
 
 
 def test_a_reward_lifts_and_its_lack_is_neutral() -> None:

@@ -18,8 +18,8 @@ class Watched:
 
     def __init__(self, repo: Repository) -> None:
         self._recall = repo._recall
-        self._index = self._recall._index
-        self._recall._index = self  # type: ignore[assignment]
+        self._index = self._recall.index
+        self._recall.index = self  # type: ignore[assignment]
         self._running = 0
         self.most = 0
 

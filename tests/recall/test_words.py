@@ -15,10 +15,11 @@ from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import print_candidates
-from mnemo.recall.plan import choose_mode, find_tags
+from mnemo.recall.plan import choose_mode
 from mnemo.recall.reasoning import reason_embedded
 from mnemo.recall.request import RecallContext
 from mnemo.runtime.text import count_tokens
+from mnemo.testing import HashingEmbedder
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, Procedural, Semantic
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
@@ -222,11 +223,21 @@ def test_the_question_chooses_the_mode(query: str, mode: str) -> None:
     assert choose_mode(query) == mode
 
 
-def test_tags_are_names_numbers_and_phrases() -> None:
-    """Names and phrases of a question become tags, the question itself does not."""
-    tags = find_tags('Did Ana Silva read "Snow Country" in the Kyoto sleeper train?')
-    assert {"Ana Silva", "Snow Country", "Kyoto sleeper train"} <= set(tags)
-    assert find_tags("Kyoto?") == ()
+async def test_without_a_model_the_question_alone_is_embedded(make_world: Any) -> None:
+    """Its names and phrases say no more than it does: there are no tags beside it."""
+    asked: list[tuple[str, ...]] = []
+
+    class Heard(HashingEmbedder):
+        async def embed(self, texts: Sequence[str], *, kind: Any = "document") -> Any:
+            if kind == "query":
+                asked.append(tuple(texts))
+            return await super().embed(texts, kind=kind)
+
+    world = await make_world(embedder=Heard())
+    await world.say("Ana Silva read Snow Country in the train.")
+    result = await world.recall.recall("Where did Ana Silva read Snow Country?")
+    assert (len(result.candidates), result.tags) == (1, ())
+    assert asked == [("Where did Ana Silva read Snow Country?",)]
 
 
 async def test_three_hits_of_a_session_show_its_goal(world: Any) -> None:

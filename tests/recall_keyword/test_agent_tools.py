@@ -14,9 +14,10 @@ from contracts.talk import said
 from mnemo.config import Config
 from mnemo.errors import StoreError
 from mnemo.models.wire import Tool
-from mnemo.recall.agent_tools import AgentTool, search_tool, view_tool
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
+from mnemo.repository.agent_tools import AgentTool
+from mnemo.repository.tools import search_tool, view_tool
 from mnemo.values.chat import ChatMessage, ChatRequest
 
 

@@ -190,7 +190,7 @@ function Trace({ found }) {
     <h2 id="trace">How it was found</h2>
     <dl class="facts">
       <dt>Kind of memory wanted</dt><dd>${MODES[trace.mode] || trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] || trace.mode_chosen_by}</dd>
-      <dt>Tags in the question</dt><dd>${trace.tags.join(", ") || "none"}</dd>
+      <dt>Tags of the chat model</dt><dd>${trace.tags.join(", ") || "none"}</dd>
       <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${phase.replace(/^\w+/, (name) => PHASES[name] ?? name)}`).join(", ") || "none"}</dd>
       <dt>Confidence</dt><dd>${(100 * found.confidence).toFixed(0)} % that the answer is among them</dd>
       <dt>Model calls</dt><dd>${trace.model_calls}</dd>
