@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from mnemo.english.change import values_of
 from mnemo.english.entities import names
@@ -143,7 +142,6 @@ def told_by(text: str, speaker: str | None) -> str:
     return text if of_speaker else f"{speaker}: {text}"
 
 
-@lru_cache(maxsize=256)
 def asked_in(question: str) -> Asked:
     """Read *question*."""
     asked = fold(question)

@@ -57,7 +57,7 @@ def _said(proposition: str) -> re.Match[str] | None:
     return found if found and len(found["who"].split()) <= _LONGEST_NAME else None
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=512)
 def canonical_clauses(proposition: str) -> tuple[str, ...]:
     """
     The clauses of *proposition* in order, each in the third person.

@@ -83,7 +83,7 @@ def _pattern(kind: str) -> re.Pattern[str]:
 _PATTERNS = {kind: _pattern(kind) for kind in KINDS}
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=512)
 def kinds_of(text: str) -> frozenset[str]:
     """The kinds of words of change in *text*, of ``KINDS``."""
     folded = fold(text).replace("’", "'")
@@ -103,7 +103,7 @@ _DAY = re.compile(
 )
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=512)
 def values_of(text: str) -> Mapping[str, frozenset[str]]:
     """The values of *text* by type; a number of another type is no bare number."""
     folded = fold(text)

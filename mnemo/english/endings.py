@@ -244,7 +244,7 @@ _LONGEST_CORE = 14
 # ── Endings ──────────────────────────────────────────────────────────────────────────
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=512)
 def _endings(text: str) -> tuple[Ending, ...]:
     """What *text* says to have ended; nothing in most texts."""
     whole = said_in(text)
@@ -305,7 +305,7 @@ def _person(said: str) -> str:
 # ── How things stand ─────────────────────────────────────────────────────────────────
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=512)
 def _standings(text: str) -> tuple[Standing, ...]:
     """How things stand by *text*; nothing by what is past, asked, denied or not understood."""
     whole = said_in(text)

@@ -75,7 +75,7 @@ def plain(text: str) -> str:
     return squeezed.rstrip(_FINAL).rstrip() or squeezed
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def numbers(text: str) -> frozenset[str]:
     """Numbers and identifiers with digits in *text*, dates in brackets aside, normalised."""
     bare = _ISO_DATE.sub(_spell_date, BRACKETS.sub(" ", text))
@@ -105,7 +105,7 @@ def said_number(token: str) -> str:
         return token
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def dates(text: str) -> frozenset[str]:
     """Resolved dates in brackets, or, without any, the months, weekdays and relative days."""
     resolved = frozenset(fold(found).strip() for found in BRACKETS.findall(text))
@@ -117,7 +117,7 @@ def dates(text: str) -> frozenset[str]:
     return frozenset(named | (set(map(fold, said)) & _RELATIVE))
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def names(text: str) -> frozenset[str]:
     """Capitalised words of *text* but the first if it is an everyday word; folded."""
     found = (m.group().rstrip(".") for m in _NAME.finditer(_POSSESSIVE.sub("", text)))
@@ -125,7 +125,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(w for w in folded if w not in STOP_WORDS and w not in _CALENDAR)
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def subject(text: str) -> tuple[str, ...]:
     """
     The grammatical subject of *text*: its folded words before the finite verb, in the active voice.

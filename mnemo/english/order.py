@@ -59,7 +59,7 @@ def _joined(places: Mapping[Key, Place], first: Key, second: Key) -> bool:
     return places[first].group == places[second].group != 0
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def order(text: str) -> Mapping[Key, Place]:
     """Place of each content word of *text* in the active voice; adverbs have none."""
     words = active(text)
@@ -140,7 +140,7 @@ def _ends_member(words: Sequence[str], start: int, at: int) -> bool:
 # ── The active voice ─────────────────────────────────────────────────────────────────
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def active(text: str) -> tuple[str, ...]:
     """Turn a passive *text* into the active voice: the words and marks, the agent first."""
     words = tokens_of(text)

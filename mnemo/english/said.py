@@ -86,7 +86,7 @@ _ALSO = re.compile(r"\b(?:also|too|as well|another|both|besides|in addition)\b",
 _OTHERS = re.compile(r" and others(?:(?P<owner>['’])|(?= ))")
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def said_in(text: str) -> Said:
     """Read *text*; a clause that asks or quotes is left out, and so is a long text."""
     if len(text) > _LONGEST:

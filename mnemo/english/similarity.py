@@ -145,7 +145,7 @@ def _words_agree(a: str, b: str) -> bool:
     return len(mine & theirs) >= SHARED_WORDS * max(len(mine), len(theirs))
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def _content(text: str) -> frozenset[str]:
     said = (term.removesuffix("'s") for term in terms(text))
     return frozenset(term for term in said if not is_measure(term))

@@ -179,7 +179,7 @@ _IS_NO_LONGER = re.compile(r" (?:is|are) no longer (?!\w+ing\b)")
 _BASES = {"has": "have", "does": "do", "goes": "go"}
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def claims(text: str) -> tuple[SlotClaim, ...]:
     """Extract the claims of *text*, each once; none of what hedges, asks, quotes, or is long."""
     return tuple(dict.fromkeys(_claims(said_in(text))))

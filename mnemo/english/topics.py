@@ -66,7 +66,7 @@ def _close(run: list[str], found: list[str]) -> None:
         run.clear()
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=1_024)
 def _is_nounish(token: str) -> bool:
     folded = fold(token)
     if not folded or not folded[0].isalnum() or folded in STOP_WORDS or folded in LIGHT:
@@ -90,7 +90,6 @@ def core(phrase: str) -> str:
     return " ".join(parts)
 
 
-@lru_cache(maxsize=20_000)
 def phrase_key(phrase: str) -> str:
     """What the forms of one phrase share: the stems of its words."""
     return " ".join(stem(word) for word in fold(phrase).split())

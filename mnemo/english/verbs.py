@@ -110,13 +110,13 @@ _NO_THIRD = ("ss", "us", "is", "as", "os", "ics", "'s")
 _VOWEL = re.compile(r"[aeiouy]")
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def tokens_of(text: str) -> tuple[str, ...]:
     """The words and marks of *text*, apostrophes straight."""
     return tuple(_TOKEN.findall(text.replace("’", "'")))
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def finite_verb(words: tuple[str, ...], *, sure: bool = True) -> int | None:
     """
     Find the first finite verb in *words*, which ``tokens_of`` gave.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
-from functools import lru_cache
 
 from mnemo.runtime.text import terms_of, words
 
@@ -199,12 +198,7 @@ _NOT_LY = word_set(
 
 def date_in_words(at: datetime) -> str:
     """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``, whatever the locale."""
-    return _date_in_words(at.date())
-
-
-@lru_cache(4_096)
-def _date_in_words(day: date) -> str:
-    return f"{WEEKDAYS[day.weekday()].capitalize()} {day_in_words(day)}"
+    return f"{WEEKDAYS[at.weekday()].capitalize()} {day_in_words(at)}"
 
 
 def day_in_words(at: date) -> str:

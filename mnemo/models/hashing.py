@@ -65,7 +65,7 @@ class HashingEmbedder:
         row /= length
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=2_048)
 def _place(term: str, dimensions: int) -> tuple[int, float]:
     # Not hash(): it differs from run to run.
     number = int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest(), "little")

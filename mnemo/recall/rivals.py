@@ -224,12 +224,12 @@ def _stops() -> frozenset[str]:
     return frozenset(index_terms(" ".join(STOP_WORDS)))
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def _terms(text: str) -> frozenset[str]:
     return frozenset(index_terms(text)) - _stops()
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def _named(text: str) -> frozenset[str]:
     """Names in *text*, the capital at the beginning of a sentence aside."""
     rest = (sentence.partition(" ")[2] for sentence in sentences(text))

@@ -218,7 +218,7 @@ def _stemmers() -> _Stemmers:
     return _Stemmers()
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=2_048)
 def stem(word: str) -> str:
     """The English stem of a folded word (Snowball); words with digits or marks are kept."""
     if not word.isascii() or not word.isalpha():
@@ -232,7 +232,7 @@ def index_words(text: str) -> Iterator[tuple[str, int, int]]:
         yield index_stem(found.group()), found.start(), found.end()
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=4_096)
 def index_stem(word: str) -> str:
     """A word as the full text knows it: folded, then stemmed as Porter first described it."""
     folded = word.lower() if word.isascii() else "".join(map(_index_fold, word))
@@ -277,7 +277,7 @@ def terms_of(folded: Iterable[str]) -> Iterator[str]:
     return chain.from_iterable(map(_terms_of_word, folded))
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=4_096)
 def _terms_of_word(word: str) -> tuple[str, ...]:
     if not word.isascii():
         return tuple(_mixed_terms(word))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 
 import numpy as np
 
@@ -204,7 +203,6 @@ def _names(seen: Iterable[_Seen], agent: str) -> frozenset[str]:
     return _stems(agent).union(*(_stems(one.step.actor) for one in seen))
 
 
-@lru_cache(maxsize=1_024)
 def _stems(name: str) -> frozenset[str]:
     return frozenset(terms(name))
 

@@ -49,7 +49,7 @@ _TOKENS = re.compile(
 _TYPE = re.compile(r"\b(?:INTEGER|BLOB|REAL|TEXT)\b")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1_024)
 def spelled(statement: str) -> tuple[str, tuple[str, ...]]:
     """
     The statement for PostgreSQL, and the names of its values where they are given by name.

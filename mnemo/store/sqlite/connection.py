@@ -240,7 +240,7 @@ def _flat(rows: Sequence[Sequence[Any]]) -> list[Any]:
     return list(chain.from_iterable(rows))
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=128)
 def _insertion(table: str, columns: tuple[str, ...], rows: int) -> str:
     places = ",".join([f"({','.join('?' * len(columns))})"] * rows)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {places}"
