@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 from contracts.kit import Kit
+from helpers import child_environment
 
 from mnemo import Mnemo
 from mnemo.config import StoreConfig
@@ -389,6 +390,8 @@ async def test_a_read_only_file_is_read(
     shared.chmod(0o444)
     shared.parent.chmod(folder_mode)
     result = await anyio.run_process(
-        [sys.executable, "-c", READ_ONLY, str(shared), str(NOBODY)], stderr=subprocess.STDOUT
+        [sys.executable, "-c", READ_ONLY, str(shared), str(NOBODY)],
+        stderr=subprocess.STDOUT,
+        env=child_environment(),
     )
     assert result.stdout.decode().split() == ["1", "1", "True"]

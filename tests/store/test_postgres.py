@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from postgres_server import empty, execute, new_schema, postgres_store
 
+import mnemo.store.postgres
 from mnemo import ConfigError, Mnemo, SchemaTooNew, StoreCorrupt, StoreError, StoreUnavailable
 from mnemo.store.schema import FIRST_VERSION, VERSION
 from mnemo.stores import EngineStore
@@ -73,6 +74,7 @@ async def test_a_server_that_is_not_there_is_named_without_the_password() -> Non
 
 async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """An import that fails says what to install."""
+    monkeypatch.setattr(mnemo.store, "postgres", mnemo.store.postgres)  # as it is, afterwards
     for module in [name for name in sys.modules if name.startswith("mnemo.store.postgres")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "psycopg", None)
