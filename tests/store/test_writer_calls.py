@@ -10,6 +10,7 @@ import pytest
 
 from mnemo import Mnemo
 from mnemo.store.tx import Tx
+from mnemo.testing import ManualClock
 
 MOST_CALLS = 130
 MOST_STATEMENTS = 9
@@ -37,7 +38,8 @@ async def test_an_append_alone_costs_few_calls_in_the_writer(path: Path) -> None
     def stop(tx: Tx) -> None:
         sys.setprofile(None)
 
-    async with Mnemo(path, embedder=None) as memory:
+    # By its own clock no lease is renewed meanwhile, however slow the machine.
+    async with Mnemo(path, embedder=None, clock=ManualClock()) as memory:
         session = await (await memory.open_repo("r")).start_session("find the kettles")
         await session.append("the table of the repository is made", "")
         engine = memory._store.engine  # type: ignore[union-attr]
