@@ -51,7 +51,7 @@ from mnemo.store.rows import (
     step_row,
 )
 from mnemo.store.spaces import drop_vectors
-from mnemo.store.tables import NODES
+from mnemo.store.tables import CHANGESETS, NODES
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, ErasureReport, Selection
@@ -139,6 +139,7 @@ def _erase_steps(
     unreadable += graph.unreadable
     sessions = plan_sessions(episodes, steps.sessions, steps.whole)
     erase_showing(tx, repo, _records(tx, steps))
+    _drop_changesets(tx, repo, steps)
     report = _delete_graph(tx, repo, revision, graph)
     remember_erased(tx, repo_id, [*steps.node_ids, *_over(tx, sessions)])
     report = _delete_steps(tx, repo, steps, report)
@@ -230,6 +231,12 @@ def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
 _SIDES = ("observation", "action")
 _SESSIONS_OF = "SELECT no, id FROM sessions WHERE no IN $numbers"
 _DELETE_STEPS = "DELETE FROM steps WHERE ordinal IN $numbers"
+_MADE_OF = f"""
+SELECT DISTINCT {", ".join(f"c.{column}" for column in CHANGESETS.columns)} FROM nodes n
+$join changesets c ON c.repo = n.repo AND c.revision = n.revision
+WHERE n.repo = ? AND n.id IN $texts
+"""
+_DROP_CHANGESET = "DELETE FROM changesets WHERE repo = ? AND id = ?"
 _TEXTS = "SELECT ordinal, observation, action, actor, state, subgoal FROM steps WHERE episode = ?"
 _ANNOTATED = """
 SELECT ordinal, node_id, observation, action, actor, state, subgoal FROM steps
@@ -242,6 +249,14 @@ def _records(tx: Tx, steps: Steps) -> list[tuple[str, str]]:
     """Stream and id of the records that the steps are found by."""
     ids = dict(tx.run(_SESSIONS_OF, (listed(steps.sessions),)).fetchall())
     return [(ids[row[1]], f"{row[3]}/{side}") for row in steps.rows for side in _SIDES]
+
+
+def _drop_changesets(tx: Tx, repo: int, steps: Steps) -> None:
+    """Whoever applies one again is refused for its erased steps, whether or not it is known."""
+    erased = set(steps.node_ids)
+    applied = CHANGESETS.rows.all(tx.run(_MADE_OF, (repo, listed(erased))), [])
+    gone = [(repo, one.id) for one in applied if not erased.isdisjoint(one.node_ids)]
+    tx.run_many(_DROP_CHANGESET, gone)
 
 
 def _delete_steps(tx: Tx, repo: int, steps: Steps, report: ErasureReport) -> ErasureReport:
