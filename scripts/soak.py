@@ -5,9 +5,10 @@ Each application remembers in threads and collects sessions, recalls, and forget
 thread or session for each new one. It writes what was acknowledged to a ledger, which this
 process keeps. In the end every acknowledged message that was not forgotten is there, stored and
 extracted once, nothing forgotten is, ``check`` finds no problem, and neither memory nor store
-have grown in the second half. The first application and the first worker are killed; the second
-ones are only paused, so that they get as old as the run, and it is their memory that is looked
-at.
+have grown in the second half. What outlives by promise what was forgotten (digests of ids, and
+the numbers and fences of threads) is measured apart. The first application and the first worker
+are killed; the second ones are only paused, so that they get as old as the run, and it is their
+memory that is looked at.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
@@ -71,6 +73,11 @@ EXPECTED = (CommitFailed, Conflict, SessionBusy, SessionClosed, StoreLocked, Sto
 """What a call may raise while others are killed and paused: nothing was acknowledged."""
 ENDS = (SessionState.READY, SessionState.FAILED, SessionState.IDLE)
 """Where a closed episode goes by itself."""
+OUTLIVING = ("erased", "threads", "jobs")
+"""
+Tables of what outlives the forgotten: digests, so that no erased id comes back; numbers of
+threads, so that none is given twice; tokens of their jobs, so that no late worker writes.
+"""
 WARM_S = 60.0
 """Seconds of each half from which on memory and store are held to their bounds."""
 GROWTH = 1.15
@@ -359,21 +366,32 @@ class Sample(NamedTuple):
     oldest: tuple[int, ...]
     largest: int
     store: int
+    outliving: int
 
 
-def size_of(store: str) -> int:
-    """Bytes of a file and its log, or of the tables of a schema."""
+def sizes_of(store: str) -> tuple[int, int]:
+    """Bytes of a file and its log, or of the tables of a schema; of these the ``OUTLIVING``."""
     if not store.startswith("postgresql:"):
         parts = (Path(store + end) for end in ("", "-wal"))
-        return sum(part.stat().st_size for part in parts if part.exists())
+        size = sum(part.stat().st_size for part in parts if part.exists())
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as file:
+            return size, file.execute(_PAGES, OUTLIVING).fetchone()[0]
     from postgres_server import execute
 
     server, _, schema = store.partition("&schema=")
-    query = f"""
-    SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
-    WHERE c.relnamespace = '{schema}'::regnamespace AND c.relkind = 'r'
-    """
-    return int(execute(server, query)[0][0])
+    size, outliving = execute(server, _RELATIONS.format(schema, OUTLIVING))[0]
+    return int(size), int(outliving)
+
+
+_PAGES = """
+SELECT coalesce(sum(pgsize), 0) FROM dbstat
+WHERE name IN (SELECT name FROM sqlite_schema WHERE tbl_name IN (?, ?, ?))
+"""
+_RELATIONS = """
+SELECT coalesce(sum(size), 0), coalesce(sum(size) FILTER (WHERE relname IN {1}), 0)
+FROM (SELECT relname, pg_total_relation_size(oid) AS size FROM pg_class
+      WHERE relnamespace = '{0}'::regnamespace AND relkind = 'r') tables
+"""
 
 
 async def sample(lives: dict[str, Life], store: str, samples: list[Sample]) -> None:
@@ -381,8 +399,8 @@ async def sample(lives: dict[str, Life], store: str, samples: list[Sample]) -> N
     while True:
         oldest = tuple(lives[name].memory for name in OLDEST)
         largest = max(life.memory for life in lives.values())
-        size = await anyio.to_thread.run_sync(size_of, store)
-        samples.append(Sample(oldest, largest, size))
+        sizes = await anyio.to_thread.run_sync(sizes_of, store)
+        samples.append(Sample(oldest, largest, *sizes))
         await anyio.sleep(1)
 
 
@@ -444,7 +462,7 @@ async def soaked(given: argparse.Namespace) -> list[Figure]:
             if name.startswith("application"):
                 await life.kill()
         wrong = await found_wrong(given.store, ledger)
-    return [*told(ledger), *held(wrong, samples, given.minutes)]
+    return [*told(ledger), *held(wrong, samples, given.minutes), outlives(ledger, samples)]
 
 
 def told(ledger: Ledger) -> list[Figure]:
@@ -464,7 +482,15 @@ def held(wrong: dict[str, int], samples: Sequence[Sample], minutes: float) -> li
         figures.append(growth(f"memory of {name}", [one.oldest[place] for one in samples], most))
     largest = max(one.largest for one in samples) / 2**20
     figures.append(Figure("memory of the largest process", largest, "MiB"))
-    return [*figures, growth("store", [one.store for one in samples], most)]
+    rest = [one.store - one.outliving for one in samples]
+    return [*figures, growth("store but for what outlives the forgotten", rest, most)]
+
+
+def outlives(ledger: Ledger, samples: Sequence[Sample]) -> Figure:
+    """What stays of each message that was remembered, forgotten or not."""
+    size, count = samples[-1].outliving, sum(len(unit.keys) for unit in ledger.units.values())
+    name = f"digests of erased ids, rows of threads and their jobs, {size / 2**20:.2f} MiB"
+    return Figure(name, size / max(1, count), "bytes a message")
 
 
 @contextmanager

@@ -38,20 +38,20 @@ from mnemo.log.erasure_plan import (
     plan_graph,
     plan_sessions,
 )
+from mnemo.log.removals import hide_uncommitted, leave_recall
 from mnemo.log.surfaced import erase_showing
 from mnemo.notes.erasing import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.store.damage import Passed
 from mnemo.store.rows import (
     NEXT_REVISION,
-    OF_SIDES,
     SIDE_KEYS,
     listed,
     repo_row,
     step_row,
 )
 from mnemo.store.spaces import drop_vectors
-from mnemo.store.tables import NODES
+from mnemo.store.tables import CHANGESETS, NODES
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, ErasureReport, Selection
@@ -139,11 +139,12 @@ def _erase_steps(
     unreadable += graph.unreadable
     sessions = plan_sessions(episodes, steps.sessions, steps.whole)
     erase_showing(tx, repo, _records(tx, steps))
+    _drop_changesets(tx, repo, steps)
     report = _delete_graph(tx, repo, revision, graph)
     remember_erased(tx, repo_id, [*steps.node_ids, *_over(tx, sessions)])
     report = _delete_steps(tx, repo, steps, report)
     _annotate(tx, annotations)
-    _end_sessions(tx, sessions)
+    _end_sessions(tx, repo, sessions)
     node_ids = tuple(row.id for row in graph.gone.values())
     report = replace(report, sessions=len(sessions.gone), texts=texts)
     return replace(erased, report=report, node_ids=node_ids)
@@ -189,7 +190,6 @@ UPDATE nodes SET revision = ? WHERE no IN
 _DROP_MOVING = """
 DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
 """
-_REMOVALS = "INSERT INTO removals (repo, node_id) SELECT ?, x.value FROM $texts x"
 
 
 def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureReport:
@@ -231,6 +231,12 @@ def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
 _SIDES = ("observation", "action")
 _SESSIONS_OF = "SELECT no, id FROM sessions WHERE no IN $numbers"
 _DELETE_STEPS = "DELETE FROM steps WHERE ordinal IN $numbers"
+_MADE_OF = f"""
+SELECT DISTINCT {", ".join(f"c.{column}" for column in CHANGESETS.columns)} FROM nodes n
+$join changesets c ON c.repo = n.repo AND c.revision = n.revision
+WHERE n.repo = ? AND n.id IN $texts
+"""
+_DROP_CHANGESET = "DELETE FROM changesets WHERE repo = ? AND id = ?"
 _TEXTS = "SELECT ordinal, observation, action, actor, state, subgoal FROM steps WHERE episode = ?"
 _ANNOTATED = """
 SELECT ordinal, node_id, observation, action, actor, state, subgoal FROM steps
@@ -245,12 +251,20 @@ def _records(tx: Tx, steps: Steps) -> list[tuple[str, str]]:
     return [(ids[row[1]], f"{row[3]}/{side}") for row in steps.rows for side in _SIDES]
 
 
+def _drop_changesets(tx: Tx, repo: int, steps: Steps) -> None:
+    """Whoever applies one again is refused for its erased steps, whether or not it is known."""
+    erased = set(steps.node_ids)
+    applied = CHANGESETS.rows.all(tx.run(_MADE_OF, (repo, listed(erased))), [])
+    gone = [(repo, one.id) for one in applied if not erased.isdisjoint(one.node_ids)]
+    tx.run_many(_DROP_CHANGESET, gone)
+
+
 def _delete_steps(tx: Tx, repo: int, steps: Steps, report: ErasureReport) -> ErasureReport:
     texts = [step_row(ordinal, side) for ordinal in steps.ordinals for side in (0, 1)]
     keys = [f"{id}{end}" for id in steps.node_ids for end in SIDE_KEYS]
     vectors = drop_vectors(tx, repo, keys)
     tx.run(_DROP_MOVING, (repo, listed(keys)))
-    tx.run(_REMOVALS, (repo, listed(steps.node_ids)))
+    leave_recall(tx, repo, steps.node_ids)
     return replace(
         report,
         fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
@@ -329,15 +343,6 @@ UPDATE episodes SET erased = erased + ?, changeset = NULL, changeset_steps = NUL
        status = CASE WHEN status IN ('open', 'closed') THEN 'discarded' ELSE status END
 WHERE no = ?
 """
-# What is left of an episode that was not over stays in the record and leaves recall.
-_UNCOMMITTED = "FROM steps WHERE episode IN $numbers AND committed = 0 AND gone = 0"
-_HIDE = (
-    f"INSERT INTO removals (repo, node_id) SELECT repo, node_id {_UNCOMMITTED} ORDER BY ordinal",
-    f"""DELETE FROM vectors WHERE (repo, key) IN
-        (SELECT repo, node_id || p.value
-         FROM (SELECT repo, node_id {_UNCOMMITTED}) u CROSS JOIN {OF_SIDES} p)""",
-    f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})",
-)
 _DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"
 _DROP_JOBS = """
 DELETE FROM jobs WHERE kind = 'session' AND EXISTS
@@ -376,14 +381,14 @@ def _over(tx: Tx, plan: SessionPlan) -> list[str]:
     return [*(e.id for e in (*plan.gone_episodes, *plan.ended)), *(id for _, id in gone)]
 
 
-def _end_sessions(tx: Tx, plan: SessionPlan) -> None:
+def _end_sessions(tx: Tx, repo: int, plan: SessionPlan) -> None:
     """After the erased steps are gone."""
     dropped = listed(episode.no for episode in plan.gone_episodes)
     tx.run(_DROP_STAGED, (listed(e.no for e in plan.shortened),))
     tx.run(_DROP_STAGED, (dropped,))
     tx.run_many(_SHORTEN, [(e.erased, e.no) for e in plan.shortened])
-    for statement in _HIDE:
-        tx.run(statement, (listed(episode.no for episode in plan.ended),))
+    # What is left of an episode that was not over stays in the record.
+    hide_uncommitted(tx, repo, [episode.no for episode in plan.ended])
     tx.run(_DROP_EPISODES, (dropped,))
     tx.run(_DROP_JOBS, (listed(plan.gone),))
     tx.run(_DROP_SESSIONS, (listed(plan.gone),))

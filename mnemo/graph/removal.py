@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from mnemo.log.removals import leave_recall
 from mnemo.store.rows import SIDE_KEYS, listed
 from mnemo.store.spaces import drop_vectors
-from mnemo.store.tables import REMOVALS
 from mnemo.store.tx import Tx
 from mnemo.values.passages import PASSAGE_KEYS
 
@@ -38,5 +38,5 @@ def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> Removed:
         tx.run(statement, (numbers,))
     ends = (*PASSAGE_KEYS, *SIDE_KEYS)
     vectors = drop_vectors(tx, repo, [f"{id}{end}" for id in gone.values() for end in ends])
-    tx.run_many(REMOVALS.insert, [(repo, id) for id in gone.values()])
+    leave_recall(tx, repo, list(gone.values()))
     return Removed(edges, vectors)

@@ -252,8 +252,8 @@ class RepositoryIndex:
         more = True
         while more:
             changes = await self.feed.changes(self._after)
-            if changes.revision < self._view.revision:
-                # The store is behind its index: another file, or an older copy, took its place.
+            if changes.missed or changes.revision < self._view.revision:
+                # It slept too long; or another file, or an older copy, took the store's place.
                 self._start_again()
                 changes = await self.feed.changes(self._after)
             if changes.cursor != self._cursor or changes.more or self._unseen:

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import Conflict, NotFound
+from mnemo.log.removals import hide_uncommitted
 from mnemo.log.steps import annotate
 from mnemo.store.codec import decode_list, encode_changeset, encode_json, utc_text
 from mnemo.store.damage import Rows
-from mnemo.store.rows import OF_SIDES, repo_number
+from mnemo.store.rows import repo_number
 from mnemo.store.tables import EPISODES, SESSIONS, STAGED
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
@@ -51,17 +52,6 @@ _DROP_STAGED = "DELETE FROM staged WHERE episode = ?"
 _DROP_STAGED_KEY = "DELETE FROM staged WHERE episode = ? AND key = ?"
 _COMMIT_STEP = "UPDATE steps SET committed = 1 WHERE episode = ? AND idx = ?"
 _SET_RECEIPT = "UPDATE episodes SET receipt_nodes = ? WHERE no = ?"
-
-_UNCOMMITTED = "FROM steps WHERE episode = ? AND committed = 0 AND gone = 0"
-_REMOVE_STEPS = f"""
-INSERT INTO removals (repo, node_id) SELECT repo, node_id {_UNCOMMITTED} ORDER BY idx
-"""
-_DROP_STEP_VECTORS = f"""
-DELETE FROM vectors WHERE (repo, key) IN
-    (SELECT repo, node_id || p.value
-     FROM (SELECT repo, node_id {_UNCOMMITTED}) u CROSS JOIN {OF_SIDES} p)
-"""
-_HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE episode = ? AND committed = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +197,7 @@ def _touch(tx: Tx, place: _Place, at: datetime) -> None:
 
 
 def _discard(tx: Tx, place: _Place, act: EpisodeDiscarded) -> None:
-    tx.run(_REMOVE_STEPS, (place.episode,))
-    tx.run(_DROP_STEP_VECTORS, (place.episode,))
-    tx.run(_HIDE_STEPS, (place.episode,))
+    hide_uncommitted(tx, place.repo, [place.episode])
     tx.run(_DROP_STAGED, (place.episode,))
     tx.run(_END_EPISODE, ("discarded", place.episode))
     _enter(tx, place, SessionState.IDLE, act.at)

@@ -12,13 +12,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from mnemo.log.erasure_plan import Range, plan_ranges
+from mnemo.log.removals import leave_recall
 from mnemo.log.surfaced import erase_showing, unindex_thread
 from mnemo.store.damage import Passed
-from mnemo.store.rows import OF_SIDES, listed, message_row, snapshot_row
+from mnemo.store.rows import SIDE_KEYS, listed, message_row, snapshot_row
+from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import ErasedRows
+from mnemo.values.message_steps import message_document
 from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.units import leads, units_of
 
@@ -63,17 +66,7 @@ _LET_GO = {
 }
 _DROP_RANGES = "DELETE FROM {} WHERE no IN $numbers"
 _DROP_VECTOR = "DELETE FROM message_vectors WHERE thread = ? AND seq = ?"
-# What recall finds a message under: see ``values.message_steps``.
-_LEAVE_RECALL = (
-    "INSERT INTO removals (repo, node_id) SELECT ?, 'message-' || x.value FROM $numbers x",
-    *(
-        f"""DELETE FROM {table} WHERE repo = ? AND key IN
-            (SELECT 'message-' || j.value || p.value
-             FROM $numbers j CROSS JOIN
-             {OF_SIDES} p)"""
-        for table in ("vectors", "moving")
-    ),
-)
+_DROP_MOVING = "DELETE FROM moving WHERE repo = ? AND key IN $texts"
 _DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
 _DROP_MESSAGES = "DELETE FROM messages WHERE no IN $numbers"
 _COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
@@ -188,8 +181,11 @@ def _erase(
     erase_showing(tx, repo, [(stream, id) for id in shown])
     tx.run(_FORGET_ERROR, (repo, stream))
     _drop_calls(tx, numbers)
-    for statement in _LEAVE_RECALL:
-        tx.run(statement, (repo, numbers))
+    documents = [message_document(row[0]) for row in messages]
+    keys = [f"{document}{end}" for document in documents for end in SIDE_KEYS]
+    drop_vectors(tx, repo, keys)
+    tx.run(_DROP_MOVING, (repo, listed(keys)))
+    leave_recall(tx, repo, documents)
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
     return ErasedRows(

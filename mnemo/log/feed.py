@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from mnemo.log.removals import removals_behind
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
@@ -68,7 +70,6 @@ SELECT revision, count(*) FROM nodes
 WHERE repo = ? AND revision > ? AND type NOT IN ('episodic', 'source')
 GROUP BY revision ORDER BY revision
 """
-_NEW_REMOVALS = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
 _LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
 _NEW_VECTORS = """
 SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIMIT ?
@@ -195,7 +196,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
     until = _whole_revisions(tx, repo, after.revision, revision, limit)
     rows = tx.run(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
     nodes = NODES.whole.all(rows, passed)
-    removals = _removals(tx, repo, after)
+    removals, missed = _removals(tx, repo, after)
     stored = tx.run(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
     cursor = FeedCursor(
         step=last_step,
@@ -219,6 +220,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         removed=tuple(id for _, id in removals if id is not None),
         vectors=vectors,
         damaged=tuple(damage.row for damage in passed),
+        missed=missed,
         more=more_steps or more_messages or until < revision or len(stored) == limit,
     )
 
@@ -271,12 +273,14 @@ def _whole_revisions(tx: Tx, repo: int, after: int, present: int, limit: int) ->
     return present
 
 
-def _removals(tx: Tx, repo: int, after: FeedCursor) -> list[tuple[int, str | None]]:
-    """What is gone since *after*; a reader that starts anew has nothing to remove."""
-    if after == FeedCursor():
+def _removals(
+    tx: Tx, repo: int, after: FeedCursor
+) -> tuple[Sequence[tuple[int, str | None]], bool]:
+    """What is gone since *after*, and whether some is missed; who starts anew has it all."""
+    if replace(after, vector=0) == FeedCursor():
         (last,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
-        return [(last, None)]
-    return tx.run(_NEW_REMOVALS, (repo, after.removal)).fetchall()
+        return [(last, None)], False
+    return removals_behind(tx, repo, after.removal)
 
 
 def _details(tx: Tx, repo: int, nodes: Sequence[Node], passed: Passed) -> dict[str, dict[str, Any]]:

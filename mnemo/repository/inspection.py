@@ -33,6 +33,8 @@ class Changes:
         nodes: Id and type of each node that is new or has changed, ``episodic`` and
             ``source`` aside, which come with their step.
         removed: Ids of nodes and messages that were erased or deleted.
+        missed: Whether more was erased than *removed* lists, for the cursor is more than 10,000
+            removals old: look up anew whatever is kept of the repository.
         more: Whether there is more behind *cursor* already.
     """
 
@@ -42,6 +44,7 @@ class Changes:
     steps: tuple[tuple[str, str, int], ...] = ()
     nodes: tuple[tuple[str, str], ...] = ()
     removed: tuple[str, ...] = ()
+    missed: bool = False
     more: bool = False
 
 
@@ -81,7 +84,8 @@ class Inspection:
         List what was written since a cursor, in the order in which it was.
 
         Followed from cursor to cursor, nothing is left out, whichever process wrote it and
-        however often the reader was restarted. What was erased meanwhile is not listed as new.
+        however often the reader was restarted, or ``missed`` says so. What was erased meanwhile
+        is not listed as new.
 
         Args:
             after: ``Changes.cursor`` of the call before; ``None``: now, so that nothing is
@@ -107,6 +111,7 @@ class Inspection:
             steps=tuple((s.session_id, s.episode_id, s.index) for s in found.steps),
             nodes=tuple((node.id, node.type) for node in found.nodes),
             removed=found.removed,
+            missed=found.missed,
             more=found.more,
         )
 

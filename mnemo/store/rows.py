@@ -48,8 +48,6 @@ def messages_among(
 
 SIDE_KEYS = tuple(vector_keys(SIDES))
 """What the keys of the vectors of a step or message end with."""
-OF_SIDES = "({})".format(" UNION ALL ".join(f"SELECT '{end}' AS value" for end in SIDE_KEYS))
-"""The same as a relation."""
 
 
 def listed(values: Iterable[int | str]) -> str:

@@ -53,6 +53,8 @@ class FeedChanges:
             likewise with the document's id. Further passages: see ``values.passages``.
         damaged: Rows that were left out because they cannot be decoded, each as
             ``StoreCorrupt.row``.
+        missed: Whether more is gone than *removed* says, for the cursor was too far behind:
+            what the reader holds and the repository does not. It starts again.
         more: Whether the limit cut it; read on from *cursor*.
     """
 
@@ -67,6 +69,7 @@ class FeedChanges:
     removed: tuple[str, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
+    missed: bool = False
     more: bool = False
 
 

@@ -218,6 +218,7 @@ def _rest(shared: Changes, start: str, cursor: str, page: Changes) -> Changes:
         steps=_both(shared.steps, page.steps),
         nodes=_both(shared.nodes, page.nodes),
         removed=_both(shared.removed, page.removed),
+        missed=page.missed,
     )
 
 

@@ -13,7 +13,7 @@ from mnemo.errors import Conflict, NotFound
 from mnemo.values.changeset import NodeChange
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
-from mnemo.values.graph import Edge, EdgeKind, Semantic
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.steps import episodic_node
 
 OTHER = EmbeddingSpace("other-space", 2)
@@ -74,6 +74,16 @@ class OverhaulContract(StoreContract):
         changes = await kit.changes(cursor)
         assert "episodic-1" in changes.removed
         assert [node.id for node in changes.nodes] == ["both"]
+
+    async def test_changesets_of_the_forgotten_go_and_stay_refused(self, kit: Kit) -> None:
+        """Applied again it is refused for its steps; others are known to have been applied."""
+        await self._filled(kit)
+        await kit.apply(Semantic("Ben is a cook", id="by hand", created_at=NOON), id="by hand")
+        await kit.store.overhaul("r").erase(ALL)
+        with pytest.raises(Conflict, match="forgotten"):
+            await kit.apply(Episodic("o", id="episodic-1", created_at=NOON))
+        assert not (await kit.apply()).again
+        assert (await kit.apply(id="by hand")).again
 
     async def test_other_repositories_and_sessions_are_untouched(self, kit: Kit) -> None:
         """The id of a session of another repository is unknown."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemo import JobState, Mnemo, NotFound
+from mnemo.log import removals
 from mnemo.testing import HashingEmbedder
 
 
@@ -36,6 +37,20 @@ async def test_changes_are_followed_from_cursor_to_cursor(open_kit):
     assert memory.id in [id for page in last for id in page.removed]
     end = await repo.inspection.changes(last[-1].cursor)
     assert (end.cursor, end.nodes, end.messages) == (last[-1].cursor, (), ())
+
+
+async def test_a_reader_that_is_too_far_behind_is_told(open_kit, monkeypatch):
+    """What went since its cursor is listed no more: it has to look anew at what it keeps."""
+    monkeypatch.setattr(removals, "KEPT", 2)
+    repo = (await open_kit(embedded=True)).repo
+    memories = [await repo.add_memory(f"Ada has a cat named {name}.") for name in "PQRSTU"]
+    start = await repo.inspection.changes()
+    for memory in memories:
+        await repo.forget(memory_ids=[memory.id])
+    behind = await repo.inspection.changes(start.cursor)
+    assert behind.missed
+    assert memories[0].id not in behind.removed
+    assert not (await repo.inspection.changes(behind.cursor)).missed
 
 
 @pytest.mark.parametrize("after", ["", "1", "a.b.c.d", "1.2.3.-4", "1.2.3.4.5", "1.2.3.²", 7])

@@ -15,7 +15,7 @@ from inspector_kit import LIMIT_S
 
 from mnemo import Changes, Message, Mnemo
 from mnemo.testing import HashingEmbedder
-from mnemo.web.live import Live
+from mnemo.web.live import Live, _rest
 
 
 @asynccontextmanager
@@ -175,6 +175,13 @@ async def test_what_a_stream_read_by_itself_does_not_come_again_with_what_all_sh
         await stream.aclose()
         assert [seq for _, changes in seen for _, seq in changes["messages"]] == [0, 1, 2, 3, 4]
         assert all(cursor == changes["cursor"] for cursor, changes in seen)
+
+
+def test_who_is_not_behind_is_not_told_of_what_the_shared_reader_missed():
+    """Whether removals are missed is a matter of the cursor that was read from."""
+    shared = Changes(cursor="2.2.9.2", revision=2, removed=("b", "c"), missed=True)
+    page = Changes(cursor="2.2.9.2", revision=2, removed=("c",))
+    assert _rest(shared, "0.0.0.0", "1.1.8.1", page) == page
 
 
 class Erased:
