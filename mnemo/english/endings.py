@@ -92,7 +92,12 @@ _GROUP = (
     r"|university|company|firm|agency|office|hospital|clinic|practice|startup|job|position|role"
     r"|army|navy|course|class|party|league|cast|crew|squad|project|shop|store|bank|board)"
 )
-_EXCHANGED = r"(?:switched|migrated|moved|changed)(?: over| away)? from|replaced|swapped|traded"
+_EXCHANGED = (
+    r"(?:switched|migrated|moved|changed)(?: over| away)? from|replaced|swapped|traded"
+    # What is moved may be furniture; who moves all from one to another leaves the one.
+    r"|(?:switched|migrated|converted|ported)(?: [\w'’-]+){1,4}? from"
+    r"|moved (?:everyone|everybody|everything|all of it|it all|the (?:whole )?team) from"
+)
 _ENDED: tuple[tuple[Kind, str], ...] = (
     (
         Kind.LOST,
@@ -224,8 +229,8 @@ _INDEFINITE = re.compile(r"^(?:an?|some|any|no|lots|many|several|few|more|most|\
 _WORD = re.compile(r"[^\W_]+(?:['’.&/-][^\W_]+)*['’]?|[,;:()–—]")
 _OWNED = re.compile(r"^(?P<who>.+?)(?:['’]s|(?<=s)['’]) (?P<what>.+)$")
 _STOPS = re.compile(
-    r"[,;:(–—]| (?:because|since|so|after|before|when|while|last|yesterday|today|this|next|and"
-    r" (?=(?:now|then|I|we|he|she|they|it|[a-z]+(?:ed|s) )\b)|but|as|if|instead)\b.*",
+    r"(?:[,;:(–—]| (?:because|since|so|after|before|when|while|last|yesterday|today|this|next|and"
+    r" (?=(?:now|then|I|we|he|she|they|it|[a-z]+(?:ed|s) )\b)|but|as|if|instead)\b).*",
     re.IGNORECASE,
 )
 _AND = re.compile(r",? (?:and|or) ")

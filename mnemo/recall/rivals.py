@@ -126,7 +126,8 @@ def outdated(
         order_from, mark_from: Probabilities in [0, 1].
     """
     moment = asked_moment(question, given.times)
-    pairs = _still_asked(question, given, candidate_pairs(given))
+    asked = _still_asked(question, given, candidate_pairs(given))
+    pairs = [*dict.fromkeys((*asked, *(pair for pair in known if max(pair) < BEST)))]
     rows = question_numbers(question, given, pairs)
     judged = list(zip(_chances(rows, table or weights()), pairs, strict=True))
     judged = [(1.0 if c >= known.get(pair, math.inf) else c, pair) for c, pair in judged]

@@ -132,6 +132,16 @@ def test_of_one_time_the_later_stored_is_the_newer() -> None:
     assert before == Ranking([1, 0], [None, None])
 
 
+def test_a_pair_that_the_store_knows_is_judged_however_low_the_newer_stands() -> None:
+    """What ended it stands before it, also where it has none of the question's words."""
+    low = replace(candidates(NURSE, TEACHER), scores=[1.6, 0.1])
+    assert outdated("What is her work now?", low) == Ranking([0, 1], [None, None])
+    known = outdated("What is her work now?", low, known={(0, 1): 0.04})
+    assert known == Ranking([1, 0], [1, None])
+    other = replace(candidates(NURSE, CAT, near=0.1), cosines=np.array([0.6, 0.1]))
+    assert outdated("What is her work now?", other, known={(0, 1): 0.9}).order == [0, 1]
+
+
 def test_candidates_behind_the_best_are_kept_and_never_judged() -> None:
     """The twenty-first may be newer: it is out of reach."""
     given = candidates(*[CAT] * rivals.BEST, TEACHER, near=0.1)
