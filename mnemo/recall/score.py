@@ -64,7 +64,7 @@ Source: as ``WEIGHTS``; where and why (a place, a reason) gave nothing.
 """
 SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
-WINDOWED = 1_000
+WINDOWED = 250
 """Turns, best by everything else, whose window of neighbours is looked at."""
 _TYPICAL_LOG_WORDS = 3.0
 
