@@ -55,7 +55,6 @@ from mnemo.values.steps import (
     StepDraft,
     Trajectory,
 )
-from mnemo.values.transaction import MessagesReader, TranscriptReader, TranscriptWriter
 
 __all__ = [
     "Annotated",
@@ -75,7 +74,6 @@ __all__ = [
     "FeedCursor",
     "GraphStore",
     "GraphWrite",
-    "MessagesReader",
     "Observer",
     "Overhaul",
     "ProceduralExtractor",
@@ -88,9 +86,6 @@ __all__ = [
     "Summarizer",
     "SummaryRequest",
     "Transactions",
-    "TranscriptReader",
-    "TranscriptStore",
-    "TranscriptWriter",
     "Usage",
     "ValueFunction",
     "VectorIndex",
@@ -429,20 +424,6 @@ class Transactions(Protocol[R, W]):
         """
 
 
-class TranscriptStore(Transactions[TranscriptReader, TranscriptWriter], Protocol):
-    """The conversations of one repository."""
-
-    async def writing(
-        self, work: Callable[[TranscriptWriter], T], *, thread_id: str | None = None
-    ) -> T:
-        """
-        Run *work* as ``Transactions.writing`` does, with others that wait in the same transaction.
-
-        Args:
-            thread_id: The thread that *work* asks for first, read with those of the others.
-        """
-
-
 class RecordStore(Protocol):
     """Every single thing said or observed in one repository, found by its words."""
 
@@ -485,7 +466,7 @@ class Store(Protocol):
 
     def feed(self, repo_id: str) -> DocumentFeed: ...
 
-    def transcript(self, repo_id: str) -> TranscriptStore: ...
+    def transcript(self, repo_id: str) -> Any: ...
 
     def records(self, repo_id: str) -> RecordStore: ...
 

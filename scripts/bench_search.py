@@ -30,9 +30,9 @@ from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 from mnemo.config import Config, StoreConfig
 from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.settings import ConversationParts
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import TranscriptWriter
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
 from mnemo.runtime import settle_collector

@@ -19,6 +19,7 @@ from contracts.kit import NOON, SPACE, Kit
 
 from mnemo.config import StoreConfig
 from mnemo.items.item_rows import ItemWriter
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.repository import Repository
 from mnemo.store.sqlite.check import columns
 from mnemo.store.sqlite.connection import SqliteTx
@@ -28,7 +29,6 @@ from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.items import Item
 from mnemo.values.jobs import Job, JobState
-from mnemo.values.transaction import TranscriptWriter
 
 TEXTS = {
     "blob": "x'ff00fe'",

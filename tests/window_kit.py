@@ -18,8 +18,9 @@ from mnemo.conversation.appending import append, drafts_of
 from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.events import Event
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import Store, TranscriptWriter
+from mnemo.protocols import Store
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread

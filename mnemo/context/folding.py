@@ -23,7 +23,7 @@ from mnemo.context.zones import eviction_zone
 from mnemo.conversation.scope import current_snapshots
 from mnemo.conversation.settings import ConversationParts
 from mnemo.events import Event
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.backoff import Backoff
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import clean

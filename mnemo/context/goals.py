@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from mnemo.context.pins import release
 from mnemo.errors import Conflict, NotFound
-from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
+from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import clean, is_blank, one_line
 from mnemo.runtime.transactions import transacted
 from mnemo.values.counting import Count
@@ -138,7 +138,7 @@ class Goals:
 
     __slots__ = ("_store", "_thread_id")
 
-    def __init__(self, store: TranscriptStore, thread_id: str) -> None:
+    def __init__(self, store: StoredTranscript, thread_id: str) -> None:
         self._store = store
         self._thread_id = thread_id
 

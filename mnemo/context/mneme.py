@@ -22,7 +22,7 @@ from mnemo.context.zones import Zone
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import UsageError
 from mnemo.events import Event, EvictionFailed
-from mnemo.protocols import TranscriptWriter
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.runtime.backoff import Backoff
 from mnemo.runtime.flights import Flights
 from mnemo.values.derived import EvictionOutcome, Thread

@@ -25,7 +25,8 @@ from mnemo.context.visibility import seen_by
 from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
-from mnemo.protocols import RecordStore, TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.protocols import RecordStore
 from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit, hit_of
 from mnemo.runtime.clock import Breather

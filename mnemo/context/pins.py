@@ -15,7 +15,7 @@ from typing import Any
 from mnemo.conversation.scope import ThreadScope, living_pins
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import Conflict, NotFound
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
 from mnemo.values.counting import Count
 from mnemo.values.derived import Goal, Pin, Thread

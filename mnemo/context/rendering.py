@@ -21,7 +21,7 @@ from mnemo.context.window import Frame, ThreadWindow, whole_window
 from mnemo.context.zones import is_due
 from mnemo.conversation.scope import ThreadScope, current_snapshots, living_pins
 from mnemo.conversation.settings import ThreadSettings
-from mnemo.protocols import TranscriptReader
+from mnemo.log.transcript import TranscriptReader
 from mnemo.values.counting import Count
 from mnemo.values.derived import Goal, Pin, Snapshot
 from mnemo.values.messages import Message

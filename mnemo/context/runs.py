@@ -17,6 +17,7 @@ from mnemo.context.pins import Refusal
 from mnemo.context.zones import Zone
 from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import ModelError
+from mnemo.log.transcript import TranscriptReader
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.mneme import (
     ATTACH,
@@ -28,7 +29,7 @@ from mnemo.prompts.mneme import (
 )
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, Why, run_loop
-from mnemo.protocols import ChatMessage, ChatModel, TranscriptReader
+from mnemo.protocols import ChatMessage, ChatModel
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, is_blank, one_line
 from mnemo.runtime.threads import Threads

@@ -6,7 +6,7 @@ from typing import Literal
 
 from mnemo.conversation.scope import living_snapshots
 from mnemo.conversation.settings import ConversationParts
-from mnemo.protocols import TranscriptReader
+from mnemo.log.transcript import TranscriptReader
 from mnemo.values.derived import EvictionOutcome, Snapshot
 
 

@@ -26,7 +26,7 @@ from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.events import EvictionFailed
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.recall.keyword import SearchHit
 from mnemo.values.derived import EvictionOutcome, Thread
 from mnemo.values.messages import Message

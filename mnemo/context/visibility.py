@@ -9,7 +9,7 @@ from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.memory import memory_text
 from mnemo.conversation.scope import current_snapshots
-from mnemo.protocols import TranscriptReader, TranscriptStore
+from mnemo.log.transcript import StoredTranscript, TranscriptReader
 from mnemo.runtime.text import clean
 from mnemo.runtime.validation import known_id
 from mnemo.values.derived import Snapshot, Thread
@@ -23,7 +23,7 @@ _TOLD = re.compile(r"<memory trusted=\"false\">.*?</memory>", re.DOTALL)
 
 
 async def hidden_in(
-    transcript: TranscriptStore, stream: str | None, config: Config
+    transcript: StoredTranscript, stream: str | None, config: Config
 ) -> Hidden | None:
     """
     Read what ``seen_by`` gives of *stream*; ``None`` for ``None``.

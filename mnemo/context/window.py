@@ -16,7 +16,7 @@ from typing import TypeAlias
 from mnemo.context.budget import Budget
 from mnemo.context.eviction import Committed
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zone
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
 from mnemo.values.counting import Count
 from mnemo.values.derived import Thread

@@ -12,11 +12,11 @@ from datetime import datetime
 
 from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.runtime.ids import new_id
 from mnemo.values.counting import Count, tokens_of
 from mnemo.values.derived import Thread
 from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage
-from mnemo.values.transaction import TranscriptWriter
 from mnemo.values.units import is_view_made
 
 

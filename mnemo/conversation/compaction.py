@@ -13,12 +13,12 @@ from mnemo.conversation.scope import ThreadScope, live_records, outlived
 from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.values.counting import Count
 from mnemo.values.derived import Compaction, Origin
 from mnemo.values.messages import Message, StoredMessage, answered_ids
-from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 from mnemo.values.units import nearest_whole_ranges, units_of
 from mnemo.values.untrusted import untrusted
 

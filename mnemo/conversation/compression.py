@@ -20,7 +20,8 @@ from mnemo.conversation.summarizers import ChatSummarizer, EmbeddedSummarizer, c
 from mnemo.conversation.uncovered import Uncovered
 from mnemo.errors import Conflict, InvalidReply, UsageError
 from mnemo.events import CompressionFailed
-from mnemo.protocols import Summarizer, SummaryRequest, TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.protocols import Summarizer, SummaryRequest
 from mnemo.runtime.flights import Flights
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.user_code import called, traceback_of

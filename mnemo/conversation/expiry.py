@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.flights import Flights
 from mnemo.values.messages import StoredMessage
 

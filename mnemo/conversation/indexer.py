@@ -16,7 +16,8 @@ import anyio
 
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import StoreReadOnly, UsageError
-from mnemo.protocols import EmbeddingSpace, TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.traffic import Pauses, traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.graph import Vector

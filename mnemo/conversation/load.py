@@ -14,10 +14,10 @@ from mnemo.conversation.compaction import reconstructed
 from mnemo.conversation.scope import ThreadScope, live_records
 from mnemo.conversation.uncovered import Uncovered
 from mnemo.errors import UsageError
+from mnemo.log.transcript import TranscriptReader
 from mnemo.values.counting import Count
 from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.strategies import Composite, Nearest, Recent, Retrieval, Summary, ToolOutputPruner
-from mnemo.values.transaction import TranscriptReader
 from mnemo.values.units import Unit, placed, viewed
 
 DUST = 1e-9

@@ -23,6 +23,7 @@ from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.events import RecallFailed
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import clean, is_blank
@@ -32,7 +33,6 @@ from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.values.derived import Compaction
 from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.messages import Message, StoredMessage
-from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 from mnemo.wire import Format, Given, listed, messages_of
 
 log = logging.getLogger("mnemo")

@@ -19,7 +19,7 @@ import anyio
 
 from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import StoreError, UsageError
-from mnemo.protocols import TranscriptReader
+from mnemo.log.transcript import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home
 from mnemo.runtime.user_code import called, traceback_of
 from mnemo.runtime.validation import whole_number

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from mnemo.config import Config
 from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import settings_of
+from mnemo.log.transcript import TranscriptReader
 from mnemo.values.messages import StoredMessage
-from mnemo.values.transaction import TranscriptReader
 from mnemo.values.units import clean_cuts, units_of
 
 MOST_MESSAGES = 64

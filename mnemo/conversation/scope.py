@@ -13,9 +13,9 @@ from datetime import datetime
 
 from mnemo.config import Config
 from mnemo.conversation.settings import ThreadSettings
+from mnemo.log.transcript import TranscriptReader
 from mnemo.values.derived import Compaction, Pin, Snapshot, Thread
 from mnemo.values.messages import StoredMessage
-from mnemo.values.transaction import TranscriptReader
 
 
 @dataclass(frozen=True, slots=True)

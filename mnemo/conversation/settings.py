@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from mnemo.config import Config
 from mnemo.events import Event
+from mnemo.log.transcript import StoredTranscript
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatModel, Clock, Embedder, TranscriptStore
+from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.validation import exact_id, seconds
 from mnemo.values.erasure import Erased, Selection
@@ -54,7 +55,7 @@ class ConversationParts:
     """
 
     repo_id: str
-    store: TranscriptStore
+    store: StoredTranscript
     embedder: Embedder
     chat_model: ChatModel | None
     clock: Clock

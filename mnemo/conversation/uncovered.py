@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.conversation.scope import ThreadScope
+from mnemo.log.transcript import TranscriptReader
 from mnemo.values.derived import Compaction
 from mnemo.values.messages import StoredMessage, answered_ids
-from mnemo.values.transaction import TranscriptReader
 from mnemo.values.units import Unit, leads, stands_last, units_of
 
 PAGE = 64

@@ -17,7 +17,8 @@ from mnemo.graph.removal import remove_nodes
 from mnemo.graph.upkeep import encode_changed, keep_up
 from mnemo.jobs.owners import LeaseTime
 from mnemo.log.acts import settle
-from mnemo.log.transcript_writing import Writing
+from mnemo.log.job_rules import finish_extraction
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_vector, stored_node
@@ -29,7 +30,6 @@ from mnemo.store.tx import Tx
 from mnemo.values.archive import ArchivedChangeset
 from mnemo.values.changeset import NodeChange, Revision
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source
-from mnemo.values.job_rules import finish_extraction
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.passages import vector_keys
 
@@ -132,7 +132,7 @@ def apply_write(
     if write.settlement is not None:
         settle(tx, repo_id, write.settlement, token, write.node_ids, again=False)
         if write.settlement.extraction is not None:
-            writer = Writing(tx, repo_id, write.settlement.at)
+            writer = TranscriptWriter(tx, repo_id, write.settlement.at)
             finish_extraction(writer, write.settlement.extraction)
             writer.flush()
     revision = repo_row(tx, repo_id)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from mnemo.context.goals import Goals
 from mnemo.context.memory import Overview
@@ -22,8 +22,8 @@ from mnemo.conversation.log import MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
+from mnemo.log.transcript import StoredTranscript, TranscriptReader
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import TranscriptReader
 from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord
 from mnemo.repository.wiring import Guarded
 from mnemo.runtime.tasks import Branch, on_clock
@@ -213,7 +213,7 @@ class RepositoryConversations:
         self.usage = UsageMeter()
         self._parts = ConversationParts(
             repo_id=parts.repo_id,
-            store=Guarded(parts.transcript, check_usable),
+            store=cast(StoredTranscript, Guarded(parts.transcript, check_usable)),
             embedder=parts.embedder,
             chat_model=parts.chat_model,
             clock=parts.clock,

@@ -14,10 +14,10 @@ from typing import Any
 
 from mnemo.config import Config
 from mnemo.errors import ExtractionFailed, SessionBusy, SessionClosed
+from mnemo.log.job_rules import demand_session, finish_job
 from mnemo.prompts.profiles import PROFILES, resolve_profile
 from mnemo.repository.parts import RepositoryParts
 from mnemo.session.session import Session
-from mnemo.values.job_rules import demand_session, finish_job
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.journal import Journal, SessionState
 

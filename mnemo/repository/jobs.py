@@ -16,14 +16,7 @@ import anyio
 
 from mnemo.config import Config
 from mnemo.errors import MnemoError, SessionBusy, StoreReadOnly, UsageError
-from mnemo.protocols import Clock, TranscriptReader, TranscriptStore, TranscriptWriter
-from mnemo.runtime.spans import Spans, Value
-from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
-from mnemo.runtime.text import clean
-from mnemo.runtime.traffic import traffic
-from mnemo.runtime.user_code import traceback_of
-from mnemo.runtime.validation import known_ids
-from mnemo.values.job_rules import (
+from mnemo.log.job_rules import (
     cancel_jobs,
     claim_jobs,
     defer_job,
@@ -33,6 +26,14 @@ from mnemo.values.job_rules import (
     retry_jobs,
     waiting_jobs,
 )
+from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter
+from mnemo.protocols import Clock
+from mnemo.runtime.spans import Spans, Value
+from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
+from mnemo.runtime.text import clean
+from mnemo.runtime.traffic import traffic
+from mnemo.runtime.user_code import traceback_of
+from mnemo.runtime.validation import known_ids
 from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
 from mnemo.values.journal import Owner
 
@@ -141,7 +142,7 @@ class Jobs:
     def __init__(
         self,
         *,
-        store: TranscriptStore,
+        store: StoredTranscript,
         owner: Owner,
         clock: Clock,
         config: Config,

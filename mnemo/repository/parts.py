@@ -11,6 +11,7 @@ import anyio
 
 from mnemo.config import Config
 from mnemo.events import Event
+from mnemo.log.transcript import StoredTranscript
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
     ChatModel,
@@ -24,7 +25,6 @@ from mnemo.protocols import (
     RecordStore,
     SessionStore,
     Transactions,
-    TranscriptStore,
     VectorIndex,
 )
 from mnemo.repository.jobs import JobSlots
@@ -201,7 +201,7 @@ class RepositoryParts:
     graph: GraphStore
     feed: DocumentFeed
     records: RecordStore
-    transcript: TranscriptStore
+    transcript: StoredTranscript
     notes: Transactions[Any, Any]
     checkpoints: Transactions[Any, Any]
     items: Transactions[Any, Any]

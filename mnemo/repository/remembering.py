@@ -16,7 +16,8 @@ from typing import Any
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.portion import Portion, next_portion
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.job_rules import demand_extraction, finish_extraction
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.repository.conversation import RepositoryConversations
 from mnemo.repository.handing_over import HandingOver, config_of, needs_of, satisfies
 from mnemo.repository.jobs import Jobs
@@ -29,7 +30,6 @@ from mnemo.runtime.validation import portions, seconds, stored_time
 from mnemo.session.appends import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
-from mnemo.values.job_rules import demand_extraction, finish_extraction
 from mnemo.values.jobs import Extraction, Job, JobState
 from mnemo.values.journal import SessionState
 from mnemo.values.messages import Message, Role, StoredMessage

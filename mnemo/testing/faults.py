@@ -15,6 +15,7 @@ import anyio.lowlevel
 
 from mnemo.config import Config
 from mnemo.errors import StoreError
+from mnemo.log.transcript import StoredTranscript
 from mnemo.protocols import (
     Archive,
     Clock,
@@ -25,7 +26,6 @@ from mnemo.protocols import (
     SessionStore,
     Store,
     Transactions,
-    TranscriptStore,
 )
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.validation import one_of
@@ -120,9 +120,9 @@ class FailingStore:
         """What the index of a repository follows."""
         return cast(DocumentFeed, _FailingPart(self._store.feed(repo_id), self))
 
-    def transcript(self, repo_id: str) -> TranscriptStore:
+    def transcript(self, repo_id: str) -> StoredTranscript:
         """The conversations of a repository."""
-        return cast(TranscriptStore, _FailingPart(self._store.transcript(repo_id), self))
+        return cast(StoredTranscript, _FailingPart(self._store.transcript(repo_id), self))
 
     def records(self, repo_id: str) -> RecordStore:
         """What keyword search reads of a repository."""

@@ -19,7 +19,7 @@ from mnemo.context.eviction import (
     evict_by_fallback,
 )
 from mnemo.context.zones import Zone, eviction_zone
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import EvictionOutcome, Pin, Snapshot, Thread
 from mnemo.values.units import units_of
 

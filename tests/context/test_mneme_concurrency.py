@@ -14,7 +14,7 @@ from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import make_store, user
 
 from mnemo.context.eviction import due, evict_by_fallback
-from mnemo.protocols import TranscriptWriter
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome
 

@@ -31,7 +31,7 @@ from contracts.talk import (
 from contracts.transcript import transcript_of
 
 from mnemo.errors import UsageError
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import ErasedRows, Surfaced, Thread
 from mnemo.values.jobs import JobState
 

@@ -22,7 +22,7 @@ from contracts.talk import (
 )
 from contracts.transcript import transcript_of
 
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import ErasureReport, Selection
 

@@ -12,10 +12,7 @@ from contracts.kit import Kit, StoreContract
 from contracts.talk import said
 
 from mnemo.errors import Conflict
-from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.values.derived import Thread
-from mnemo.values.graph import Tag
-from mnemo.values.job_rules import (
+from mnemo.log.job_rules import (
     claim_jobs,
     demand_extraction,
     demand_session,
@@ -24,6 +21,9 @@ from mnemo.values.job_rules import (
     hasten_jobs,
     postpone_job,
 )
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.values.derived import Thread
+from mnemo.values.graph import Tag
 from mnemo.values.jobs import Extraction, Job, JobKind, JobState
 from mnemo.values.journal import Owner, SessionRecord, SessionState
 
@@ -32,7 +32,7 @@ SECOND = timedelta(seconds=1)
 
 
 class JobContract(StoreContract):
-    """Jobs in a ``TranscriptStore``: rows, claims, and the fence of a commit."""
+    """Jobs in a ``StoredTranscript``: rows, claims, and the fence of a commit."""
 
     async def _write(self, kit: Kit, work: Callable[[TranscriptWriter], T], repo: str = "r") -> T:
         return await kit.store.transcript(repo).writing(work)

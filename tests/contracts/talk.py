@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from contracts.kit import NOON
 
-from mnemo.protocols import TranscriptReader
+from mnemo.log.transcript import TranscriptReader
 from mnemo.values.derived import (
     Compaction,
     EvictionOutcome,

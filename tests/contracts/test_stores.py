@@ -96,15 +96,15 @@ class TestNotes(OverEngines, NoteStoreContract):
 
 
 class TestTranscript(OverEngines, TranscriptContract):
-    """``TranscriptStore``: threads, messages, the transaction."""
+    """``StoredTranscript``: threads, messages, the transaction."""
 
 
 class TestDerived(OverEngines, DerivedContract):
-    """``TranscriptStore``: what is derived from messages."""
+    """``StoredTranscript``: what is derived from messages."""
 
 
 class TestMessageVectors(OverEngines, MessageVectorsContract):
-    """``TranscriptStore``: vectors of messages."""
+    """``StoredTranscript``: vectors of messages."""
 
 
 class TestRecords(OverEngines, RecordStoreContract):
@@ -112,7 +112,7 @@ class TestRecords(OverEngines, RecordStoreContract):
 
 
 class TestJobs(OverEngines, JobContract):
-    """Jobs of a ``TranscriptStore``."""
+    """Jobs of a ``StoredTranscript``."""
 
 
 class TestCheckpoints(OverEngines, CheckpointContract):

@@ -28,7 +28,8 @@ from contracts.talk import (
 )
 
 from mnemo.errors import Conflict, StoreError
-from mnemo.protocols import Store, TranscriptReader, TranscriptStore, TranscriptWriter
+from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter
+from mnemo.protocols import Store
 from mnemo.values.derived import Snapshot, Thread
 from mnemo.values.messages import StoredMessage, ToolCall
 
@@ -37,13 +38,13 @@ NEAR = ("a", "a:b", "A", "a%", "a_", " a")
 """Ids that a pattern, a prefix or a careless comparison takes for one another."""
 
 
-def transcript_of(store: Store, repo: str = "r") -> TranscriptStore:
+def transcript_of(store: Store, repo: str = "r") -> StoredTranscript:
     """The conversations of a repository."""
     return store.transcript(repo)
 
 
 class TranscriptContract(StoreContract):
-    """``TranscriptStore``: rows of threads and messages, and the transaction around them."""
+    """``StoredTranscript``: rows of threads and messages, and the transaction around them."""
 
     async def _write(self, kit: Kit, work: Callable[[TranscriptWriter], T], repo: str = "r") -> T:
         return await transcript_of(kit.store, repo).writing(work)

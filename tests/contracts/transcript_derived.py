@@ -25,7 +25,7 @@ from contracts.talk import (
 from contracts.transcript import transcript_of
 
 from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import (
     Compaction,

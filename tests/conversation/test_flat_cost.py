@@ -11,11 +11,11 @@ from helpers import in_memory_store
 from talk_kit import assistant, open_talk, result, turns, user
 
 from mnemo.conversation.log import MessageLog
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock
 from mnemo.values.messages import Message
 from mnemo.values.strategies import Recent
-from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class CountingReader:
 
 
 class CountingStore:
-    """A ``TranscriptStore`` whose transactions are counted."""
+    """A ``StoredTranscript`` whose transactions are counted."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

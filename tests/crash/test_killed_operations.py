@@ -17,7 +17,7 @@ from notes_kit import store_of
 from mnemo import Changeset, EmbeddingSpaceMismatch, Mnemo, NotFound, Semantic
 from mnemo.config import StoreConfig
 from mnemo.erasure.erase import erase
-from mnemo.protocols import TranscriptWriter
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock

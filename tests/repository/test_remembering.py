@@ -13,8 +13,8 @@ from helpers import Kit, OpenKit
 from mnemo import Conflict, ExtractionFailed, Message, ModelUnavailable, NotFound
 from mnemo.config import Config
 from mnemo.events import SessionTransitioned
+from mnemo.log.transcript import TranscriptReader
 from mnemo.prompts.data import read_block
-from mnemo.protocols import TranscriptReader
 from mnemo.runtime.traffic import Traffic, traffic
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.jobs import Job, JobState

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from postgres_server import postgres_store
 
 from mnemo.errors import Barred, Conflict, NotFound
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import terms
 from mnemo.testing.clock import ManualClock
 from mnemo.values.changeset import Changeset

@@ -18,8 +18,7 @@ from hypothesis.stateful import invariant, rule
 
 from mnemo.errors import Conflict
 from mnemo.jobs.owners import register, unregister
-from mnemo.log.transcript_writing import Writing
-from mnemo.values.job_rules import (
+from mnemo.log.job_rules import (
     claim_jobs,
     demand_extraction,
     fail_job,
@@ -27,6 +26,7 @@ from mnemo.values.job_rules import (
     hasten_jobs,
     postpone_job,
 )
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.values.jobs import Extraction, Job, JobState
 from mnemo.values.journal import Owner
 
@@ -64,11 +64,11 @@ class JobMachine(OverEngines):
     def owner(self, number: int) -> Owner:
         return Owner(token=f"o{number}", host=f"host {number}", pid=1, started=1)
 
-    def write(self, work: Callable[[Writing], T]) -> T:
+    def write(self, work: Callable[[TranscriptWriter], T]) -> T:
         tx = self.tx
         tx.run("BEGIN")
         try:
-            writer = Writing(tx, "r", self.now)
+            writer = TranscriptWriter(tx, "r", self.now)
             result = work(writer)
             writer.flush()
         except BaseException:
@@ -86,7 +86,7 @@ class JobMachine(OverEngines):
     def say(self, thread: str, at_once: bool) -> None:
         """A message is stored, and its extraction demanded."""
 
-        def work(tx: Writing) -> None:
+        def work(tx: TranscriptWriter) -> None:
             row = tx.thread(thread)
             message = said(row.next_seq, thread=thread)
             tx.add([message])
@@ -100,7 +100,7 @@ class JobMachine(OverEngines):
         """A worker claims: nothing that another one holds by a lease that runs."""
         held = {claim.job.key for claim in self.claims[worker]}
 
-        def work(tx: Writing) -> list[Claim]:
+        def work(tx: TranscriptWriter) -> list[Claim]:
             jobs = claim_jobs(tx, self.owners[worker], limit=limit, held=held)
             return [Claim(job, self.portion(tx, job)) for job in jobs]
 
@@ -113,7 +113,7 @@ class JobMachine(OverEngines):
             self.holder[claim.job.subject] = (worker, claim.job.token)
             self.claims[worker].append(claim)
 
-    def portion(self, tx: Writing, job: Job) -> Extraction:
+    def portion(self, tx: TranscriptWriter, job: Job) -> Extraction:
         thread = tx.thread(job.subject)
         assert thread.extracted_seq is not None
         messages = tx.messages(thread.id, from_seq=thread.extracted_seq)

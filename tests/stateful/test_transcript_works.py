@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemo.errors import MnemoError
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.testing.clock import ManualClock
 from mnemo.values.chat import EmbeddingSpace
 

@@ -16,7 +16,7 @@ from mnemo.conversation.appending import append, drafts_of
 from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import MnemoError
-from mnemo.protocols import TranscriptWriter
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import count_tokens
 from mnemo.stores import SqliteStore

@@ -16,14 +16,15 @@ from guarded_rows import UNGUARDED, UnguardedWrite
 from postgres_server import ON_POSTGRES
 
 from mnemo.graph.apply import apply_write, prepare
-from mnemo.protocols import GraphWrite, TranscriptWriter
+from mnemo.log.job_rules import claim_jobs, demand_extraction
+from mnemo.log.transcript import TranscriptWriter
+from mnemo.protocols import GraphWrite
 from mnemo.store.engine import GUARDS, Locks, repository_locks, session_lock
 from mnemo.store.rows import repo_number
 from mnemo.store.tables import TABLES, THREADS
 from mnemo.store.tx import Tx
 from mnemo.testing.clock import ManualClock
 from mnemo.values.derived import Thread
-from mnemo.values.job_rules import claim_jobs, demand_extraction
 from mnemo.values.jobs import Extraction
 
 WRITTEN_BY_ANYBODY = {"repos", "removals", "erased", "meta"}

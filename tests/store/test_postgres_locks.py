@@ -16,11 +16,12 @@ from postgres_server import execute, postgres_store
 
 from mnemo import Mnemo
 from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.protocols import EmbeddingSpace, TranscriptWriter
+from mnemo.log.job_rules import claim_jobs, demand_extraction
+from mnemo.log.transcript import TranscriptWriter
+from mnemo.protocols import EmbeddingSpace
 from mnemo.testing import HashingEmbedder
 from mnemo.testing.clock import ManualClock
 from mnemo.values.items import Item
-from mnemo.values.job_rules import claim_jobs, demand_extraction
 from mnemo.values.jobs import Extraction, JobState
 from mnemo.values.journal import EpisodeDiscarded
 

@@ -11,11 +11,11 @@ from contracts.talk import said
 from engines import emptied, store_at
 from postgres_server import ON_POSTGRES
 
-from mnemo.protocols import TranscriptWriter
+from mnemo.log.job_rules import claim_jobs, demand_extraction, finish_extraction
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.store.tx import Tx
 from mnemo.testing.clock import ManualClock
 from mnemo.values.derived import Thread
-from mnemo.values.job_rules import claim_jobs, demand_extraction, finish_extraction
 from mnemo.values.jobs import Extraction, JobState
 
 

@@ -21,7 +21,7 @@ from contracts.talk import (
     surfaced,
 )
 
-from mnemo.protocols import TranscriptWriter
+from mnemo.log.transcript import TranscriptWriter
 from mnemo.store.sqlite import scrub
 from mnemo.store.tx import Tx
 from mnemo.stores import SqliteStore

@@ -24,8 +24,7 @@ from contracts.talk import (
 )
 
 from mnemo.errors import Conflict
-from mnemo.log.transcript_reading import Reading
-from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.tables import MESSAGES
 from mnemo.values.derived import Thread
@@ -74,12 +73,12 @@ def talk(tx: TranscriptWriter) -> None:
     tx.put(outcome(0, 1), goal(1), pin(5), surfaced(5))
 
 
-def plans_of(connection: sqlite3.Connection, work: Callable[[Reading], Any]) -> list[str]:
+def plans_of(connection: sqlite3.Connection, work: Callable[[TranscriptReader], Any]) -> list[str]:
     """How SQLite goes about the statements of a work."""
     repo = connection.execute("SELECT no FROM repos WHERE id = 'r'").fetchone()[0]
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
-    work(Reading(SqliteTx(connection), "r", repo, NOON))
+    work(TranscriptReader(SqliteTx(connection), "r", repo, NOON))
     connection.set_trace_callback(None)
     return [
         row[3]

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mnemo.errors import Conflict, NotFound
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.jobs import Extraction, Job, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import StoredMessage
-from mnemo.values.transaction import JobReader, JobWriter, TranscriptWriter
 
 MOST_LOOKED_AT = 1_000
 """Waiting jobs among which those that fit a worker are looked for (S)."""
 
 
 def claim_jobs(
-    tx: JobWriter,
+    tx: TranscriptWriter,
     owner: Owner,
     *,
     limit: int,
@@ -51,7 +51,7 @@ def claim_jobs(
 
 
 def waiting_jobs(
-    tx: JobReader, fits: Callable[[Job], bool], *, limit: int, due: datetime | None = None
+    tx: TranscriptReader, fits: Callable[[Job], bool], *, limit: int, due: datetime | None = None
 ) -> list[Job]:
     """List the first *limit* waiting jobs that fit, by the time when they are due."""
     found = [job for job in tx.jobs(JobState.WAITING, due=due, limit=limit) if fits(job)]
@@ -61,19 +61,21 @@ def waiting_jobs(
     return [job for job in more if fits(job)][:limit]
 
 
-def postpone_job(tx: JobWriter, job: Job, due_at: datetime) -> None:
+def postpone_job(tx: TranscriptWriter, job: Job, due_at: datetime) -> None:
     """Give *job* back untried, if the claim still holds."""
     present = _held(tx, job)
     if present is not None:
         tx.put_job(present.postponed(due_at))
 
 
-def defer_job(tx: JobWriter, job: Job, *, pause_s: float) -> None:
+def defer_job(tx: TranscriptWriter, job: Job, *, pause_s: float) -> None:
     """Give *job* back untried, to be claimed again after *pause_s*, if the claim still holds."""
     postpone_job(tx, job, tx.lease_now + timedelta(seconds=pause_s))
 
 
-def fail_job(tx: JobWriter, job: Job, error: str, *, backoff_s: float, max_tries: int) -> None:
+def fail_job(
+    tx: TranscriptWriter, job: Job, error: str, *, backoff_s: float, max_tries: int
+) -> None:
     """Note that a try of *job* failed, if the claim still holds."""
     present = _held(tx, job)
     if present is not None:
@@ -82,19 +84,19 @@ def fail_job(tx: JobWriter, job: Job, error: str, *, backoff_s: float, max_tries
         )
 
 
-def _held(tx: JobWriter, job: Job) -> Job | None:
+def _held(tx: TranscriptWriter, job: Job) -> Job | None:
     present = tx.job(job.kind, job.subject)
     return present if present is not None and present.is_held(job.token) else None
 
 
-def hasten_jobs(tx: JobWriter) -> None:
+def hasten_jobs(tx: TranscriptWriter) -> None:
     """Have everything that waits be due now."""
     for job in tx.jobs(JobState.WAITING):
         if job.due_at > tx.lease_now:
             tx.put_job(replace(job, due_at=tx.lease_now))
 
 
-def retry_jobs(tx: JobWriter, thread_ids: Sequence[str] | None, *, space: str) -> list[str]:
+def retry_jobs(tx: TranscriptWriter, thread_ids: Sequence[str] | None, *, space: str) -> list[str]:
     """
     Have the jobs of *thread_ids* that wait or are dead be due now; ``None``: all dead ones.
 
@@ -132,7 +134,7 @@ def cancel_jobs(tx: TranscriptWriter, thread_ids: Sequence[str]) -> list[str]:
     return [job.subject for job in owed]
 
 
-def _jobs_of(tx: JobWriter, thread_ids: Sequence[str]) -> list[Job]:
+def _jobs_of(tx: TranscriptWriter, thread_ids: Sequence[str]) -> list[Job]:
     found = {id: tx.job("extract", id) for id in thread_ids}
     for id, job in found.items():
         if job is None:
@@ -177,14 +179,14 @@ def demand_extraction(
     return is_due
 
 
-def demand_session(tx: JobWriter, session_id: str, needs: Mapping[str, Any]) -> None:
+def demand_session(tx: TranscriptWriter, session_id: str, needs: Mapping[str, Any]) -> None:
     """Have the closed episode of a session be extracted by whoever has what *needs* names."""
     known = tx.job("session", session_id)
     job = known or Job(kind="session", subject=session_id, due_at=tx.lease_now)
     tx.put_job(replace(job, needs=needs).retried(tx.lease_now))
 
 
-def finish_job(tx: JobWriter, job: Job) -> None:
+def finish_job(tx: TranscriptWriter, job: Job) -> None:
     """Finish *job*, if the claim still holds."""
     present = _held(tx, job)
     if present is not None:
