@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import anyio
 import anyio.to_thread
@@ -31,11 +31,9 @@ from mnemo.errors import (
     UsageError,
 )
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
-from mnemo.maintenance.copying import RepositoryCopy, copy_repository
-from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
+from mnemo.jobs.slots import JobSlots
 from mnemo.models.named import DefaultEmbedders, checked_models, way_to
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
-from mnemo.repository import JobSlots, Repository, RepositoryParts
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
@@ -43,16 +41,21 @@ from mnemo.runtime.tasks import Home, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.user_code import close_all, reported
 from mnemo.runtime.validation import checked_path, checked_repo_id, whole_number
-from mnemo.session.session import Session
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind, WorkerStatistics
 from mnemo.values.journal import Owner, RepositoryRecord
 
+if TYPE_CHECKING:  # loaded in a thread, for the first repository
+    from mnemo.maintenance.copying import RepositoryCopy
+    from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
+    from mnemo.repository import Repository, RepositoryParts
+    from mnemo.session.session import Session
+
 log = logging.getLogger("mnemo")
 _CLOSED = "the service is closed; make a new Mnemo"
 _PLAIN_WITH = "write `async with Mnemo(…)`, or in blocking code `with mnemo.sync.Mnemo(…)`"
-_LAZY = "index.follower models.embedder_wrappers repository.remembering repository.wiring"
+_LAZY = "index.follower models.embedder_wrappers repository.repository"
 
 
 class Mnemo:
@@ -308,6 +311,8 @@ class Mnemo:
         for name in _LAZY.split():
             await anyio.to_thread.run_sync(import_module, f"mnemo.{name}")
         self._usable()
+        from mnemo.repository import Repository
+
         same = config.telemetry == self._config.telemetry
         repo = Repository(
             self._parts(
@@ -340,6 +345,7 @@ class Mnemo:
     ) -> RepositoryParts:
         from mnemo.index.follower import RepositoryIndex
         from mnemo.models.embedder_wrappers import MovableEmbedder, traced
+        from mnemo.repository import RepositoryParts
 
         feed = store.feed(repo_id)
         embedder = self._embedders[repo_id] = MovableEmbedder(traced(embedder, spans))
@@ -652,6 +658,8 @@ class Mnemo:
             StoreCorrupt: A record is damaged; the repositories before it are copied.
             StoreError: A store failed. *Cancellation*: safe; repositories are whole or not there.
         """
+        from mnemo.maintenance.copying import copy_repository
+
         store, _ = self._usable()
         make = store_maker(target, self._config, self._clock)
         ids = [one.id for one in await store.repositories() if fnmatchcase(one.id, repos)]

@@ -30,8 +30,8 @@ import mnemo.runtime.operations
 import mnemo.service
 import mnemo.session.session
 from mnemo.errors import UsageError
-from mnemo.recall.view import MessageView
-from mnemo.repository.remembering import Content, Remembered
+from mnemo.maintenance.copying import RepositoryCopy
+from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
 from mnemo.runtime.portal import Blocking, Portal
 from mnemo.runtime.twins import like
 

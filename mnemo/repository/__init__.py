@@ -2,7 +2,6 @@
 
 from mnemo.repository.changes import Change
 from mnemo.repository.inspection import Changes, Inspection, SessionLook
-from mnemo.repository.jobs import JobSlots
 from mnemo.repository.memories import Memory, MemoryVersion, Page
 from mnemo.repository.parts import (
     ConversationStatistics,
@@ -17,7 +16,6 @@ __all__ = [
     "Changes",
     "ConversationStatistics",
     "Inspection",
-    "JobSlots",
     "Memory",
     "MemoryVersion",
     "Page",

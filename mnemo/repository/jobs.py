@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar
-from weakref import WeakSet
+from typing import TypeVar
 
 import anyio
 
 from mnemo.config import Config
 from mnemo.errors import MnemoError, SessionBusy, StoreReadOnly, UsageError
+from mnemo.jobs.slots import JobSlots
 from mnemo.log.job_rules import (
     cancel_jobs,
     claim_jobs,
@@ -52,79 +51,6 @@ Work = Callable[[Job], Awaitable[datetime | None]]
 Does what a job is about. The transaction that writes the result finishes the job, with its
 fence checked there; or the time is returned at which it is to be claimed again.
 """
-
-
-class Wakeful(Protocol):
-    """Something that looks for jobs from time to time."""
-
-    def wake(self) -> None:
-        """Look for jobs now; a plain call."""
-
-
-class JobSlots:
-    """
-    Places for jobs that a service runs at once, over all its repositories.
-
-    Args:
-        most: Jobs at once; ``None``: as many as each repository runs by itself.
-
-    Attributes:
-        kinds: Of jobs that are claimed; ``None``: all.
-        running: Jobs that hold a place; *busy*: of them in each repository.
-        done: Jobs that ended; *failed*: tries that failed.
-    """
-
-    def __init__(self, most: int | None = None) -> None:
-        self.most = most
-        self.kinds: Collection[JobKind] | None = None
-        self.running = 0
-        self.done = 0
-        self.failed = 0
-        self.busy: Counter[str] = Counter()
-        self._works = False
-        self._pokes: set[Callable[[], None]] = set()
-        self.wakeful: WeakSet[Wakeful] = WeakSet()
-        """What is woken when another process may have written jobs."""
-
-    def wake(self) -> None:
-        """Have all look for jobs now; a plain call."""
-        for one in tuple(self.wakeful):
-            one.wake()
-
-    @contextmanager
-    def working(self, kinds: Collection[JobKind] | None) -> Iterator[None]:
-        """Claim jobs of *kinds* alone while the block runs. *Raises* ``UsageError``."""
-        if self.most == 0:
-            raise UsageError("this service was made with workers=0, which leaves jobs to others")
-        if self._works:
-            raise UsageError("this service works already")
-        self._works, self.kinds = True, kinds
-        try:
-            yield
-        finally:
-            self._works, self.kinds = False, None
-
-    def take(self, wanted: int) -> int:
-        """Take up to *wanted* places; how many it got."""
-        got = wanted if self.most is None else max(0, min(wanted, self.most - self.running))
-        self.running += got
-        return got
-
-    def give_back(self, places: int) -> None:
-        """Free *places*; whoever waits for one looks for jobs again."""
-        self.running -= places
-        if places and self.most is not None:
-            for poke in tuple(self._pokes):
-                poke()
-
-    @contextmanager
-    def poking(self, poke: Callable[[], None]) -> Iterator[None]:
-        """Call *poke* while the block runs, whenever a place was freed."""
-        self._pokes.add(poke)
-        try:
-            yield
-        finally:
-            self._pokes.discard(poke)
 
 
 class Jobs:

@@ -11,6 +11,7 @@ import anyio
 
 from mnemo.config import Config
 from mnemo.events import Event
+from mnemo.jobs.slots import JobSlots
 from mnemo.log.transcript import StoredTranscript
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
@@ -27,7 +28,6 @@ from mnemo.protocols import (
     Transactions,
     VectorIndex,
 )
-from mnemo.repository.jobs import JobSlots
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.session.session import Session

@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 
 from mnemo.config import Config
 from mnemo.errors import UsageError
+from mnemo.items.items import Items
+from mnemo.notes.notes import Notes
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
+from mnemo.recall.view import MessageView
+from mnemo.repository import wiring
+from mnemo.repository.agent_tools import AgentTool
 from mnemo.repository.changes import ChangeCalls
+from mnemo.repository.checkpoints import Checkpoints
+from mnemo.repository.conversation import Conversation, RepositoryConversations
 from mnemo.repository.inspection import Inspection
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
+from mnemo.repository.remembering import Content, Remembered, Remembering
+from mnemo.repository.sessions import RepositorySessions
 from mnemo.runtime.tasks import Branch, Home, completed, on_clock
 from mnemo.runtime.validation import instance_of, known_id, known_ids, whole_number
 from mnemo.session.session import Session
@@ -34,26 +43,11 @@ from mnemo.values.strategies import OMITTED, Compression, Retrieval
 from mnemo.values.upkeep import MaintenanceReport
 from mnemo.wire import Format
 
-if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
-    from mnemo.items.items import Items
-    from mnemo.notes.notes import Notes
-    from mnemo.recall.view import MessageView
-    from mnemo.repository.agent_tools import AgentTool
-    from mnemo.repository.checkpoints import Checkpoints
-    from mnemo.repository.conversation import Conversation
-    from mnemo.repository.remembering import Content, Remembered
-
 
 class Repository(ChangeCalls):
     """One isolated memory; made by ``Mnemo.open_repo``."""
 
     def __init__(self, parts: RepositoryParts) -> None:
-        # Here: importing mnemo need not load what only an open repository runs.
-        from mnemo.repository import wiring
-        from mnemo.repository.conversation import RepositoryConversations
-        from mnemo.repository.remembering import Remembering
-        from mnemo.repository.sessions import RepositorySessions
-
         self._home = Home(f"repository {parts.repo_id!r}")
         self._parts = parts
         self._closed: str | None = None

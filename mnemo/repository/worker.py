@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from mnemo.errors import MnemoError, NotFound
+from mnemo.jobs.slots import JobSlots
 from mnemo.protocols import Clock
-from mnemo.repository.jobs import JobSlots
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.user_code import called, traceback_of

@@ -138,7 +138,7 @@ def test_no_import_hides_behind_type_checking():
         for p in ROOT.rglob("*.py")
         if "TYPE_CHECKING" in p.read_text(encoding="utf-8")
     }
-    assert hidden == {"__init__.py", "repository/repository.py"}
+    assert hidden == {"__init__.py", "service.py"}
 
 
 def test_tasks_begin_in_one_place_only():
