@@ -19,40 +19,24 @@ from numpy.typing import NDArray
 from mnemo.config import TypeScoring
 from mnemo.events import Event
 from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
-from mnemo.values.changeset import Revision
 from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
-from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import SummaryRequest
 from mnemo.values.erasure import Erased, ErasureReport, Selection
-from mnemo.values.feed import FeedChanges, FeedCursor, FoundMessage
-from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType, Vector
+from mnemo.values.feed import FeedChanges, FeedCursor
+from mnemo.values.graph import Node, NodeMetadata, Vector
 from mnemo.values.jobs import JobKind
 from mnemo.values.journal import (
-    Act,
     Applied,
     GraphWrite,
-    Intact,
-    Journal,
     Owner,
     RepositoryRecord,
-    SessionRecord,
     StoreReport,
-)
-from mnemo.values.records import (
-    RecordHit,
-    RecordQuery,
-    Surfacing,
-    SurfacingQuery,
-    Surroundings,
-    ViewQuery,
 )
 from mnemo.values.steps import (
     Annotated,
     AnnotationRequest,
     Fact,
     Instruction,
-    Step,
-    StepDraft,
     Trajectory,
 )
 
@@ -67,20 +51,16 @@ __all__ = [
     "ChatReply",
     "ChatRequest",
     "Clock",
-    "DocumentFeed",
     "Embedder",
     "EmbeddingSpace",
     "FeedChanges",
     "FeedCursor",
-    "GraphStore",
     "GraphWrite",
     "Observer",
     "Overhaul",
     "ProceduralExtractor",
     "Purpose",
-    "RecordStore",
     "SemanticExtractor",
-    "SessionStore",
     "Store",
     "StoreReport",
     "Summarizer",
@@ -88,7 +68,6 @@ __all__ = [
     "Transactions",
     "Usage",
     "ValueFunction",
-    "VectorIndex",
 ]
 
 # ── Models ───────────────────────────────────────────────────────────────────────────
@@ -183,162 +162,6 @@ class Summarizer(Protocol):
 # ── Stores ───────────────────────────────────────────────────────────────────────────
 
 
-class SessionStore(Protocol):
-    """The journal of one repository's sessions. Every method is one transaction."""
-
-    async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
-        """
-        Record a new session with its open episode (``record.episode_id``), owned by *owner*.
-
-        Raises:
-            Conflict: The repository ever had a session of this id.
-        """
-
-    def append(
-        self,
-        session_id: str,
-        episode_id: str,
-        draft: StepDraft,
-        owner: Owner,
-        done: Callable[[Step | BaseException], None],
-    ) -> None:
-        """
-        Hand a step to the writer, in this turn of the loop; a plain call.
-
-        *done* is called once, on the event loop, after the step is durable (with the
-        ``Step``, its index given in the order of these calls, without gaps) or was
-        refused alone (with a ``StoreError``, or ``Conflict`` if *owner* is not the
-        owner any more). Nothing can take back a step that was handed over.
-        """
-
-    async def record(self, act: Act, owner: Owner) -> None:
-        """
-        Write one act.
-
-        Raises:
-            Conflict: *owner* does not own the session any more.
-        """
-
-    async def load(self, session_id: str) -> Journal | None:
-        """The session as its last durable act left it; ``None`` if unknown."""
-
-    async def records(self, *, unfinished: bool) -> list[SessionRecord]:
-        """The sessions, or only those that are not idle, newest act first."""
-
-    async def claim(self, session_id: str, owner: Owner, *, left_by: str | None = None) -> None:
-        """
-        Become the owner, if there is none, or it is dead, or out of reach for its lease.
-
-        Args:
-            left_by: Token of the owner that has left the session to the worker of a job.
-
-        Raises:
-            SessionBusy: ``owned_elsewhere``.
-            NotFound: There is no such session.
-        """
-
-    async def release(self, owner: Owner, session_id: str) -> None:
-        """Give up a session; an unknown one is no error."""
-
-
-class GraphStore(Protocol):
-    """The graph of one repository. Reads are of one revision and never wait for the writer."""
-
-    async def revision(self) -> Revision:
-        """The present revision, of whatever process wrote it."""
-
-    async def apply(self, write: GraphWrite, owner: Owner) -> Applied:
-        """
-        Write everything of *write* in one transaction, or nothing.
-
-        Raises:
-            StaleRevision: Another write came between, or has its turn; reconcile again.
-            Conflict: *owner* does not own the settled session any more.
-            CommitFailed: The transaction was rolled back. *Cancellation*: completes.
-        """
-
-    async def take_turn(self, changeset_id: str) -> bool:
-        """
-        Let no other changeset be written until this one is, for at most some seconds.
-
-        Returns:
-            False: Another one has its turn; ask again. *Cancellation*: completes.
-        """
-
-    async def end_turn(self, changeset_id: str) -> None:
-        """Let others write, if the turn is this changeset's. *Cancellation*: completes."""
-
-    async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Delete nodes with their edges, metadata and vectors; give the ids that existed."""
-
-    async def nodes(
-        self,
-        ids: Sequence[str] | None = None,
-        *,
-        types: Sequence[NodeType] | None = None,
-        keys: Sequence[str] | None = None,
-        newest: int | None = None,
-        listing: Listing | None = None,
-        intact: Intact = False,
-    ) -> list[Node]:
-        """
-        Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
-
-        With *keys*, those of *types* that have one of them among their ``lookup_keys``
-        (``values.lookup``), each once; answered from an index, at a cost that does not grow
-        with the graph. With *newest*, only so many of *types*, newest first, ties by id;
-        with both, of each key only so many of those stored last, all of them oldest first.
-        With *listing*, which stands alone, what it says in its order.
-        A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out; a list gets it.
-        """
-
-    async def metadata(
-        self, ids: Sequence[str], *, intact: Intact = ...
-    ) -> dict[str, NodeMetadata]:
-        """Entries of the ids that exist; *intact* as in ``nodes``."""
-
-    async def edges(
-        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: Intact = False
-    ) -> list[Edge]:
-        """Edges with an end among *ids*; *intact* as in ``nodes``."""
-
-    async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
-        """Add to access counts of nodes that exist; no new revision."""
-
-
-class DocumentFeed(Protocol):
-    """What one repository's indexes follow: every searchable text, in order of change."""
-
-    async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
-        """What came after *after*, at most *limit* steps, messages, nodes and vectors each."""
-
-    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
-        """
-        Keep vectors (keys as in ``FeedChanges.vectors``; keys whose owner is gone are skipped).
-
-        Raises:
-            EmbeddingSpaceMismatch: The repository is stamped with another space.
-        """
-
-    async def space(self) -> EmbeddingSpace | None:
-        """What the repository is stamped with; ``None`` before the first vector."""
-
-    async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
-        """The steps behind episodic node ids, committed or not, with their annotations."""
-
-    async def messages(self, ids: Sequence[str]) -> dict[str, FoundMessage]:
-        """The messages behind ids of documents; expired ones are among them."""
-
-    async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
-        """The goals of episodes."""
-
-    async def counts(self) -> dict[str, int]:
-        """
-        How many there are: ``steps``, ``messages``, ``messages_in_sessions``, ``items``,
-        ``vectors``, ``edges:<kind>``, ``nodes:<type>``.
-        """
-
-
 class Overhaul(Protocol):
     """What is rarely done to one repository as a whole: erasing, and moving its vectors."""
 
@@ -424,33 +247,6 @@ class Transactions(Protocol[R, W]):
         """
 
 
-class RecordStore(Protocol):
-    """Every single thing said or observed in one repository, found by its words."""
-
-    async def search(self, wanted: RecordQuery) -> list[RecordHit]:
-        """
-        Find records, best first; every filter of *wanted* applies before its limit.
-
-        Raises:
-            ValueError: The index refuses the expression. *Cancellation*: safe.
-        """
-
-    async def around(self, wanted: ViewQuery) -> Surroundings:
-        """
-        A record with its nearest neighbours in its stream, and the snapshots around them.
-
-        Raises:
-            NotFound: There is no such record.
-            Conflict: Several threads have a record of this id. *Cancellation*: safe.
-        """
-
-    async def surfacing(self, wanted: SurfacingQuery) -> Surfacing:
-        """
-        Records that match any of some terms, each with the terms it matches, best first,
-        and in how many records each term occurs. *Cancellation*: safe.
-        """
-
-
 class Store(Protocol):
     """One place where everything is kept, shared by all repositories of a service."""
 
@@ -460,15 +256,15 @@ class Store(Protocol):
     async def aclose(self) -> None:
         """Let running transactions end, then close. Idempotent."""
 
-    def sessions(self, repo_id: str) -> SessionStore: ...
+    def sessions(self, repo_id: str) -> Any: ...
 
-    def graph(self, repo_id: str) -> GraphStore: ...
+    def graph(self, repo_id: str) -> Any: ...
 
-    def feed(self, repo_id: str) -> DocumentFeed: ...
+    def feed(self, repo_id: str) -> Any: ...
 
     def transcript(self, repo_id: str) -> Any: ...
 
-    def records(self, repo_id: str) -> RecordStore: ...
+    def records(self, repo_id: str) -> Any: ...
 
     def overhaul(self, repo_id: str) -> Overhaul: ...
 
@@ -510,57 +306,6 @@ class Store(Protocol):
 
 
 # ── Recall ───────────────────────────────────────────────────────────────────────────
-
-
-class VectorIndex(Protocol):
-    """
-    The vectors of one repository, in memory; follows the store, is never the truth.
-
-    It carries the cursor it reflects, catches up before every read, and can be thrown
-    away at any time.
-    """
-
-    async def run(self) -> None:
-        """Embed what lacks a vector, whenever poked, until cancelled; never dies of a model."""
-
-    def poke(self, *, by_job: bool = False) -> None:
-        """
-        Something was written: follow soon. A plain call, cheap enough for every append.
-
-        Args:
-            by_job: Whether background work wrote it, which other such work need not give way to.
-        """
-
-    def statistics(self) -> Any:
-        """A frozen value: ``revision`` reflected, ``documents``, ``waiting`` for a vector."""
-
-    async def catch_up(self) -> Revision:
-        """Read what is new in the store, also from other processes; give its revision."""
-
-    async def renew(self) -> None:
-        """Read everything anew, beside what serves meanwhile; nothing removed is left."""
-
-    async def corpus(self, *, embedded: bool = False, query: str = "") -> CorpusView:
-        """
-        Catch up, and give every document as it is then; it does not change afterwards.
-
-        Args:
-            embedded: Wait a moment for vectors that are owed, such as may answer *query*.
-        """
-
-    async def nearest(
-        self,
-        vectors: NDArray[np.float32],
-        *,
-        type: NodeType,
-        threshold: float,
-        limit: int = 12,
-    ) -> list[list[tuple[str, float]]]:
-        """
-        For each row of *vectors* the ids and cosines ≥ *threshold* of one type, best first.
-
-        Reads what ``catch_up`` reached last. Off the event loop. *Cancellation*: safe.
-        """
 
 
 class ValueFunction(Protocol):

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
-from mnemo.protocols import GraphStore, VectorIndex
+from mnemo.graph.graph import StoredGraph
+from mnemo.index.follower import RepositoryIndex
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.changeset import NodeChange as Change
@@ -278,8 +279,8 @@ class Known:
 async def look_up(
     asked: Questions,
     stored: Mapping[str, Node],
-    graph: GraphStore,
-    index: VectorIndex,
+    graph: StoredGraph,
+    index: RepositoryIndex,
     *,
     revision: Revision,
     thresholds: Mapping[NodeType, float],
@@ -322,7 +323,7 @@ def _closers(nodes: Iterable[Node]) -> list[str]:
 
 
 async def _neighbours(
-    asked: Questions, index: VectorIndex, thresholds: Mapping[NodeType, float]
+    asked: Questions, index: RepositoryIndex, thresholds: Mapping[NodeType, float]
 ) -> dict[str, tuple[tuple[str, float], ...]]:
     near: dict[str, tuple[tuple[str, float], ...]] = {}
     for type, (ids, rows) in asked.vectors.items():
@@ -332,7 +333,7 @@ async def _neighbours(
 
 
 async def _surroundings(
-    asked: Questions, graph: GraphStore, nodes: Mapping[str, Node]
+    asked: Questions, graph: StoredGraph, nodes: Mapping[str, Node]
 ) -> tuple[Edge, ...]:
     """
     Provenance of facts, instructions and rewarded steps, intents of instructions, and tags of
@@ -357,7 +358,7 @@ def _with_several_steps(edges: Iterable[Edge], nodes: Mapping[str, Node]) -> lis
     ]
 
 
-async def _add(nodes: dict[str, Node], graph: GraphStore, ids: Iterable[str]) -> None:
+async def _add(nodes: dict[str, Node], graph: StoredGraph, ids: Iterable[str]) -> None:
     missing = tuple(dict.fromkeys(id for id in ids if id not in nodes))
     if missing:
         nodes.update({node.id: node for node in await graph.nodes(missing, intact=True)})

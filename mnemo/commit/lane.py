@@ -35,7 +35,9 @@ from mnemo.commit.reconcile import reconcile
 from mnemo.config import CommitConfig
 from mnemo.errors import Barred, CommitFailed, MnemoError, ModelError, StaleRevision, StoreError
 from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
-from mnemo.protocols import Applied, Clock, Embedder, GraphStore, GraphWrite, VectorIndex
+from mnemo.graph.graph import StoredGraph
+from mnemo.index.follower import RepositoryIndex
+from mnemo.protocols import Applied, Clock, Embedder, GraphWrite
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.threads import Threads
@@ -75,8 +77,8 @@ class CommitLane:
         self,
         *,
         repo_id: str,
-        graph: GraphStore,
-        index: VectorIndex,
+        graph: StoredGraph,
+        index: RepositoryIndex,
         embedder: Embedder,
         owner: Owner,
         clock: Clock,
@@ -254,8 +256,8 @@ class CommitLane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seams:
-    graph: GraphStore
-    index: VectorIndex
+    graph: StoredGraph
+    index: RepositoryIndex
     embedder: Embedder
     owner: Owner
     clock: Clock

@@ -25,8 +25,8 @@ from mnemo.context.visibility import seen_by
 from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
+from mnemo.log.records import StoredRecords
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.protocols import RecordStore
 from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit, hit_of
 from mnemo.runtime.clock import Breather
@@ -83,7 +83,7 @@ class PassiveRecall:
         records: Everything ever said or observed in it.
     """
 
-    def __init__(self, parts: ConversationParts, records: RecordStore) -> None:
+    def __init__(self, parts: ConversationParts, records: StoredRecords) -> None:
         self._parts = parts
         self._records = records
         self._count = parts.config.conversation.count

@@ -10,6 +10,8 @@ from typing import TypeAlias
 from mnemo.config import Config
 from mnemo.extraction.embedding import TextEmbedder
 from mnemo.extraction.facts import most_facts
+from mnemo.graph.graph import StoredGraph
+from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.annotate import annotate_question
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import shortened
@@ -19,14 +21,7 @@ from mnemo.prompts.profiles import Profile, resolve_profile
 from mnemo.prompts.returns import returns_question
 from mnemo.prompts.semantic import StoredFact, semantic_question
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import (
-    Annotated,
-    AnnotationRequest,
-    ChatModel,
-    Embedder,
-    GraphStore,
-    VectorIndex,
-)
+from mnemo.protocols import Annotated, AnnotationRequest, ChatModel, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.values.graph import Semantic
 from mnemo.values.steps import Fact, Instruction, Trajectory
@@ -114,7 +109,7 @@ class ModelSemanticExtractor:
 class StoredFacts:
     """A ``NearbyFacts`` over one repository; facts that no longer hold are not shown."""
 
-    def __init__(self, *, graph: GraphStore, index: VectorIndex, embedder: Embedder) -> None:
+    def __init__(self, *, graph: StoredGraph, index: RepositoryIndex, embedder: Embedder) -> None:
         self._graph = graph
         self._index = index
         self._embedder = TextEmbedder(embedder, capacity=0)

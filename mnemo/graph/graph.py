@@ -1,4 +1,4 @@
-"""The graph of one repository: ``GraphStore`` over an engine."""
+"""The graph of one repository."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ WHERE repo = ? AND id = ?
 
 
 class StoredGraph:
-    """``GraphStore`` over an engine."""
+    """The graph of one repository; reads are of one revision and never wait for the writer."""
 
     def __init__(
         self,
@@ -112,7 +112,12 @@ class StoredGraph:
             raise failure from error
 
     async def take_turn(self, changeset_id: str) -> bool:
-        """Let no other changeset be written for some seconds; see ``GraphStore``."""
+        """
+        Let no other changeset be written until this one is, for at most some seconds.
+
+        Returns:
+            False: Another one has its turn; ask again. *Cancellation*: completes.
+        """
         find, take = (
             partial(work, repo_id=self._repo_id, changeset_id=changeset_id, time=self._lease_time)
             for work in (is_free, take_turn)
@@ -121,7 +126,7 @@ class StoredGraph:
         return await self._engine.reading(find) and await self._engine.writing(take)
 
     async def end_turn(self, changeset_id: str) -> None:
-        """Let others write. *Cancellation*: completes."""
+        """Let others write, if the turn is this changeset's. *Cancellation*: completes."""
         await self._engine.writing(lambda tx: end_turn(tx, self._repo_id, changeset_id))
 
     async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
@@ -144,7 +149,16 @@ class StoredGraph:
         listing: Listing | None = None,
         intact: Intact = False,
     ) -> list[Node]:
-        """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
+        """
+        Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
+
+        With *keys*, those of *types* that have one of them among their ``lookup_keys``
+        (``values.lookup``), each once; answered from an index, at a cost that does not grow
+        with the graph. With *newest*, only so many of *types*, newest first, ties by id;
+        with both, of each key only so many of those stored last, all of them oldest first.
+        With *listing*, which stands alone, what it says in its order.
+        A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out; a list gets it.
+        """
         if listing is not None:
             work = partial(_listed, repo_id=self._repo_id, listing=listing)
         elif ids is not None:

@@ -29,7 +29,8 @@ from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
 from mnemo.index.owed import Owed
-from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
+from mnemo.log.feed import StoredFeed
+from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.threads import Threads
 from mnemo.runtime.traffic import traffic
@@ -122,7 +123,7 @@ class RepositoryIndex:
         advise: Called once with ``IndexStatistics.advice``, when there is some.
     """
 
-    feed: DocumentFeed
+    feed: StoredFeed
     embedder: Embedder
     agent_name: str
     default_actor: str = "User"
@@ -359,7 +360,12 @@ class RepositoryIndex:
     # ── Embedding in the background ──────────────────────────────────────────────────
 
     def poke(self, *, by_job: bool = False) -> None:
-        """Say that something was written; see ``VectorIndex``."""
+        """
+        Say that something was written; a plain call, cheap enough for every append.
+
+        Args:
+            by_job: Whether background work wrote it, which other such work need not give way to.
+        """
         self._own += 1
         if not by_job:
             self._traffic.passed()

@@ -1,4 +1,4 @@
-"""What one repository's indexes follow: ``DocumentFeed`` over an engine."""
+"""What one repository's indexes follow: every searchable text, in order of change."""
 
 from __future__ import annotations
 
@@ -123,14 +123,19 @@ _EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
 
 
 class StoredFeed:
-    """``DocumentFeed`` over an engine."""
+    """What one repository's indexes follow."""
 
     def __init__(self, repo_id: str, engine: Engine):
         self._repo_id = repo_id
         self._engine = engine
 
     async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
-        """What came after *after*, of one read transaction; *removed* goes before the rest."""
+        """
+        What came after *after*, of one read transaction; *removed* goes before the rest.
+
+        Args:
+            limit: At most so many steps, messages, nodes and vectors each.
+        """
         return await self._engine.reading(
             partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
         )

@@ -42,7 +42,7 @@ SHORTEST_TRIPLE = 3
 
 
 class StoredRecords:
-    """``RecordStore`` over an engine."""
+    """Every single thing said or observed in one repository, found by its words."""
 
     def __init__(self, repo_id: str, engine: Engine, clock: Clock) -> None:
         self._repo_id = repo_id

@@ -1,4 +1,4 @@
-"""The journal of a repository's sessions: ``SessionStore`` over an engine."""
+"""The journal of a repository's sessions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _RELEASE = f"UPDATE sessions SET owner = NULL WHERE {_THIS} AND owner = ?"
 
 class StoredSessions:
     """
-    ``SessionStore`` over an engine.
+    The journal of one repository's sessions. Every method is one transaction.
 
     Args:
         append_steps: Writes what is handed over; one for all repositories of the store.
@@ -107,7 +107,12 @@ class StoredSessions:
         done: Callable[[Step | BaseException], None],
     ) -> None:
         """
-        Hand a step to the engine; *done* is called on the loop once it is durable or refused.
+        Hand a step to the writer, in this turn of the loop; a plain call.
+
+        *done* is called once, on the event loop, after the step is durable (with the
+        ``Step``, its index given in the order of these calls, without gaps) or was
+        refused alone (with a ``StoreError``, or ``Conflict`` if *owner* is not the
+        owner any more). Nothing can take back a step that was handed over.
 
         Always enters, also beyond ``max_queued_writes``: the session's own backlog is
         what bounds it.
@@ -159,7 +164,10 @@ class StoredSessions:
 
     async def claim(self, session_id: str, owner: Owner, *, left_by: str | None = None) -> None:
         """
-        Become the owner of a session that nobody alive has, or only the service *left_by*.
+        Become the owner, if there is none, or it is dead, or out of reach for its lease.
+
+        Args:
+            left_by: Token of the owner that has left the session to the worker of a job.
 
         Raises:
             SessionBusy: ``owned_elsewhere``. *Cancellation*: completes.

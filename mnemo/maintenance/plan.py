@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.errors import StoreCorrupt
-from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
+from mnemo.graph.graph import StoredGraph
+from mnemo.index.follower import RepositoryIndex
+from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView, DocumentsView
 from mnemo.values.graph import Node, NodeMetadata
@@ -34,8 +36,8 @@ class Sources:
         passed: Gets the damaged rows that were passed by.
     """
 
-    graph: GraphStore
-    index: VectorIndex
+    graph: StoredGraph
+    index: RepositoryIndex
     embedder: Embedder
     clock: Clock
     config: Config

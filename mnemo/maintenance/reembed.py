@@ -16,7 +16,8 @@ from itertools import islice
 
 import anyio
 
-from mnemo.protocols import DocumentFeed, Embedder, Overhaul
+from mnemo.log.feed import StoredFeed
+from mnemo.protocols import Embedder, Overhaul
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.threads import Threads
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
@@ -79,7 +80,7 @@ class Reembedding:
     def __init__(
         self,
         *,
-        feed: DocumentFeed,
+        feed: StoredFeed,
         overhaul: Overhaul,
         embedder: Embedder,
         texts: Callable[[FeedChanges], Mapping[str, str]],

@@ -22,11 +22,13 @@ from mnemo.events import (
     Event,
     ValidationCompleted,
 )
+from mnemo.graph.graph import StoredGraph
+from mnemo.index.follower import RepositoryIndex
 from mnemo.maintenance.consolidate import plan_consolidation
 from mnemo.maintenance.decay import decaying_types, plan_decay
 from mnemo.maintenance.plan import Plan, Sources
 from mnemo.maintenance.validate import plan_validation
-from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
+from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import TaskRoot, completed
 from mnemo.runtime.threads import Threads
@@ -62,8 +64,8 @@ class Maintenance:
         *,
         repo_id: str,
         lane: CommitLane,
-        graph: GraphStore,
-        index: VectorIndex,
+        graph: StoredGraph,
+        index: RepositoryIndex,
         embedder: Embedder,
         clock: Clock,
         config: Config,

@@ -20,7 +20,8 @@ from typing import Any
 import anyio.to_thread
 
 from mnemo.config import Config
-from mnemo.protocols import Clock, RecordStore
+from mnemo.log.records import StoredRecords
+from mnemo.protocols import Clock
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.request import checked_query, checked_types
 from mnemo.runtime.display import shown
@@ -62,7 +63,7 @@ class SearchHit:
 
 
 async def search(
-    records: RecordStore,
+    records: StoredRecords,
     query: str | None,
     *,
     clock: Clock,
@@ -120,7 +121,7 @@ def stream_id(name: str, given: object) -> str | None:
     return None if given is None else known_id(name, given)
 
 
-async def _matching(records: RecordStore, wanted: RecordQuery) -> list[RecordHit]:
+async def _matching(records: StoredRecords, wanted: RecordQuery) -> list[RecordHit]:
     """The hits; should the index refuse the query, those of its words alone."""
     literal = Query((Group(wanted.query.wanted),))
     for attempt in (wanted, replace(wanted, query=literal)):

@@ -22,9 +22,12 @@ from mnemo.config import Config
 from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, UsageError
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
+from mnemo.graph.graph import StoredGraph
+from mnemo.index.follower import RepositoryIndex
+from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
+from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.candidate_text import line_tokens
 from mnemo.recall.confidence import confidence
@@ -63,9 +66,9 @@ class Recall:
     """
 
     repo_id: str
-    graph: GraphStore
-    feed: DocumentFeed
-    index: VectorIndex
+    graph: StoredGraph
+    feed: StoredFeed
+    index: RepositoryIndex
     embedder: Embedder
     clock: Clock
     config: Config
@@ -338,7 +341,7 @@ class AccessLog:
     of the repository's nodes.
     """
 
-    def __init__(self, graph: GraphStore, clock: Clock) -> None:
+    def __init__(self, graph: StoredGraph, clock: Clock) -> None:
         self._graph = graph
         self._clock = clock
         self._counts: Counter[str] = Counter()

@@ -13,8 +13,10 @@ import anyio
 
 from mnemo.config import Config, RecallConfig
 from mnemo.english.asked import asked_in
+from mnemo.graph.graph import StoredGraph
+from mnemo.log.feed import StoredFeed
 from mnemo.prompts.refine import refine_question
-from mnemo.protocols import DocumentFeed, Embedder, GraphStore
+from mnemo.protocols import Embedder
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
 from mnemo.recall.places import (
@@ -73,8 +75,8 @@ class Search:
     run: RecallRun
     corpus: CorpusView
     plan: RecallPlan
-    graph: GraphStore
-    feed: DocumentFeed
+    graph: StoredGraph
+    feed: StoredFeed
     embedder: Embedder
     config: Config
     threads: Threads
@@ -470,7 +472,7 @@ class CandidateEdges:
         below: Tag → its facts; intent → its instructions.
     """
 
-    def __init__(self, graph: GraphStore, corpus: CorpusView) -> None:
+    def __init__(self, graph: StoredGraph, corpus: CorpusView) -> None:
         self._graph = graph
         self._corpus = corpus
         self._read: set[str] = set()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mnemo.config import Config
-from mnemo.protocols import RecordStore
+from mnemo.log.records import StoredRecords
 from mnemo.recall.keyword import stream_id
 from mnemo.runtime.text import count_tokens, one_line
 from mnemo.runtime.validation import known_id, whole_number
@@ -80,7 +80,7 @@ class MessageView:
 
 
 async def view(
-    records: RecordStore,
+    records: StoredRecords,
     message_id: str,
     *,
     config: Config,

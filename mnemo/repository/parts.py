@@ -11,22 +11,22 @@ import anyio
 
 from mnemo.config import Config
 from mnemo.events import Event
+from mnemo.graph.graph import StoredGraph
+from mnemo.index.follower import RepositoryIndex
 from mnemo.jobs.slots import JobSlots
+from mnemo.log.feed import StoredFeed
+from mnemo.log.records import StoredRecords
+from mnemo.log.sessions import StoredSessions
 from mnemo.log.transcript import StoredTranscript
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
     ChatModel,
     Clock,
-    DocumentFeed,
     Embedder,
     EmbeddingSpace,
-    GraphStore,
     Overhaul,
     Purpose,
-    RecordStore,
-    SessionStore,
     Transactions,
-    VectorIndex,
 )
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
@@ -197,17 +197,17 @@ class RepositoryParts:
     """
 
     repo_id: str
-    sessions: SessionStore
-    graph: GraphStore
-    feed: DocumentFeed
-    records: RecordStore
+    sessions: StoredSessions
+    graph: StoredGraph
+    feed: StoredFeed
+    records: StoredRecords
     transcript: StoredTranscript
     notes: Transactions[Any, Any]
     checkpoints: Transactions[Any, Any]
     items: Transactions[Any, Any]
     scrub: Callable[[], Awaitable[bool]]
     overhaul: Overhaul
-    index: VectorIndex
+    index: RepositoryIndex
     embedder: Embedder
     chat_model: ChatModel | None
     owner: Owner

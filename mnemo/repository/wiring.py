@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
 from mnemo.errors import MnemoError
+from mnemo.index.follower import RepositoryIndex
 from mnemo.items.items import Items
 from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
@@ -16,7 +17,7 @@ from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import Transactions, VectorIndex
+from mnemo.protocols import Transactions
 from mnemo.recall.pipeline import AccessLog, Recall
 from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.parts import RepositoryParts
@@ -132,7 +133,7 @@ def forgetting(
     )
 
 
-async def drop_erased(index: VectorIndex, items: Items, tasks: Branch) -> None:
+async def drop_erased(index: RepositoryIndex, items: Items, tasks: Branch) -> None:
     """Have nothing erased found from now on; a task then drops it from memory."""
     items._renew()
     await index.catch_up()
@@ -140,7 +141,7 @@ async def drop_erased(index: VectorIndex, items: Items, tasks: Branch) -> None:
         tasks.spawn(_renew, index)
 
 
-async def _renew(index: VectorIndex) -> None:
+async def _renew(index: RepositoryIndex) -> None:
     try:
         await index.renew()
     except MnemoError as error:

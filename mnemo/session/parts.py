@@ -11,8 +11,9 @@ from typing import Protocol, TypeVar
 
 from mnemo.config import Config
 from mnemo.events import Event
+from mnemo.log.sessions import StoredSessions
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import Applied, Clock, SessionStore
+from mnemo.protocols import Applied, Clock
 from mnemo.runtime.spans import NO_SPANS, Spans, Value
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.user_code import traceback_of
@@ -80,7 +81,7 @@ class SessionParts:
     """
 
     repo_id: str
-    store: SessionStore
+    store: StoredSessions
     owner: Owner
     clock: Clock
     config: Config

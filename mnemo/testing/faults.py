@@ -9,24 +9,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import anyio.lowlevel
 
 from mnemo.config import Config
 from mnemo.errors import StoreError
-from mnemo.log.transcript import StoredTranscript
-from mnemo.protocols import (
-    Archive,
-    Clock,
-    DocumentFeed,
-    GraphStore,
-    Overhaul,
-    RecordStore,
-    SessionStore,
-    Store,
-    Transactions,
-)
+from mnemo.protocols import Clock, Store
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.validation import one_of
 from mnemo.service import store_maker
@@ -40,13 +29,23 @@ FailingWrite: TypeAlias = str
 The name of an asynchronous method of a store's part, such as ``apply``, ``changes`` or
 ``reading`` (which is that of conversations and of notes), or ``append``.
 """
-_PARTS = (SessionStore, GraphStore, DocumentFeed, Transactions, RecordStore, Overhaul, Archive)
-_CALLS = frozenset(
-    name
-    for part in _PARTS
-    for name, method in inspect.getmembers(part, inspect.isfunction)
-    if inspect.iscoroutinefunction(method)
-) | {"append"}
+_PARTS = (
+    "sessions",
+    "graph",
+    "feed",
+    "transcript",
+    "records",
+    "notes",
+    "items",
+    "checkpoints",
+    "overhaul",
+    "archive",
+)
+
+
+def _calls(part: Any) -> set[str]:
+    """The names of the asynchronous methods of a store's part."""
+    return {name for name, _ in inspect.getmembers(type(part), inspect.iscoroutinefunction)}
 
 
 @dataclass(slots=True)
@@ -103,50 +102,51 @@ class FailingStore:
         Raises:
             ValueError: No part of a store has such an asynchronous method.
         """
-        one_of("call", call, sorted(_CALLS))
+        parts = (getattr(self._store, name)("") for name in _PARTS)
+        one_of("call", call, sorted({"append"}.union(*map(_calls, parts))))
         raised = error or StoreError(f"this {call} was made to fail")
         fault = _Fault(raised, before, only or (lambda _: True))
         self._faults.setdefault(call, deque()).extend([fault] * times)
 
-    def sessions(self, repo_id: str) -> SessionStore:
+    def sessions(self, repo_id: str) -> Any:
         """The journal of a repository."""
-        return cast(SessionStore, _FailingSessions(self._store.sessions(repo_id), self))
+        return _FailingSessions(self._store.sessions(repo_id), self)
 
-    def graph(self, repo_id: str) -> GraphStore:
+    def graph(self, repo_id: str) -> Any:
         """The graph of a repository."""
-        return cast(GraphStore, _FailingPart(self._store.graph(repo_id), self))
+        return _FailingPart(self._store.graph(repo_id), self)
 
-    def feed(self, repo_id: str) -> DocumentFeed:
+    def feed(self, repo_id: str) -> Any:
         """What the index of a repository follows."""
-        return cast(DocumentFeed, _FailingPart(self._store.feed(repo_id), self))
+        return _FailingPart(self._store.feed(repo_id), self)
 
-    def transcript(self, repo_id: str) -> StoredTranscript:
+    def transcript(self, repo_id: str) -> Any:
         """The conversations of a repository."""
-        return cast(StoredTranscript, _FailingPart(self._store.transcript(repo_id), self))
+        return _FailingPart(self._store.transcript(repo_id), self)
 
-    def records(self, repo_id: str) -> RecordStore:
+    def records(self, repo_id: str) -> Any:
         """What keyword search reads of a repository."""
-        return cast(RecordStore, _FailingPart(self._store.records(repo_id), self))
+        return _FailingPart(self._store.records(repo_id), self)
 
-    def notes(self, repo_id: str) -> Transactions[Any, Any]:
+    def notes(self, repo_id: str) -> Any:
         """The notes of a repository."""
-        return cast(Transactions[Any, Any], _FailingPart(self._store.notes(repo_id), self))
+        return _FailingPart(self._store.notes(repo_id), self)
 
-    def items(self, repo_id: str) -> Transactions[Any, Any]:
+    def items(self, repo_id: str) -> Any:
         """The keyed items of a repository."""
-        return cast(Transactions[Any, Any], _FailingPart(self._store.items(repo_id), self))
+        return _FailingPart(self._store.items(repo_id), self)
 
-    def checkpoints(self, repo_id: str) -> Transactions[Any, Any]:
+    def checkpoints(self, repo_id: str) -> Any:
         """The checkpoints of a repository."""
-        return cast(Transactions[Any, Any], _FailingPart(self._store.checkpoints(repo_id), self))
+        return _FailingPart(self._store.checkpoints(repo_id), self)
 
-    def overhaul(self, repo_id: str) -> Overhaul:
+    def overhaul(self, repo_id: str) -> Any:
         """What is done to a repository as a whole."""
-        return cast(Overhaul, _FailingPart(self._store.overhaul(repo_id), self))
+        return _FailingPart(self._store.overhaul(repo_id), self)
 
-    def archive(self, repo_id: str) -> Archive:
+    def archive(self, repo_id: str) -> Any:
         """Export and import of a repository."""
-        return cast(Archive, _FailingPart(self._store.archive(repo_id), self))
+        return _FailingPart(self._store.archive(repo_id), self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -180,7 +180,7 @@ class _FailingPart:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
-        if name not in _CALLS:
+        if not inspect.iscoroutinefunction(found):
             return found
 
         @wraps(found)

@@ -2,7 +2,7 @@
 The keys that a commit finds stored nodes by, so that its cost does not grow with the graph.
 
 A store keeps ``lookup_keys`` of every node in an index and answers
-``GraphStore.nodes(types=…, keys=…)`` from it. Keys say "look here", never "is the
+``StoredGraph.nodes(types=…, keys=…)`` from it. Keys say "look here", never "is the
 same": whoever finds a node by one still compares.
 """
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig, StoreConfig
 from mnemo.errors import ModelUnavailable
+from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
-from mnemo.protocols import Applied, EmbeddingSpace, GraphStore
+from mnemo.protocols import Applied, EmbeddingSpace
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.changeset import Changeset
@@ -74,13 +75,13 @@ class PlacedEmbedder:
 class World:
     """One repository: its graph, its lane, and what is behind them."""
 
-    graph: GraphStore
+    graph: StoredGraph
     index: RepositoryIndex
     embedder: PlacedEmbedder
     owner: Owner
     clock: ManualClock
 
-    def lane(self, graph: GraphStore | None = None, **settings: Any) -> CommitLane:
+    def lane(self, graph: StoredGraph | None = None, **settings: Any) -> CommitLane:
         return CommitLane(
             repo_id="r",
             publish=lambda event: None,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
+from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
-from mnemo.protocols import GraphStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import NODE_TYPES, Edge, EdgeKind, Episodic, Semantic, Tag
@@ -25,7 +25,7 @@ from mnemo.values.lookup import label_key
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-async def graph_after(changesets: list[Changeset]) -> tuple[GraphStore, list[tuple[str, ...]]]:
+async def graph_after(changesets: list[Changeset]) -> tuple[StoredGraph, list[tuple[str, ...]]]:
     """The graph that *changesets* leave, one after another, and their receipts."""
     clock = ManualClock()
     store = in_memory_store(clock)
@@ -125,7 +125,7 @@ def runs_of(statements: list[tuple[str, int, int]]) -> list[Run]:
     )
 
 
-async def stored_runs(graph: GraphStore) -> list[Run]:
+async def stored_runs(graph: StoredGraph) -> list[Run]:
     facts = {n.id: n for n in await graph.nodes(types=("semantic",)) if isinstance(n, Semantic)}
     edges = await graph.edges(list(facts), kind=EdgeKind.PROVENANCE)
     found = []

@@ -43,7 +43,7 @@ async def found(store: Store, *groups: Sequence[str] | Group, limit: int = 100) 
 
 
 class RecordStoreContract(StoreContract):
-    """``RecordStore``: searching, looking around, and what comes up by itself."""
+    """``StoredRecords``: searching, looking around, and what comes up by itself."""
 
     async def _search(self, kit: Kit, *groups: Any, repo: str = "r", **with_: Any) -> list[str]:
         """The ids that are found, best first."""

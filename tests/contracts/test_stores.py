@@ -52,11 +52,11 @@ class OverEngines:
 
 
 class TestSessions(OverEngines, SessionStoreContract):
-    """``SessionStore``."""
+    """``StoredSessions``."""
 
 
 class TestGraph(OverEngines, GraphStoreContract):
-    """``GraphStore``."""
+    """``StoredGraph``."""
 
 
 class TestItems(OverEngines, ItemStoreContract):
@@ -64,11 +64,11 @@ class TestItems(OverEngines, ItemStoreContract):
 
 
 class TestFeed(OverEngines, DocumentFeedContract):
-    """``DocumentFeed``."""
+    """``StoredFeed``."""
 
 
 class TestUpkeep(OverEngines, UpkeepContract):
-    """``GraphStore.apply`` with upkeep."""
+    """``StoredGraph.apply`` with upkeep."""
 
 
 class TestArchive(OverEngines, ArchiveContract):
@@ -108,7 +108,7 @@ class TestMessageVectors(OverEngines, MessageVectorsContract):
 
 
 class TestRecords(OverEngines, RecordStoreContract):
-    """``RecordStore``."""
+    """``StoredRecords``."""
 
 
 class TestJobs(OverEngines, JobContract):

@@ -13,7 +13,7 @@ import pytest
 
 from mnemo.config import Config, StoreConfig
 from mnemo.context.visibility import seen_by
-from mnemo.protocols import RecordStore
+from mnemo.log.records import StoredRecords
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
@@ -34,7 +34,7 @@ class Talk:
     sessions: set[str] = field(default_factory=set)
     steps: int = 0
 
-    def records(self, repo: str = "r") -> RecordStore:
+    def records(self, repo: str = "r") -> StoredRecords:
         return self.store.records(repo)
 
     async def say(
