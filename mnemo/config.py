@@ -10,6 +10,7 @@ where ``scripts/bench_recall`` can see it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -21,8 +22,10 @@ from pydantic import (
     Field,
     InstanceOf,
     ValidationError,
+    create_model,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from mnemo.errors import ConfigError
@@ -555,6 +558,41 @@ class Config(Settings):
         Raises:
             ConfigError: If a variable names no setting, or its value is out of range.
         """
-        from mnemo.runtime.environment import read_environment
+        return cls(**_read_environment(cls.model_fields))
 
-        return cls(**read_environment(cls.model_fields))
+
+_PREFIX = "mnemo_"
+
+_NOT_SETTINGS = frozenset(
+    {
+        "mnemo_embedder",
+        "mnemo_store",
+        "mnemo_venv",
+        "mnemo_model_venv",
+        "mnemo_model_url",
+        "mnemo_model",
+        "mnemo_model_key",
+    }
+)
+"""Variables of the command line and the scripts that share the prefix."""
+
+
+def _read_environment(sections: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """The settings of the environment, as nested keyword arguments for the *sections*."""
+    from pydantic_settings import BaseSettings, EnvSettingsSource  # slow to import
+
+    for variable in os.environ:
+        name = variable.lower()
+        section = name.removeprefix(_PREFIX).partition("__")[0]
+        if name.startswith(_PREFIX) and name not in _NOT_SETTINGS and section not in sections:
+            raise ConfigError(f"{variable}: there is no setting {section!r}")
+    fields: dict[str, Any] = {
+        name: (field.annotation, field.default) for name, field in sections.items()
+    }
+    shape = create_model("Environment", __base__=BaseSettings, **fields)
+    source = EnvSettingsSource(shape, env_prefix=_PREFIX, env_nested_delimiter="__")
+    source.env_vars = {k: v for k, v in source.env_vars.items() if k not in _NOT_SETTINGS}
+    try:
+        return source()
+    except ValueError as error:
+        raise ConfigError(f"the environment cannot be read: {error}") from error

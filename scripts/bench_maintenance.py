@@ -35,8 +35,7 @@ from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.repository import Repository
 from mnemo.runtime import settle_collector
-from mnemo.runtime.clock import SystemClock
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import SystemClock, new_id
 from mnemo.stores import SqliteStore
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, episodic_node

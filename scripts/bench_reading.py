@@ -25,8 +25,7 @@ from mnemo.config import StoreConfig
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, GraphWrite
 from mnemo.repository import Repository
-from mnemo.runtime.clock import SystemClock
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import SystemClock, new_id
 from mnemo.stores import SqliteStore
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft, episodic_node, evidence_text

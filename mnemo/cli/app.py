@@ -62,7 +62,7 @@ from mnemo.cli.output import (
     session_data,
     texts_progress,
 )
-from mnemo.runtime.display import counted
+from mnemo.runtime.text import counted
 
 T = TypeVar("T")
 

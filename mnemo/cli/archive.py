@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mnemo import InvalidArchive, Mnemo, UsageError
-from mnemo.runtime.display import counted as plural
+from mnemo.runtime.text import counted as plural
 from mnemo.values.archive_lines import FORMAT
 
 _HEAD_BYTES = 65_536

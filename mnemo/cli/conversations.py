@@ -24,7 +24,7 @@ from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.json_stream import ImportFileError, begun
 from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
-from mnemo.runtime.display import counted
+from mnemo.runtime.text import counted
 
 AT_ONCE = 500
 """Messages that are appended in one transaction."""

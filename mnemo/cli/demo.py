@@ -23,8 +23,7 @@ from anyio.streams.text import TextReceiveStream
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
 from mnemo.cli.output import recall_data
-from mnemo.runtime.display import counted
-from mnemo.runtime.text import one_line
+from mnemo.runtime.text import counted, one_line
 
 REPO = "demo"
 """The repository that the demo writes to."""

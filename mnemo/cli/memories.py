@@ -26,7 +26,7 @@ from mnemo.cli.opening import (
     in_repo,
 )
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
-from mnemo.runtime.display import counted
+from mnemo.runtime.text import counted
 
 _AT_ONCE = 1_000
 """Memories that are in memory at once, besides those that are listed."""

@@ -31,8 +31,7 @@ from mnemo import (
 )
 from mnemo.protocols import StoreReport
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.display import counted
-from mnemo.runtime.text import one_line, visible
+from mnemo.runtime.text import counted, one_line, visible
 
 _WIDE = 1_000
 """Columns of a table that no terminal shows."""

@@ -17,7 +17,7 @@ import typer
 from mnemo import Mnemo, MnemoError, RepositoryCopy, WorkerStatistics, __version__
 from mnemo.cli.opening import AsJson, Model, ModelUrl, chat_model_of, existing, in_service
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
-from mnemo.runtime.display import counted
+from mnemo.runtime.text import counted
 
 DAMAGED = 1
 """Exit code where damaged records were left out of a copy."""

@@ -43,7 +43,7 @@ from mnemo.cli.output import (
     print_table,
     texts_progress,
 )
-from mnemo.runtime.display import counted as plural
+from mnemo.runtime.text import counted as plural
 
 BROKEN = 1
 """Exit code where some records were broken, and the others are stored."""

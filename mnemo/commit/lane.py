@@ -38,9 +38,9 @@ from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Applied, Clock, Embedder, GraphWrite
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.runtime.transactions import confirmed
 from mnemo.values.changeset import Changeset
 from mnemo.values.corpus import CorpusView

@@ -20,7 +20,7 @@ from mnemo.context.zones import Zone, eviction_zone, is_due, reach
 from mnemo.conversation.scope import living_pins
 from mnemo.events import Event, EvictionCompleted, SnapshotTaken
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import clean
 from mnemo.values.counting import Count
 from mnemo.values.derived import EvictionOutcome, Goal, Origin, OutcomeKind, Pin, Snapshot, Thread

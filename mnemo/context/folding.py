@@ -24,8 +24,8 @@ from mnemo.conversation.scope import current_snapshots
 from mnemo.conversation.settings import ConversationParts
 from mnemo.events import Event
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.runtime.backoff import Backoff
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
+from mnemo.runtime.flights import Backoff
 from mnemo.runtime.text import clean
 from mnemo.values.derived import Origin, Snapshot, Thread
 from mnemo.values.digest import clipped

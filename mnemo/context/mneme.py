@@ -23,8 +23,7 @@ from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import UsageError
 from mnemo.events import Event, EvictionFailed
 from mnemo.log.transcript import TranscriptWriter
-from mnemo.runtime.backoff import Backoff
-from mnemo.runtime.flights import Flights
+from mnemo.runtime.flights import Backoff, Flights
 from mnemo.values.derived import EvictionOutcome, Thread
 
 log = logging.getLogger("mnemo")

@@ -30,9 +30,8 @@ from mnemo.prompts.mneme import (
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, Why, run_loop
 from mnemo.protocols import ChatMessage, ChatModel
-from mnemo.runtime.tasks import on_clock
+from mnemo.runtime.tasks import Threads, on_clock
 from mnemo.runtime.text import clean, is_blank, one_line
-from mnemo.runtime.threads import Threads
 from mnemo.values.derived import Snapshot, Thread
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from datetime import datetime
 from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict
 from mnemo.log.transcript import TranscriptWriter
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.values.counting import Count, tokens_of
 from mnemo.values.derived import Thread
 from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage

@@ -14,7 +14,7 @@ from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.values.counting import Count
 from mnemo.values.derived import Compaction, Origin

@@ -25,9 +25,8 @@ from mnemo.errors import StoreError
 from mnemo.events import RecallFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import Breather
-from mnemo.runtime.tasks import computed
+from mnemo.runtime.tasks import Threads, computed
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.threads import Threads
 from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.values.derived import Compaction

@@ -14,7 +14,7 @@ from mnemo.prompts.summarize import shorter_request, summary_of, summary_request
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, SummaryRequest
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.values.counting import Count
 from mnemo.values.digest import digest
 

@@ -41,7 +41,7 @@ from mnemo.protocols import (
     SemanticExtractor,
 )
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.values.changeset import Changeset
 from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 

@@ -32,7 +32,7 @@ from mnemo.index.owed import Owed
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, TypeAlias
 from weakref import WeakValueDictionary
 
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.tx import Tx
 from mnemo.values.journal import Owner

@@ -8,7 +8,7 @@ from itertools import islice
 
 from mnemo.errors import NotFound
 from mnemo.protocols import Archive
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 

@@ -14,7 +14,7 @@ from mnemo.errors import StoreCorrupt
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Clock, Embedder
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.values.corpus import CorpusView, DocumentsView
 from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.upkeep import Upkeep

@@ -19,7 +19,7 @@ import anyio
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, Overhaul
 from mnemo.runtime.clock import Breather, elapsed
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
 from mnemo.values.passages import passage_place
 from mnemo.values.vectors import unit_rows

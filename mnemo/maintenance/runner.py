@@ -30,8 +30,7 @@ from mnemo.maintenance.plan import Plan, Sources
 from mnemo.maintenance.validate import plan_validation
 from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.tasks import TaskRoot, completed
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import TaskRoot, Threads, completed
 from mnemo.runtime.validation import finite_number
 from mnemo.values.upkeep import MaintenanceReport, Operation
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
+from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, terms
-from mnemo.runtime.threads import Threads
 
 
 class HashingEmbedder:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from mnemo.models.weights import Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.tasks import Threads, spare_cores
 from mnemo.runtime.text import clean
-from mnemo.runtime.threads import Threads, spare_cores
 from mnemo.values.passages import passages
 
 DIMENSIONS = 512

@@ -19,8 +19,8 @@ from mnemo.models.failures import Failure
 from mnemo.models.prices import Price, counted, price_table, usage_of
 from mnemo.models.transport import Transport, number
 from mnemo.protocols import Clock, EmbeddingSpace
+from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import count_tokens, is_blank
-from mnemo.runtime.threads import Threads
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from mnemo.errors import ModelUnavailable
 from mnemo.models.weights import Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
+from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean
-from mnemo.runtime.threads import Threads
 
 DIMENSIONS = 256
 MAX_CHARACTERS = 4_096

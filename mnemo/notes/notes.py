@@ -23,7 +23,7 @@ from mnemo.notes.trigger import phrases_of
 from mnemo.notes.update import NoteUpdate
 from mnemo.notes.updater import Updater
 from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, present, restore, undo
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import Outcome, PendingOperation
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.transactions import transacted

@@ -25,7 +25,7 @@ from mnemo.notes.progress import ProgressReporter
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, DueUpdate, Skip, judge
 from mnemo.notes.update import NoteUpdate, UpdateRun, finished
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
 from mnemo.runtime.tasks import CancelHandle, completed, owned
 from mnemo.runtime.text import is_blank

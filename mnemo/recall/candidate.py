@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from mnemo.runtime.display import shown
+from mnemo.runtime.text import shown
 from mnemo.values.graph import Claim, Node, NodeMetadata
 from mnemo.values.steps import Step
 

@@ -24,8 +24,7 @@ from mnemo.log.records import StoredRecords
 from mnemo.protocols import Clock
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.request import checked_query, checked_types
-from mnemo.runtime.display import shown
-from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced
+from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced, shown
 from mnemo.runtime.validation import known_id, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.records import RECORD_KINDS, Group, Hidden, Query, Ranking, RecordHit, RecordQuery

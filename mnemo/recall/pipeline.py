@@ -39,7 +39,7 @@ from mnemo.recall.result import FoundNotes, ReasonedMemory, RecallResult, Recall
 from mnemo.recall.search import Search, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import NODE_TYPES
 

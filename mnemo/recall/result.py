@@ -12,8 +12,7 @@ from mnemo.prompts.plan import Mode
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidate_text import Order, Style, print_candidates
-from mnemo.runtime.display import counted, html_table
-from mnemo.runtime.text import count_tokens
+from mnemo.runtime.text import count_tokens, counted, html_table
 from mnemo.runtime.validation import MOST_NUMBER, one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count

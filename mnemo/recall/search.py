@@ -34,7 +34,7 @@ from mnemo.recall.rivals import BEST
 from mnemo.recall.score import ANSWERS, SCALE
 from mnemo.recall.value import explained, parameters_of, value_function
 from mnemo.runtime.clock import of_timestamp
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.tasks import Threads
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage

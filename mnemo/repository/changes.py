@@ -14,8 +14,7 @@ from mnemo.english.slots import only_ends
 from mnemo.recall.candidate import SourceRef
 from mnemo.repository.memories import Memories, Memory, Order, Page, cursor, named, place
 from mnemo.repository.parts import RepositoryParts
-from mnemo.runtime.display import shown
-from mnemo.runtime.text import words
+from mnemo.runtime.text import shown, words
 from mnemo.runtime.validation import MOST_AT_ONCE, stored_text, stored_time, whole_number
 from mnemo.values.corpus import DocumentsView
 

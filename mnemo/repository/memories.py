@@ -19,9 +19,8 @@ from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.recall.candidate import SourceRef
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import as_utc
-from mnemo.runtime.display import html_table, shown
 from mnemo.runtime.tasks import completed
-from mnemo.runtime.text import is_blank
+from mnemo.runtime.text import html_table, is_blank, shown
 from mnemo.runtime.validation import (
     MOST_AT_ONCE,
     every,

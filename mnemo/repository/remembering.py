@@ -23,9 +23,8 @@ from mnemo.repository.handing_over import HandingOver, config_of, needs_of, sati
 from mnemo.repository.jobs import Jobs
 from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import RepositorySessions, SessionTask
-from mnemo.runtime.display import counted, shown
 from mnemo.runtime.tasks import Branch, computed, on_clock
-from mnemo.runtime.text import is_blank
+from mnemo.runtime.text import counted, is_blank, shown
 from mnemo.runtime.validation import portions, seconds, stored_time
 from mnemo.session.appends import drafts_of
 from mnemo.session.session import Session

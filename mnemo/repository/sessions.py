@@ -17,7 +17,7 @@ from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
 from mnemo.recall.request import RecallContext
 from mnemo.repository.parts import RepositoryParts
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.spans import Spans, find_spans
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.validation import exact_id, known_id

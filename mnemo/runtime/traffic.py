@@ -10,7 +10,7 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.threads import of_loop
+from mnemo.runtime.tasks import of_loop
 
 QUIET_S = 0.02
 """Seconds over which writes are counted."""

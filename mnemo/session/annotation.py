@@ -15,8 +15,7 @@ from itertools import takewhile
 import anyio
 
 from mnemo.events import AnnotationFailed, StepAnnotated
-from mnemo.runtime.tasks import CancelHandle
-from mnemo.runtime.threads import shared_threads
+from mnemo.runtime.tasks import CancelHandle, shared_threads
 from mnemo.runtime.traffic import Pauses
 from mnemo.session.book import EpisodeBook
 from mnemo.session.parts import Extraction, SessionParts, log_unexpected

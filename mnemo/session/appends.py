@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from mnemo.errors import StoreError
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, stored_object, stored_text, stored_time
 from mnemo.session.parts import SessionParts

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mnemo.runtime.clock import Breather
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import Breather, new_id
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import Episodic
 from mnemo.values.journal import Journal, StagedTrajectory

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
-from mnemo.runtime.threads import shared_threads
+from mnemo.runtime.tasks import shared_threads
 from mnemo.store.tx import Tx
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.runtime.ids import new_id
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.validation import every, quoted
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import Filters

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from mnemo import Candidate, Page, RecallResult, Remembered, SearchHit, SourceRef, Tag
 from mnemo.recall.result import RecallTrace
-from mnemo.runtime.display import counted, shown
+from mnemo.runtime.text import counted, shown
 from mnemo.values.messages import StoredMessage
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -13,8 +13,8 @@ from mnemo.english.clauses import has_verb, is_imperative
 from mnemo.english.sentences import sentences
 from mnemo.extraction.embedded.outcomes import verdict
 from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_of
+from mnemo.runtime.tasks import Threads, shared_threads
 from mnemo.runtime.text import fold, is_blank
-from mnemo.runtime.threads import Threads, shared_threads
 from mnemo.values.steps import Step
 
 TOOLS = frozenset(("tool", "function", "environment", "env", "terminal", "shell", "console"))
