@@ -40,19 +40,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.config import Config
-    from mnemo.context.compressed import CompressedViewport
     from mnemo.context.rendering import RenderedViewport, WindowLook
     from mnemo.context.viewport import Viewport
+    from mnemo.context.zones import CompressedViewport
     from mnemo.conversation.mirror import Feed
     from mnemo.items.items import Items
     from mnemo.maintenance.copying import RepositoryCopy
     from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
     from mnemo.notes.folder import FolderReport
     from mnemo.notes.notes import Notes
-    from mnemo.notes.progress import Progress
-    from mnemo.notes.recall import NoteRecall
+    from mnemo.notes.shelf import NoteRecall
     from mnemo.notes.tools import NoteToolbox
-    from mnemo.notes.update import NoteUpdate
+    from mnemo.notes.update import NoteUpdate, Progress
     from mnemo.prompts.profiles import Profile
     from mnemo.recall.candidate import Candidate, Explanation, SourceRef
     from mnemo.recall.keyword import SearchHit
@@ -78,8 +77,8 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.runtime.bus import Subscription
     from mnemo.runtime.operations import Outcome, PendingOperation
     from mnemo.service import Mnemo
+    from mnemo.session.parts import CommitReceipt, SessionContext, SessionStatistics
     from mnemo.session.session import Session
-    from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
     from mnemo.values.archive import ArchiveHead
     from mnemo.values.changeset import Changeset, NodeChange, Revision
     from mnemo.values.checkpoints import ChannelHistory, Checkpoint, CheckpointHead, CheckpointWrite
@@ -277,10 +276,10 @@ _LATER = {
     "CheckpointHead": "mnemo.values.checkpoints",
     "CheckpointWrite": "mnemo.values.checkpoints",
     "Checkpoints": "mnemo.repository.checkpoints",
-    "CommitReceipt": "mnemo.session.views",
+    "CommitReceipt": "mnemo.session.parts",
     "Compaction": "mnemo.values.derived",
     "Composite": "mnemo.values.strategies",
-    "CompressedViewport": "mnemo.context.compressed",
+    "CompressedViewport": "mnemo.context.zones",
     "Config": "mnemo.config",
     "Conversation": "mnemo.repository.conversation",
     "ConversationStatistics": "mnemo.repository",
@@ -321,7 +320,7 @@ _LATER = {
     "Note": "mnemo.values.notes",
     "NoteChange": "mnemo.values.notes",
     "NoteInfo": "mnemo.values.notes",
-    "NoteRecall": "mnemo.notes.recall",
+    "NoteRecall": "mnemo.notes.shelf",
     "NoteToolbox": "mnemo.notes.tools",
     "NoteUpdate": "mnemo.notes.update",
     "NoteVersion": "mnemo.values.notes",
@@ -332,7 +331,7 @@ _LATER = {
     "Pin": "mnemo.values.derived",
     "Procedural": "mnemo.values.graph",
     "Profile": "mnemo.prompts.profiles",
-    "Progress": "mnemo.notes.progress",
+    "Progress": "mnemo.notes.update",
     "PutItem": "mnemo.values.items",
     "ReasonedMemory": "mnemo.recall.result",
     "RecallResult": "mnemo.recall.result",
@@ -350,11 +349,11 @@ _LATER = {
     "SearchItems": "mnemo.values.items",
     "Semantic": "mnemo.values.graph",
     "Session": "mnemo.session.session",
-    "SessionContext": "mnemo.session.views",
+    "SessionContext": "mnemo.session.parts",
     "SessionLook": "mnemo.repository",
     "SessionRecord": "mnemo.values.journal",
     "SessionState": "mnemo.values.journal",
-    "SessionStatistics": "mnemo.session.views",
+    "SessionStatistics": "mnemo.session.parts",
     "Snapshot": "mnemo.values.derived",
     "Source": "mnemo.values.graph",
     "SourceRef": "mnemo.recall.candidate",

@@ -469,7 +469,7 @@ class Mnemo:
             UsageError: This service works already, or was made with ``workers=0``.
                 *Cancellation*: safe.
         """
-        from mnemo.repository.worker import Worker
+        from mnemo.repository.jobs import Worker
 
         store, owner = self._usable()
         worker = Worker(

@@ -13,12 +13,12 @@ from mnemo.erasure.overhaul import StoredOverhaul
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
 from mnemo.items.item_rows import StoredItems
-from mnemo.jobs.job_rows import owing
-from mnemo.jobs.owners import (
+from mnemo.jobs.job_rows import (
     LeaseTime,
     OpenService,
     forget_the_dead,
     new_owner,
+    owing,
     register,
     unregister,
 )
@@ -27,9 +27,9 @@ from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions
 from mnemo.log.steps import append_steps
 from mnemo.log.transcript import StoredTranscript
-from mnemo.notes.note_writing import StoredNotes
+from mnemo.notes.note_rows import StoredNotes
 from mnemo.protocols import Clock, StoreReport
-from mnemo.repository.checkpoint_rows import StoredCheckpoints
+from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store

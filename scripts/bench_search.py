@@ -29,7 +29,7 @@ from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 
 from mnemo.config import Config, StoreConfig
 from mnemo.context.passive import PassiveRecall
-from mnemo.conversation.settings import ConversationParts
+from mnemo.conversation.scope import ConversationParts
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.prompts.usage import UsageMeter

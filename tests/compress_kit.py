@@ -10,7 +10,7 @@ from talk_kit import OpenTalk, Talk
 from mnemo.config import Config
 from mnemo.conversation.compression import Compressing
 from mnemo.conversation.log import MessageLog
-from mnemo.conversation.settings import ThreadSettings
+from mnemo.conversation.scope import ThreadSettings
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.derived import Compaction

@@ -12,13 +12,12 @@ from helpers import in_memory_store
 from talk_kit import Talk, make_store, open_talk
 
 from mnemo.config import Config, ViewportConfig
-from mnemo.context.goals import Goals
+from mnemo.context.eviction import Snapshots
+from mnemo.context.goals import Goals, Pins
 from mnemo.context.mneme import Mneme
-from mnemo.context.pins import Pins
-from mnemo.context.snapshots import Snapshots
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.log import MessageLog
-from mnemo.conversation.settings import ThreadSettings
+from mnemo.conversation.scope import ThreadSettings
 from mnemo.protocols import ChatRequest
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import ManualClock, ScriptedChatModel, tool_call

@@ -14,9 +14,7 @@ from helpers import in_memory_store
 from mnemo.config import NotesConfig, StoreConfig
 from mnemo.events import Event, MemoryUpdateFinished
 from mnemo.notes.notes import Notes
-from mnemo.notes.parts import NotesParts
-from mnemo.notes.progress import Progress
-from mnemo.notes.update import NoteUpdate
+from mnemo.notes.update import NotesParts, NoteUpdate, Progress
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest, Usage
 from mnemo.runtime.tasks import TaskRoot

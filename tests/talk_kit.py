@@ -12,7 +12,7 @@ import anyio
 
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.log import MessageLog
-from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
+from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.stores import SqliteStore

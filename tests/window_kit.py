@@ -8,15 +8,12 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from mnemo.config import Config
-from mnemo.context.budget import Budget
 from mnemo.context.eviction import EvictionVerdict, commit
-from mnemo.context.goals import Goals
-from mnemo.context.pins import Pins
+from mnemo.context.goals import Goals, Pins
 from mnemo.context.viewport import Viewport
-from mnemo.context.zones import eviction_zone
-from mnemo.conversation.appending import append, drafts_of
-from mnemo.conversation.scope import ThreadScope
-from mnemo.conversation.settings import ConversationParts, ThreadSettings
+from mnemo.context.zones import Budget, eviction_zone
+from mnemo.conversation.log import append_drafts, drafts_of
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
 from mnemo.events import Event
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.prompts.usage import UsageMeter
@@ -159,7 +156,7 @@ class Threads:
 
         def work(tx: TranscriptWriter) -> list[StoredMessage]:
             scope = ThreadScope.of(tx, settings, self.config)
-            return append(tx, scope, drafts).messages
+            return append_drafts(tx, scope, drafts).messages
 
         return await self.parts.store.writing(work)
 

@@ -11,20 +11,33 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
+from typing import Any, Literal
 
 from mnemo.config import Config
-from mnemo.context import goals, pins
-from mnemo.context.budget import Budget
-from mnemo.context.compressed import CompressedViewport, compress
-from mnemo.context.zones import Zone, eviction_zone, is_due, reach
-from mnemo.conversation.scope import living_pins
-from mnemo.events import Event, EvictionCompleted, SnapshotTaken
+from mnemo.context.goals import attach_pins, check_pins, listed
+from mnemo.context.zones import (
+    Budget,
+    CompressedViewport,
+    Zone,
+    compress,
+    eviction_zone,
+    is_due,
+    reach,
+)
+from mnemo.conversation.scope import (
+    ConversationParts,
+    current_snapshots,
+    living_pins,
+    living_snapshots,
+)
+from mnemo.events import EvictionCompleted, SnapshotTaken
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import clean
 from mnemo.values.counting import Count
 from mnemo.values.derived import EvictionOutcome, Goal, Origin, OutcomeKind, Pin, Snapshot, Thread
-from mnemo.values.digest import digest
+from mnemo.values.digest import clipped, digest
 from mnemo.values.messages import StoredMessage
 from mnemo.values.units import Unit, units_of
 
@@ -124,37 +137,22 @@ def evict_by_fallback(
     return _evicted(tx, thread, zone, verdict, config)
 
 
-def events_of(repo_id: str, at: datetime, committed: Committed) -> list[Event]:
-    """Make the events to publish once the transaction is durable."""
-    told: list[Event] = []
-    outcome, snapshot = committed.outcome, committed.snapshot
-    if snapshot is not None:
-        told.append(taken(repo_id, at, snapshot))
+def tell_of(parts: ConversationParts, committed: Committed) -> None:
+    """Publish what an eviction did, once its transaction is durable."""
+    outcome = committed.outcome
+    if committed.snapshot is not None:
+        tell_of_snapshot(parts, committed.snapshot)
     if committed.moved:
-        told.append(
-            EvictionCompleted(
-                repo_id=repo_id,
-                at=at,
-                thread_id=outcome.thread_id,
-                from_seq=outcome.from_seq,
-                to_seq=outcome.to_seq,
-                kind=outcome.kind,
-            )
-        )
-    return told
+        parts.tell(EvictionCompleted, **_named(outcome), kind=outcome.kind)
 
 
-def taken(repo_id: str, at: datetime, snapshot: Snapshot) -> SnapshotTaken:
-    """Make the event of a snapshot."""
-    return SnapshotTaken(
-        repo_id=repo_id,
-        at=at,
-        thread_id=snapshot.thread_id,
-        level=snapshot.level,
-        from_seq=snapshot.from_seq,
-        to_seq=snapshot.to_seq,
-        origin=snapshot.origin,
-    )
+def tell_of_snapshot(parts: ConversationParts, snapshot: Snapshot) -> None:
+    """Publish that a snapshot was taken or reworded."""
+    parts.tell(SnapshotTaken, **_named(snapshot), level=snapshot.level, origin=snapshot.origin)
+
+
+def _named(of: EvictionOutcome | Snapshot) -> dict[str, Any]:
+    return {"thread_id": of.thread_id, "from_seq": of.from_seq, "to_seq": of.to_seq}
 
 
 def still_there(
@@ -185,10 +183,10 @@ def attach_all(
     kept = [Links(x.seqs, tuple(id for id in x.goal_ids if id in active)) for x in links]
     kept = [each for each in kept if each.goal_ids]
     for each in kept:
-        if pins.check(tx, thread, each.seqs, each.goal_ids, since=since).missing_messages:
+        if check_pins(tx, thread, each.seqs, each.goal_ids, since=since).missing_messages:
             return False
     for each in kept:
-        pins.attach(tx, thread, each.seqs, each.goal_ids, since=since, count=count)
+        attach_pins(tx, thread, each.seqs, each.goal_ids, since=since, count=count)
     return True
 
 
@@ -219,26 +217,38 @@ def _snapshot(
     origin: Origin = "model"
     text = verdict.text
     if verdict.kind == "fallback":
-        origin, text = "fallback", digest(zone.messages, max_chars=_most(config))
+        most = config.viewport.snapshot_max_chars
+        origin, text = "fallback", digest(zone.messages, max_chars=most)
+    said = zone.messages[0].said_at, zone.messages[-1].said_at
+    return _made(tx, thread, (zone.from_seq, zone.to_seq), text, origin, said, config)
+
+
+def _made(
+    tx: TranscriptReader,
+    thread: Thread,
+    range: tuple[int, int],
+    text: str,
+    origin: Origin,
+    said: tuple[datetime, datetime],
+    config: Config,
+    *,
+    level: Literal[1, 2] = 1,
+) -> Snapshot:
     text = clean(text).strip()
     return Snapshot(
         id=new_id("snapshot"),
         thread_id=thread.id,
         epoch=thread.epoch,
-        level=1,
-        from_seq=zone.from_seq,
-        to_seq=zone.to_seq,
+        level=level,
+        from_seq=range[0],
+        to_seq=range[1],
         text=text,
         token_count=config.conversation.count(text),
         origin=origin,
         at=tx.now,
-        said_from=zone.messages[0].said_at,
-        said_to=zone.messages[-1].said_at,
+        said_from=said[0],
+        said_to=said[1],
     )
-
-
-def _most(config: Config) -> int:
-    return config.viewport.snapshot_max_chars
 
 
 def _fallback_of(
@@ -313,7 +323,7 @@ class DueEviction:
         )
 
 
-def due(
+def due_eviction(
     tx: TranscriptReader, thread_id: str, config: Config, *, notes: bool = False
 ) -> DueEviction | None:
     """
@@ -337,7 +347,7 @@ def due(
             units, budget, from_seq=thread.boundary, now=tx.now, deadline_s=deadline_s
         )
         if is_due(span[1], len(units), budget) and zone is not None:
-            active = goals.listed(tx, thread_id, active_only=True)
+            active = listed(tx, thread_id, active_only=True)
             held = living_pins(tx, thread, since) if active else []
             return DueEviction(thread, budget, since, tx.now, units, active, held, deadline_s)
     return None
@@ -368,3 +378,244 @@ def _readings(
         wanted *= 4
     whole = tx.messages(thread.id, from_seq=thread.boundary, since=since)
     yield units_of(whole), config.conversation.tool_deadline_s
+
+
+# ── Level 2, and fallbacks that a model rewords ──────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class DueFold:
+    """
+    Snapshots that are due to be merged into one of level 2.
+
+    Attributes:
+        level: Theirs.
+        snapshots: At least two, oldest first.
+    """
+
+    thread: Thread
+    level: Literal[1, 2]
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The ids of the snapshots."""
+        return tuple(snapshot.id for snapshot in self.snapshots)
+
+
+def due_fold(tx: TranscriptReader, thread_id: str, config: Config) -> DueFold | None:
+    """
+    Find what to fold next: level 1 first, then level 2 where it exceeds its share.
+
+    A model that wanted no level 2 is not asked again before as many snapshots are new as
+    it takes to be asked at all.
+    """
+    thread = tx.thread(thread_id)
+    if thread.budget_tokens is None:
+        return None
+    current = _current(tx, thread, config)
+    for first in _runs_of_first(current):
+        if sum(s.from_seq > thread.declined_to for s in first) >= config.viewport.l2_threshold:
+            return DueFold(thread, 1, first)
+    second = [s for s in current if s.level == 2]
+    share = Budget.of(thread.budget_tokens, config.viewport).long_term
+    if len(second) >= 2 and sum(s.token_count for s in second) > share:
+        return DueFold(thread, 2, tuple(second[:2]))
+    return None
+
+
+def commit_fold(
+    tx: TranscriptWriter, fold: DueFold, text: str, origin: Origin, config: Config
+) -> Snapshot | None:
+    """
+    Insert one level-2 snapshot and mark those that it covers; they stay.
+
+    Returns:
+        ``None``: nothing was written; they are not what they were, or hidden already.
+    """
+    if not _unchanged(tx, fold, config):
+        return None
+    made_of = fold.snapshots
+    range = made_of[0].from_seq, made_of[-1].to_seq
+    said = min(s.said_from for s in made_of), max(s.said_to for s in made_of)
+    folded = _made(tx, fold.thread, range, text, origin, said, config, level=2)
+    tx.put(folded, *(replace(s, covered_by=folded.id) for s in fold.snapshots))
+    return folded
+
+
+def decline(tx: TranscriptWriter, fold: DueFold, config: Config) -> None:
+    """Record that a model declined to merge these; of level 2 nothing is recorded."""
+    if fold.level == 1 and _unchanged(tx, fold, config):
+        thread = tx.thread(fold.thread.id)
+        tx.keep(replace(thread, declined_to=fold.snapshots[-1].to_seq))
+
+
+def first_paragraphs(snapshots: Sequence[Snapshot], max_chars: int) -> str:
+    """The first paragraph of each text, a line break between them, each with its share."""
+    share = max(1, (max_chars + 1) // len(snapshots) - 1)
+    told = (s.text.strip().split("\n\n", 1)[0].rstrip() for s in snapshots)
+    return clipped("\n".join(clipped(text, share) for text in told), max_chars)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """
+    A fallback snapshot that a model is asked to reword.
+
+    Attributes:
+        due: Its messages as what leaves, before the window as it is.
+        messages: Of its range.
+    """
+
+    due: DueEviction
+    snapshot: Snapshot
+    messages: tuple[StoredMessage, ...]
+
+
+def offered(
+    tx: TranscriptReader, thread_id: str, config: Config, *, declined: frozenset[str]
+) -> Offer | None:
+    """
+    Read the newest fallback that no level 2 covers, if its messages are still there.
+
+    Args:
+        declined: Ids of snapshots that a model left as they are.
+    """
+    thread = tx.thread(thread_id)
+    fallbacks = [
+        s
+        for s in _current(tx, thread, config)
+        if s.level == 1 and s.origin == "fallback" and s.id not in declined
+    ]
+    if not fallbacks or thread.budget_tokens is None:
+        return None
+    snapshot = fallbacks[-1]
+    since = thread.alive_since(tx.now, config.conversation.ttl_s)
+    messages = tx.messages(
+        thread.id, from_seq=snapshot.from_seq, to_seq=snapshot.to_seq, since=since
+    )
+    window = tx.messages(thread.id, from_seq=thread.boundary, since=since)
+    if not messages or not window:
+        return None
+    tokens = sum(message.tokens for message in messages)
+    active = listed(tx, thread_id, active_only=True)
+    shown = DueEviction(
+        thread=replace(thread, boundary=snapshot.from_seq),
+        budget=replace(Budget.of(thread.budget_tokens, config.viewport), zone=tokens, window=0),
+        since=since,
+        now=tx.now,
+        units=[*units_of(messages), *units_of(window)],
+        goals=active,
+        pins=living_pins(tx, thread, since) if active else [],
+        deadline_s=0,
+    )
+    return Offer(shown, snapshot, tuple(messages)) if _is_its_zone(shown, snapshot) else None
+
+
+def commit_offer(
+    tx: TranscriptWriter, offered: Offer, verdict: EvictionVerdict, config: Config
+) -> Snapshot | None:
+    """
+    Replace the fallback's text by the model's, and pin the messages that it links.
+
+    Returns:
+        ``None``: nothing was written; the snapshot or its messages are not what they were.
+    """
+    thread = tx.thread(offered.snapshot.thread_id)
+    since = thread.alive_since(tx.now, config.conversation.ttl_s)
+    if thread.epoch != offered.snapshot.epoch or offered.snapshot not in _current(
+        tx, thread, config
+    ):
+        return None
+    if not still_there(tx, offered.messages, since):
+        return None
+    count = config.conversation.count
+    if not attach_all(tx, thread, verdict.links, since, count):
+        return None
+    better = rewritten(offered.snapshot, verdict.text, count)
+    tx.put(better)
+    return better
+
+
+def _runs_of_first(current: Sequence[Snapshot]) -> list[tuple[Snapshot, ...]]:
+    """Group the level-1 snapshots into runs that no level-2 snapshot interrupts."""
+    ascending = sorted(current, key=lambda s: (s.from_seq, s.to_seq))
+    runs = groupby(ascending, key=lambda s: s.level)
+    return [tuple(run) for level, run in runs if level == 1]
+
+
+def _current(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapshot]:
+    """Read the snapshots that are neither covered nor expired, ascending."""
+    since = thread.alive_since(tx.now, config.conversation.ttl_s)
+    return current_snapshots(tx, thread, since)
+
+
+def _unchanged(tx: TranscriptReader, fold: DueFold, config: Config) -> bool:
+    thread = tx.thread(fold.thread.id)
+    if thread.epoch != fold.thread.epoch:
+        return False
+    current = _current(tx, thread, config)
+    return all(snapshot in current for snapshot in fold.snapshots)
+
+
+def _is_its_zone(due: DueEviction, snapshot: Snapshot) -> bool:
+    zone = eviction_zone(
+        due.units, due.budget, from_seq=due.thread.boundary, now=due.now, deadline_s=0
+    )
+    return zone is not None and zone.to_seq == snapshot.to_seq
+
+
+# ── Read for the caller ───────────────────────────────────────────────────────────
+
+
+class Snapshots:
+    """
+    The snapshots of one thread's epoch (``conversation.snapshots``).
+
+    Args:
+        parts: The repository's conversations.
+        thread_id: The thread that they belong to.
+    """
+
+    __slots__ = ("_parts", "_thread_id")
+
+    def __init__(self, parts: ConversationParts, thread_id: str) -> None:
+        self._parts = parts
+        self._thread_id = thread_id
+
+    def __repr__(self) -> str:
+        return f"<Snapshots of {self._thread_id!r}>"
+
+    async def outcomes(self) -> list[EvictionOutcome]:
+        """The verdicts of the thread's epoch, ascending. *Cancellation*: safe."""
+
+        def work(tx: TranscriptReader) -> list[EvictionOutcome]:
+            thread = tx.thread(self._thread_id)
+            return tx.all(EvictionOutcome, thread.id, epoch=thread.epoch)
+
+        return await self._parts.store.reading(work)
+
+    async def list(
+        self, *, level: Literal[1, 2] | None = None, current: bool = False
+    ) -> list[Snapshot]:
+        """
+        Ascending by range; without those whose range holds an expired message.
+
+        Args:
+            level: 1: of messages; 2: of snapshots; ``None``: both.
+            current: Only what nothing of a higher level covers.
+
+        Raises:
+            ValueError: There is no such level. *Cancellation*: safe.
+        """
+        if level not in (None, 1, 2):
+            raise ValueError(f"level must be 1, 2 or None, not {level!r}")
+
+        def work(tx: TranscriptReader) -> list[Snapshot]:
+            thread = tx.thread(self._thread_id)
+            since = thread.alive_since(tx.now, self._parts.config.conversation.ttl_s)
+            found = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=current)
+            alive = living_snapshots(tx, found, since)
+            return [snapshot for snapshot in alive if level in (None, snapshot.level)]
+
+        return await self._parts.store.reading(work)

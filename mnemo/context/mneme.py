@@ -10,30 +10,72 @@ waits for any of it, and never hears of its failures but by events and counts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import anyio.lowlevel
 
-from mnemo.context.eviction import Committed, DueEviction, EvictionVerdict, commit, due, events_of
-from mnemo.context.folding import Folding
-from mnemo.context.runs import NoOutcome, Runs
+from mnemo.context.eviction import (
+    Committed,
+    DueEviction,
+    DueFold,
+    EvictionVerdict,
+    Links,
+    Offer,
+    commit,
+    commit_fold,
+    commit_offer,
+    decline,
+    due_eviction,
+    due_fold,
+    first_paragraphs,
+    offered,
+    tell_of,
+    tell_of_snapshot,
+)
+from mnemo.context.goals import Refusal, check_pins
 from mnemo.context.zones import Zone
-from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.errors import UsageError
-from mnemo.events import Event, EvictionFailed
-from mnemo.log.transcript import TranscriptWriter
+from mnemo.conversation.scope import ConversationParts, ThreadSettings
+from mnemo.conversation.summary import RangeSummary, summarise
+from mnemo.errors import ModelError, UsageError
+from mnemo.events import EvictionFailed
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.prompts.calling import Caller
+from mnemo.prompts.mneme import (
+    ATTACH,
+    EVERYTHING_OK,
+    SAVE_SNAPSHOT,
+    eviction_messages,
+    fold_messages,
+    tools,
+)
+from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, Why, run_loop
+from mnemo.protocols import ChatMessage, ChatModel
 from mnemo.runtime.flights import Backoff, Flights
-from mnemo.values.derived import EvictionOutcome, Thread
+from mnemo.runtime.tasks import Threads, on_clock
+from mnemo.runtime.text import clean, is_blank, one_line
+from mnemo.values.derived import EvictionOutcome, Origin, Snapshot, Thread
 
 log = logging.getLogger("mnemo")
 
+REMEMBERED = 10_000
+"""Refusals of a model that are remembered at most (S)."""
 UNWATCHED_S = 60.0
 """Seconds for which a thread that has no viewport is not looked at again (S)."""
 UNWATCHED_KNOWN = 10_000
 """Threads without a viewport that are remembered at most (S)."""
 NOTED_KNOWN = 10_000
 """Threads whose viewports show notes that are remembered at most (S)."""
+
+
+Made = TypeVar("Made")
+_Verdict: TypeAlias = tuple[Zone, EvictionVerdict]
+_Text: TypeAlias = tuple[str | None, Origin]
+"""Of a fold, with who wrote it; ``None``: the snapshots stay as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +96,6 @@ class MnemeStatistics:
     failures: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Stale:
-    """The result of a run was dropped: its range had changed meanwhile."""
-
-
 class Mneme:
     """
     Background eviction and snapshot folding of one repository.
@@ -77,7 +114,8 @@ class Mneme:
         self._backoff = Backoff(
             parts.clock.sleep, parts.spawn, backoff_s=self._config.retry_backoff_s
         )
-        self._folding = Folding(parts, self._runs, self._backoff, self._publish, self._failed)
+        self._refused: OrderedDict[tuple[str, ...], None] = OrderedDict()
+        self._levels: set[str] = set()
         self._budgets: dict[str, int] = {}
         self._unwatched: dict[str, float] = {}
         self._noted: set[str] = set()
@@ -120,7 +158,7 @@ class Mneme:
         if not self._config.auto_evict:
             return
         self._unwatched.pop(thread_id, None)
-        self._look_at_levels(thread_id)
+        self._levels.add(thread_id)
         self._flights.poke(thread_id)
 
     async def evict(self, thread_id: str) -> EvictionOutcome | None:
@@ -136,7 +174,7 @@ class Mneme:
         """
         self._unwatched.pop(thread_id, None)
         self._backoff.end(_eviction(thread_id))
-        self._look_at_levels(thread_id)
+        self._levels.add(thread_id)
         return await self._flights.join(thread_id)
 
     async def settled(self, thread_id: str) -> None:
@@ -148,7 +186,7 @@ class Mneme:
         await self._flights.settled(thread_id)
         if thread_id not in self._unwatched and not self._backoff.holds(_eviction(thread_id)):
             self.poke(thread_id)
-        keys = (_eviction(thread_id), *self._folding.keys(thread_id))
+        keys = (_eviction(thread_id), _folding(thread_id))
         while True:
             await self._flights.settled(thread_id)
             waiting = [key for key in keys if self._backoff.holds(key)]
@@ -177,9 +215,6 @@ class Mneme:
             failures=self._failures,
         )
 
-    def _look_at_levels(self, thread_id: str) -> None:
-        self._folding.look_at(thread_id, lambda: self.poke(thread_id))
-
     async def _look_at(self, thread_ids: Iterable[str]) -> None:
         for thread_id in thread_ids:
             self.poke(thread_id)
@@ -201,34 +236,146 @@ class Mneme:
         """Evict as long as the thread is due; then fold its snapshots."""
         await self._keep_budget(thread_id)
         last: EvictionOutcome | None = None
-        while not self._backoff.holds(_eviction(thread_id)):
-            found = await self._due(thread_id)
-            if found is None:
-                break
-            ended = await self._run(found)
-            if isinstance(ended, Committed):
-                last = ended.outcome
-                await self._after(found, ended)
-        await self._folding.follow(thread_id)
+        unwatched: list[bool] = []
+        while committed := await self._summarise(self._eviction(thread_id, unwatched)):
+            last = committed.outcome
+            self._levels.add(thread_id)
+            if last.kind != "fallback" and self._runs is not None:
+                await self._summarise(self._rewording(thread_id, self._runs), max_attempts=1)
+        if any(unwatched):
+            self._found_unwatched(thread_id)
+        if thread_id in self._levels:
+            self._levels.discard(thread_id)
+            while await self._summarise(self._folding(thread_id)):
+                pass
         return last
 
-    async def _due(self, thread_id: str) -> DueEviction | None:
-        config, notes = self._parts.config, thread_id in self._noted
-        watched, found = await self._parts.store.reading(
-            lambda tx: (
-                tx.thread(thread_id).budget_tokens is not None,
-                due(tx, thread_id, config, notes=notes),
-            )
+    async def _summarise(
+        self, kind: RangeSummary[Any, Any, Made], *, max_attempts: int | None = None
+    ) -> Made | None:
+        return await summarise(
+            kind,
+            self._parts.store,
+            self._backoff,
+            max_attempts=max_attempts or self._config.max_attempts,
         )
-        if not watched:
-            self._found_unwatched(thread_id)
-        return found
 
-    def _found_unwatched(self, thread_id: str) -> None:
-        if len(self._unwatched) >= UNWATCHED_KNOWN:
-            self._unwatched.clear()
-        if thread_id not in self._budgets:
-            self._unwatched[thread_id] = self._parts.clock.monotonic()
+    def _eviction(
+        self, thread_id: str, unwatched: list[bool]
+    ) -> RangeSummary[DueEviction, _Verdict, Committed]:
+        """What leaves the window becomes a snapshot, or nothing; *unwatched* is told."""
+        config, runs, notes = self._parts.config, self._runs, thread_id in self._noted
+
+        def due(tx: TranscriptReader) -> DueEviction | None:
+            unwatched[:] = [tx.thread(thread_id).budget_tokens is None]
+            return due_eviction(tx, thread_id, config, notes=notes)
+
+        async def ask(due: DueEviction, failed: int) -> _Verdict:
+            return await runs.evict(due, attempt=failed + 1) if runs else by_rule(due, 0)
+
+        def by_rule(due: DueEviction, failed: int) -> _Verdict:
+            return due.zone(), EvictionVerdict(kind="fallback", attempts=failed)
+
+        def keep(tx: TranscriptWriter, due: DueEviction, text: _Verdict) -> Committed | None:
+            return commit(tx, due.thread, *text, config)
+
+        def told(due: DueEviction, text: _Verdict, made: Committed) -> None:
+            self._parts.meter.ran("snapshot", "embedded" if text[1].kind == "fallback" else "model")
+            self._evictions += made.moved
+            tell_of(self._parts, made)
+
+        return self._kind(
+            thread_id,
+            _eviction(thread_id),
+            due=due,
+            about=lambda due: (due.thread.epoch, due.thread.boundary),
+            ask=ask,
+            keep=keep,
+            told=told,
+            by_rule=by_rule,
+        )
+
+    def _rewording(self, thread_id: str, runs: Runs) -> RangeSummary[Offer, _Verdict, Snapshot]:
+        """The newest fallback's text becomes a model's; a failure is only published."""
+        config = self._parts.config
+
+        def due(tx: TranscriptReader) -> Offer | None:
+            declined = frozenset(ids[0] for ids in self._refused if len(ids) == 1)
+            return offered(tx, thread_id, config, declined=declined)
+
+        async def ask(due: Offer, failed: int) -> _Verdict:
+            zone, verdict = await runs.evict(due.due, attempt=1)
+            if verdict.kind != "snapshot" or zone.to_seq != due.snapshot.to_seq:
+                self._refuse((due.snapshot.id,))
+            return zone, verdict
+
+        def keep(tx: TranscriptWriter, due: Offer, text: _Verdict) -> Snapshot | None:
+            refused = (due.snapshot.id,) in self._refused
+            return None if refused else commit_offer(tx, due, text[1], config)
+
+        return self._kind(
+            thread_id,
+            ("rewording", thread_id),
+            due=due,
+            about=lambda due: due.snapshot.id,
+            ask=ask,
+            keep=keep,
+            told=lambda due, text, made: tell_of_snapshot(self._parts, made),
+        )
+
+    def _folding(self, thread_id: str) -> RangeSummary[DueFold, _Text, Snapshot]:
+        """Snapshots become one of level 2, or stay where a model says so."""
+        config, runs = self._parts.config, self._runs
+
+        def due(tx: TranscriptReader) -> DueFold | None:
+            fold = due_fold(tx, thread_id, config)
+            return None if fold is None or fold.key in self._refused else fold
+
+        async def ask(due: DueFold, failed: int) -> _Text:
+            if runs is None:
+                return by_rule(due, 0)
+            text = await runs.fold(due.snapshots)
+            if text is None:
+                self._refuse(due.key)
+            return text, "model"
+
+        def by_rule(due: DueFold, failed: int) -> _Text:
+            return first_paragraphs(due.snapshots, self._config.snapshot_max_chars), "fallback"
+
+        def keep(tx: TranscriptWriter, due: DueFold, text: _Text) -> Snapshot | None:
+            if text[0] is None:
+                decline(tx, due, config)
+                return None
+            return commit_fold(tx, due, text[0], text[1], config)
+
+        def told(due: DueFold, text: _Text, made: Snapshot) -> None:
+            self._parts.meter.ran("snapshot", "model" if text[1] == "model" else "embedded")
+            tell_of_snapshot(self._parts, made)
+
+        return self._kind(
+            thread_id,
+            _folding(thread_id),
+            due=due,
+            about=lambda due: due.key,
+            ask=ask,
+            keep=keep,
+            told=told,
+            by_rule=by_rule,
+        )
+
+    def _kind(self, thread_id: str, key: Hashable, **kind: Any) -> RangeSummary[Any, Any, Any]:
+        return RangeSummary(
+            key=key,
+            failed=partial(self._failed, thread_id),
+            again=partial(self.poke, thread_id),
+            is_final=lambda error: isinstance(error, NoOutcome) and not error.retryable,
+            **kind,
+        )
+
+    def _refuse(self, ids: tuple[str, ...]) -> None:
+        self._refused[ids] = None
+        while len(self._refused) > REMEMBERED:
+            self._refused.popitem(last=False)
 
     async def _keep_budget(self, thread_id: str) -> None:
         """Store the budget that the thread is to be watched with, once the thread exists."""
@@ -247,73 +394,247 @@ class Mneme:
         if await self._parts.store.writing(work) and self._budgets.get(thread_id) == budget:
             del self._budgets[thread_id]
 
-    async def _run(self, found: DueEviction) -> Committed | _Stale | None:
-        """Run once over the range that is due; ``None``: it brought no outcome."""
-        thread_id, about = found.thread.id, (found.thread.epoch, found.thread.boundary)
-        key = _eviction(thread_id)
-        failed = self._backoff.attempts(key, about)
-        if self._runs is None:
-            return await self._fall_back(found, attempts=0)
-        try:
-            zone, verdict = await self._runs.evict(found, attempt=failed + 1)
-            return await self._commit(found, zone, verdict)
-        except UsageError:  # the repository closes: the next who opens it finds what is due
-            raise
-        except Exception as error:
-            self._failed(thread_id, error)
-            failed = self._backoff.failed(key, about)
-            final = isinstance(error, NoOutcome) and not error.retryable
-        if final or failed >= self._config.max_attempts:
-            return await self._fall_back(found, attempts=failed)
-        self._backoff.begin(key, lambda: self.poke(thread_id))
-        return None
-
-    async def _fall_back(self, found: DueEviction, *, attempts: int) -> Committed | _Stale:
-        self._backoff.done(_eviction(found.thread.id))
-        zone = found.zone()
-        return await self._commit(found, zone, EvictionVerdict(kind="fallback", attempts=attempts))
-
-    async def _commit(
-        self, found: DueEviction, zone: Zone, verdict: EvictionVerdict
-    ) -> Committed | _Stale:
-        config = self._parts.config
-        committed = await self._parts.store.writing(
-            lambda tx: commit(tx, found.thread, zone, verdict, config)
-        )
-        if committed is None:
-            return _Stale()
-        self._parts.meter.ran("snapshot", "embedded" if verdict.kind == "fallback" else "model")
-        self._backoff.done(_eviction(found.thread.id))
-        self._evictions += committed.moved
-        self._publish(events_of(self._parts.repo_id, self._parts.clock.now(), committed))
-        return committed
-
-    async def _after(self, found: DueEviction, committed: Committed) -> None:
-        self._look_at_levels(found.thread.id)
-        if committed.outcome.kind != "fallback":
-            await self._folding.offer(found)
+    def _found_unwatched(self, thread_id: str) -> None:
+        if len(self._unwatched) >= UNWATCHED_KNOWN:
+            self._unwatched.clear()
+        if thread_id not in self._budgets:
+            self._unwatched[thread_id] = self._parts.clock.monotonic()
 
     # ── Events ─────────────────────────────────────────────────────────────────
-
-    def _publish(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._parts.publish(event)
 
     def _failed(self, thread_id: str, error: Exception) -> None:
         self._failures += 1
         self._parts.meter.ran("snapshot", "failed")
         if not isinstance(error, NoOutcome):
             log.warning("making room in thread %r failed", thread_id, exc_info=error)
-        self._parts.publish(
-            EvictionFailed(
-                repo_id=self._parts.repo_id,
-                at=self._parts.clock.now(),
-                thread_id=thread_id,
-                error=f"{type(error).__name__}: {error}",
-            )
-        )
+        what = f"{type(error).__name__}: {error}"
+        self._parts.tell(EvictionFailed, thread_id=thread_id, error=what)
 
 
 def _eviction(thread_id: str) -> tuple[str, str]:
     """The key under which a thread's attempts at eviction are counted."""
     return ("eviction", thread_id)
+
+
+def _folding(thread_id: str) -> tuple[str, str]:
+    return ("levels", thread_id)
+
+
+# ── One question to a chat model, and the tools by which it answers ──────────────────────
+
+
+LEAST_SHOWN = 200
+"""Characters of a snapshot's text that are shown for folding however many there are (S)."""
+CHARACTERS_PER_TOKEN = 4
+
+_WHY: dict[Why, str] = {
+    "no_calls": "the model called no tool",
+    "truncated": "the model's reply was cut off at the output limit",
+    "max_rounds": "the model used up its requests without a verdict",
+}
+
+
+class NoOutcome(Exception):
+    """
+    A run brought no verdict; what it staged is dropped.
+
+    Attributes:
+        retryable: Whether another run may do better.
+    """
+
+    def __init__(self, why: str, *, retryable: bool = True) -> None:
+        self.retryable = retryable
+        super().__init__(why)
+
+
+class Runs:
+    """Asks one repository's chat model what to keep."""
+
+    def __init__(self, parts: ConversationParts, model: ChatModel) -> None:
+        self._parts = parts
+        self._config = parts.config.viewport
+        self._profile = resolve_profile(parts.config.extraction.profile)
+        self._caller = Caller(
+            model, meter=parts.meter, timeout_s=self._config.run_timeout_s, spans=parts.spans
+        )
+        self._threads = Threads()
+
+    async def evict(self, due: DueEviction, *, attempt: int) -> tuple[Zone, EvictionVerdict]:
+        """
+        Have a verdict on what is to leave *due*'s window, and what that is.
+
+        Args:
+            attempt: Which run over this range it is, from 1.
+
+        Raises:
+            NoOutcome: There is none. *Cancellation*: safe; nothing is written.
+        """
+        view = await self._threads.run(lambda: due.view(self._parts.config))
+        if view.zone is None:
+            raise NoOutcome("nothing of the window can leave it", retryable=False)
+        desk = self._desk((view.zone.from_seq, view.zone.to_seq), due)
+        messages = eviction_messages(view.text, due.goals, due.pins, self._profile)
+        await self._at_work(desk, messages)
+        return view.zone, _verdict(desk, attempt)
+
+    async def fold(self, snapshots: Sequence[Snapshot]) -> str | None:
+        """
+        Ask for one text in place of several snapshots; ``None``: they stay.
+
+        Raises:
+            NoOutcome: There is no verdict. *Cancellation*: safe.
+        """
+        desk = Desk((snapshots[0].from_seq, snapshots[-1].to_seq), self._config.snapshot_max_chars)
+        room = self._config.max_input_tokens * CHARACTERS_PER_TOKEN // len(snapshots)
+        longest = max(LEAST_SHOWN, room)
+        await self._at_work(desk, fold_messages(snapshots, longest=longest, profile=self._profile))
+        return desk.text
+
+    def _desk(self, range: tuple[int, int], due: DueEviction) -> Desk:
+        check = self._check(due.thread) if due.goals else None
+        return Desk(range, self._config.snapshot_max_chars, check_links=check)
+
+    def _check(self, read: Thread) -> CheckLinks:
+        async def check(seqs: Sequence[int], goal_ids: Sequence[int]) -> Refusal:
+            def work(tx: TranscriptReader) -> Refusal:
+                thread = tx.thread(read.id)
+                if thread.epoch != read.epoch:
+                    return Refusal(missing_messages=tuple(seqs))
+                since = thread.alive_since(tx.now, self._parts.config.conversation.ttl_s)
+                return check_pins(tx, thread, seqs, goal_ids, since=since)
+
+            return await self._parts.store.reading(work)
+
+        return check
+
+    async def _at_work(self, desk: Desk, messages: Sequence[ChatMessage]) -> None:
+        loop = Loop(
+            purpose="summarize",
+            messages=messages,
+            tools=desk.tools,
+            carry_out=desk.carry_out,
+            max_rounds=self._config.max_rounds,
+            max_output_tokens=self._config.max_output_tokens,
+        )
+        timeout_s = self._config.run_timeout_s
+        try:
+            end = await on_clock(
+                self._parts.clock.sleep, timeout_s, lambda: run_loop(loop, self._caller.call)
+            )
+        except TimeoutError:
+            raise NoOutcome(f"no verdict within {timeout_s:g} s") from None
+        except ModelError as error:
+            again = error.retryable or error.foreign
+            raise NoOutcome(clean(str(error)), retryable=again) from error
+        if end.why != "terminal":
+            raise NoOutcome(_WHY.get(end.why, end.why))
+
+
+def _verdict(desk: Desk, attempt: int) -> EvictionVerdict:
+    links = tuple(desk.links)
+    if desk.text is None:
+        return EvictionVerdict(kind="ok", attempts=attempt, links=links)
+    return EvictionVerdict(kind="snapshot", attempts=attempt, text=desk.text, links=links)
+
+
+# ── The tools ────────────────────────────────────────────────────────────────────────────
+
+
+CheckLinks = Callable[[Sequence[int], Sequence[int]], Awaitable[Refusal]]
+"""Says what forbids to pin messages (by seq) to goals, as the store is now."""
+
+
+@dataclass
+class Desk:
+    """
+    Carries out a model's tool calls and holds what they staged.
+
+    Attributes:
+        range: Of what is dealt with, both ends inclusive.
+        max_chars: Of a snapshot's text.
+        check_links: ``None``: there is no goal to attach anything to, and no tool for it.
+        text: Of the last valid snapshot; ``None``: none was saved.
+        links: What is to be pinned.
+        is_ok: Whether the model said that nothing is worth keeping.
+    """
+
+    range: tuple[int, int]
+    max_chars: int
+    check_links: CheckLinks | None = None
+    text: str | None = None
+    links: list[Links] = field(default_factory=list)
+    is_ok: bool = False
+
+    @property
+    def tools(self) -> tuple[dict[str, Any], ...]:
+        """The tools that the model is offered."""
+        return tools(self.max_chars, goals=self.check_links is not None)
+
+    async def carry_out(self, use: ToolUse) -> Answered:
+        """Do one call; whatever is wrong with it is told in the answer."""
+        if use.name == EVERYTHING_OK:
+            self.is_ok = True
+            return Answered("Acknowledged: nothing to summarise", terminal=True)
+        known = use.name == SAVE_SNAPSHOT or (use.name == ATTACH and self.check_links is not None)
+        if not known:
+            names = ", ".join(tool["name"] for tool in self.tools)
+            return _error(f"Unknown tool {one_line(use.name)[:100]!r}; there are {names}")
+        if use.arguments is None:
+            return _error(f"The arguments of {use.name} must be a JSON object")
+        if use.name == SAVE_SNAPSHOT:
+            return self._save(use.arguments)
+        return await self._attach(use.arguments)
+
+    def _save(self, arguments: Mapping[str, Any]) -> Answered:
+        text = arguments.get("text", "")
+        if not isinstance(text, str):
+            return _error(f"text must be a string, not {_kind(text)}")
+        text = clean(text)
+        if is_blank(text):
+            return _error("Summary text cannot be blank")
+        if len(text) > self.max_chars:
+            return _error(
+                f"Summary text has {len(text)} characters, at most {self.max_chars} are allowed"
+            )
+        self.text = text
+        first, last = self.range
+        return Answered(f"Snapshot saved (messages {first}..{last})", terminal=True)
+
+    async def _attach(self, arguments: Mapping[str, Any]) -> Answered:
+        assert self.check_links is not None
+        given = {name: arguments.get(name, []) for name in ("message_ids", "goal_ids")}
+        numbers = {name: _integers(value) for name, value in given.items()}
+        wrong = [name for name, ids in numbers.items() if ids is None]
+        if wrong:
+            return _error("; ".join(f"{name} must be an array of integers" for name in wrong))
+        seqs, goal_ids = (tuple(sorted(set(ids or ()))) for ids in numbers.values())
+        if refusal := await self.check_links(seqs, goal_ids):
+            return _error(str(refusal))
+        self.links.append(Links(seqs, goal_ids))
+        return Answered(f"Pinned {len(seqs) * len(goal_ids)} message-goal links")
+
+
+def _error(what: str) -> Answered:
+    return Answered(f"Error: {what}")
+
+
+def _integers(value: Any) -> list[int] | None:
+    """Return *value* as whole numbers; ``None``: it is no list of them."""
+    if not isinstance(value, list | tuple):
+        return None
+    numbers = [_integer(each) for each in value]
+    return None if None in numbers else [n for n in numbers if n is not None]
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    # JSON does not tell 12.0 from 12.
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "an array", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -20,9 +20,9 @@ from typing import Any
 import anyio.to_thread
 
 from mnemo.config import Config
-from mnemo.context.budget import Budget
-from mnemo.context.visibility import seen_by
-from mnemo.conversation.settings import ConversationParts
+from mnemo.context.rendering import seen_by
+from mnemo.context.zones import Budget
+from mnemo.conversation.scope import ConversationParts
 from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
 from mnemo.log.records import StoredRecords
@@ -139,14 +139,7 @@ class PassiveRecall:
                 del self._failed[next(iter(self._failed))]
             self._failed[thread_id] = turn.message.seq
         # What was said stays in the store: an event holds nothing of it.
-        self._parts.publish(
-            RecallFailed(
-                repo_id=self._parts.repo_id,
-                at=self._parts.clock.now(),
-                query="",
-                error=str(error) or type(error).__name__,
-            )
-        )
+        self._parts.tell(RecallFailed, query="", error=str(error) or type(error).__name__)
 
     # ── Once per turn ────────────────────────────────────────────────────────────────
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from mnemo.context.budget import Budget
-from mnemo.context.compressed import CompressedViewport
-from mnemo.context.eviction import Committed, events_of, evict_by_fallback
-from mnemo.context.memory import Overview, notes_text
-from mnemo.context.rendering import RenderedViewport, ViewportContent, render, scene_of, zones_of
+from mnemo.context.eviction import Committed, tell_of
+from mnemo.context.mneme import Mneme
+from mnemo.context.passive import PassiveRecall
+from mnemo.context.rendering import (
+    Overview,
+    RenderedViewport,
+    ViewportContent,
+    notes_text,
+    render,
+    scene_of,
+    zones_of,
+)
 from mnemo.context.window import (
     Frame,
     ThreadWindow,
@@ -21,47 +28,18 @@ from mnemo.context.window import (
     whole_window,
     window_if_fits,
 )
-from mnemo.context.zones import Zone
-from mnemo.conversation.scope import ThreadScope
-from mnemo.conversation.settings import ConversationParts, ThreadSettings
+from mnemo.context.zones import Budget, CompressedViewport
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.events import EvictionFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.recall.keyword import SearchHit
-from mnemo.values.derived import EvictionOutcome, Thread
+from mnemo.values.derived import EvictionOutcome
 from mnemo.values.messages import Message
 
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
-
-
-class Watcher(Protocol):
-    """Evicts in the background; ``Mneme``."""
-
-    def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
-        """Keep the window within this budget from now on, with or without notes."""
-        ...
-
-    def poke(self, thread_id: str) -> None:
-        """Check soon whether the thread is due; a plain call."""
-        ...
-
-    async def evict(self, thread_id: str) -> EvictionOutcome | None:
-        """Evict now if the thread is due, or join the run in flight."""
-        ...
-
-
-class Recalling(Protocol):
-    """Recalls memories for a turn; ``PassiveRecall``."""
-
-    async def recalled(self, thread_id: str, budget_tokens: int) -> list[SearchHit]:
-        """The hits of the present turn, the same ones each time; never raises for a store."""
-        ...
-
-    def section(self, hits: Sequence[SearchHit], cap_tokens: int) -> str:
-        """Render *hits* as text, as many as fit; ``""``: none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +77,13 @@ class Viewport:
         ConfigError: Notes have a share, and leave too little to the window.
     """
 
-    __slots__ = (
-        "_budget",
-        "_frame",
-        "_mneme",
-        "_overview",
-        "_parts",
-        "_recall",
-        "_settings",
-        "_stored",
-    )
-
     def __init__(
         self,
         parts: ConversationParts,
         settings: ThreadSettings,
         *,
-        mneme: Watcher,
-        recall: Recalling | None = None,
+        mneme: Mneme,
+        recall: PassiveRecall | None = None,
         overview: Overview | None = None,
         budget_tokens: int | None = None,
     ) -> None:
@@ -229,12 +196,14 @@ class Viewport:
             while True:
                 work = partial(self._making_room, look)
                 left, seen = await self._parts.store.writing(work)
-                self._tell(left)
+                for committed in left:
+                    tell_of(self._parts, committed)
                 if seen is not None:
                     return seen
         except StoreError as error:
             log.warning("no room could be made in thread %r: %s", self._settings.thread_id, error)
-            self._tell_of_failure(error)
+            thread_id = self._settings.thread_id
+            self._parts.tell(EvictionFailed, thread_id=thread_id, error=str(error))
         return await self._parts.store.reading(partial(self._as_far_as_it_fits, look))
 
     def _at_once(
@@ -254,7 +223,7 @@ class Viewport:
         scope = ThreadScope.of(tx, self._settings, self._parts.config)
         if self._is_unstored(scope):
             tx.keep(replace(scope.thread, budget_tokens=self.budget_tokens))
-        left, done = make_room(tx, scope.thread, scope.since, self._frame, self._evict)
+        left, done = make_room(tx, scope.thread, scope.since, self._frame, self._parts.config)
         if not done:
             return left, None
         window = whole_window(tx, tx.thread(scope.thread.id), scope.since, self._frame)
@@ -272,21 +241,3 @@ class Viewport:
         scope = ThreadScope.of(tx, self._settings, self._parts.config)
         window = newest_window(tx, scope.thread, scope.since, self._frame)
         return _Seen(look(tx, window), window.span, is_stored=False)
-
-    def _evict(self, tx: TranscriptWriter, thread: Thread, zone: Zone) -> Committed:
-        return evict_by_fallback(tx, thread, zone, self._parts.config)
-
-    def _tell(self, left: Sequence[Committed]) -> None:
-        for committed in left:
-            for event in events_of(self._parts.repo_id, self._parts.clock.now(), committed):
-                self._parts.publish(event)
-
-    def _tell_of_failure(self, error: StoreError) -> None:
-        self._parts.publish(
-            EvictionFailed(
-                repo_id=self._parts.repo_id,
-                at=self._parts.clock.now(),
-                thread_id=self._settings.thread_id,
-                error=str(error),
-            )
-        )

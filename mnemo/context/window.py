@@ -7,15 +7,14 @@ before it is absent, never after. One aggregate decides; no list of what is visi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TypeAlias
 
-from mnemo.context.budget import Budget
-from mnemo.context.eviction import Committed
-from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zone
+from mnemo.config import Config
+from mnemo.context.eviction import Committed, evict_by_fallback
+from mnemo.context.zones import Budget, Zone, eviction_zone, inner_cuts, reach, torn_zone
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
 from mnemo.values.counting import Count
@@ -27,9 +26,6 @@ HEAD = 2_000
 """Messages read at once from the beginning of a window that is far too long (S)."""
 MAX_ZONES = 20
 """Zones that leave in one transaction, at most: it holds up all other writers (S)."""
-
-Evict: TypeAlias = Callable[[TranscriptWriter, Thread, Zone], Committed]
-"""Deals with a zone at once: writes its outcome and moves the boundary behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +113,7 @@ def window_if_fits(
 
 
 def make_room(
-    tx: TranscriptWriter, thread: Thread, since: datetime | None, frame: Frame, evict: Evict
+    tx: TranscriptWriter, thread: Thread, since: datetime | None, frame: Frame, config: Config
 ) -> tuple[list[Committed], bool]:
     """
     Evict from the window until it fits, or nothing can leave it any more.
@@ -132,7 +128,7 @@ def make_room(
     while not head.fits and (zone := head.zone(tx.now)) is not None:
         if len(left) == MAX_ZONES:
             return left, False
-        left.append(evict(tx, tx.thread(thread.id), zone))
+        left.append(evict_by_fallback(tx, tx.thread(thread.id), zone, config))
         if head.is_torn_by(zone):
             head = _Head.read(tx, tx.thread(thread.id), since, frame)
         else:

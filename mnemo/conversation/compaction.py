@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo.conversation.scope import ThreadScope, live_records, outlived
-from mnemo.conversation.settings import ConversationParts
+from mnemo.conversation.scope import ConversationParts, ThreadScope, live_records, outlived
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -107,11 +106,10 @@ def insert_record(
     return made, True
 
 
-def recorded_event(parts: ConversationParts, made: Compaction) -> CompactionRecorded:
-    """Make the event of a record that was inserted."""
-    return CompactionRecorded(
-        repo_id=parts.repo_id,
-        at=parts.clock.now(),
+def tell_of_record(parts: ConversationParts, made: Compaction) -> None:
+    """Publish that a record was inserted."""
+    parts.tell(
+        CompactionRecorded,
         thread_id=made.thread_id,
         start_seq=made.start_seq,
         end_seq=made.end_seq,

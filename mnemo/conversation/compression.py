@@ -8,53 +8,149 @@ is still what was read. A failure changes nothing; the originals are always ther
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from mnemo.conversation.compaction import NewRecord, insert_record, recorded_event
-from mnemo.conversation.scope import ThreadScope, live_records
-from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.conversation.summarizers import ChatSummarizer, EmbeddedSummarizer, cut_to
-from mnemo.conversation.uncovered import Uncovered
-from mnemo.errors import Conflict, InvalidReply, UsageError
+from mnemo.config import Config
+from mnemo.conversation.compaction import NewRecord, insert_record, tell_of_record
+from mnemo.conversation.load import Uncovered
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings, live_records
+from mnemo.conversation.summary import RangeSummary, summarise
+from mnemo.english.sentences import sentence_ends
+from mnemo.errors import Conflict, InvalidReply, ModelError, UsageError
 from mnemo.events import CompressionFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.protocols import Summarizer, SummaryRequest
-from mnemo.runtime.flights import Flights
+from mnemo.prompts.calling import Caller
+from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.summarize import shorter_request, summary_of, summary_request
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Summarizer, SummaryRequest
+from mnemo.runtime.flights import Backoff, Flights
+from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.user_code import called, traceback_of
+from mnemo.values.counting import Count
 from mnemo.values.derived import Compaction, Origin
+from mnemo.values.digest import digest
 from mnemo.values.messages import StoredMessage
 from mnemo.values.strategies import Summary
 from mnemo.values.units import clean_cuts, units_of
+
+# ── The two summarizers: a chat model, and sentences taken from the messages ──────
+
+
+BYTES_PER_TOKEN = 4
+
+
+class ChatSummarizer:
+    """
+    Asks a chat model; purpose ``summarize``, free text, no tools.
+
+    A text that is too long is asked for once more, shorter, and then cut.
+
+    Args:
+        count: Counts the tokens of a text.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        config: Config,
+        meter: UsageMeter,
+        count: Count,
+        spans: Spans = NO_SPANS,
+    ) -> None:
+        timeout_s = config.extraction.timeout_s
+        self._caller = Caller(model, meter=meter, timeout_s=timeout_s, spans=spans)
+        self._profile = resolve_profile(config.extraction.profile)
+        self._meter = meter
+        self._count = count
+        self._threads = Threads()
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        """Give the text. *Raises*: as ``Summarizer``; ``InvalidReply``: blank or cut off."""
+        try:
+            text = await self._summary(request)
+        except ModelError:
+            self._meter.ran("summarize", "failed")
+            raise
+        self._meter.ran("summarize", "model")
+        return text
+
+    async def _summary(self, asked: SummaryRequest) -> str:
+        make = partial(summary_request, asked, self._profile)
+        request = await self._threads.run(make)
+        text = await self._answer(request)
+        if self._count(text) > asked.max_tokens:
+            text = await self._answer(shorter_request(request, text, asked.max_tokens))
+        cut = partial(cut_to, text, asked.max_tokens, self._count)
+        return await self._threads.run(cut)
+
+    async def _answer(self, request: ChatRequest) -> str:
+        return await self._caller.read(request, _understood)
+
+
+async def _understood(reply: ChatReply) -> str:
+    return summary_of(reply)
+
+
+class EmbeddedSummarizer:
+    """Needs no model: the same request gives the same text."""
+
+    def __init__(self, *, meter: UsageMeter, count: Count) -> None:
+        self._meter = meter
+        self._count = count
+        self._threads = Threads()
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        """Give first sentences of messages, or the beginnings of summaries. Never raises."""
+        work = partial(_extract, request, self._count)
+        text = await self._threads.run(work)
+        self._meter.ran("summarize", "embedded")
+        return text
+
+
+def _extract(asked: SummaryRequest, count: Count) -> str:
+    if not asked.summaries:
+        text = digest(asked.messages, max_chars=BYTES_PER_TOKEN * asked.max_tokens)
+        return cut_to(text, asked.max_tokens, count)
+    share = max(1, asked.max_tokens // len(asked.summaries))
+    told = (cut_to(text, share, count) for text in asked.summaries)
+    return cut_to("\n".join(told), asked.max_tokens, count)
+
+
+def cut_to(text: str, most: int, count: Count) -> str:
+    """
+    Cut *text* at the last end of a sentence within *most* tokens.
+
+    Where not even the first sentence fits, up to the last word that does; at least one
+    character stays, whatever *count* says.
+    """
+    if count(text) <= most:
+        return text
+    ends = sentence_ends(text)
+    fitting = bisect_right(ends, most, key=lambda end: count(text[:end]))
+    if fitting:
+        return text[: ends[fitting - 1]].rstrip()
+    whole = bisect_right(range(1, len(text)), most, key=lambda end: count(text[:end]))
+    words = text[: whole + 1].rsplit(None, 1) if whole else []
+    return words[0] if len(words) == 2 else text[: max(1, whole)]
+
+
+# ── Compression ───────────────────────────────────────────────────────────────────
+
 
 log = logging.getLogger("mnemo")
 
 MOST_RUNNING = 4
 """Threads that are compressed at once (S)."""
 
-Stage: TypeAlias = Callable[[ThreadSettings, Summary], Awaitable[Compaction | None]]
-
-
-@dataclass(slots=True, eq=False)
-class _Watch:
-    """
-    A thread that is being compressed.
-
-    Attributes:
-        triggers: How often it was triggered.
-        failures: Failed attempts, one after the other.
-        resting: Whether the next attempt waits for its time.
-        wanted: Whether somebody asked for one now, whatever its time.
-    """
-
-    settings: ThreadSettings
-    triggers: int = 0
-    failures: int = 0
-    resting: bool = False
-    wanted: bool = False
+Record: TypeAlias = RangeSummary[Any, NewRecord, Compaction]
 
 
 class Compressing:
@@ -68,10 +164,14 @@ class Compressing:
 
     def __init__(self, parts: ConversationParts, *, summarizer: Summarizer | None = None) -> None:
         self._parts = parts
-        self._count = parts.config.conversation.count
+        self._config = parts.config.conversation
+        self._count = self._config.count
         self._summarizer, self._origin = self._chosen(summarizer)
         self._flights = Flights(self._run, spawn=parts.spawn, limit=MOST_RUNNING)
-        self._watched: dict[str, _Watch] = {}
+        self._backoff = Backoff(
+            parts.clock.sleep, parts.spawn, backoff_s=self._config.retry_backoff_s
+        )
+        self._triggered: dict[str, ThreadSettings] = {}
 
     def _chosen(self, given: Summarizer | None) -> tuple[Summarizer, Origin]:
         parts = self._parts
@@ -95,11 +195,10 @@ class Compressing:
 
     def appended(self, settings: ThreadSettings) -> None:
         """Compress the thread after an append if that is due; a plain call."""
-        if not _summaries(settings):
-            return
-        watch = self._watch(settings)
-        if not watch.resting:
-            self._flights.poke(settings.thread_id)
+        if _summaries(settings):
+            self._triggered[settings.thread_id] = settings
+            if not self._backoff.holds(settings.thread_id):
+                self._flights.poke(settings.thread_id)
 
     async def compress(self, settings: ThreadSettings) -> Compaction | None:
         """
@@ -114,7 +213,8 @@ class Compressing:
         """
         if not _summaries(settings):
             return None
-        self._watch(settings).wanted = True
+        self._triggered[settings.thread_id] = settings
+        self._backoff.end(settings.thread_id)
         return await self._flights.join(settings.thread_id)
 
     async def settled(self, thread_id: str) -> None:
@@ -125,135 +225,97 @@ class Compressing:
         """
         await self._flights.settled(thread_id)
 
-    def _watch(self, settings: ThreadSettings) -> _Watch:
-        watch = self._watched.setdefault(settings.thread_id, _Watch(settings))
-        watch.settings = settings
-        watch.triggers += 1
-        return watch
-
-    # ── A run ────────────────────────────────────────────────────────────────────────
-
     async def _run(self, thread_id: str) -> Compaction | None:
-        watch = self._watched.get(thread_id)
-        if watch is None or (watch.resting and not watch.wanted):
-            return None  # the run before has seen to it, or its time has not come
-        seen = watch.triggers
-        made = await self._attempt(watch)
-        watch.wanted = False
+        """Make one summary of messages, and one of records, in that order."""
+        settings = self._triggered.pop(thread_id, None)
+        if settings is None:
+            return None  # the run before has seen to it
+        made: Compaction | None = None
+        try:
+            for summary in _summaries(settings):
+                for kind in (self._of_messages, self._of_records):
+                    found = await summarise(
+                        kind(settings, summary),
+                        self._parts.store,
+                        self._backoff,
+                        max_attempts=self._config.summary_max_attempts,
+                    )
+                    made = made or found
+        except UsageError:
+            raise
+        except Exception as error:
+            self._failed(thread_id, error)
+        if made is not None or self._backoff.holds(thread_id):
+            self._triggered.setdefault(thread_id, settings)
         if made is not None:
             self._flights.poke(thread_id)  # more may be due than one record can hold
-        elif watch.triggers == seen and not (watch.failures or watch.resting):
-            del self._watched[thread_id]
         return made
 
-    async def _attempt(self, watch: _Watch) -> Compaction | None:
-        """Try one summary of messages and one of records, in that order."""
-        made: Compaction | None = None
-        stages: tuple[Stage, ...] = (self._compressed, self._folded)
-        try:
-            for summary in _summaries(watch.settings):
-                for stage in stages:
-                    found = await stage(watch.settings, summary)
-                    made = made or found
-        except UsageError as error:
-            log.info("thread %r is not compressed: %s", watch.settings.thread_id, error)
-        except Exception as error:
-            self._failed(watch, error)
-        else:
-            watch.failures = 0
-        return made
+    def _of_messages(self, settings: ThreadSettings, summary: Summary) -> Record:
+        """Messages become a record."""
+        deadline_s = self._config.tool_deadline_s
 
-    def _failed(self, watch: _Watch, error: Exception) -> None:
-        thread_id, config = watch.settings.thread_id, self._parts.config.conversation
-        trace = traceback_of(error)
-        log.warning("thread %r could not be compressed: %s", thread_id, error, exc_info=trace)
-        what = clean(f"{type(error).__name__}: {error}")
-        parts = self._parts
-        parts.publish(
-            CompressionFailed(
-                repo_id=parts.repo_id, at=parts.clock.now(), thread_id=thread_id, error=what
-            )
-        )
-        watch.failures += 1
-        if watch.failures >= config.summary_max_attempts:
-            watch.failures = 0  # the next append begins anew
-        elif not watch.resting:
-            watch.resting = True
-            delay = config.retry_backoff_s * 2 ** (watch.failures - 1)
-            due = self._parts.clock.monotonic() + delay
-            self._parts.spawn(self._try_again, watch, due)
-
-    async def _try_again(self, watch: _Watch, due: float) -> None:
-        clock = self._parts.clock
-        await clock.sleep(max(0.0, due - clock.monotonic()))
-        watch.resting = False
-        self._flights.poke(watch.settings.thread_id)
-
-    # ── Messages become a record ─────────────────────────────────────────────────────
-
-    async def _compressed(self, settings: ThreadSettings, summary: Summary) -> Compaction | None:
-        store, deadline_s = self._parts.store, self._parts.config.conversation.tool_deadline_s
-
-        def look(tx: TranscriptReader) -> DueRange | None:
+        def due(tx: TranscriptReader) -> DueRange | None:
             return due_range(tx, self._scope(tx, settings), summary, deadline_s=deadline_s)
 
-        while (due := await store.reading(look)) is not None:
+        async def ask(due: DueRange, failed: int) -> NewRecord:
             asked = SummaryRequest(
                 messages=due.messages,
                 earlier=tuple(one.summary_text for one in due.earlier),
                 max_tokens=summary.max_summary_tokens,
             )
-            new = self._record(due.start_seq, due.end_seq, await self._text(asked))
-            made = await store.writing(partial(self._keep, settings, due, new))
-            if made is not None:
-                return self._told(made)
-        return None
+            return await self._record(asked, due.start_seq, due.end_seq)
 
-    def _keep(
-        self, settings: ThreadSettings, due: DueRange, new: NewRecord, tx: TranscriptWriter
-    ) -> Compaction | None:
-        scope = self._scope(tx, settings)
-        return _recorded(tx, scope, new) if is_unchanged(tx, scope, due) else None
+        def keep(tx: TranscriptWriter, due: DueRange, text: NewRecord) -> Compaction | None:
+            scope = self._scope(tx, settings)
+            return _recorded(tx, scope, text) if is_unchanged(tx, scope, due) else None
 
-    # ── Records become one ───────────────────────────────────────────────────────────
+        return self._kind(settings.thread_id, due, ask, keep)
 
-    async def _folded(self, settings: ThreadSettings, summary: Summary) -> Compaction | None:
-        store = self._parts.store
+    def _of_records(self, settings: ThreadSettings, summary: Summary) -> Record:
+        """Records become one of level 2."""
 
-        def look(tx: TranscriptReader) -> tuple[Compaction, ...]:
-            return due_fold(tx, self._scope(tx, settings), summary)
+        def due(tx: TranscriptReader) -> tuple[Compaction, ...] | None:
+            return due_fold(tx, self._scope(tx, settings), summary) or None
 
-        while records := await store.reading(look):
+        async def ask(due: tuple[Compaction, ...], failed: int) -> NewRecord:
             asked = SummaryRequest(
-                summaries=tuple(one.summary_text for one in records),
+                summaries=tuple(one.summary_text for one in due),
                 max_tokens=summary.max_summary_tokens,
             )
-            first, last, text = records[0], records[-1], await self._text(asked)
-            new = self._record(first.start_seq, last.end_seq, text, replacing=records)
-            made = await store.writing(partial(self._fold, settings, new))
-            if made is not None:
-                return self._told(made)
-        return None
+            return await self._record(asked, due[0].start_seq, due[-1].end_seq, replacing=due)
 
-    def _fold(
-        self, settings: ThreadSettings, new: NewRecord, tx: TranscriptWriter
-    ) -> Compaction | None:
-        scope = self._scope(tx, settings)
-        if new.replacing[0].epoch != scope.thread.epoch:
-            return None
-        return _recorded(tx, scope, new)
+        def keep(
+            tx: TranscriptWriter, due: tuple[Compaction, ...], text: NewRecord
+        ) -> Compaction | None:
+            scope = self._scope(tx, settings)
+            return _recorded(tx, scope, text) if due[0].epoch == scope.thread.epoch else None
 
-    # ── Both ─────────────────────────────────────────────────────────────────────────
+        return self._kind(settings.thread_id, due, ask, keep)
 
-    async def _text(self, asked: SummaryRequest) -> str:
+    def _kind(self, thread_id: str, due: Any, ask: Any, keep: Any) -> Record:
+        return RangeSummary(
+            key=thread_id,
+            due=due,
+            about=lambda due: None,
+            ask=ask,
+            keep=keep,
+            told=lambda due, text, made: tell_of_record(self._parts, made),
+            failed=partial(self._failed, thread_id),
+            again=partial(self._flights.poke, thread_id),
+        )
+
+    async def _record(
+        self,
+        asked: SummaryRequest,
+        start_seq: int,
+        end_seq: int,
+        replacing: tuple[Compaction, ...] = (),
+    ) -> NewRecord:
         text = await called(self._summarizer.summarize, asked)
         if not isinstance(text, str) or is_blank(text):
             raise InvalidReply("the summary is blank", purpose="summarize")
-        return cut_to(clean(text), asked.max_tokens, self._count)
-
-    def _record(
-        self, start_seq: int, end_seq: int, text: str, replacing: tuple[Compaction, ...] = ()
-    ) -> NewRecord:
+        text = cut_to(clean(text), asked.max_tokens, self._count)
         return NewRecord(
             start_seq=start_seq,
             end_seq=end_seq,
@@ -263,9 +325,11 @@ class Compressing:
             replacing=replacing,
         )
 
-    def _told(self, made: Compaction) -> Compaction:
-        self._parts.publish(recorded_event(self._parts, made))
-        return made
+    def _failed(self, thread_id: str, error: Exception) -> None:
+        trace = traceback_of(error)
+        log.warning("thread %r could not be compressed: %s", thread_id, error, exc_info=trace)
+        what = clean(f"{type(error).__name__}: {error}")
+        self._parts.tell(CompressionFailed, thread_id=thread_id, error=what)
 
     def _scope(self, tx: TranscriptReader, settings: ThreadSettings) -> ThreadScope:
         return ThreadScope.of(tx, settings, self._parts.config)

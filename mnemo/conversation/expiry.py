@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from mnemo.conversation.settings import ConversationParts, ThreadSettings
+from mnemo.conversation.scope import ConversationParts, ThreadSettings
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.flights import Flights
 from mnemo.values.messages import StoredMessage

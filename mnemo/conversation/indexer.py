@@ -14,7 +14,7 @@ from functools import partial
 
 import anyio
 
-from mnemo.conversation.settings import ConversationParts, ThreadSettings
+from mnemo.conversation.scope import ConversationParts, ThreadSettings
 from mnemo.errors import StoreReadOnly, UsageError
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.protocols import EmbeddingSpace

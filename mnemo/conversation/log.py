@@ -1,38 +1,163 @@
-"""The message log: one thread's history, appended to, loaded, compacted and purged."""
+"""
+The message log: one thread's history, appended to, loaded, compacted and purged.
+
+A message is new because its id is not in the thread, never because of its place or words.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from mnemo.conversation.appending import Appended, MessageDraft, append, drafts_of
 from mnemo.conversation.compaction import (
     NewRecord,
     compactions,
     existing_record,
     insert_record,
-    recorded_event,
     require_whole,
+    tell_of_record,
 )
 from mnemo.conversation.load import Nearness, Wanted, asks_for_meaning, limit_of, load
-from mnemo.conversation.scope import ThreadScope
-from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.errors import StoreError
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
+from mnemo.errors import Conflict, StoreError
 from mnemo.events import RecallFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.runtime.clock import Breather
+from mnemo.runtime.clock import Breather, new_id
 from mnemo.runtime.tasks import Threads, computed
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import is_small, stored_text, whole_number
-from mnemo.values.derived import Compaction
+from mnemo.values.counting import Count, tokens_of
+from mnemo.values.derived import Compaction, Thread
 from mnemo.values.erasure import ErasureReport, Selection
-from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage
+from mnemo.values.units import is_view_made
 from mnemo.wire import Format, Given, listed, messages_of
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDraft:
+    """A valid message that is to be stored, with its token count and the id it would get."""
+
+    message: Message
+    id: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """
+    The result of an append.
+
+    Attributes:
+        messages: One per message of the batch that was not left out, in order.
+        stored: How many of them are new.
+    """
+
+    messages: list[StoredMessage]
+    stored: int
+
+
+def drafts_of(
+    messages: Iterable[Message], count: Count, *, pause: Callable[[], None] | None = None
+) -> list[MessageDraft]:
+    """
+    Leave out what views made, and count the tokens of the others.
+
+    Args:
+        pause: Called after each message, where this does not run on the event loop.
+    """
+    drafts = []
+    for message in messages:
+        if not is_view_made(message):
+            tokens = message.token_count or tokens_of(message, count)
+            drafts.append(MessageDraft(message, message.id or new_id("message"), tokens))
+        if pause is not None:
+            pause()
+    return drafts
+
+
+def append_drafts(
+    tx: TranscriptWriter,
+    scope: ThreadScope,
+    drafts: Sequence[MessageDraft],
+    *,
+    expected_seq: int | None = None,
+    search_tools: bool = False,
+) -> Appended:
+    """
+    Store the new messages of a batch at the end of the thread; return every stored one.
+
+    What is there already is given as it is stored; an id that was erased, or whose message
+    has expired, is left out.
+
+    Args:
+        expected_seq: What the thread's next seq must be, if anything is new.
+        search_tools: Whether calls and results are searched for as well.
+
+    Raises:
+        Conflict: An id stands for something else already, or *expected_seq* is not next.
+    """
+    ids = [draft.id for draft in drafts if draft.message.id is not None]
+    known = tx.by_id(scope.thread.id, ids) if ids else {}
+    erased = tx.erased_ids(scope.thread.id, ids) if len(known) < len(ids) else frozenset()
+    entries: list[StoredMessage] = []
+    new: dict[str, StoredMessage] = {}
+    for draft in drafts:
+        there = known.get(draft.id) or new.get(draft.id)
+        if there is None and draft.id not in erased:
+            there = new[draft.id] = _stored(draft, scope.thread, len(new), tx.now)
+        elif there is None or not scope.is_alive(there):
+            continue
+        else:
+            _require_same(there, draft.message)
+        entries.append(there)
+    if new:
+        _require_next(scope.thread, expected_seq)
+        tx.add(list(new.values()), search_tools=search_tools)
+    if new or scope.is_stale:
+        tx.keep(replace(scope.thread, next_seq=scope.thread.next_seq + len(new)))
+    return Appended(entries, len(new))
+
+
+def _stored(draft: MessageDraft, thread: Thread, place: int, now: datetime) -> StoredMessage:
+    values = {name: getattr(draft.message, name) for name in _GIVEN}
+    values["at"] = draft.message.at or now
+    return StoredMessage.restored(
+        **values,
+        id=draft.id,
+        token_count=draft.tokens,
+        thread_id=thread.id,
+        seq=thread.next_seq + place,
+        epoch=thread.epoch,
+        recorded_at=now,
+    )
+
+
+def _require_same(there: StoredMessage, given: Message) -> None:
+    differing = [name for name in COMPARED_FIELDS if getattr(there, name) != getattr(given, name)]
+    if differing:
+        raise Conflict(
+            f"message {there.id!r} is in thread {there.thread_id!r} with another "
+            f"{' and '.join(differing)}; give what is new an id of its own"
+        )
+
+
+def _require_next(thread: Thread, expected_seq: int | None) -> None:
+    if expected_seq is not None and expected_seq != thread.next_seq:
+        raise Conflict(
+            f"the next seq of thread {thread.id!r} is {thread.next_seq}, not {expected_seq}: "
+            "somebody else has appended; read the history and decide again"
+        )
+
+
+_GIVEN = tuple(f.name for f in fields(Message) if f.name not in ("id", "token_count"))
+
 
 log = logging.getLogger("mnemo")
 
@@ -115,7 +240,7 @@ class MessageLog:
 
         def store(tx: TranscriptWriter, scope: ThreadScope) -> Appended:
             search_tools = self._parts.config.recall.index_tool_results
-            appended = append(
+            appended = append_drafts(
                 tx, scope, drafts, expected_seq=expected_seq, search_tools=search_tools
             )
             also(tx, appended.messages)
@@ -211,12 +336,7 @@ class MessageLog:
         )
         loaded = await self._read(partial(load, wanted=wanted))
         if near.failure is not None:
-            parts, error = self._parts, str(near.failure)
-            parts.publish(
-                RecallFailed(
-                    repo_id=parts.repo_id, at=parts.clock.now(), query=query or "", error=error
-                )
-            )
+            self._parts.tell(RecallFailed, query=query or "", error=str(near.failure))
         return loaded
 
     async def _nearness(self, query: str | None) -> Nearness:
@@ -274,7 +394,7 @@ class MessageLog:
     def _was_compacted(self, recorded: tuple[Compaction, bool]) -> None:
         made, is_new = recorded
         if is_new:
-            self._parts.publish(recorded_event(self._parts, made))
+            tell_of_record(self._parts, made)
 
     async def clear(self) -> None:
         """

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import anyio
 
-from mnemo.conversation.settings import ConversationParts
+from mnemo.conversation.scope import ConversationParts
 from mnemo.errors import StoreError, UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home

@@ -40,7 +40,7 @@ from mnemo.log.erasure_plan import (
 )
 from mnemo.log.removals import hide_uncommitted, leave_recall
 from mnemo.log.surfaced import erase_showing
-from mnemo.notes.erasing import erase_notes
+from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.store.damage import Passed
 from mnemo.store.rows import (

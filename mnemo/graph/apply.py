@@ -15,7 +15,7 @@ from typing import Any
 from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.removal import remove_nodes
 from mnemo.graph.upkeep import encode_changed, keep_up
-from mnemo.jobs.owners import LeaseTime
+from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.acts import settle
 from mnemo.log.job_rules import finish_extraction
 from mnemo.log.transcript import TranscriptWriter

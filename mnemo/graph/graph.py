@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
 from mnemo.graph.apply import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
-from mnemo.jobs.owners import LeaseTime
+from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.evidence import may_match, resting_on
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.runtime.clock import Breather

@@ -1,12 +1,18 @@
-"""Jobs as rows, and what their sessions have made of messages."""
+"""Jobs as rows, what their sessions have made of messages, and the leases of owners."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+import os
+import platform
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+from weakref import WeakValueDictionary
 
 from mnemo.errors import StoreCorrupt
-from mnemo.jobs.owners import still_owns
+from mnemo.runtime.clock import new_id
 from mnemo.store.codec import decode_list, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.rows import chunks, holes, messages_among
@@ -14,6 +20,177 @@ from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.journal import Owner
+
+LeaseTime: TypeAlias = Callable[[Tx], datetime]
+"""Gives the time, aware, that leases and due times of jobs are measured by, on all machines."""
+
+_INSERT = """
+INSERT INTO owners (token, host, pid, started, lease_until) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (token) DO UPDATE SET lease_until = excluded.lease_until
+"""
+_FIND = "SELECT host, pid, started, lease_until FROM owners WHERE token = ?"
+_OTHERS = "SELECT token, host, pid, started, lease_until, token FROM owners WHERE host = ?"
+_OWNERS = Rows("owners", "s s i i f", lambda row: (*row[1:],))
+_RELEASE = "UPDATE sessions SET owner = NULL WHERE owner = ?"
+_DELETE = "DELETE FROM owners WHERE token = ?"
+
+
+class OpenService:
+    """
+    A service of this process that messages can name; known as long as this object is held.
+
+    Args:
+        place: Where it stores, without a password.
+        since: When it was opened, aware.
+    """
+
+    _known: ClassVar[WeakValueDictionary[str, OpenService]] = WeakValueDictionary()
+
+    def __init__(self, owner: Owner, place: str, since: datetime) -> None:
+        self._place, self._since = place, since
+        self._known[owner.token] = self
+
+    def __str__(self) -> str:
+        since = self._since.astimezone(UTC)
+        return f"{self._place}, since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+    @classmethod
+    def of(cls, token: str) -> OpenService | None:
+        """The one of this process that has *token*."""
+        return cls._known.get(token)
+
+
+def register(tx: Tx, owner: Owner, *, now: datetime, lease_s: float) -> None:
+    """Enter *owner*, or prolong its lease, until *lease_s* seconds from *now*."""
+    until = now.timestamp() + lease_s
+    tx.run(_INSERT, (owner.token, owner.host, owner.pid, owner.started, until))
+
+
+def unregister(tx: Tx, token: str) -> None:
+    """Give up all sessions of *token* and forget it."""
+    tx.run(_RELEASE, (token,))
+    tx.run(_DELETE, (token,))
+
+
+def still_owns(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
+    """
+    Whether the holder *token* of a session keeps it from *me*.
+
+    Dead on this host: no. Another process that runs on this host: yes. Elsewhere, stopped,
+    or another service of this very process: as long as its lease runs.
+    """
+    row = tx.run(_FIND, (token,)).fetchone()
+    if row is None:
+        return False
+    host, pid, started, lease_until = _OWNERS.one((token, *row))
+    if host == me.host and pid != me.pid:
+        alive = is_alive(pid, started)
+        if alive is not None:
+            return alive
+    if host == me.host and pid == me.pid and started != me.started:
+        return False
+    return bool(now.timestamp() < lease_until)
+
+
+def holder_named(tx: Tx, token: str, me: Owner) -> str:
+    """Name the service *token*, as *me* knows it, for messages to people."""
+    row = tx.run(_FIND, (token,)).fetchone()
+    if row is None:
+        return "another service"
+    host, pid, *_ = _OWNERS.one((token, *row))
+    if host != me.host:
+        return f"a live process of the machine {host.partition('/')[0]!r}"
+    if pid == me.pid:
+        known = OpenService.of(token)
+        which = f" ({known})" if known else ""
+        return f"another Mnemo that this process has open{which}: close it, or use its session"
+    return f"another live process (pid {pid})"
+
+
+def forget_the_dead(tx: Tx, me: Owner) -> None:
+    """Release what processes owned that died on this host."""
+    passed: Passed = []
+    rows = tx.run(_OTHERS, (me.host,)).fetchall()
+    for _, pid, started, _, token in _OWNERS.all(rows, passed):
+        same = (pid, started) == (me.pid, me.started)
+        if not same and is_alive(pid, started) is False:
+            unregister(tx, token)
+    log_passed(passed)
+
+
+# ── Processes ────────────────────────────────────────────────────────────────────────
+
+_ENDED = frozenset("ZXx")
+_STOPPED = frozenset("Tt")
+
+
+def new_owner() -> Owner:
+    """An owner for a service that this process opens; unique even within it."""
+    pid = os.getpid()
+    return Owner(token=new_id("owner"), host=_host(), pid=pid, started=_started(pid) or 0)
+
+
+def _host() -> str:
+    """The machine, its boot and the process space: where a process id means something."""
+    return "/".join((platform.node(), _boot(), _process_space()))
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _process_space() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> int | None:
+    """When process *pid* started, in the system's ticks; ``None`` if there is none alive."""
+    return _seen(pid)[1]
+
+
+def _seen(pid: int) -> tuple[str, int | None]:
+    """State of process *pid*, and when it started; ``None``: there is none alive."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "", None
+    # The name before the last bracket may hold anything, blanks and brackets included.
+    fields = stat.rpartition(")")[2].split()
+    return fields[0], None if fields[0] in _ENDED else int(fields[19])
+
+
+def is_alive(pid: int, started: int) -> bool | None:
+    """
+    Whether the process of this host is the one that was recorded; ``None`` if unknowable.
+
+    One that is stopped may go on at any time, or never: unknowable.
+
+    Args:
+        started: As recorded in its ``Owner``; 0 if its system could not tell.
+    """
+    if sys.platform == "linux" and started:
+        state, began = _seen(pid)
+        return None if began == started and state in _STOPPED else began == started
+    if sys.platform == "win32":
+        # There a signal 0 is not a question.
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+# ── Jobs as rows ──────────────────────────────────────────────────────────────────
+
 
 # ``$by``: thousands of jobs that are done must not be looked at.
 _OF_STATE = f"""

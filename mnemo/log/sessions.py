@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from mnemo.errors import NotFound, SessionBusy
-from mnemo.jobs.owners import LeaseTime, holder_named, still_owns
+from mnemo.jobs.job_rows import LeaseTime, holder_named, still_owns
 from mnemo.log.acts import create_session, encode_staged, write_act
 from mnemo.log.steps import Handed
 from mnemo.store.codec import (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
 from mnemo.jobs import job_rows as jobs
-from mnemo.jobs.owners import LeaseTime
+from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages
 from mnemo.log.message_vectors import drop_old_vectors, save_vectors
 from mnemo.log.messages import (

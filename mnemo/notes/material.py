@@ -8,11 +8,14 @@ up to it: so it is found again although the history before was compacted.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from mnemo.config import NotesConfig
 from mnemo.errors import InvalidNote
 from mnemo.notes.cues import (
     MAX_SPAN,
@@ -24,8 +27,10 @@ from mnemo.notes.cues import (
     prefers,
     requests_in,
 )
-from mnemo.runtime.text import fold, is_blank, one_line
-from mnemo.values.messages import Message, StoredMessage, measured_text
+from mnemo.notes.writing import redact
+from mnemo.protocols import ChatMessage, ChatModel, Purpose
+from mnemo.runtime.text import count_tokens, fold, is_blank, one_line
+from mnemo.values.messages import Message, StoredMessage, ToolCall, measured_text
 from mnemo.values.note_rules import plain_text
 from mnemo.values.notes import Trust
 
@@ -276,3 +281,125 @@ def _places(text: str, wanted: str) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(wanted, at + 1)
+
+
+# ── The model's input ─────────────────────────────────────────────────────────────────────
+
+PURPOSE: Purpose = "update_notes"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Leading messages of each request; *reused*: the task's own, unchanged and in order."""
+
+    messages: tuple[ChatMessage, ...]
+    reused: bool
+
+
+def asks_elsewhere(model: ChatModel) -> bool:
+    """Whether *model* sends updates of notes to another model by an override."""
+    model_for = getattr(model, "model_for", None)
+    return callable(model_for) and model_for(PURPOSE) != getattr(model, "model", None)
+
+
+def redacted(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Redact secrets in the texts and tool calls of *messages*."""
+    return tuple(_without_secrets(message) for message in messages)
+
+
+def _without_secrets(message: Message) -> Message:
+    content = message.content
+    if content is not None:
+        content = redact(content) if isinstance(content, str) else _hidden(content)
+    calls = tuple(ToolCall(c.id, c.name, _hidden(c.arguments)) for c in message.tool_calls)
+    return replace(message, content=content, tool_calls=calls, extra=None)
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _hidden(item) for key, item in value.items()}
+    return value
+
+
+def prefix(
+    messages: Sequence[Message], *, fresh_from: int, instruction: str, config: NotesConfig
+) -> Prefix:
+    """
+    Choose the leading messages of an update's requests.
+
+    All of *messages*, if they are estimated to fit the room of one turn. Otherwise the
+    system message and the new part, less of its oldest groups until that fits.
+
+    Args:
+        fresh_from: Where the new part begins.
+    """
+    room = config.max_total_tokens // config.max_turns - count_tokens(instruction)
+    whole = tuple(_chat(message) for message in messages)
+    if _estimate(whole) <= room:
+        return Prefix(whole, reused=True)
+    system = [_chat(m) for m in messages[:1] if m.role == "system"]
+    start = max(fresh_from, len(system))
+    groups = _newest(_groups(messages[start:]), room - _estimate(system))
+    return Prefix((*system, *_flat(groups)), reused=False)
+
+
+def _newest(groups: list[list[ChatMessage]], room: int) -> list[list[ChatMessage]]:
+    """The latest of *groups* that fit *room* together; the last one in any case."""
+    first = len(groups)
+    while first > 0:
+        room -= _estimate(groups[first - 1])
+        if room < 0 and first < len(groups):
+            break
+        first -= 1
+    return groups[first:]
+
+
+def _groups(messages: Sequence[Message]) -> list[list[ChatMessage]]:
+    """Group messages: each tool call with its answers."""
+    groups: list[list[ChatMessage]] = []
+    for message in messages:
+        if message.role == "tool":
+            if groups:
+                groups[-1].append(_chat(message))
+        else:
+            groups.append([_chat(message)])
+    return groups
+
+
+def _flat(groups: Sequence[Sequence[ChatMessage]]) -> list[ChatMessage]:
+    return [message for group in groups for message in group]
+
+
+def _estimate(messages: Sequence[ChatMessage]) -> int:
+    return sum(tokens_of(message) for message in messages)
+
+
+def tokens_of(message: ChatMessage) -> int:
+    """Estimated input tokens of *message*."""
+    tokens = count_tokens(message.content)
+    if message.tool_calls:
+        calls = [dict(call) for call in message.tool_calls]
+        tokens += count_tokens(json.dumps(calls, default=str))
+    return tokens
+
+
+def _chat(message: Message) -> ChatMessage:
+    content = message.content
+    if not isinstance(content, str):
+        texts = [b["text"] for b in content or () if isinstance(b.get("text"), str)]
+        content = "\n".join(texts)
+    if is_blank(content) and message.kind == "thought" and not message.tool_calls:
+        content = message.text
+    return ChatMessage(
+        message.role,
+        content,
+        tool_calls=tuple(
+            {"id": call.id, "name": call.name, "arguments": deepcopy(call.arguments)}
+            for call in message.tool_calls
+        ),
+        tool_call_id=message.tool_call_id,
+    )

@@ -1,23 +1,54 @@
-"""NoteReader the notes of one repository within one transaction."""
+"""The notes of one repository as rows: read, written and erased within one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
 
-from mnemo.store import tables
-from mnemo.store.codec import decode_vector
+from mnemo.log.threads import thread_number
+from mnemo.protocols import Clock, Transactions
+from mnemo.runtime.text import terms
+from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes
+from mnemo.store.engine import Engine
+from mnemo.store.rows import chunks, holes, repo_number, repo_row
+from mnemo.store.tables import (
+    NOTE_CHANGES,
+    NOTE_CONVERSATIONS,
+    NOTE_MARKS,
+    NOTE_REQUESTS,
+    NOTE_TASKS,
+    NOTE_USAGE,
+    NOTE_VERSIONS,
+    NOTES,
+)
+from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
+from mnemo.values.archive import (
+    ArchivedNoteChange,
+    ArchivedNoteMark,
+    ArchivedNoteRequest,
+    ArchivedNoteTask,
+)
 from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.erasure import Selection
 from mnemo.values.graph import Vector
-from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
+from mnemo.values.note_rules import absorbed_by
+from mnemo.values.notes import (
+    ConversationRow,
+    Covered,
+    ErasedNoteRows,
+    NoteChange,
+    NoteRow,
+    NoteVersion,
+    UsageRow,
+)
 
 T = TypeVar("T")
 
-_NOTE = f"SELECT {tables.NOTES.of('n')} FROM notes n"
+_NOTE = f"SELECT {NOTES.of('n')} FROM notes n"
 _THERE = f"{_NOTE} WHERE n.repo = ? AND n.deleted_by IS NULL ORDER BY n.topic"
 _OWED = f"""
 {_NOTE} LEFT JOIN note_vectors v ON v.note = n.no AND v.version = n.version
@@ -27,12 +58,12 @@ WHERE n.repo = ? AND n.deleted_by IS NULL AND v.note IS NULL ORDER BY n.topic LI
 _TOPICS = "SELECT topic FROM notes WHERE repo = ? AND deleted_by IS NULL ORDER BY topic"
 _ALL_TOPICS = "SELECT topic FROM notes WHERE repo = ? ORDER BY topic"
 _VERSIONS = f"""
-SELECT n.topic, {tables.NOTE_VERSIONS.of("v")}
+SELECT n.topic, {NOTE_VERSIONS.of("v")}
 FROM notes n JOIN note_versions v ON v.note = n.no
 WHERE n.repo = ? AND n.topic = ? ORDER BY v.version
 """
 _CHANGES = f"""
-SELECT n.topic, {tables.NOTE_CHANGES.of("j")} FROM note_journal j JOIN notes n ON n.no = j.note
+SELECT n.topic, {NOTE_CHANGES.of("j")} FROM note_journal j JOIN notes n ON n.no = j.note
 WHERE j.repo = ? AND j.update_id = ? ORDER BY j.seq
 """
 _COUNTS = """
@@ -45,7 +76,7 @@ WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
   AND v.space = ? AND v.dimensions = ?
 """
 _DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
-_USAGE = f"{tables.NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
+_USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 
 class NoteReader:
@@ -83,9 +114,9 @@ class NoteReader:
 
     def _rows(self, topics: Sequence[str] | None, passed: Passed | None) -> list[NoteRow]:
         if topics is None:
-            return NOTES.all(self._all(_THERE, self._repo), passed)
+            return NOTES.rows.all(self._all(_THERE, self._repo), passed)
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
-        return NOTES.all(self._of_keys(query, sorted(set(topics))), passed)
+        return NOTES.rows.all(self._of_keys(query, sorted(set(topics))), passed)
 
     def topics(self, *, deleted: bool = False) -> list[str]:
         """The topics of the notes that are there, sorted; with those that were, if asked."""
@@ -95,12 +126,12 @@ class NoteReader:
     def versions(self, topic: str, *, intact: bool = False) -> list[NoteVersion]:
         """What is kept of its versions, oldest first."""
         rows = self._all(_VERSIONS, self._repo, topic)
-        return _passing(VERSIONS, rows) if intact else VERSIONS.all(rows)
+        return _passing(NOTE_VERSIONS.rows, rows) if intact else NOTE_VERSIONS.rows.all(rows)
 
     def changes(self, update_id: str) -> list[NoteChange]:
         """What an update did, in order."""
         rows = self._all(_CHANGES, self._repo, update_id)
-        return [record.change for record in tables.NOTE_CHANGES.rows.all(rows)]
+        return [record.change for record in NOTE_CHANGES.rows.all(rows)]
 
     def counts(self) -> tuple[int, int]:
         """Notes that are there, and versions kept of all."""
@@ -124,7 +155,7 @@ class NoteReader:
     def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
         """Notes that have no vector of *space*, by topic."""
         rows = self._all(_OWED, space.name, space.dimensions, self._repo, limit)
-        return _passing(NOTES, rows)
+        return _passing(NOTES.rows, rows)
 
     def marked(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of *keys* that are marks."""
@@ -133,8 +164,8 @@ class NoteReader:
 
     def covered(self, digests: Sequence[str]) -> dict[str, Covered]:
         """What became of the requests with these digests, where that is settled."""
-        query = f"{tables.NOTE_REQUESTS.select} AND digest IN ({{}})"
-        found = tables.NOTE_REQUESTS.rows.all(self._of_keys(query, digests))
+        query = f"{NOTE_REQUESTS.select} AND digest IN ({{}})"
+        found = NOTE_REQUESTS.rows.all(self._of_keys(query, digests))
         return {request.digest: request.covered for request in found}
 
     def is_done(self, task_id: str) -> bool:
@@ -143,12 +174,12 @@ class NoteReader:
 
     def conversation(self, key: str) -> ConversationRow:
         """What is known of its updates; of an unknown one, nothing."""
-        found = tables.NOTE_CONVERSATIONS.get(self._tx, self._repo, key)
+        found = NOTE_CONVERSATIONS.get(self._tx, self._repo, key)
         return found or ConversationRow(key=key)
 
     def usage(self, update_id: str) -> list[UsageRow]:
         """What its calls cost, in order."""
-        return tables.NOTE_USAGE.rows.all(self._all(_USAGE, self._repo, update_id))
+        return NOTE_USAGE.rows.all(self._all(_USAGE, self._repo, update_id))
 
 
 def _passing(read: Rows[T], rows: Iterable[Sequence[Any]]) -> list[T]:
@@ -159,8 +190,351 @@ def _passing(read: Rows[T], rows: Iterable[Sequence[Any]]) -> list[T]:
     return found
 
 
-NOTES = tables.NOTES.rows
-"""Notes of rows with the columns of ``notes`` from the topic on."""
-VERSIONS = tables.NOTE_VERSIONS.rows
-"""Versions of rows with ``VERSION_COLUMNS``, behind their note's topic."""
-VERSION_COLUMNS = tables.NOTE_VERSIONS.columns
+# ── Writing ───────────────────────────────────────────────────────────────────────
+
+
+_FIND = "SELECT no FROM notes WHERE repo = ? AND topic = ?"
+_PRUNE = """
+DELETE FROM note_versions WHERE note = :note AND version <=
+    (SELECT version FROM note_versions WHERE note = :note
+     ORDER BY version DESC LIMIT 1 OFFSET :keep)
+"""
+_DROP_VERSION = "DELETE FROM note_versions WHERE note = ? AND version = ?"
+_PUT_CHANGE = NOTE_CHANGES.insert_with("repo")
+_DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
+_PUT_VECTOR = """
+INSERT INTO note_vectors (note, version, space, dimensions, vector)
+SELECT no, version, ?, ?, ? FROM notes
+WHERE repo = ? AND topic = ? AND version = ? AND deleted_by IS NULL
+ON CONFLICT (note) DO UPDATE SET version = excluded.version, space = excluded.space,
+    dimensions = excluded.dimensions, vector = excluded.vector
+"""
+# A new row, not an update: the oldest are pruned by their numbers.
+_UNMARK = "DELETE FROM note_marks WHERE repo = ? AND key = ?"
+_PRUNE_MARKS = """
+DELETE FROM note_marks WHERE repo = :repo AND seq <=
+    (SELECT seq FROM note_marks WHERE repo = :repo ORDER BY seq DESC LIMIT 1 OFFSET :keep)
+"""
+_UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
+
+
+class StoredNotes:
+    """``NoteStore`` over an engine."""
+
+    def __init__(
+        self,
+        repo_id: str,
+        engine: Engine,
+        clock: Clock,
+    ) -> None:
+        self._repo_id = repo_id
+        self._engine = engine
+        self._clock = clock
+
+    async def reading(self, work: Callable[[NoteReader], T]) -> T:
+        """Run *work* on one revision of the file. *Cancellation*: safe."""
+        now = self._clock.now()
+
+        def read(tx: Tx) -> T:
+            return work(NoteReader(tx, repo_row(tx, self._repo_id)[0], now))
+
+        return await self._engine.reading(read)
+
+    async def writing(self, work: Callable[[NoteWriter], T]) -> T:
+        """Run *work* in one transaction of the writer. *Cancellation*: completes."""
+        now = self._clock.now()
+
+        def write(tx: Tx) -> T:
+            return work(NoteWriter(tx, repo_number(tx, self._repo_id), now))
+
+        return await self._engine.writing(write, locks=[("notes", self._repo_id)])
+
+
+class NoteWriter(NoteReader):
+    """``NoteWriter`` over a transaction."""
+
+    def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
+        """
+        Write a note with a version, its journal row and its full-text row; it is owed a vector.
+
+        Args:
+            keep: Versions that are kept of the topic, the latest ones.
+        """
+        execute = self._tx.run
+        NOTES.put(self._tx, self._repo, row)
+        ((number,),) = execute(_FIND, (self._repo, row.topic)).fetchall()
+        NOTE_VERSIONS.put(self._tx, number, version)
+        execute(_PRUNE, {"note": number, "keep": keep})
+        change = NoteChange(
+            topic=row.topic, action=version.action, version=version.version, by=version.by
+        )
+        entry = ArchivedNoteChange(update_id=version.update_id, change=change)
+        execute(_PUT_CHANGE, (number, *NOTE_CHANGES.values(entry), self._repo))
+        self._tx.dialect.drop_note_words(self._tx, number)
+        execute(_DROP_VECTOR, (number,))
+        if row.is_there:
+            self._tx.dialect.put_note_words(self._tx, [(number, " ".join(terms(row.text)))])
+
+    def touch(self, topics: Sequence[str], at: datetime) -> None:
+        """Set when they were last read; no version."""
+        for some in chunks(topics):
+            self._tx.run(
+                f"UPDATE notes SET last_read_at = ? WHERE repo = ? AND topic IN ({holes(some)})",
+                (encode_time(at), self._repo, *some),
+            )
+
+    def erase(self, topic: str) -> ErasedNoteRows:
+        """Delete a note with all its versions and rows."""
+        execute = self._tx.run
+        found = execute(_FIND, (self._repo, topic)).fetchone()
+        if found is None:
+            return ErasedNoteRows()
+        self._tx.dialect.note_erased(self._tx)
+        execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
+        execute("DELETE FROM notes WHERE no = ?", found)
+        # The request stays covered; the topic may be made of its words.
+        execute(_UNNAME, (self._repo, topic))
+        erased = ErasedNoteRows(
+            versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
+            fulltext_rows=self._tx.dialect.drop_note_words(self._tx, *found),
+            vectors=execute(_DROP_VECTOR, found).rowcount,
+        )
+        self._tx.dialect.merge_note_words(self._tx)
+        return erased
+
+    def rewrite(self, version: NoteVersion) -> None:
+        """Replace a version by one with fewer words; for erasure."""
+        found = self._tx.run(_FIND, (self._repo, version.topic)).fetchone()
+        if found is not None:
+            NOTE_VERSIONS.put(self._tx, found[0], version)
+            self._tx.dialect.note_erased(self._tx)
+
+    def drop(self, topic: str, version: int) -> None:
+        """Delete one version; for erasure. Its number is not given again."""
+        found = self._tx.run(_FIND, (self._repo, topic)).fetchone()
+        if found is not None:
+            self._tx.run(_DROP_VERSION, (*found, version))
+            self._tx.dialect.note_erased(self._tx)
+
+    def save_vectors(
+        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]
+    ) -> None:
+        """Keep vectors by topic, of the versions that they name; others are skipped."""
+        for topic, (version, vector) in vectors.items():
+            made = (space.name, space.dimensions, encode_vector(vector))
+            self._tx.run(_PUT_VECTOR, (*made, self._repo, topic, version))
+
+    def mark(self, key: str, *, keep: int) -> None:
+        """Remember a judged message; *keep* marks are kept, the latest ones."""
+        self._tx.run(_UNMARK, (self._repo, key))
+        NOTE_MARKS.add(self._tx, self._repo, ArchivedNoteMark(key=key))
+        self._tx.run(_PRUNE_MARKS, {"repo": self._repo, "keep": keep})
+
+    def cover(self, digest: str, covered: Covered) -> None:
+        """Remember for good what became of a request; the first word about it stays."""
+        request = ArchivedNoteRequest(digest=digest, covered=covered)
+        NOTE_REQUESTS.add_once(self._tx, self._repo, request)
+
+    def finish(self, task_id: str) -> None:
+        """Remember that an update of this task has ended without error."""
+        NOTE_TASKS.add_once(self._tx, self._repo, ArchivedNoteTask(task_id=task_id))
+
+    def keep_conversation(self, row: ConversationRow) -> None:
+        """Write what is known of a conversation's updates."""
+        NOTE_CONVERSATIONS.put(self._tx, self._repo, row)
+
+    def add_usage(self, row: UsageRow) -> None:
+        """Write what a call cost."""
+        NOTE_USAGE.add(self._tx, self._repo, row)
+
+
+NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
+"""What ``StoredNotes`` is, and what a test puts in its place."""
+
+
+# ── What forgetting conversations does to notes that were written from them ───────
+
+
+_VERSIONS_OF = f"""
+SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in NOTE_VERSIONS.columns)}
+FROM notes n $join note_versions v ON v.note = n.no
+WHERE n.repo = ? AND v.action <> 'deleted'
+AND (v.thread_id = ? OR (v.thread_id IS NULL AND v.session_id = ?) OR ? = 1)
+"""
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
+_LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
+
+
+class _IntactNotes(NoteWriter):
+    """Writes to notes; damaged ones are passed by, and told to *unreadable*."""
+
+    def __init__(self, tx: Tx, repo: int, unreadable: Passed) -> None:
+        # Erasing notes writes no time.
+        super().__init__(tx, repo, _NO_TIME)
+        self._unreadable = unreadable
+
+    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
+        """The intact ones."""
+        return self._rows(topics, self._unreadable)
+
+
+def erase_notes(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> ForgottenNotes:
+    """What notes rest on the erased; after it was erased, and its ids remembered."""
+
+    def erased(thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        thread = thread_number(tx, repo, thread_id)
+        return erased_messages(tx, thread, ids) if thread else frozenset()
+
+    intact = _IntactNotes(tx, repo, unreadable)
+    notes, versions = _erase_damaged(tx, intact, repo, selection, unreadable)
+    after = forget_sources(
+        intact,
+        thread_id=selection.whole_thread,
+        session_id=selection.whole_session,
+        erased=erased,
+    )
+    return replace(after, notes=after.notes + notes, versions=after.versions + versions)
+
+
+def _erase_damaged(
+    tx: Tx,
+    shelf: NoteWriter,
+    repo: int,
+    selection: Selection,
+    unreadable: Passed,
+) -> tuple[int, int]:
+    """
+    Delete versions that cannot be decoded; give how many notes and versions went.
+
+    Those go that stem from the erased alone, by their columns. What stems from a thread or
+    session of which a part is erased is *unreadable*.
+    """
+    notes, versions = 0, 0
+    stems = (repo, selection.thread_id, selection.session_id, selection.before is not None)
+    for note, *row in tx.run(_VERSIONS_OF, stems).fetchall():
+        damaged: Passed = []
+        NOTE_VERSIONS.rows.all([row], damaged)
+        if not damaged:
+            continue
+        if selection.whole_thread is None and selection.whole_session is None:
+            unreadable += damaged
+            continue
+        shelf.drop(row[0], row[1])
+        versions += 1
+        if tx.run(_LEFT, (note,)).fetchone() is None:
+            shelf.erase(row[0])
+            notes += 1
+    return notes, versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenNotes:
+    """
+    What an erasure did to notes.
+
+    Attributes:
+        notes: Of which nothing is left.
+        versions: Deleted, those of these notes included.
+        mixed: Topics of notes that rest on other sources, too: what was said in the erased
+            ones may still stand in their text.
+    """
+
+    notes: int = 0
+    versions: int = 0
+    mixed: tuple[str, ...] = ()
+    fulltext_rows: int = 0
+    vectors: int = 0
+
+
+def forget_sources(
+    tx: NoteWriter,
+    *,
+    thread_id: str | None = None,
+    session_id: str | None = None,
+    erased: Callable[[str, Sequence[str]], frozenset[str]],
+) -> ForgottenNotes:
+    """
+    Forget what rests on erased messages, in the transaction that erases them.
+
+    Args:
+        thread_id: A thread that is erased whole, whether or not its messages were kept.
+        session_id: A session that is erased whole; of versions that name no thread.
+        erased: Those of a thread's message ids that are erased, by whatever.
+    """
+
+    def is_gone(version: NoteVersion) -> bool:
+        if version.thread_id is None:
+            return session_id is not None and version.session_id == session_id
+        ids = version.message_ids
+        if version.thread_id == thread_id:
+            return True
+        return bool(ids) and len(erased(version.thread_id, ids)) == len(set(ids))
+
+    done = ForgottenNotes()
+    for topic in tx.topics(deleted=True):
+        versions = tx.versions(topic, intact=True)
+        gone = [v for v in versions if v.action != "deleted" and is_gone(v)]
+        kept = [v for v in versions if v.action != "deleted" and not is_gone(v)]
+        if gone and not kept:
+            done = _erased(tx, topic, done)
+        elif gone or any(_touched(v, erased) for v in kept):
+            done = _thinned(tx, topic, gone, kept, erased, done)
+    return done
+
+
+def erase_note(tx: NoteWriter, topic: str) -> ErasedNoteRows:
+    """Delete a note with all its versions, and its name where others were absorbed by it."""
+    erased = tx.erase(topic)
+    for other in tx.topics(deleted=True):
+        for version in tx.versions(other, intact=True):
+            if version.reason == absorbed_by(topic):
+                tx.rewrite(replace(version, reason=""))
+    return erased
+
+
+def _erased(tx: NoteWriter, topic: str, done: ForgottenNotes) -> ForgottenNotes:
+    rows = erase_note(tx, topic)
+    return replace(
+        done,
+        notes=done.notes + 1,
+        versions=done.versions + rows.versions,
+        fulltext_rows=done.fulltext_rows + rows.fulltext_rows,
+        vectors=done.vectors + rows.vectors,
+    )
+
+
+def _touched(version: NoteVersion, erased: Callable[[str, Sequence[str]], frozenset[str]]) -> bool:
+    thread, ids = version.thread_id, version.message_ids
+    return thread is not None and bool(ids) and bool(erased(thread, ids))
+
+
+def _thinned(
+    tx: NoteWriter,
+    topic: str,
+    gone: Sequence[NoteVersion],
+    kept: Sequence[NoteVersion],
+    erased: Callable[[str, Sequence[str]], frozenset[str]],
+    done: ForgottenNotes,
+) -> ForgottenNotes:
+    """Drop what rests on the erased alone, but for the present text; blank the quotes."""
+    row = next(iter(tx.rows([topic])), None)
+    dropped = [version for version in gone if not _is_present(row, version)]
+    for version in dropped:
+        tx.drop(topic, version.version)
+    for version in gone:
+        if _is_present(row, version):
+            tx.rewrite(replace(version, evidence="", message_ids=()))
+    for version in kept:
+        if version.thread_id is not None and _touched(version, erased):
+            left = set(version.message_ids) - erased(version.thread_id, version.message_ids)
+            ids = tuple(id for id in version.message_ids if id in left)
+            tx.rewrite(replace(version, evidence="", message_ids=ids))
+    return replace(
+        done,
+        versions=done.versions + len(dropped),
+        mixed=(*done.mixed, topic) if row is not None and row.is_there else done.mixed,
+    )
+
+
+def _is_present(row: NoteRow | None, version: NoteVersion) -> bool:
+    return row is not None and row.is_there and version.version == row.version

@@ -10,17 +10,13 @@ from os import PathLike
 from typing import Any
 
 from mnemo.errors import NotFound, StoreError
-from mnemo.notes.erasing import erase_note
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.material import Material, mark_keys
-from mnemo.notes.model_input import copied
-from mnemo.notes.parts import NotesParts
-from mnemo.notes.progress import OnProgress
-from mnemo.notes.recall import NoteRecall, by_change, one_line_of
-from mnemo.notes.shelf import Shelf
+from mnemo.notes.note_rows import erase_note
+from mnemo.notes.shelf import NoteRecall, Shelf, by_change, one_line_of
 from mnemo.notes.tools import NoteToolbox
-from mnemo.notes.trigger import phrases_of
-from mnemo.notes.update import NoteUpdate
+from mnemo.notes.trigger import copied, phrases_of
+from mnemo.notes.update import NotesParts, NoteUpdate, OnProgress
 from mnemo.notes.updater import Updater
 from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, present, restore, undo
 from mnemo.runtime.clock import new_id
@@ -108,17 +104,9 @@ class Notes:
         the end is told, the part stays new.
         """
         return await self._updater.update(
-            {
-                "history": history,
-                "iterations": iterations,
-                "task_id": task_id,
-                "on_progress": on_progress,
-                "outcome": outcome,
-                "tools": tools,
-                "session": session,
-                "thread_id": thread_id,
-            }
-        )
+            history=history, iterations=iterations, task_id=task_id, on_progress=on_progress,
+            outcome=outcome, tools=tools, session=session, thread_id=thread_id,
+        )  # fmt: skip
 
     def update_after_task_async(
         self,
@@ -141,18 +129,10 @@ class Notes:
         debounce window the update is held until that has passed.
         """
         return self._updater.begin(
-            {
-                "history": history,
-                "iterations": iterations,
-                "task_id": task_id,
-                "on_progress": on_progress,
-                "outcome": outcome,
-                "tools": tools,
-                "session": session,
-                "thread_id": thread_id,
-            },
             callback,
-        )
+            history=history, iterations=iterations, task_id=task_id, on_progress=on_progress,
+            outcome=outcome, tools=tools, session=session, thread_id=thread_id,
+        )  # fmt: skip
 
     # ── Reading and writing ──────────────────────────────────────────────────────────
 
@@ -421,14 +401,7 @@ class Notes:
     async def statistics(self) -> NotesStatistics:
         """How many notes and versions there are, and what updates are doing."""
         notes, versions = await self._parts.store.reading(lambda tx: tx.counts())
-        counts = self._updater.counts
-        return NotesStatistics(
-            notes=notes,
-            versions=versions,
-            updates_running=counts.running,
-            updates_waiting=counts.waiting,
-            updates_held=counts.held,
-        )
+        return NotesStatistics(notes=notes, versions=versions, **self._updater.counts)
 
     @property
     def _is_busy(self) -> bool:

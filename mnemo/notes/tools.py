@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mnemo.errors import ConfigError, InvalidNote, NotFound
-from mnemo.notes.guards import redact
 from mnemo.notes.material import Evidence, Material, quoted
 from mnemo.notes.shelf import Shelf
-from mnemo.notes.writing import Changed, NoteSource, Write, checked_text
+from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, redact
 from mnemo.prompts.tool_loop import uses_of
 from mnemo.protocols import ChatReply
 from mnemo.runtime.text import is_blank, one_line
@@ -172,14 +171,6 @@ BAD_ARGUMENTS = "bad_arguments"
 Answer = dict[str, Any]
 
 
-@dataclass(slots=True)
-class _Counted:
-    """Writes and deletes counted against the limits."""
-
-    writes: int = 0
-    deletes: int = 0
-
-
 class NoteToolbox:
     """
     The note tools, for an update or for the host's own agent.
@@ -209,7 +200,7 @@ class NoteToolbox:
         self._began = shelf.moment()
         self._shown: dict[str, int] = {}
         self._there: frozenset[str] | None = None  # topics, at the last look at all of them
-        self._counted = _Counted()
+        self._writes = self._deletes = 0
 
     def __repr__(self) -> str:
         return f"<NoteToolbox, {len(self.specs)} tools>"
@@ -333,8 +324,8 @@ class NoteToolbox:
         written = await self._shelf.write(change)
         self._shown[topic] = written.row.version
         if written.changed:
-            self._counted.writes += 1
-            self._counted.deletes += len(absorbed)
+            self._writes += 1
+            self._deletes += len(absorbed)
             self._shown |= dict.fromkeys(absorbed, 0)
         version = written.row.version
         return {"ok": True, "topic": topic, "version": version, "changed": written.changed}
@@ -350,20 +341,20 @@ class NoteToolbox:
         if topic not in self._shown:
             raise Changed(topic, await self._shelf.read(topic, touching=False))
         row = await self._shelf.delete(topic, source, expected=self._shown[topic])
-        self._counted.deletes += 1
+        self._deletes += 1
         self._shown[topic] = 0
         return {"ok": True, "topic": topic, "version": row.version}
 
     # ── What every change must pass ──────────────────────────────────────────────────
 
     def _check_limits(self, *, writes: int = 0, deletes: int = 0) -> None:
-        config, counted = self._config, self._counted
+        config = self._config
         if not self._limited:
             return
-        if writes and counted.writes + writes > config.max_writes:
+        if writes and self._writes + writes > config.max_writes:
             message = f"{config.max_writes} notes may be written, and no more"
             raise InvalidNote("write_limit", message)
-        if deletes and counted.deletes + deletes > config.max_deletes:
+        if deletes and self._deletes + deletes > config.max_deletes:
             message = f"{config.max_deletes} notes may be deleted or absorbed, and no more"
             raise InvalidNote("delete_limit", message)
 

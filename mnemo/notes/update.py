@@ -1,39 +1,196 @@
-"""Run one update that is due within its budget: the model, then the rule, then the marks."""
+"""
+Run one update that is due within its budget: the model, then the rule, then the marks.
+
+Requests begin with the very messages of the task, so that the provider's prompt cache is
+used; the question comes in one message behind them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from mnemo.config import NotesConfig
-from mnemo.errors import BudgetExceeded, InvalidReply, ModelError
-from mnemo.events import MemoryUpdateFinished
-from mnemo.notes.guards import redact, said_of
-from mnemo.notes.material import Material
-from mnemo.notes.model_input import PURPOSE, Prefix, asks_elsewhere, prefix, redacted, tokens_of
-from mnemo.notes.note_writing import NoteWriter
-from mnemo.notes.parts import NotesParts
-from mnemo.notes.progress import ProgressReporter
-from mnemo.notes.requests import NoteRequest, keep_by_rule, outcomes, settle_said
+from mnemo.errors import BudgetExceeded, InvalidNote, InvalidReply, ModelError
+from mnemo.events import Event, MemoryUpdateFinished
+from mnemo.notes.material import (
+    PURPOSE,
+    Material,
+    Prefix,
+    asks_elsewhere,
+    prefix,
+    redacted,
+    tokens_of,
+)
+from mnemo.notes.note_rows import NoteStore, NoteWriter
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
-from mnemo.notes.trigger import Ask, DueUpdate, SkipReason, TriggeredBy, phrases_of
-from mnemo.notes.writing import NoteSource
+from mnemo.notes.trigger import (
+    Ask,
+    DueUpdate,
+    NoteRequest,
+    SkipReason,
+    TriggeredBy,
+    keep_by_rule,
+    outcomes,
+    phrases_of,
+    settle_said,
+)
+from mnemo.notes.writing import NoteSource, check_redacted, redact, said_of
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
-from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Usage
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import (
+    ChatMessage,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Clock,
+    Embedder,
+    Usage,
+)
+from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import on_clock
-from mnemo.runtime.text import count_tokens
+from mnemo.runtime.text import clean, count_tokens, one_line
+from mnemo.runtime.user_code import called
+from mnemo.values.counting import Count
+from mnemo.values.note_rules import is_topic
 from mnemo.values.notes import NoteChange, UsageRow
 from mnemo.values.untrusted import json_line
+
+# ── Progress ──────────────────────────────────────────────────────────────────────
+
+
+log = logging.getLogger("mnemo")
+
+PATIENCE_S = 1.0
+"""Seconds that a callback may take."""
+
+OnProgress: TypeAlias = Callable[["Progress"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """
+    How far an update is.
+
+    Attributes:
+        phase: ``started``, ``turn``, ``tool`` or ``finished``.
+        label: One line for a person.
+        turn: The call of the model that is meant, from 1; 0: none yet.
+        topic: The note that a tool is at work on, if it names one.
+    """
+
+    phase: Literal["started", "turn", "tool", "finished"]
+    label: str
+    turn: int = 0
+    topic: str | None = None
+
+
+class ProgressReporter:
+    """Call *on_progress*; ``finished`` follows ``started``, and only once."""
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._callback = on_progress
+        self._started = False
+        self.turn = 0
+
+    async def start(self) -> None:
+        """Report the start. *Cancellation*: safe."""
+        self._started = True
+        await self._tell(Progress("started", "Looking back over the conversation"))
+
+    async def next_turn(self, turn: int) -> None:
+        """Report a call of the model."""
+        self.turn = turn
+        await self._tell(Progress("turn", f"Asking the model, turn {turn}", turn))
+
+    async def tool(self, name: str, topic: object) -> None:
+        """Report a tool call."""
+        of = _shown(topic)
+        label = one_line(redact(clean(f"{name} {of}" if of else name)))
+        await self._tell(Progress("tool", label[:100], self.turn, of))
+
+    async def finish(self, label: str) -> None:
+        """Report the end; *Cancellation*: completes."""
+        if self._started:
+            self._started = False
+            with anyio.CancelScope(shield=True):
+                await self._tell(Progress("finished", label, self.turn))
+
+    async def _tell(self, progress: Progress) -> None:
+        if self._callback is None:
+            return
+        try:
+            with anyio.move_on_after(PATIENCE_S) as scope:
+                await called(self._callback, progress)
+            if scope.cancelled_caught:
+                log.warning("on_progress took longer than %g s; it was cut off", PATIENCE_S)
+        except Exception:
+            log.exception("on_progress failed")
+
+
+def _shown(topic: object) -> str | None:
+    """*topic*, if it is valid and holds no secret: a model may name anything."""
+    try:
+        check_redacted(str(topic), "")
+    except InvalidNote:
+        return None
+    return str(topic) if is_topic(topic) else None
+
+
+# ── What a repository gives ───────────────────────────────────────────────────────
+
+
+async def _later() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotesParts:
+    """
+    Dependencies of the notes of one repository.
+
+    Attributes:
+        publish: Publishes an event; a plain call.
+        spawn: Starts a task that is cancelled when the service closes; a plain call.
+        meter: Counts what all calls of the repository's updates cost.
+        session_meter: The meter of an open session; ``None`` if it is not open.
+        scrub: Rids the store's files of what was erased (``Store.scrub``).
+        closing: Whether the service or the repository is shutting down, or closed.
+        count: Counts the tokens of what is shown.
+        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
+    """
+
+    repo_id: str
+    store: NoteStore
+    embedder: Embedder
+    chat_model: ChatModel | None
+    clock: Clock
+    config: NotesConfig
+    publish: Callable[[Event], None]
+    spawn: Callable[..., asyncio.Task[None]]
+    meter: UsageMeter
+    scrub: Callable[[], Awaitable[bool]] = _later
+    session_meter: Callable[[str], UsageMeter | None] = lambda session_id: None
+    closing: Callable[[], bool] = lambda: False
+    check_usable: Callable[[], None] = lambda: None
+    count: Count = count_tokens
+    spans: Spans = NO_SPANS
+
+
+# ── The update ────────────────────────────────────────────────────────────────────
+
 
 _NOTHING = Usage(cost_usd=0.0)
 
@@ -81,7 +238,6 @@ def _one_per_topic(changes: list[NoteChange]) -> tuple[NoteChange, ...]:
 
 # ── The update ──────────────────────────────────────────────────────────────────────────
 
-log = logging.getLogger("mnemo")
 
 MARKS = 10_000
 """Marks that are kept, the latest ones."""

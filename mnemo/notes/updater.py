@@ -19,12 +19,10 @@ import anyio
 import anyio.lowlevel
 
 from mnemo.errors import UsageError
-from mnemo.notes.guards import said_of
-from mnemo.notes.parts import NotesParts
-from mnemo.notes.progress import ProgressReporter
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, DueUpdate, Skip, judge
-from mnemo.notes.update import NoteUpdate, UpdateRun, finished
+from mnemo.notes.update import NotesParts, NoteUpdate, ProgressReporter, UpdateRun, finished
+from mnemo.notes.writing import said_of
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
 from mnemo.runtime.tasks import CancelHandle, completed, owned
@@ -33,15 +31,6 @@ from mnemo.runtime.text import is_blank
 log = logging.getLogger("mnemo")
 
 Arguments = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateCounts:
-    """Numbers of updates that run, wait for their turn, or are held while debounced."""
-
-    running: int
-    waiting: int
-    held: int
 
 
 @dataclass(eq=False, slots=True)
@@ -88,10 +77,11 @@ class Updater:
         self._callbacks = CallbackRunner(parts.spawn)
 
     @property
-    def counts(self) -> UpdateCounts:
-        """Present numbers."""
-        waiting = len(self._calls) - self._running - len(self._held)
-        return UpdateCounts(running=self._running, waiting=waiting, held=len(self._held))
+    def counts(self) -> dict[str, int]:
+        """What ``NotesStatistics`` says of updates."""
+        running, held = self._running, len(self._held)
+        waiting = len(self._calls) - running - held
+        return {"updates_running": running, "updates_waiting": waiting, "updates_held": held}
 
     @property
     def is_busy(self) -> bool:
@@ -104,7 +94,7 @@ class Updater:
 
     # ── Calls ──────────────────────────────────────────────────────────────
 
-    async def update(self, arguments: Arguments) -> NoteUpdate:
+    async def update(self, **arguments: Any) -> NoteUpdate:
         """See ``Notes.update_after_task``."""
         elsewhere = self._elsewhere()
         if elsewhere is not None:
@@ -119,7 +109,7 @@ class Updater:
             return self._failed(error, arguments)
 
     def begin(
-        self, arguments: Arguments, callback: Callable[[Outcome], Any] | None
+        self, callback: Callable[[Outcome], Any] | None, **arguments: Any
     ) -> PendingOperation:
         """See ``Notes.update_after_task_async``."""
         told = callback if callable(callback) else None

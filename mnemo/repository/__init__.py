@@ -1,8 +1,7 @@
 """A repository: one isolated memory, with its sessions, graph and recall."""
 
-from mnemo.repository.changes import Change
 from mnemo.repository.inspection import Changes, Inspection, SessionLook
-from mnemo.repository.memories import Memory, MemoryVersion, Page
+from mnemo.repository.memories import Change, Memory, MemoryVersion, Page
 from mnemo.repository.parts import (
     ConversationStatistics,
     RepositoryParts,

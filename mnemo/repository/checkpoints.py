@@ -1,12 +1,16 @@
-"""The checkpoints of a repository: the states of graphs, for the savers of frameworks."""
+"""The checkpoints of one repository, as graph frameworks save them, with their rows."""
 
 from __future__ import annotations
 
+import builtins
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+from typing import Any, TypeAlias, TypeVar
 
-from mnemo.repository.checkpoint_rows import CheckpointStore
+from mnemo.errors import Conflict, StoreCorrupt
+from mnemo.protocols import Transactions
 from mnemo.repository.memories import Page
 from mnemo.runtime.validation import (
     MOST_AT_ONCE,
@@ -18,9 +22,17 @@ from mnemo.runtime.validation import (
     stored_object,
     whole_number,
 )
+from mnemo.store.codec import encode_json
+from mnemo.store.damage import Passed, log_passed
+from mnemo.store.engine import Engine
+from mnemo.store.rows import listed, repo_number, repo_row
+from mnemo.store.table import Table
+from mnemo.store.tables import CHANNEL_VALUES, CHECKPOINT_WRITES, CHECKPOINTS
+from mnemo.store.tx import Tx
 from mnemo.values.checkpoints import (
     Blob,
     ChannelHistory,
+    ChannelValue,
     Checkpoint,
     CheckpointHead,
     CheckpointQuery,
@@ -28,7 +40,335 @@ from mnemo.values.checkpoints import (
     checked_head,
     checked_values,
     checked_write,
+    is_of_version,
+    matches,
+    version_aside,
 )
+
+T = TypeVar("T")
+
+_TABLES = (CHECKPOINTS, CHANNEL_VALUES, CHECKPOINT_WRITES)
+_IN_NAMESPACE = "repo = ? AND thread_id = ? AND namespace = ?"
+_NEWEST = (
+    f"SELECT {', '.join(CHECKPOINTS.columns)} FROM checkpoints "
+    f"WHERE {_IN_NAMESPACE} ORDER BY id DESC LIMIT 1"
+)
+_HEADS = CHECKPOINTS.select + " AND thread_id = ? AND namespace = ?"
+_DELTAS = f"{_HEADS} AND deltas IS NOT NULL AND deltas <> '[]'"
+_IDS = f"SELECT id FROM checkpoints WHERE {_IN_NAMESPACE}"
+_THERE = f"SELECT 1 FROM checkpoints WHERE {_IN_NAMESPACE} AND id = ?"
+# ``$join``: one look-up for each channel, not all values of the thread.
+_VALUES = f"""
+SELECT {CHANNEL_VALUES.of("v")} FROM $pairs j $join checkpoint_values v
+ON v.repo = ? AND v.thread_id = ? AND v.namespace = ? AND v.channel = j.key AND v.version = j.value
+"""
+_VALUE = (
+    CHANNEL_VALUES.select + " AND thread_id = ? AND namespace = ? AND channel = ? AND version = ?"
+)
+_VERSIONS = f"SELECT channel, version FROM checkpoint_values WHERE {_IN_NAMESPACE}"
+_DROP_VALUE = f"DELETE FROM checkpoint_values WHERE {_IN_NAMESPACE} AND channel = ? AND version = ?"
+_WRITES = (
+    CHECKPOINT_WRITES.select
+    + " AND thread_id = ? AND namespace = ? AND checkpoint_id = ? ORDER BY task_path, task_id, idx"
+)
+_KEEP_WRITE = CHECKPOINT_WRITES.insert + " ON CONFLICT DO NOTHING"
+_DROP_HEAD = f"DELETE FROM checkpoints WHERE {_IN_NAMESPACE} AND id = ?"
+_DROP_WRITES = f"DELETE FROM checkpoint_writes WHERE {_IN_NAMESPACE} AND checkpoint_id = ?"
+_NAMESPACES = "SELECT DISTINCT namespace FROM checkpoints WHERE repo = ? AND thread_id = ?"
+_OF_RUNS = """
+SELECT thread_id, namespace, id FROM checkpoints
+WHERE repo = ? AND run_id IN $texts ORDER BY thread_id, namespace
+"""
+
+
+class StoredCheckpoints:
+    """``CheckpointStore`` over an engine."""
+
+    def __init__(self, repo_id: str, engine: Engine) -> None:
+        self._repo_id = repo_id
+        self._engine = engine
+
+    async def reading(self, work: Callable[[CheckpointReader], T]) -> T:
+        """Run *work* on one revision of the file. *Cancellation*: safe."""
+
+        def read(tx: Tx) -> T:
+            return work(CheckpointReader(tx, repo_row(tx, self._repo_id)[0]))
+
+        return await self._engine.reading(read)
+
+    async def writing(self, work: Callable[[CheckpointWriter], T]) -> T:
+        """Run *work* in one transaction of the writer. *Cancellation*: completes."""
+
+        def write(tx: Tx) -> T:
+            return work(CheckpointWriter(tx, repo_number(tx, self._repo_id)))
+
+        return await self._engine.writing(write, locks=[("checkpoints", self._repo_id)])
+
+
+class CheckpointReader:
+    """``CheckpointReader`` over a transaction."""
+
+    def __init__(self, tx: Tx, repo: int) -> None:
+        self._tx = tx
+        self._repo = repo
+
+    def get(self, thread_id: str, namespace: str, id: str | None) -> Checkpoint | None:
+        """The checkpoint of this id, or the newest; ``None``: there is none."""
+        head = self._head(thread_id, namespace, id)
+        return None if head is None else self._whole(head)
+
+    def list(self, query: CheckpointQuery) -> builtins.list[Checkpoint]:
+        """Those that match, newest id first; damaged ones are passed by."""
+        passed: Passed = []
+        heads = self._listed(query, passed)
+        found = [*islice(self._intact(heads, query.metadata, passed), query.limit)]
+        heads.close()
+        log_passed(passed)
+        return found
+
+    def history(
+        self, thread_id: str, namespace: str, id: str | None, channels: Collection[str]
+    ) -> dict[str, ChannelHistory]:
+        """What the state of each of *channels* is made of at that checkpoint, or the newest."""
+        start = self._head(thread_id, namespace, id)
+        writes: dict[str, builtins.list[CheckpointWrite]] = {channel: [] for channel in channels}
+        seeds: dict[str, Blob] = {}
+        for head in self._ancestors(start) if start is not None else ():
+            for write in reversed(self._writes(head)):
+                if write.channel in writes and write.channel not in seeds:
+                    writes[write.channel].append(write)
+            there = {c: v for c, v in head.versions.items() if c in writes and c not in seeds}
+            seeds |= self._values(head, there)
+            if len(seeds) == len(writes):
+                break
+        return {
+            channel: ChannelHistory(seed=seeds.get(channel), writes=tuple(found[::-1]))
+            for channel, found in writes.items()
+        }
+
+    def _intact(
+        self, heads: Iterator[CheckpointHead], metadata: Mapping[str, Any], passed: Passed
+    ) -> Iterator[Checkpoint]:
+        for head in heads:
+            if matches(head.metadata, metadata):
+                try:
+                    yield self._whole(head)
+                except StoreCorrupt as damage:
+                    passed.append(damage)
+
+    # ── Rows ─────────────────────────────────────────────────────────────────────────
+
+    def _head(self, thread_id: str, namespace: str, id: str | None) -> CheckpointHead | None:
+        if id is not None:
+            return CHECKPOINTS.get(self._tx, self._repo, thread_id, namespace, id)
+        row = self._tx.run(_NEWEST, (self._repo, thread_id, namespace)).fetchone()
+        return None if row is None else CHECKPOINTS.rows.one(row)
+
+    def _ancestors(self, head: CheckpointHead) -> Iterator[CheckpointHead]:
+        """From its parent to the root; ids that lead back to where they were end it."""
+        seen = {head.id}
+        while head.parent_id is not None and head.parent_id not in seen:
+            parent = self._head(head.thread_id, head.namespace, head.parent_id)
+            if parent is None:
+                return
+            seen.add(parent.id)
+            yield parent
+            head = parent
+
+    def _whole(self, head: CheckpointHead) -> Checkpoint:
+        values = self._values(head, head.versions)
+        return Checkpoint(head=head, values=values, writes=tuple(self._writes(head)))
+
+    def _values(self, head: CheckpointHead, versions: Mapping[str, str]) -> dict[str, Blob]:
+        """The values of *versions*. *Raises* ``StoreCorrupt``: one is gone."""
+        if not versions:
+            return {}
+        place = (self._repo, head.thread_id, head.namespace)
+        rows = self._tx.run(_VALUES, (encode_json(versions), *place))
+        found = {v.channel: (v.type, v.data) for v in CHANNEL_VALUES.rows.all(rows)}
+        for channel in versions:
+            if channel not in found:
+                key = f"{head.thread_id}/{head.namespace}/{head.id}"
+                raise StoreCorrupt(
+                    f"the value of channel {channel!r} of checkpoint {key!r} is gone: "
+                    "restore it from a backup, or delete the thread",
+                    table="checkpoint_values",
+                    key=f"{key}/{channel}",
+                )
+        return found
+
+    def _writes(self, head: CheckpointHead) -> builtins.list[CheckpointWrite]:
+        place = (self._repo, head.thread_id, head.namespace, head.id)
+        return CHECKPOINT_WRITES.rows.all(self._tx.run(_WRITES, place))
+
+    def _listed(
+        self, query: CheckpointQuery, passed: Passed
+    ) -> Generator[CheckpointHead, None, None]:
+        statement = CHECKPOINTS.select
+        values: builtins.list[Any] = [self._repo]
+        named = {"thread_id": query.thread_id, "namespace": query.namespace, "id": query.id}
+        for column, value in named.items():
+            if value is not None:
+                statement, values = f"{statement} AND {column} = ?", [*values, value]
+        if query.before is not None:
+            statement, values = f"{statement} AND id < ?", [*values, query.before]
+        if query.after is not None:
+            id, *rest = query.after
+            statement += " AND (id < ? OR (id = ? AND (thread_id, namespace) > (?, ?)))"
+            values = [*values, id, id, *rest]
+        rows = self._tx.run(f"{statement} ORDER BY id DESC, thread_id, namespace", values)
+        try:
+            for row in rows:
+                yield from CHECKPOINTS.rows.all([row], passed)
+        finally:
+            rows.close()
+
+
+class CheckpointWriter(CheckpointReader):
+    """``CheckpointWriter`` over a transaction."""
+
+    def put(self, head: CheckpointHead, values: Mapping[str, Blob]) -> frozenset[str]:
+        """Write a checkpoint; or give the channels whose value is missing, and write nothing."""
+        place = (self._repo, head.thread_id, head.namespace)
+        is_new = self._tx.run(_THERE, (*place, head.id)).fetchone() is None
+        kept = self._kept(head) if is_new else {}
+        versions: dict[str, str] = {}
+        for channel, version in head.versions.items():
+            if channel not in values and is_of_version(kept.get(channel, ""), version):
+                versions[channel] = kept[channel]
+        if missing := frozenset(head.versions.keys() - values.keys() - versions.keys()):
+            return missing
+        for channel, blob in values.items():
+            versions[channel] = self._keep(head, channel, head.versions[channel], blob)
+        CHECKPOINTS.put(self._tx, self._repo, replace(head, versions=versions))
+        if not is_new:
+            self._sweep(head.thread_id, head.namespace)
+        return missing
+
+    def _kept(self, head: CheckpointHead) -> Mapping[str, str]:
+        """The versions of its parent; none of one that is gone or damaged."""
+        if head.parent_id is None:
+            return {}
+        try:
+            parent = self._head(head.thread_id, head.namespace, head.parent_id)
+        except StoreCorrupt:
+            return {}
+        return {} if parent is None else parent.versions
+
+    def _keep(self, head: CheckpointHead, channel: str, version: str, blob: Blob) -> str:
+        """Keep a value; give the version that it is found by."""
+        key = (head.thread_id, head.namespace, channel)
+        row = self._tx.run(_VALUE, (self._repo, *key, version)).fetchone()
+        if row is not None and tuple(row[-2:]) != blob:
+            version = version_aside(version, blob)
+        if row is None or tuple(row[-2:]) != blob:
+            thread_id, namespace, _ = key
+            value = ChannelValue(
+                thread_id=thread_id,
+                namespace=namespace,
+                channel=channel,
+                version=version,
+                type=blob[0],
+                data=blob[1],
+            )
+            CHANNEL_VALUES.put(self._tx, self._repo, value)
+        return version
+
+    def put_writes(self, writes: Sequence[CheckpointWrite]) -> None:
+        """Write those that are not there yet; of an index below 0 replace what is there."""
+        for write in writes:
+            row = (self._repo, *CHECKPOINT_WRITES.values(write))
+            self._tx.run(CHECKPOINT_WRITES.upsert if write.index < 0 else _KEEP_WRITE, row)
+
+    def delete(self, thread_ids: Collection[str]) -> int:
+        """Delete everything of these threads; give how many checkpoints they had."""
+        gone = {}
+        for table in _TABLES:
+            statement = f"DELETE FROM {table.name} WHERE repo = ? AND thread_id IN $texts"
+            gone[table] = self._tx.run(statement, (self._repo, listed(thread_ids))).rowcount
+        if any(gone.values()):
+            self._tx.dialect.note_erased(self._tx)
+        return gone[CHECKPOINTS]
+
+    def delete_runs(self, run_ids: Collection[str]) -> int:
+        """Delete the checkpoints of these runs, but for those that others are made of."""
+        rows = self._tx.run(_OF_RUNS, (self._repo, listed(run_ids))).fetchall()
+        gone = 0
+        for (thread_id, namespace), group in groupby(rows, key=lambda row: row[:2]):
+            ids = {row[2] for row in group}
+            others = self._tx.run(_DELTAS, (self._repo, thread_id, namespace)).fetchall()
+            for head in CHECKPOINTS.rows.all(others):
+                if head.id not in ids:
+                    ids -= self._made_of(head)
+            gone += self._drop(thread_id, namespace, ids)
+        return gone
+
+    def prune(self, thread_ids: Collection[str]) -> int:
+        """Delete all but the newest of each namespace, and what that is made of."""
+        gone = 0
+        for thread_id in thread_ids:
+            for (namespace,) in self._tx.run(_NAMESPACES, (self._repo, thread_id)).fetchall():
+                head = self._head(thread_id, namespace, None)
+                assert head is not None
+                ids = self._tx.run(_IDS, (self._repo, thread_id, namespace)).fetchall()
+                kept = {head.id, *self._made_of(head)}
+                gone += self._drop(thread_id, namespace, {id for (id,) in ids} - kept)
+        return gone
+
+    def copy(self, source: str, target: str) -> int:
+        """Copy a thread. *Raises* ``Conflict``: *target* has checkpoints or writes."""
+        for table in (CHECKPOINTS, CHECKPOINT_WRITES):
+            statement = f"SELECT 1 FROM {table.name} WHERE repo = ? AND thread_id = ? LIMIT 1"
+            if self._tx.run(statement, (self._repo, target)).fetchone() is not None:
+                raise Conflict(f"thread {target!r} has checkpoints already; nothing was copied")
+        copied = {
+            table: self._tx.run(_copy(table), (target, self._repo, source)) for table in _TABLES
+        }
+        return copied[CHECKPOINTS].rowcount
+
+    def _made_of(self, head: CheckpointHead) -> set[str]:
+        """Ids of the ancestors whose writes and values the state of its deltas is made of."""
+        found, missing = set[str](), set(head.deltas)
+        ancestors = self._ancestors(head)
+        while missing and (ancestor := next(ancestors, None)) is not None:
+            found.add(ancestor.id)
+            missing -= ancestor.versions.keys()
+        return found
+
+    def _drop(self, thread_id: str, namespace: str, ids: Collection[str]) -> int:
+        if ids:
+            rows = [(self._repo, thread_id, namespace, id) for id in ids]
+            self._tx.run_many(_DROP_WRITES, rows)
+            self._tx.run_many(_DROP_HEAD, rows)
+            self._sweep(thread_id, namespace)
+        return len(ids)
+
+    def _sweep(self, thread_id: str, namespace: str) -> None:
+        """Delete the values that no checkpoint names; none while a checkpoint is damaged."""
+        place, damaged = (self._repo, thread_id, namespace), Passed()
+        heads = CHECKPOINTS.rows.all(self._tx.run(_HEADS, place), damaged)
+        if not damaged:
+            named = {item for head in heads for item in head.versions.items()}
+            there = self._tx.run(_VERSIONS, place).fetchall()
+            gone = [(*place, *row) for row in there if tuple(row) not in named]
+            self._tx.run_many(_DROP_VALUE, gone)
+
+
+def _copy(table: Table[Any]) -> str:
+    """The statement that copies the rows of a thread: the new id, the repository, the old id."""
+    others = ", ".join(column for column in table.columns if column != "thread_id")
+    return (
+        f"INSERT INTO {table.name} (repo, thread_id, {others}) "
+        f"SELECT repo, ?, {others} FROM {table.name} WHERE repo = ? AND thread_id = ?"
+    )
+
+
+CheckpointStore: TypeAlias = Transactions[CheckpointReader, CheckpointWriter]
+"""What ``StoredCheckpoints`` is, and what a test puts in its place."""
+
+
+# ── Checkpoints ───────────────────────────────────────────────────────────────────
+
 
 MOST_OF_A_GRAPH = 100_000
 """Writes, channels, runs or threads of one call: they are not independent of each other (S)."""

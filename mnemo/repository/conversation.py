@@ -7,20 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from mnemo.context.goals import Goals
-from mnemo.context.memory import Overview
+from mnemo.context.eviction import Snapshots
+from mnemo.context.goals import Goals, Pins
 from mnemo.context.mneme import Mneme
 from mnemo.context.passive import PassiveRecall
-from mnemo.context.pins import Pins
-from mnemo.context.rendering import WindowLook, look
-from mnemo.context.snapshots import Snapshots
+from mnemo.context.rendering import Overview, WindowLook, look
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.compression import Compressing
 from mnemo.conversation.expiry import ExpirySweep
 from mnemo.conversation.indexer import Indexing
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
-from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
+from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.log.transcript import StoredTranscript, TranscriptReader
 from mnemo.prompts.usage import UsageMeter

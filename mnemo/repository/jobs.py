@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import MnemoError, SessionBusy, StoreReadOnly, UsageError
+from mnemo.errors import MnemoError, NotFound, SessionBusy, StoreReadOnly, UsageError
 from mnemo.jobs.slots import JobSlots
 from mnemo.log.job_rules import (
     cancel_jobs,
@@ -25,16 +27,16 @@ from mnemo.log.job_rules import (
     retry_jobs,
     waiting_jobs,
 )
-from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.prompts.profiles import PROFILES, resolve_profile
 from mnemo.protocols import Clock
-from mnemo.runtime.spans import Spans, Value
+from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
-from mnemo.runtime.text import clean
+from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.traffic import traffic
-from mnemo.runtime.user_code import traceback_of
+from mnemo.runtime.user_code import called, traceback_of
 from mnemo.runtime.validation import known_ids
-from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
-from mnemo.values.journal import Owner
+from mnemo.values.jobs import JOB_KINDS, Job, JobKind, JobLevels, JobState, WorkerStatistics
 
 log = logging.getLogger("mnemo")
 
@@ -53,46 +55,58 @@ fence checked there; or the time is returned at which it is to be claimed again.
 """
 
 
+_CARRIED = {"extraction", "annotation", "commit"}
+"""Sections of the config that a job carries."""
+
+
+def needs_of(config: Config, space: object) -> dict[str, Any]:
+    """What a worker must have to do a job as this service would; see ``Job.needs``."""
+    sections = config.model_dump(mode="json", include=_CARRIED, exclude_unset=True)
+    sections.get("extraction", {}).pop("profile", None)
+    profile = resolve_profile(config.extraction.profile)
+    named = {"profile": profile.name} if profile else {}
+    return {"space": str(space), "config": sections, **named}
+
+
+def satisfies(needs: Mapping[str, Any], config: Config, space: object) -> bool:
+    """Whether a service with *config*, whose vectors are of *space*, has what *needs* names."""
+    own = resolve_profile(config.extraction.profile)
+    profiles = {None, *PROFILES, own.name if own else None}
+    return needs.get("space", str(space)) == str(space) and needs.get("profile") in profiles
+
+
+def config_of(needs: Mapping[str, Any], own: Config) -> Config:
+    """
+    The config to do a job with, over that of the worker.
+
+    Raises:
+        ConfigError: It was written by another version, and says what this one cannot do.
+    """
+    config, profile = dict(needs.get("config", {})), needs.get("profile")
+    if "config" in needs and (profile is None or profile in PROFILES):
+        config["extraction"] = {**config.get("extraction", {}), "profile": profile}
+    return own.overlaid(Config(**config))
+
+
 class Jobs:
     """
     Works off the jobs of one repository, whichever process they came from.
 
     Args:
-        work: What is done for a job of each kind.
         tasks: Where it runs; what is cancelled is given back.
-        slots: The service's places for jobs.
-        able: Whether this service has what a job needs; called on the store's thread.
-        space: Gives the embedding space that it works in.
+        work: What is done for a job of each kind.
     """
 
-    def __init__(
-        self,
-        *,
-        store: StoredTranscript,
-        owner: Owner,
-        clock: Clock,
-        config: Config,
-        tasks: Branch,
-        work: Mapping[JobKind, Work],
-        slots: JobSlots,
-        repo_id: str,
-        spans: Spans,
-        able: Callable[[Job], bool],
-        space: Callable[[], object],
-    ) -> None:
-        self._store = store
-        self._owner = owner
-        self._clock = clock
+    def __init__(self, parts: RepositoryParts, tasks: Branch, work: Mapping[JobKind, Work]) -> None:
+        slots, config = parts.slots, parts.config
+        self._parts = parts
+        self._store = parts.transcript
+        self._clock = parts.clock
+        self._slots = slots
         self._config = config.jobs
         self._most = config.extraction.max_parallel if slots.most is None else slots.most
         self._tasks = tasks
         self._work = work
-        self._slots = slots
-        self._spans = spans
-        self._able = able
-        self._space = space
-        self._repo_id = repo_id
-        self._named: dict[str, Value] = {"mnemo.repo.id": repo_id}
         self._running: set[tuple[str, str]] = set()
         self._nap = CancelHandle()
         self._beat = anyio.Event()
@@ -145,7 +159,7 @@ class Jobs:
     async def retry(self, thread_ids: Sequence[str] | None) -> tuple[str, ...]:
         """See ``Repository.retry_jobs``."""
         known = None if thread_ids is None else known_ids(thread_ids)
-        space = str(self._space())
+        space = str(self._parts.embedder.space)
         again = await self._store.writing(lambda tx: retry_jobs(tx, known, space=space))
         self.poke()
         return tuple(again)
@@ -205,7 +219,7 @@ class Jobs:
         """Claim and start up to *places* jobs, whose places in the service are taken."""
         held = frozenset(self._running)
         claim = partial(
-            claim_jobs, owner=self._owner, limit=places, held=held, fits=self._is_for_us
+            claim_jobs, owner=self._parts.owner, limit=places, held=held, fits=self._is_for_us
         )
         jobs: Sequence[Job] = ()
         # What was claimed is started or given back, whoever is cancelled.
@@ -219,8 +233,9 @@ class Jobs:
         return len(jobs)
 
     def _is_for_us(self, job: Job) -> bool:
-        kinds = self._slots.kinds
-        return (kinds is None or job.kind in kinds) and self._able(job)
+        kinds, parts = self._slots.kinds, self._parts
+        able = satisfies(job.needs, parts.config, parts.embedder.space)
+        return able and (kinds is None or job.kind in kinds)
 
     def _is_free(self, job: Job) -> bool:
         return self._is_for_us(job) and job.key not in self._running
@@ -228,7 +243,7 @@ class Jobs:
     def _pause(self, tx: TranscriptReader) -> float:
         """Seconds until the next job may be claimed; 0: one is due."""
         for job in tx.jobs(JobState.RUNNING):
-            if self._is_free(job) and not tx.is_owned_elsewhere(job.owner, self._owner):
+            if self._is_free(job) and not tx.is_owned_elsewhere(job.owner, self._parts.owner):
                 return 0
         first = waiting_jobs(tx, self._is_free, limit=1)
         return max(0.0, (first[0].due_at - tx.lease_now).total_seconds()) if first else math.inf
@@ -239,7 +254,7 @@ class Jobs:
             self._slots.give_back(1)
             return
         self._running.add(job.key)
-        self._slots.busy[self._repo_id] += 1
+        self._slots.busy[self._parts.repo_id] += 1
         self._tasks.spawn(self._run_one, job)
 
     async def _run_one(self, job: Job) -> None:
@@ -256,7 +271,7 @@ class Jobs:
                 if note is not None:
                     await self._note(note)
             self._running.discard(job.key)
-            self._slots.busy[self._repo_id] -= 1
+            self._slots.busy[self._parts.repo_id] -= 1
             self._slots.give_back(1)
             self._pulse()
             self.poke()
@@ -280,7 +295,9 @@ class Jobs:
 
     async def _worked(self, job: Job) -> datetime | None:
         """Run *job* in a span of its own."""
-        with self._spans.span(f"job {job.kind}", attributes=self._named) as span:
+        with self._parts.spans.span(
+            f"job {job.kind}", attributes={"mnemo.repo.id": self._parts.repo_id}
+        ) as span:
             span.set("mnemo.job.subject", job.subject)
             span.set("mnemo.job.tries", job.tries)
             waited = self._clock.now() - job.due_at
@@ -315,3 +332,144 @@ def _levels(tx: TranscriptReader) -> JobLevels:
         dead=counts.get(JobState.DEAD, 0),
         errors={job.key: job.error or "" for job in dead},
     )
+
+
+# ── The worker of many repositories ───────────────────────────────────────────────
+
+
+MOST_OPEN = 16
+"""Repositories that are open for their jobs at once (S)."""
+TURN_S = 30.0
+"""Seconds after which an open repository makes room for one that waits (S)."""
+LINGER_S = 5.0
+"""Seconds that a repository without jobs stays open; more may come (S)."""
+REFUSED_S = 60.0
+"""Seconds after which a repository that could not be opened is tried again (S)."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """When a repository was opened, and when it last had a job."""
+
+    since: float
+    busy_at: float
+
+
+class Worker:
+    """
+    Works off the jobs of many repositories; see ``Mnemo.work``.
+
+    Args:
+        owing: Ids of the repositories with a job of these kinds that is due.
+        open_repo: Opens one, which then works its jobs off; False: it is open already.
+        close_repo: Closes one; what runs there gets its time.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        poll_s: float,
+        slots: JobSlots,
+        owing: Callable[[Collection[JobKind] | None], Awaitable[list[str]]],
+        open_repo: Callable[[str], Awaitable[bool]],
+        close_repo: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._clock = clock
+        self._poll_s = poll_s
+        self._slots = slots
+        self._owing = owing
+        self._open_repo = open_repo
+        self._close_repo = close_repo
+        self._open: dict[str, _Open] = {}
+        self._refused: dict[str, tuple[float, str]] = {}
+        self._nap = CancelHandle()
+        slots.wakeful.add(self)
+
+    def wake(self) -> None:
+        """Look for jobs now; a plain call."""
+        self._nap.cancel()
+
+    async def run(
+        self,
+        pattern: str,
+        kinds: Sequence[JobKind] | None,
+        on_look: Callable[[WorkerStatistics], Any] | None,
+    ) -> None:
+        """Look for jobs again and again; see ``Mnemo.work``."""
+        if not isinstance(pattern, str) or is_blank(pattern):
+            raise ValueError(f"repos must be a pattern of ids, such as '*', not {pattern!r}")
+        with self._slots.working(_checked(kinds)):
+            while True:
+                self._nap = nap = CancelHandle()
+                await self._look(pattern)
+                if on_look is not None:
+                    await self._report(on_look)
+                with nap:
+                    await self._clock.sleep(self._poll_s)
+
+    async def _look(self, pattern: str) -> None:
+        try:
+            owing = await self._owing(self._slots.kinds)
+        except MnemoError as error:
+            log.warning("repositories with jobs are looked for again: %s", error)
+            return
+        due = [id for id in owing if fnmatchcase(id, pattern)]
+        now = self._clock.monotonic()
+        for id, opened in self._open.items():
+            if id in due or self._slots.busy[id]:
+                opened.busy_at = now
+        waiting = [id for id in due if id not in self._open and not self._is_refused(id, now)]
+        await self._make_room(now, len(waiting))
+        for id in waiting[: MOST_OPEN - len(self._open)]:
+            await self._enter(id, now)
+
+    async def _make_room(self, now: float, wanted: int) -> None:
+        """Close what has no jobs and, where others wait, what has had its turn."""
+        missing = wanted - (MOST_OPEN - len(self._open))
+        for id, opened in sorted(self._open.items(), key=lambda item: item[1].since):
+            had_turn = missing > 0 and now - opened.since >= TURN_S
+            if had_turn or now - opened.busy_at >= LINGER_S:
+                missing -= 1
+                del self._open[id]
+                with suppress(NotFound):  # somebody else has closed it
+                    await self._close_repo(id)
+
+    async def _enter(self, id: str, now: float) -> None:
+        try:
+            opened = await self._open_repo(id)
+        except MnemoError as error:
+            log.warning("the jobs of repository %r are left to others: %s", id, error)
+            self._refused[id] = (now, str(error))
+            return
+        if opened:
+            self._open[id] = _Open(since=now, busy_at=now)
+
+    def _is_refused(self, id: str, now: float) -> bool:
+        if id in self._refused and now - self._refused[id][0] >= REFUSED_S:
+            del self._refused[id]
+        return id in self._refused
+
+    async def _report(self, on_look: Callable[[WorkerStatistics], Any]) -> None:
+        slots = self._slots
+        found = WorkerStatistics(
+            repos=tuple(sorted(self._open)),
+            running=slots.running,
+            done=slots.done,
+            failed=slots.failed,
+            refused={id: why for id, (_, why) in self._refused.items()},
+        )
+        try:
+            await called(on_look, found)
+        except Exception as error:
+            log.error("on_look of a worker failed: %s", error, exc_info=traceback_of(error))
+
+
+def _checked(kinds: Sequence[JobKind] | None) -> frozenset[JobKind] | None:
+    if kinds is None:
+        return None
+    if isinstance(kinds, str):
+        raise ValueError(f"kinds must be a list, not one text: give [{kinds!r}]")
+    if unknown := [kind for kind in kinds if kind not in JOB_KINDS]:
+        raise ValueError(f"there are no jobs of kind {unknown[0]!r}, only {', '.join(JOB_KINDS)}")
+    return frozenset(kinds)

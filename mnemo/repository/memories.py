@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,14 +14,16 @@ from hashlib import blake2b
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
+import numpy as np
 
 from mnemo.commit.lane import CommitLane
+from mnemo.english.slots import only_ends
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.recall.candidate import SourceRef
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.tasks import completed
-from mnemo.runtime.text import html_table, is_blank, shown
+from mnemo.runtime.text import html_table, is_blank, shown, words
 from mnemo.runtime.validation import (
     MOST_AT_ONCE,
     every,
@@ -32,6 +35,7 @@ from mnemo.runtime.validation import (
     whole_number,
 )
 from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.corpus import DocumentsView
 from mnemo.values.filters import Filters
 from mnemo.values.graph import (
     MOST_CONFIDENT,
@@ -146,36 +150,78 @@ class Page(Generic[T]):
         return html_table(repr(self), ("item",), ((repr(item),) for item in self.items))
 
 
-class Memories:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Change:
     """
-    The memories of one repository.
+    A fact that no longer holds.
 
-    Args:
-        writes: Commits what is added and corrected.
+    Attributes:
+        old: The fact; it holds no longer, and is kept.
+        new: What holds instead; ``None`` where it was only said to have ended.
+        when: Since when it does not hold, aware.
+        sources: Who said so: the sources of what ended it, the latest first; empty where its end
+            was set without another fact.
     """
 
-    def __init__(self, parts: RepositoryParts, lane: CommitLane) -> None:
-        self._parts = parts
-        self._lane = lane
-        self._correcting = anyio.Lock()
+    old: Memory
+    new: Memory | None
+    when: datetime
+    sources: tuple[SourceRef, ...]
 
-    # ── Looking ──────────────────────────────────────────────────────────────────────────
+    def __repr__(self) -> str:
+        new = self.new.text if self.new else "no longer"
+        return f"<Change {self.when:%Y-%m-%d}: {shown(self.old.text)!r} → {shown(new)!r}>"
 
-    async def page(
+
+class MemoryCalls:
+    """What a repository says of its facts and instructions, and what of them has changed."""
+
+    _parts: RepositoryParts
+    _lane: CommitLane
+    _correcting: anyio.Lock
+    _check_usable: Callable[..., None]
+
+    async def memories(
         self,
         *,
-        types: Sequence[str],
-        superseded: bool,
-        order: Order,
-        limit: int,
-        after: str | None,
-        filters: Mapping[str, Any],
+        types: Sequence[str] = ("semantic", "procedural"),
+        superseded: bool = False,
+        order: Order = "newest",
+        limit: int = 100,
+        after: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
     ) -> Page[Memory]:
-        """See ``Repository.memories``."""
-        whole_number("limit", limit, 1, MOST_AT_ONCE)
-        if order not in ("newest", "oldest"):
-            raise ValueError(f"order must be 'newest' or 'oldest', not {order!r}")
-        asked = Filters.checked(**filters)
+        """
+        List facts and instructions, a page at a time.
+
+        What is added meanwhile moves no memory from one page to another. With filters a memory
+        is listed if one of its sources matches: a raw step, or the hand that wrote it.
+
+        Args:
+            types: Of ``semantic`` and ``procedural``.
+            superseded: Those that another replaced, too.
+            order: By when they were made: ``"newest"`` or ``"oldest"`` first, ties by id.
+            limit: 1 to 1,000.
+            after: ``Page.next`` of the page before, of the same listing.
+            where: Conditions on metadata; *session_id*, *thread_id*, *actor* of the source.
+            since: Inclusive, looks at the source; *until* likewise. A ``datetime`` or
+                ISO 8601 text; no zone means UTC.
+
+        Raises:
+            ValueError: An argument out of range, an unknown operator, or *after* of another
+                listing. *Cancellation*: safe.
+        """
+        self._check_usable()
+        _check_page(limit, order)
+        asked = Filters.checked(
+            where=where, session_id=session_id, thread_id=thread_id, actor=actor,
+            since=since, until=until,
+        )  # fmt: skip
         listing = Listing(
             types=_claim_types(types),
             limit=limit + 1,
@@ -183,15 +229,185 @@ class Memories:
             holding=not superseded,
             filters=asked,
         )
-        asked_for = named(sorted(listing.types), superseded, order, asked)
+        asked_for = _named(sorted(listing.types), superseded, order, asked)
         if after is not None:
-            listing = replace(listing, after=place(after, asked_for))
+            listing = replace(listing, after=_place(after, asked_for))
         found: list[Memory] = []
         async for memory in self._listed(listing):
             if len(found) == limit:
-                return Page(tuple(found), cursor(found[-1].created_at, found[-1].id, asked_for))
+                return Page(tuple(found), _cursor(found[-1].created_at, found[-1].id, asked_for))
             found.append(memory)
         return Page(tuple(found), None)
+
+    async def memory(self, id: str) -> Memory:
+        """
+        Give one fact or instruction, superseded or not.
+
+        Raises:
+            NotFound: There is none in this repository.
+            ValueError: It is a raw step, a tag or another node. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return await self._one(id)
+
+    async def add_memory(
+        self,
+        text: str,
+        *,
+        type: Literal["semantic", "procedural"] = "semantic",
+        tags: Sequence[str] = (),
+        at: datetime | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Memory:
+        """
+        Add a fact or instruction by hand; its source is the hand.
+
+        It is reconciled like what extraction finds: what it contradicts is superseded, and a
+        fact that says the same already is what is given back.
+
+        Args:
+            tags: Concepts of a fact, found together with others of the same concept.
+            at: Since when it holds; default: now. A ``datetime`` or ISO 8601 text; no zone means
+                UTC.
+            metadata: A JSON object, matched by ``where=``.
+
+        Raises:
+            ValueError: Blank text, or an argument of no use.
+            CommitFailed: Nothing was written. *Cancellation*: completes.
+        """
+        self._check_usable()
+        now = self._parts.clock.now()
+        claim = _new_claim(
+            _said("text", text),
+            type,
+            since=stored_time("at", at) if at is not None else now,
+            edits=(Edit(now),),
+            metadata=_object(metadata),
+        )
+        labels = _labels(tags)
+        if labels and type != "semantic":
+            raise ValueError("tags are of facts: an instruction has none")
+        concepts = [Tag(label) for label in labels]
+        edges = tuple(Edge(tag.id, claim.id, EdgeKind.MEMBERSHIP) for tag in concepts)
+        applied = await self._commit(Changeset((claim, *concepts), edges))
+        # What says the same already stands for it.
+        return await self._one(applied[0])
+
+    async def update_memory(
+        self,
+        id: str,
+        text: str,
+        *,
+        reason: str | None = None,
+        expected_version: int | None = None,
+    ) -> Memory:
+        """
+        Correct what a fact or instruction says, from now on, with a new vector.
+
+        ``history`` keeps the wording before. What is extracted later and restates that does
+        not undo the correction; facts that contradict the new wording are superseded. The
+        wording that it has already changes nothing.
+
+        Args:
+            text: The whole wording. Of an instruction, a first line equal to its condition
+                stays that.
+            reason: Kept in the history.
+            expected_version: ``Memory.version`` that the correction is of, whatever it says.
+
+        Raises:
+            NotFound: There is no such memory in this repository.
+            ValueError: Blank text, or *id* is of a raw step or another node.
+            Conflict: It has another version, or was changed meanwhile; nothing was written.
+            CommitFailed: Nothing was written. *Cancellation*: completes.
+        """
+        self._check_usable()
+        said = _said("text", text)
+        why = None if reason is None else _said("reason", reason)
+        if expected_version is not None:
+            whole_number("expected_version", expected_version, 1)
+        async with self._correcting:
+            claim = await self._claim(id)
+            if expected_version not in (None, claim.version):
+                raise Conflict(
+                    f"memory {id!r} has version {claim.version}, not {expected_version}: look at "
+                    "it and try again"
+                )
+            if len(claim.edits) >= MOST_EDITS:
+                raise UsageError(f"memory {id!r} has {MOST_EDITS:,} corrections: add a new one")
+            if said != claim.text:
+                edit = Edit(self._parts.clock.now(), before=claim.text, reason=why)
+                await self._commit(Changeset(changes=(_correction(claim, said, edit),)))
+        return await self._one(id)
+
+    async def history(self, id: str) -> list[MemoryVersion]:
+        """
+        List the wordings of a memory, of those that it superseded and that superseded it.
+
+        Returns:
+            Oldest first, each with who worded it, when and why.
+
+        Raises:
+            NotFound: There is no such memory in this repository.
+            ValueError: As of ``memory``. *Cancellation*: safe.
+        """
+        self._check_usable()
+        chain = {id: await self._claim(id)}
+        await self._follow(chain)
+        versions = [version for claim in chain.values() for version in _versions(claim)]
+        return sorted(versions, key=lambda v: (_instant(v.at), v.memory_id, v.version))
+
+    async def changes(
+        self,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        subject: str | None = None,
+        order: Order = "newest",
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[Change]:
+        """
+        List what held and holds no longer, with what took its place, a page at a time.
+
+        What is added meanwhile moves no change from one page to another.
+
+        Args:
+            since: Of changes from then on, inclusive; *until* likewise. ISO 8601 text
+                too; no zone means UTC.
+            subject: Only changes of which the old or the new fact names it, a person or a
+                thing; case aside, whole words.
+            order: By when the old fact ceased to hold: ``"newest"`` or ``"oldest"`` first, ties
+                by id.
+            limit: 1 to 1,000.
+            after: ``Page.next`` of the page before, of the same listing.
+
+        Raises:
+            ValueError: An argument out of range, a blank subject, or *after* of another
+                listing. *Cancellation*: safe.
+        """
+        self._check_usable()
+        _check_page(limit, order)
+        bounds = _seconds("since", since), _seconds("until", until)
+        about = _subject(subject)
+        listing = _named(bounds, about, order)
+        facts = (await self._parts.index.corpus()).nodes.get("semantic")
+        places = _places(facts, *bounds)
+        sign = -1.0 if order == "newest" else 1.0
+        places = sorted((sign * at, id) for at, id in places)
+        if after is not None:
+            at, id = _place(after, listing)
+            places = places[bisect(places, (sign * at.timestamp(), id)) :]
+        found: list[Change] = []
+        for start in range(0, len(places), limit + 1):
+            for change in await self._changes([id for _, id in places[start : start + limit + 1]]):
+                if about and not _is_about(change, about):
+                    continue
+                if len(found) == limit:
+                    return Page(tuple(found), _cursor(found[-1].when, found[-1].old.id, listing))
+                found.append(change)
+        return Page(tuple(found), None)
+
+    # ── Reading and writing ──────────────────────────────────────────────────────────
 
     async def _listed(self, listing: Listing) -> AsyncIterator[Memory]:
         """The memories of *listing*, read in batches of its limit, whose evidence matches."""
@@ -205,12 +421,11 @@ class Memories:
                 return
             listing = replace(listing, after=(created, nodes[-1].id))
 
-    async def one(self, id: str) -> Memory:
-        """See ``Repository.memory``."""
+    async def _one(self, id: str) -> Memory:
         ((node, grounds),) = await self._grounded([await self._claim(id)])
         return _memory(node, grounds)
 
-    async def several(self, ids: Sequence[str]) -> dict[str, Memory]:
+    async def _several(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Those of the facts and instructions *ids* that there are, by id."""
         claims = _claims(await self._parts.graph.nodes(list(dict.fromkeys(ids))))
         return {c.id: _memory(c, grounds) for c, grounds in await self._grounded(claims)}
@@ -241,13 +456,6 @@ class Memories:
                 behind[edge.source].append(known[edge.target])
         return [(claim, _ordered(claim, behind[claim.id])) for claim in claims]
 
-    async def history(self, id: str) -> list[MemoryVersion]:
-        """See ``Repository.history``."""
-        chain = {id: await self._claim(id)}
-        await self._follow(chain)
-        versions = [version for claim in chain.values() for version in _versions(claim)]
-        return sorted(versions, key=lambda v: (_instant(v.at), v.memory_id, v.version))
-
     async def _follow(self, chain: dict[str, Claim]) -> None:
         """Add what the memories of *chain* replaced, and what replaced them."""
         fresh = list(chain.values())
@@ -261,61 +469,18 @@ class Memories:
             fresh = [claim for claim in _claims(nodes) if claim.id not in chain]
             chain.update((node.id, node) for node in fresh)
 
-    # ── Writing ──────────────────────────────────────────────────────────────────────────
-
-    async def add(
-        self,
-        text: str,
-        *,
-        type: str,
-        tags: Sequence[str],
-        at: datetime | str | None,
-        metadata: Mapping[str, Any] | None,
-    ) -> Memory:
-        """See ``Repository.add_memory``."""
-        now = self._parts.clock.now()
-        claim = _new_claim(
-            _said("text", text),
-            type,
-            since=stored_time("at", at) if at is not None else now,
-            edits=(Edit(now),),
-            metadata=_object(metadata),
-        )
-        labels = _labels(tags)
-        if labels and type != "semantic":
-            raise ValueError("tags are of facts: an instruction has none")
-        concepts = [Tag(label) for label in labels]
-        edges = tuple(Edge(tag.id, claim.id, EdgeKind.MEMBERSHIP) for tag in concepts)
-        applied = await self._commit(Changeset((claim, *concepts), edges))
-        # What says the same already stands for it.
-        return await self.one(applied[0])
-
     async def _commit(self, changeset: Changeset) -> tuple[str, ...]:
         changeset.check_storable()
         commit = partial(self._lane.commit, changeset)
         return (await completed(self._parts.root.own(commit))).node_ids
 
-    async def update(
-        self, id: str, text: str, *, reason: str | None, expected_version: int | None
-    ) -> Memory:
-        """See ``Repository.update_memory``."""
-        said = _said("text", text)
-        why = None if reason is None else _said("reason", reason)
-        if expected_version is not None:
-            whole_number("expected_version", expected_version, 1)
-        async with self._correcting:
-            claim = await self._claim(id)
-            if expected_version not in (None, claim.version):
-                raise Conflict(
-                    f"memory {id!r} has version {claim.version}, not {expected_version}: look at "
-                    "it and try again"
-                )
-            if len(claim.edits) >= MOST_EDITS:
-                raise UsageError(f"memory {id!r} has {MOST_EDITS:,} corrections: add a new one")
-            if said != claim.text:
-                edit = Edit(self._parts.clock.now(), before=claim.text, reason=why)
-                await self._commit(Changeset(changes=(_correction(claim, said, edit),)))
-        return await self.one(id)
+    async def _changes(self, ids: Sequence[str]) -> list[Change]:
+        """The ends of the facts *ids*, in their order, but for facts that have gone meanwhile."""
+        old = await self._several(ids)
+        closers = [fact.superseded_by for fact in old.values() if fact.superseded_by]
+        new = await self._several(closers)
+        made = (_change(old[id], new.get(old[id].superseded_by or "")) for id in ids if id in old)
+        return [change for change in made if change is not None]
 
 
 def _instant(at: datetime | None) -> datetime:
@@ -408,6 +573,12 @@ def _versions(claim: Claim) -> Iterator[MemoryVersion]:
     )
 
 
+def _check_page(limit: int, order: Order) -> None:
+    whole_number("limit", limit, 1, MOST_AT_ONCE)
+    if order not in ("newest", "oldest"):
+        raise ValueError(f"order must be 'newest' or 'oldest', not {order!r}")
+
+
 # ── Arguments ────────────────────────────────────────────────────────────────────────────
 
 
@@ -462,18 +633,18 @@ def _correction(claim: Claim, text: str, edit: Edit) -> NodeChange:
 # ── Cursors ──────────────────────────────────────────────────────────────────────────────
 
 
-def named(*asked: object) -> str:
+def _named(*asked: object) -> str:
     """What tells one listing from another: a digest of what is *asked*."""
     return blake2b(repr(asked).encode("utf-8", "surrogatepass"), digest_size=9).hexdigest()
 
 
-def cursor(at: datetime | None, id: str, listing: str) -> str:
+def _cursor(at: datetime | None, id: str, listing: str) -> str:
     """``Page.next`` of the *listing* whose page ends with *id*, of the time *at*."""
     time = at.isoformat() if at else ""
     return base64.urlsafe_b64encode(json.dumps([listing, time, id]).encode()).decode()
 
 
-def place(after: object, listing: str) -> tuple[datetime, str]:
+def _place(after: object, listing: str) -> tuple[datetime, str]:
     """Where the page before ended. *Raises* ``ValueError``: of another listing, or no cursor."""
     try:
         named, at, id = read_json(base64.urlsafe_b64decode(str(after)))
@@ -485,3 +656,62 @@ def place(after: object, listing: str) -> tuple[datetime, str]:
             "after is of another listing: give the same arguments, or begin without after"
         )
     return place
+
+
+# ── What held and holds no longer ─────────────────────────────────────────────────
+
+_Place: TypeAlias = tuple[float, str]
+"""Unix seconds of a change, and the id of the fact that ended."""
+
+
+def _change(old: Memory, closer: Memory | None) -> Change | None:
+    if old.valid_to is None:  # it was corrected meanwhile, and holds
+        return None
+    ended = closer is None or only_ends(closer.text, old.text)
+    return Change(
+        old=old,
+        new=None if ended else closer,
+        when=old.valid_to,
+        sources=closer.sources if closer else (),
+    )
+
+
+def _is_about(change: Change, subject: Sequence[str]) -> bool:
+    """Whether one of its facts has the words of *subject*, one behind another."""
+    texts = (change.old.text, change.new.text if change.new else "")
+    return any(_holds(_words(text), subject) for text in texts)
+
+
+def _holds(said: Sequence[str], subject: Sequence[str]) -> bool:
+    n = len(subject)
+    return any(said[at : at + n] == subject for at in range(len(said) - n + 1))
+
+
+def _words(text: str) -> list[str]:
+    return [word.removesuffix("'s").removesuffix("’s") for word in words(text)]
+
+
+def _subject(subject: str | None) -> list[str]:
+    """The words of a given subject; none: of any. *Raises* ``ValueError``: it has none."""
+    if subject is None:
+        return []
+    if not (found := _words(stored_text("subject", subject))):
+        raise ValueError("subject cannot be blank")
+    return found
+
+
+def _seconds(name: str, at: datetime | str | None) -> float | None:
+    return None if at is None else stored_time(name, at).timestamp()
+
+
+def _places(view: DocumentsView | None, since: float | None, until: float | None) -> list[_Place]:
+    """When which facts ended, within the bounds, unordered."""
+    if view is None:
+        return []
+    ends = view.valid_to[: view.count]
+    chosen = view.alive[: view.count] & np.isfinite(ends)
+    if since is not None:
+        chosen &= ends >= since
+    if until is not None:
+        chosen &= ends <= until
+    return [(float(ends[at]), view.ids[at]) for at in np.flatnonzero(chosen).tolist()]

@@ -30,8 +30,8 @@ from mnemo.protocols import (
 )
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
+from mnemo.session.parts import SessionStatistics
 from mnemo.session.session import Session
-from mnemo.session.views import SessionStatistics
 from mnemo.values.changeset import Revision
 from mnemo.values.jobs import JobLevels
 from mnemo.values.journal import Owner
@@ -180,10 +180,6 @@ def _below(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)}
 
 
-def _untraced(embedder: Embedder, spans: Spans) -> Embedder:
-    return embedder
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryParts:
     """
@@ -220,7 +216,7 @@ class RepositoryParts:
     checked_models: Callable[[ChatModel | None, Embedder | str | None], Embedder | None]
     way_to: Callable[[EmbeddingSpace], str]
     spans: Spans = NO_SPANS
-    traced: Callable[[Embedder, Spans], Embedder] = _untraced
+    traced: Callable[[Embedder, Spans], Embedder] = lambda embedder, spans: embedder
     open_sessions: dict[str, Session] = field(default_factory=dict)
 
     def difference(

@@ -3,6 +3,8 @@ Remembering: stores messages with the job of their thread, and works that job of
 
 The job takes in what its thread has new through a session of its own, whose commit says how
 far the thread is extracted. A worker that dies leaves a session that the next one takes up.
+A closed episode can be handed over: a worker claims its session and extracts it; its own
+process waits, and goes on from the journal.
 """
 
 from __future__ import annotations
@@ -13,27 +15,121 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from mnemo.config import Config
 from mnemo.conversation.log import MessageLog
-from mnemo.conversation.portion import Portion, next_portion
-from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
-from mnemo.log.job_rules import demand_extraction, finish_extraction
+from mnemo.conversation.scope import ThreadScope, settings_of
+from mnemo.errors import Conflict, ExtractionFailed, SessionBusy, SessionClosed
+from mnemo.log.job_rules import demand_extraction, demand_session, finish_extraction, finish_job
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.repository.conversation import RepositoryConversations
-from mnemo.repository.handing_over import HandingOver, config_of, needs_of, satisfies
-from mnemo.repository.jobs import Jobs
+from mnemo.repository.jobs import Jobs, config_of, needs_of
 from mnemo.repository.parts import RepositoryParts
-from mnemo.repository.sessions import RepositorySessions, SessionTask
-from mnemo.runtime.tasks import Branch, computed, on_clock
+from mnemo.repository.sessions import BY_HAND, RepositorySessions, SessionTask
+from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.runtime.text import counted, is_blank, shown
-from mnemo.runtime.validation import portions, seconds, stored_time
+from mnemo.runtime.validation import portions, stored_time
 from mnemo.session.appends import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
 from mnemo.values.jobs import Extraction, Job, JobState
-from mnemo.values.journal import SessionState
+from mnemo.values.journal import Journal, SessionState
 from mnemo.values.messages import Message, Role, StoredMessage
 from mnemo.values.steps import Step, StepDraft
+from mnemo.values.units import clean_cuts, units_of
 from mnemo.wire import Format, Given, listed, messages_of
+
+# ── The next messages of a thread that its job takes, up to a clean cut ───────────
+
+
+MOST_MESSAGES = 64
+"""Messages of one portion, unless one tool group has more (S)."""
+LONGEST_GROUP = 4_096
+"""Seqs among which the end of a long tool group is looked for; a longer one is cut (S)."""
+CONTEXT_MESSAGES = 3
+"""Messages before a portion that are shown for understanding only (S)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """
+    Messages to extract.
+
+    Attributes:
+        messages: Ascending; expired ones and those of a session by hand are left out.
+        context: The last messages before them, ascending.
+        to_seq: Where the next portion begins.
+        waits: Whether there is none yet, because a call still waits for its result.
+    """
+
+    messages: tuple[StoredMessage, ...]
+    context: tuple[StoredMessage, ...]
+    to_seq: int
+    waits: bool = False
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of its messages."""
+        return [message.stored_id for message in self.messages]
+
+    def up_to(self, message_id: str) -> Portion:
+        """The part of it that ends with this message."""
+        place = self.ids.index(message_id) + 1
+        part = self.messages[:place]
+        return replace(self, messages=part, to_seq=part[-1].seq + 1)
+
+
+def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portion:
+    """Read the portion that begins with the thread's ``extracted_seq``."""
+    scope = ThreadScope.of(tx, settings_of(thread_id, config), config)
+    start = scope.thread.extracted_seq or 0
+    messages, end = _up_to_cut(tx, scope, start, config.conversation.tool_deadline_s)
+    fed = tx.fed(thread_id, [message.stored_id for message in messages])
+    before: list[StoredMessage] = []
+    if start:
+        before = tx.messages(
+            thread_id, to_seq=start - 1, newest=CONTEXT_MESSAGES, since=scope.since
+        )
+    return Portion(
+        messages=tuple(message for message in messages if message.id not in fed),
+        context=tuple(before),
+        to_seq=end,
+        waits=end == start < scope.thread.next_seq,
+    )
+
+
+def _up_to_cut(
+    tx: TranscriptReader, scope: ThreadScope, start: int, deadline_s: float
+) -> tuple[list[StoredMessage], int]:
+    """Messages from *start* on and the seq behind them; no tool group goes on there."""
+    thread = scope.thread
+    for most in (MOST_MESSAGES, LONGEST_GROUP):
+        end = min(thread.next_seq, start + most)
+        # One more: what leads a message is not parted from it.
+        known = tx.messages(thread.id, from_seq=start, to_seq=end, since=scope.since)
+        window = [message for message in known if message.seq < end]
+        if not window:
+            return [], end
+        cuts = [cut for cut in _cuts(tx, scope, known, deadline_s) if start < cut <= end]
+        if cuts:
+            cut = cuts[-1] if most == MOST_MESSAGES else cuts[0]
+            return [message for message in window if message.seq < cut], cut
+        if end == thread.next_seq:
+            return [], start
+    return window, end
+
+
+def _cuts(
+    tx: TranscriptReader, scope: ThreadScope, known: Sequence[StoredMessage], deadline_s: float
+) -> list[int]:
+    calls = sorted({call.id for unit in units_of(known) for call in unit.unanswered})
+    behind = tx.of_calls(scope.thread.id, calls) if calls else []
+    found = {message.seq: message for message in known}
+    found |= {m.seq: m for m in behind if m.seq > known[-1].seq and scope.is_alive(m)}
+    return clean_cuts(units_of(found.values()), now=tx.now, deadline_s=deadline_s)
+
+
+# ── Remembering ───────────────────────────────────────────────────────────────────
+
 
 Content = str | Given | Sequence[str | Given]
 """What ``remember`` takes: a text, a message, or several."""
@@ -89,48 +185,18 @@ class Remembering:
         self._forget = forget
         self._check_usable = check_usable
         self.jobs = Jobs(
-            store=parts.transcript,
-            owner=parts.owner,
-            clock=parts.clock,
-            config=parts.config,
-            tasks=tasks,
-            work={"extract": self._extract, "session": self._work_off_session},
-            slots=parts.slots,
-            repo_id=parts.repo_id,
-            spans=parts.spans,
-            space=lambda: parts.embedder.space,
-            able=lambda job: satisfies(job.needs, parts.config, parts.embedder.space),
+            parts, tasks, {"extract": self._extract, "session": self._work_off_session}
         )
         self._needs = needs_of(parts.config, parts.embedder.space)
-        self._handing_over = HandingOver(parts, self.jobs.watch, sessions.taken_over)
         conversations.remembered = self.append
         if parts.slots.most == 0:
-            sessions.extracted_elsewhere = self._handing_over.extracted
+            sessions.extracted_elsewhere = self._handed_over
 
     async def remember(
-        self,
-        content: Content,
-        *,
-        thread_id: str,
-        role: Role,
-        actor: str | None,
-        at: datetime | str | None,
-        key: str | None,
-        metadata: Mapping[str, Any] | None,
-        wait: bool,
-        timeout_s: float | None,
-        format: Format | None,
+        self, thread_id: str, messages: Sequence[Message], *, wait: bool, timeout_s: float | None
     ) -> Remembered:
-        """Store *content* with its thread's job; see ``Repository.remember``."""
-        if timeout_s is not None:
-            seconds("timeout_s", timeout_s)
-        make = partial(
-            _messages, content, role=role, actor=actor, at=at, key=key, metadata=metadata,
-            format=format,
-        )  # fmt: skip
-        messages = await computed(make, content)
-        handle = self._conversations.handle(thread_id)
-        stored = await self.append(handle, messages, wait=wait)
+        """Store *messages* with their thread's job; see ``Repository.remember``."""
+        stored = await self.append(self._conversations.handle(thread_id), messages, wait=wait)
         node_ids: tuple[str, ...] = ()
         if wait and stored:
             extracted = partial(self._extracted, thread_id, stored)
@@ -187,10 +253,73 @@ class Remembering:
             self._check_usable()
             await changed()
 
-    # ── The job ──────────────────────────────────────────────────────────────────────
+    # ── A closed episode that a worker extracts: its own process, and the worker ─────
+
+    async def _handed_over(self, session_id: str, config: Config) -> Journal:
+        """
+        Have the closed episode of a session be extracted; what its journal says then.
+
+        Raises:
+            ExtractionFailed: The job was given up.
+            SessionClosed: Another process has gone on with the session.
+            StoreError: The job could not be stored. *Cancellation*: safe; the job remains.
+        """
+        needs = needs_of(config, self._parts.embedder.space)
+        needs["home"] = self._parts.owner.token
+        demand = partial(demand_session, session_id=session_id, needs=needs)
+        await self._parts.transcript.writing(demand)
+        while True:
+            changed = self.jobs.watch()
+            job = await self._parts.transcript.reading(lambda tx: tx.job("session", session_id))
+            if job is None or job.state in (JobState.DONE, JobState.DEAD):
+                return await self._taken_back(session_id, job)
+            await changed()
+
+    async def _taken_back(self, session_id: str, job: Job | None) -> Journal:
+        await self._claimed(session_id)
+        journal = await self._parts.sessions.load(session_id)
+        if journal is None or journal.record.state is SessionState.EXTRACTING:
+            why = (job.error if job else None) or "its job was cancelled"
+            raise ExtractionFailed(f"no worker could extract the episode: {why}")
+        return journal
+
+    async def _claimed(self, session_id: str) -> None:
+        """Claim the session, which a worker may hold until its lease is over."""
+        parts = self._parts
+        until = parts.clock.monotonic() + parts.config.session.lease_s
+        while True:
+            changed = self.jobs.watch()
+            try:
+                return await parts.sessions.claim(session_id, parts.owner)
+            except SessionBusy as error:
+                if parts.clock.monotonic() >= until:
+                    raise SessionClosed(
+                        "another process has gone on with the session", operation="close"
+                    ) from error
+            await changed()
 
     async def _work_off_session(self, job: Job) -> datetime | None:
-        return await self._handing_over.work(job)
+        """Extract the closed episode of the session that *job* is about; see ``Work``."""
+        journal = await self._parts.sessions.load(job.subject)
+        if journal is not None and journal.record.state is SessionState.EXTRACTING:
+            config = config_of(job.needs, self._parts.config).overlaid(BY_HAND)
+            session = await self._sessions.resume(
+                job.subject,
+                config=config,
+                chat_model=None,
+                embedder=None,
+                left_by=job.needs.get("home"),
+            )
+            try:
+                await session.wait_for(SessionState.READY, SessionState.FAILED)
+            except SessionClosed:
+                return job.due_at  # this repository closes, or the session was forgotten
+            finally:
+                await session.aclose()
+        await self._parts.transcript.writing(partial(finish_job, job=job))
+        return None
+
+    # ── The job ──────────────────────────────────────────────────────────────────────
 
     async def _extract(self, job: Job) -> datetime | None:
         """Take in the next portion of the thread that *job* is about; see ``Work``."""
@@ -290,7 +419,7 @@ class Remembering:
             raise Conflict(f"messages of thread {thread_id!r} were erased or fed meanwhile")
 
 
-def _messages(
+def said_messages(
     content: Content,
     *,
     role: Role,

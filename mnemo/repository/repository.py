@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 
@@ -22,16 +22,15 @@ from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
 from mnemo.repository import wiring
 from mnemo.repository.agent_tools import AgentTool
-from mnemo.repository.changes import ChangeCalls
 from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.conversation import Conversation, RepositoryConversations
 from mnemo.repository.inspection import Inspection
-from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
+from mnemo.repository.memories import MemoryCalls
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
-from mnemo.repository.remembering import Content, Remembered, Remembering
+from mnemo.repository.remembering import Content, Remembered, Remembering, said_messages
 from mnemo.repository.sessions import RepositorySessions
-from mnemo.runtime.tasks import Branch, Home, completed, on_clock
-from mnemo.runtime.validation import instance_of, known_id, known_ids, whole_number
+from mnemo.runtime.tasks import Branch, Home, completed, computed, on_clock
+from mnemo.runtime.validation import instance_of, known_id, known_ids, seconds, whole_number
 from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.erasure import Erased, ErasureReport, Selection
@@ -44,7 +43,7 @@ from mnemo.values.upkeep import MaintenanceReport
 from mnemo.wire import Format
 
 
-class Repository(ChangeCalls):
+class Repository(MemoryCalls):
     """One isolated memory; made by ``Mnemo.open_repo``."""
 
     def __init__(self, parts: RepositoryParts) -> None:
@@ -56,7 +55,7 @@ class Repository(ChangeCalls):
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
         self._lane = lane = wiring.commit_lane(parts)
-        self._memories = Memories(parts, lane)
+        self._correcting = anyio.Lock()
         self._sessions = RepositorySessions(
             parts, lane, check_usable=self._check_usable, closed_above=lambda: self._closed
         )
@@ -220,10 +219,14 @@ class Repository(ChangeCalls):
                 their job, or none; calling again with the same key is safe.
         """
         self._check_usable()
-        return await self._remembering.remember(
-            content, thread_id=thread_id, role=role, actor=actor, at=at, key=key,
-            metadata=metadata, wait=wait, timeout_s=timeout_s, format=format,
+        if timeout_s is not None:
+            seconds("timeout_s", timeout_s)
+        make = partial(
+            said_messages, content, role=role, actor=actor, at=at, key=key, metadata=metadata,
+            format=format,
         )  # fmt: skip
+        messages = await computed(make, content)
+        return await self._remembering.remember(thread_id, messages, wait=wait, timeout_s=timeout_s)
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """
@@ -518,7 +521,7 @@ class Repository(ChangeCalls):
         Raises:
             ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
         """
-        from mnemo.context.visibility import hidden_in
+        from mnemo.context.rendering import hidden_in
 
         self._check_usable()
         hidden = await hidden_in(self._parts.transcript, not_visible_in, self._parts.config)
@@ -581,137 +584,6 @@ class Repository(ChangeCalls):
 
         self._check_usable()
         return tools_of(self, thread_id, names)
-
-    # ── Memories ─────────────────────────────────────────────────────────────────────────
-
-    async def memories(
-        self,
-        *,
-        types: Sequence[str] = ("semantic", "procedural"),
-        superseded: bool = False,
-        order: Order = "newest",
-        limit: int = 100,
-        after: str | None = None,
-        where: Mapping[str, Any] | None = None,
-        session_id: str | None = None,
-        thread_id: str | None = None,
-        actor: str | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-    ) -> Page[Memory]:
-        """
-        List facts and instructions, a page at a time.
-
-        What is added meanwhile moves no memory from one page to another. With filters a memory
-        is listed if one of its sources matches: a raw step, or the hand that wrote it.
-
-        Args:
-            types: Of ``semantic`` and ``procedural``.
-            superseded: Those that another replaced, too.
-            order: By when they were made: ``"newest"`` or ``"oldest"`` first, ties by id.
-            limit: 1 to 1,000.
-            after: ``Page.next`` of the page before, of the same listing.
-            where: Conditions on metadata; *session_id*, *thread_id*, *actor* of the source.
-            since: Inclusive, looks at the source; *until* likewise. A ``datetime`` or
-                ISO 8601 text; no zone means UTC.
-
-        Raises:
-            ValueError: An argument out of range, an unknown operator, or *after* of another
-                listing. *Cancellation*: safe.
-        """
-        self._check_usable()
-        by = {
-            "where": where, "session_id": session_id, "thread_id": thread_id, "actor": actor,
-            "since": since, "until": until,
-        }  # fmt: skip
-        return await self._memories.page(
-            types=types, superseded=superseded, order=order, limit=limit, after=after, filters=by
-        )
-
-    async def memory(self, id: str) -> Memory:
-        """
-        Give one fact or instruction, superseded or not.
-
-        Raises:
-            NotFound: There is none in this repository.
-            ValueError: It is a raw step, a tag or another node. *Cancellation*: safe.
-        """
-        self._check_usable()
-        return await self._memories.one(id)
-
-    async def add_memory(
-        self,
-        text: str,
-        *,
-        type: Literal["semantic", "procedural"] = "semantic",
-        tags: Sequence[str] = (),
-        at: datetime | str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> Memory:
-        """
-        Add a fact or instruction by hand; its source is the hand.
-
-        It is reconciled like what extraction finds: what it contradicts is superseded, and a
-        fact that says the same already is what is given back.
-
-        Args:
-            tags: Concepts of a fact, found together with others of the same concept.
-            at: Since when it holds; default: now. A ``datetime`` or ISO 8601 text; no zone means
-                UTC.
-            metadata: A JSON object, matched by ``where=``.
-
-        Raises:
-            ValueError: Blank text, or an argument of no use.
-            CommitFailed: Nothing was written. *Cancellation*: completes.
-        """
-        self._check_usable()
-        return await self._memories.add(text, type=type, tags=tags, at=at, metadata=metadata)
-
-    async def update_memory(
-        self,
-        id: str,
-        text: str,
-        *,
-        reason: str | None = None,
-        expected_version: int | None = None,
-    ) -> Memory:
-        """
-        Correct what a fact or instruction says, from now on, with a new vector.
-
-        ``history`` keeps the wording before. What is extracted later and restates that does
-        not undo the correction; facts that contradict the new wording are superseded. The
-        wording that it has already changes nothing.
-
-        Args:
-            text: The whole wording. Of an instruction, a first line equal to its condition
-                stays that.
-            reason: Kept in the history.
-            expected_version: ``Memory.version`` that the correction is of, whatever it says.
-
-        Raises:
-            NotFound: There is no such memory in this repository.
-            ValueError: Blank text, or *id* is of a raw step or another node.
-            Conflict: It has another version, or was changed meanwhile; nothing was written.
-            CommitFailed: Nothing was written. *Cancellation*: completes.
-        """
-        self._check_usable()
-        return await self._memories.update(
-            id, text, reason=reason, expected_version=expected_version
-        )
-
-    async def history(self, id: str) -> list[MemoryVersion]:
-        """
-        List the wordings of a memory, of those that it superseded and that superseded it.
-
-        Returns:
-            Oldest first, each with who worded it, when and why.
-
-        Raises:
-            NotFound: There is no such memory in this repository.
-            ValueError: As of ``memory``. *Cancellation*: safe.
-        """
-        self._check_usable()
-        return await self._memories.history(id)
 
     # ── The graph ────────────────────────────────────────────────────────────────────────
 

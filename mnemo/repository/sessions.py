@@ -180,16 +180,6 @@ class RepositorySessions:
         resolve_profile(effective.extraction.profile)
         return effective
 
-    async def taken_over(self, session_id: str, config: Config, left_by: str | None) -> Session:
-        """Open, for the worker of its job, a session that the service *left_by* has left."""
-        return await self.resume(
-            session_id,
-            config=config.overlaid(BY_HAND),
-            chat_model=None,
-            embedder=None,
-            left_by=left_by,
-        )
-
     async def check_space(self, embedder: Embedder) -> None:
         """Refuse an embedder of another space than that of the stored vectors."""
         stored, offered = await self._parts.feed.space(), embedder.space

@@ -14,7 +14,7 @@ from mnemo.items.items import Items
 from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.notes import Notes
-from mnemo.notes.parts import NotesParts
+from mnemo.notes.update import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Transactions

@@ -87,18 +87,6 @@ class AppendLane:
         doubted: Called when the store failed one; ``take_failed`` must be called then.
     """
 
-    __slots__ = (
-        "_doubted",
-        "_durable",
-        "_failed",
-        "_idle",
-        "_keys",
-        "_parts",
-        "_refused",
-        "_session_id",
-        "in_flight",
-    )
-
     def __init__(
         self,
         parts: SessionParts,

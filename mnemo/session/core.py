@@ -25,13 +25,10 @@ from mnemo.runtime.operations import CallbackRunner
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.transactions import confirmed, found_written
-from mnemo.session.annotation import AnnotationLane
 from mnemo.session.appends import Appending, AppendLane
-from mnemo.session.book import EpisodeBook
-from mnemo.session.machine import Lifecycle
-from mnemo.session.parts import Extraction, SessionParts
-from mnemo.session.pending import PendingQueue
-from mnemo.session.views import CommitReceipt
+from mnemo.session.episode import AnnotationLane, EpisodeBook
+from mnemo.session.machine import Lifecycle, PendingQueue
+from mnemo.session.parts import CommitReceipt, Extraction, SessionParts
 from mnemo.values.journal import Act, Journal, SessionState
 from mnemo.values.steps import Annotation, Step, StepDraft
 
@@ -155,13 +152,9 @@ class SessionCore:
 
     # ── Transitions ──────────────────────────────────────────────────────────────────
 
-    def publish(self, kind: Callable[..., Event], **facts: Any) -> None:
+    def publish(self, kind: Callable[..., Event], /, **facts: Any) -> None:
         """Send an event of this session."""
-        if self.parts.listening():
-            now = self.parts.clock.now()
-            self.parts.publish(
-                kind(repo_id=self.parts.repo_id, at=now, session_id=self.id, **facts)
-            )
+        self.parts.tell(kind, self.id, **facts)
 
     def transition(self, trigger: str, node_ids: tuple[str, ...] = ()) -> None:
         """Fire *trigger*, whose act is durable, and publish the new state."""
@@ -372,8 +365,7 @@ class SessionCore:
         if step.index != len(steps):
             return
         steps.append(step)
-        if self.parts.listening():
-            self.publish(StepAppended, step_index=step.index)
+        self.publish(StepAppended, step_index=step.index)
         if self.life.state is SessionState.COLLECTING:
             for timer in self._timers:
                 timer.restart()

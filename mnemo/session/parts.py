@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from mnemo.config import Config
 from mnemo.events import Event
 from mnemo.log.sessions import StoredSessions
-from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import Applied, Clock
+from mnemo.prompts.usage import How, ModelUsage, UsageMeter
+from mnemo.protocols import Applied, Clock, Purpose
 from mnemo.runtime.spans import NO_SPANS, Spans, Value
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Changeset
-from mnemo.values.journal import Act, Journal, Owner, Settlement
+from mnemo.values.journal import Act, Journal, Owner, SessionState, Settlement
 from mnemo.values.steps import Annotation, Step, Trajectory
 
 log = logging.getLogger("mnemo")
@@ -104,6 +104,12 @@ class SessionParts:
         """Return the attributes of every span of a session."""
         return {"mnemo.repo.id": self.repo_id, "mnemo.session.id": session_id}
 
+    def tell(self, kind: Callable[..., Event], session_id: str, /, **facts: Any) -> None:
+        """Publish an event of a session, if anybody listens."""
+        if self.listening():
+            now = self.clock.now()
+            self.publish(kind(repo_id=self.repo_id, at=now, session_id=session_id, **facts))
+
     async def record(self, act: Act) -> bool:
         """Write *act*; True, once it is durable. *Raises* ``StoreError``."""
         await self.store.record(act, self.owner)
@@ -119,3 +125,72 @@ def log_unexpected(error: Exception, what: str) -> None:
     """Log that *what* failed with *error*, unless it is one of mnemo's, which its caller gets."""
     if traceback_of(error) is not None:
         log.error("%s failed", what, exc_info=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReceipt:
+    """
+    The receipt of a commit.
+
+    Attributes:
+        status: ``committed``, or ``retrying`` where a failed extraction was started again.
+        node_ids: Ids that exist afterwards, created or changed; never replaced ones.
+        revision: The repository's revision that shows them.
+        changeset_id: The changeset that was applied; ``None`` while retrying.
+        left_out: Facts of the episode that ``config.extraction.max_facts`` left out.
+    """
+
+    status: Literal["committed", "retrying"]
+    node_ids: tuple[str, ...] = ()
+    revision: int = 0
+    changeset_id: str | None = None
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionContext:
+    """
+    The context of a session for its agent's prompt.
+
+    Attributes:
+        steps: The last five durable steps as ``"observation -> action"``, in order.
+    """
+
+    goal: str
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStatistics:
+    """
+    Levels and costs of one session.
+
+    Attributes:
+        steps: Durable steps of the present episode.
+        pending_operations: Operations that wait in the queue.
+        append_backlog: Durable steps that wait for annotation.
+        running_workers: Trajectories being extracted.
+        model_calls: Since the session was opened, failed and corrective ones included; so
+            the tokens and the cost.
+        cost_usd: ``None`` where no price is known.
+        usage: Purpose → what its calls cost.
+        stages: Stage → ``model``, ``embedded`` or ``failed`` → how often it ran so.
+        left_out: Facts that ``config.extraction.max_facts`` left out since it was opened.
+        queue: Names of the operations that have not ended, in the order in which they run;
+            the first may have begun.
+    """
+
+    state: SessionState
+    steps: int
+    pending_operations: int
+    append_backlog: int
+    running_workers: int
+    model_calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    cached_tokens: int = 0
+    usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
+    stages: Mapping[str, Mapping[How, int]] = field(default_factory=dict)
+    left_out: int = 0
+    queue: tuple[str, ...] = ()

@@ -33,8 +33,7 @@ from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.session.appends import drafts_of, make_draft
 from mnemo.session.core import Hooks, SessionCore
-from mnemo.session.parts import SessionParts
-from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+from mnemo.session.parts import CommitReceipt, SessionContext, SessionParts, SessionStatistics
 from mnemo.session.work import EpisodeWork
 from mnemo.values.journal import Journal, SessionState
 from mnemo.values.messages import StoredMessage

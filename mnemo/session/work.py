@@ -20,12 +20,10 @@ import anyio.to_thread
 from mnemo.errors import Conflict, ExtractionFailed, MnemoError, SessionClosed, StoreError
 from mnemo.events import TrajectoryCommitted, TrajectoryExtractionFailed, TrajectoryFlushed
 from mnemo.runtime.text import clean
-from mnemo.session.book import EpisodeBook
 from mnemo.session.core import SessionCore
-from mnemo.session.machine import Operation
-from mnemo.session.parts import Extraction, SessionParts, log_unexpected
-from mnemo.session.pending import preceding_failed
-from mnemo.session.views import CommitReceipt
+from mnemo.session.episode import EpisodeBook
+from mnemo.session.machine import Operation, preceding_failed
+from mnemo.session.parts import CommitReceipt, Extraction, SessionParts, log_unexpected
 from mnemo.values.changeset import Changeset
 from mnemo.values.journal import (
     ChangesetStaged,

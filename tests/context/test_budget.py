@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemo.config import ViewportConfig
-from mnemo.context.budget import Budget
+from mnemo.context.zones import Budget
 from mnemo.errors import ConfigError
 
 

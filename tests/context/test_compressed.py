@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from window_kit import START, answered, called, said, thread_of
 
 from mnemo.config import ViewportConfig
-from mnemo.context.budget import Budget
-from mnemo.context.compressed import compress
+from mnemo.context.zones import Budget, compress
 from mnemo.runtime.text import count_tokens
 from mnemo.values.messages import Message
 from mnemo.values.units import units_of

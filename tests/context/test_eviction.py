@@ -9,16 +9,15 @@ import pytest
 from window_kit import Threads, said
 
 from mnemo.config import Config, ViewportConfig
-from mnemo.context.budget import Budget
 from mnemo.context.eviction import (
     Committed,
     EvictionVerdict,
     Links,
     commit,
-    events_of,
     evict_by_fallback,
+    tell_of,
 )
-from mnemo.context.zones import Zone, eviction_zone
+from mnemo.context.zones import Budget, Zone, eviction_zone
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import EvictionOutcome, Pin, Snapshot, Thread
 from mnemo.values.units import units_of
@@ -66,7 +65,8 @@ async def test_the_boundary_moves_with_its_reason(six: Threads) -> None:
     assert (await six.row()).boundary == 2
     assert await six.kept(Snapshot) == [done.snapshot]
     assert await six.kept(EvictionOutcome) == [done.outcome]
-    names = [type(e).__name__ for e in events_of("r", six.clock.now(), done)]
+    tell_of(six.parts, done)
+    names = [type(e).__name__ for e in six.events]
     assert names == ["SnapshotTaken", "EvictionCompleted"]
 
 
@@ -140,5 +140,6 @@ async def test_a_fallback_of_another_range_is_not_reworded(six: Threads) -> None
     assert done is not None
     assert not done.moved
     assert [s.text for s in await six.kept(Snapshot)] == ["better"]
-    assert [type(e).__name__ for e in events_of("r", six.clock.now(), done)] == ["SnapshotTaken"]
+    tell_of(six.parts, done)
+    assert [type(e).__name__ for e in six.events] == ["SnapshotTaken"]
     assert await committed(six, (thread, zone), text="best") is None

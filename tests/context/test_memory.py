@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from window_kit import snapshot
 
 from mnemo.config import ViewportConfig
-from mnemo.context.budget import Budget
-from mnemo.context.memory import memory_text
+from mnemo.context.rendering import memory_text
+from mnemo.context.zones import Budget
 from mnemo.runtime.text import count_tokens
 
 TEXTS = st.one_of(

@@ -11,6 +11,7 @@ import pytest
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import assistant, result, user
 
+from mnemo.context.eviction import DueEviction
 from mnemo.prompts.mneme import STANDING
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import tool_call
@@ -380,8 +381,7 @@ async def test_a_long_backlog_is_not_read_again_for_each_zone(opened: Open) -> N
 
         async def reading(work: Any) -> Any:
             found = await real(work)
-            due = found[1] if isinstance(found, tuple) else None
-            read.extend([len(due.units)] if due else [])
+            read.extend([len(found.units)] if isinstance(found, DueEviction) else [])
             return found
 
         object.__setattr__(kit.talk.parts.store, "reading", reading)

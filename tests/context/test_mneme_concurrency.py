@@ -13,7 +13,7 @@ import pytest
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import make_store, user
 
-from mnemo.context.eviction import due, evict_by_fallback
+from mnemo.context.eviction import due_eviction, evict_by_fallback
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome
@@ -104,7 +104,7 @@ async def by_fallback(kit: Watched) -> EvictionOutcome:
     config = kit.talk.parts.config
 
     def work(tx: TranscriptWriter) -> EvictionOutcome:
-        found = due(tx, "t", config)
+        found = due_eviction(tx, "t", config)
         assert found is not None
         return evict_by_fallback(tx, tx.thread("t"), found.zone(), config).outcome
 
@@ -228,7 +228,7 @@ async def test_a_goal_completed_during_a_run_gets_no_pin(opened: Open) -> None:
 
         async def writing(work: Any, **named: Any) -> Any:
             nonlocal completed
-            if not completed and "_commit" in work.__qualname__:
+            if not completed and "kept" in work.__qualname__:
                 completed = True
                 await kit.goals.complete(1)
             return await real(work, **named)
@@ -249,7 +249,7 @@ async def test_a_message_erased_before_it_is_pinned_makes_the_check_fail(opened:
 
         async def writing(work: Any, **named: Any) -> Any:
             nonlocal erased
-            if not erased and "_commit" in work.__qualname__:
+            if not erased and "kept" in work.__qualname__:
                 erased = True
                 await real(lambda tx: tx.erase("t", [5]))
             return await real(work, **named)

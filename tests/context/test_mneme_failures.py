@@ -12,7 +12,7 @@ import pytest
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import assistant, result, user
 
-from mnemo.context.snapshots import Snapshots
+from mnemo.context.eviction import Snapshots
 from mnemo.errors import ModelUnavailable, StoreLocked, UsageError
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import tool_call
@@ -207,7 +207,7 @@ async def test_a_store_that_fails_is_an_event_and_tried_again(opened: Open) -> N
         broken = True
 
         async def writing(work: Any, **named: Any) -> Any:
-            if broken and "commit" in getattr(work, "__qualname__", ""):
+            if broken and "kept" in getattr(work, "__qualname__", ""):
                 raise StoreLocked("busy")
             return await real(work, **named)
 

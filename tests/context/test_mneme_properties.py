@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import assistant, result, user
 
-from mnemo.context.budget import Budget
+from mnemo.context.zones import Budget
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import tool_call

@@ -11,8 +11,8 @@ from mneme_kit import watched
 from window_kit import Threads, said
 
 from mnemo.config import ViewportConfig
-from mnemo.context.budget import Budget
-from mnemo.context.memory import GAP, notes_text, with_notes
+from mnemo.context.rendering import GAP, notes_text, with_notes
+from mnemo.context.zones import Budget
 from mnemo.errors import ConfigError, StoreLocked
 from mnemo.runtime.text import count_tokens
 

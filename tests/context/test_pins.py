@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from window_kit import answered, called, said
 
-from mnemo.context.pins import check
+from mnemo.context.goals import check_pins
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import count_tokens
 from mnemo.values.messages import Message
@@ -69,7 +69,7 @@ async def test_what_cannot_be_pinned_is_refused_as_a_whole(threads, seqs, goal_i
     assert await pins.list() == []
     if told is not None:
         assert caught.value.__notes__ == [told]
-        work = lambda tx: check(tx, tx.thread("t"), seqs, goal_ids)  # noqa: E731
+        work = lambda tx: check_pins(tx, tx.thread("t"), seqs, goal_ids)  # noqa: E731
         assert str(await threads.parts.store.reading(work)) == told
 
 

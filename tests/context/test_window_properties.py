@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from window_kit import START, Threads, answered, called, said
 
 from mnemo.config import ViewportConfig
-from mnemo.context.budget import Budget
-from mnemo.context.memory import Overview
+from mnemo.context.rendering import Overview
+from mnemo.context.zones import Budget
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome, Snapshot

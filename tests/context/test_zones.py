@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from window_kit import START, answered, called, said, thread_of
 
 from mnemo.config import ViewportConfig
-from mnemo.context.budget import Budget
-from mnemo.context.zones import eviction_zone, inner_cuts, is_due, middle_and_recent, reach
+from mnemo.context.zones import Budget, eviction_zone, inner_cuts, is_due, middle_and_recent, reach
 from mnemo.values.messages import Message
 from mnemo.values.units import units_of
 

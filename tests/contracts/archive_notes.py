@@ -20,8 +20,7 @@ from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.notes import row, version_of
 
 from mnemo.errors import UsageError
-from mnemo.notes.note_rows import NoteReader
-from mnemo.notes.note_writing import NoteWriter
+from mnemo.notes.note_rows import NoteReader, NoteWriter
 from mnemo.values.chat import Usage
 from mnemo.values.notes import ConversationRow, Covered, UsageRow
 

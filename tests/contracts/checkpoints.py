@@ -19,7 +19,7 @@ from contracts.archive import (
 from contracts.kit import Kit, StoreContract
 
 from mnemo.errors import Conflict, UsageError
-from mnemo.repository.checkpoint_rows import CheckpointReader, CheckpointWriter
+from mnemo.repository.checkpoints import CheckpointReader, CheckpointWriter
 from mnemo.values.checkpoints import Blob, CheckpointHead, CheckpointQuery, CheckpointWrite
 
 __all__ = ["CheckpointContract", "checkpointed"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
-from mnemo.notes.note_writing import NoteStore, NoteWriter
+from mnemo.notes.note_rows import NoteStore, NoteWriter
 from mnemo.values.chat import EmbeddingSpace, Usage
 from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
 

@@ -10,7 +10,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
-from mnemo.conversation.appending import MessageDraft, drafts_of
+from mnemo.conversation.log import MessageDraft, drafts_of
 from mnemo.errors import Conflict
 from mnemo.values.messages import Message, ToolCall
 

@@ -119,7 +119,7 @@ async def test_purging_an_unknown_thread_counts_nothing(talk: Talk) -> None:
 @pytest.mark.parametrize("ttl_s", [0, -1, float("nan"), float("inf"), "60", True])
 def test_a_ttl_is_seconds_above_zero(ttl_s: float) -> None:
     """Anything else is refused where the handle is made."""
-    from mnemo.conversation.settings import settings_of
+    from mnemo.conversation.scope import settings_of
 
     with pytest.raises(ValueError, match="ttl_s"):
         settings_of("t", Config(), ttl_s=ttl_s)

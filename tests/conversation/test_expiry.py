@@ -10,7 +10,7 @@ from talk_kit import OpenTalk, Talk, turns, user
 
 from mnemo.config import Config
 from mnemo.conversation.expiry import BATCH, ExpirySweep
-from mnemo.conversation.settings import ThreadSettings
+from mnemo.conversation.scope import ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.values.derived import Compaction
 

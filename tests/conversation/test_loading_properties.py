@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from talk_kit import Talk, open_talk
 
-from mnemo.conversation import uncovered
+from mnemo.conversation import load as loading
 from mnemo.errors import Conflict, UsageError
 from mnemo.testing import ManualClock
 from mnemo.values.messages import Message, StoredMessage, ToolCall
@@ -97,11 +97,11 @@ def over(case: Talked, check: Callable[[Talk, Any], Any]) -> None:
                     continue
             await check(talk, log)
 
-    paged, uncovered.PAGE = uncovered.PAGE, 3
+    paged, loading.PAGE = loading.PAGE, 3
     try:
         anyio.run(run)
     finally:
-        uncovered.PAGE = paged
+        loading.PAGE = paged
 
 
 def assert_whole(loaded: list[Message]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, user
 
 from mnemo.config import Config
-from mnemo.context.budget import Budget
+from mnemo.context.zones import Budget
 from mnemo.values.messages import MOST_TOKENS, Message, ToolCall
 
 

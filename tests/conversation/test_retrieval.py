@@ -12,7 +12,7 @@ from talk_kit import OpenTalk, Talk, assistant, result, texts, user
 
 import mnemo
 from mnemo.config import Config
-from mnemo.conversation.settings import settings_of
+from mnemo.conversation.scope import settings_of
 from mnemo.errors import ModelUnavailable
 from mnemo.events import RecallFailed
 from mnemo.testing import HashingEmbedder

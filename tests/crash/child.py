@@ -24,7 +24,7 @@ from mnemo import CommitReceipt, Config, Mnemo, Repository, Session
 from mnemo.config import NotesConfig, StoreConfig
 from mnemo.maintenance import reembed
 from mnemo.notes.notes import Notes
-from mnemo.notes.parts import NotesParts
+from mnemo.notes.update import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.clock import SystemClock
 from mnemo.stores import SqliteStore

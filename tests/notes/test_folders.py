@@ -11,8 +11,7 @@ import anyio
 import pytest
 
 from mnemo.errors import NotFound
-from mnemo.notes.folder import MANIFEST
-from mnemo.notes.markdown import parse
+from mnemo.notes.folder import MANIFEST, parse
 
 
 @pytest.fixture

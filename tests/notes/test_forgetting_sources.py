@@ -6,7 +6,7 @@ from functools import partial
 
 from notes_kit import NOTHING, reply, task, writes
 
-from mnemo.notes.erasing import ForgottenNotes, forget_sources
+from mnemo.notes.note_rows import ForgottenNotes, forget_sources
 from mnemo.testing import ScriptedChatModel
 
 

@@ -6,7 +6,7 @@ import pytest
 from notes_kit import NOTHING, TRIP, reply, task, user, writes
 
 from mnemo.errors import InvalidNote
-from mnemo.notes.guards import check_screen, redact
+from mnemo.notes.writing import check_screen, redact
 
 KEY = "sk-proj-Abc123Def456Ghi789"
 

@@ -55,11 +55,11 @@ async def test_inside_the_window_it_is_held_and_a_newer_one_takes_its_place(open
     async def held():
         counts.append((await kit.notes.statistics()).updates_held)
 
-    await until(lambda: kit.notes._updater.counts.held == 1)
+    await until(lambda: kit.notes._updater.counts["updates_held"] == 1)
     await held()
     newer = kit.notes.update_after_task_async(third, iterations=10, thread_id="t")
     assert (await older).skipped_because == "superseded"
-    await until(lambda: kit.notes._updater.counts.held == 1)
+    await until(lambda: kit.notes._updater.counts["updates_held"] == 1)
     assert len(kit.asked) == 1
     await kit.clock.advance(121)
     assert (await newer).ran
@@ -73,7 +73,7 @@ async def test_at_shutdown_a_held_one_runs_at_once(open_notes):
     await kit.update(thread_id="t")
     more = [*TRIP, user("We also visit Kyoto", id="m3")]
     operation = kit.notes.update_after_task_async(more, iterations=10, thread_id="t")
-    await until(lambda: kit.notes._updater.counts.held == 1)
+    await until(lambda: kit.notes._updater.counts["updates_held"] == 1)
     await kit.notes._aclose(5)
     assert (await operation).ran
     late = kit.notes.update_after_task_async(more, iterations=10)

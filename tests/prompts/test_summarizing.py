@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.conversation.summarizers import cut_to
+from mnemo.conversation.compression import cut_to
 from mnemo.errors import InvalidReply
 from mnemo.prompts.data import read_block
 from mnemo.prompts.profiles import Profile

@@ -9,7 +9,7 @@ from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo.notes.recall import NoteHit, NoteRecall
+from mnemo.notes.shelf import NoteHit, NoteRecall
 from mnemo.recall.result import behind
 from mnemo.runtime.text import count_tokens
 from mnemo.values.notes import Note

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mnemo.config import Config, StoreConfig
-from mnemo.context.visibility import seen_by
+from mnemo.context.rendering import seen_by
 from mnemo.log.records import StoredRecords
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.stores import SqliteStore

@@ -15,7 +15,7 @@ import anyio
 
 from mnemo.config import NotesConfig, StoreConfig
 from mnemo.notes.notes import Notes
-from mnemo.notes.parts import NotesParts
+from mnemo.notes.update import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.runtime.clock import SystemClock

@@ -14,10 +14,9 @@ from engines import OverEngines, bare_transaction, on_postgres
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from mnemo.items.batch import Batch
 from mnemo.items.item_rows import ItemWriter
-from mnemo.items.search import Meant
-from mnemo.items.vectors import VectorView
+from mnemo.items.items import Batch
+from mnemo.items.search import Meant, VectorView
 from mnemo.values.items import (
     DeleteItem,
     GetItem,

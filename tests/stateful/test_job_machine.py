@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from mnemo.errors import Conflict
-from mnemo.jobs.owners import register, unregister
+from mnemo.jobs.job_rows import register, unregister
 from mnemo.log.job_rules import (
     claim_jobs,
     demand_extraction,

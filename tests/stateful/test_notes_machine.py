@@ -17,7 +17,7 @@ from hypothesis.stateful import invariant, rule
 from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.notes.notes import Notes
-from mnemo.notes.parts import NotesParts
+from mnemo.notes.update import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.testing import HashingEmbedder, ManualClock
 

@@ -12,9 +12,8 @@ import anyio.to_thread
 from contracts.kit import NOON, Kit
 
 from mnemo.config import Config, StoreConfig
-from mnemo.conversation.appending import append, drafts_of
-from mnemo.conversation.scope import ThreadScope
-from mnemo.conversation.settings import ThreadSettings
+from mnemo.conversation.log import append_drafts, drafts_of
+from mnemo.conversation.scope import ThreadScope, ThreadSettings
 from mnemo.errors import MnemoError
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
@@ -51,7 +50,7 @@ async def say(kit: Kit, text: str) -> int:
     drafts = drafts_of([Message("user", text, id=text)], count_tokens)
 
     def work(tx: TranscriptWriter) -> int:
-        appended = append(tx, ThreadScope.of(tx, settings, Config()), drafts)
+        appended = append_drafts(tx, ThreadScope.of(tx, settings, Config()), drafts)
         return appended.messages[0].seq
 
     seq: int = await kit.store.transcript("r").writing(work)

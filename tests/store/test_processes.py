@@ -16,8 +16,8 @@ from contracts.kit import NOON, Kit
 from helpers import child_environment
 
 from mnemo.errors import SessionBusy
-from mnemo.jobs import owners
-from mnemo.jobs.owners import is_alive, new_owner
+from mnemo.jobs import job_rows as owners
+from mnemo.jobs.job_rows import is_alive, new_owner
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.graph import Tag

@@ -1,0 +1,372 @@
+"""
+The episode in memory: steps, annotations, staged results, as the journal holds them.
+
+Only the session's parts write it, each after the act is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+import anyio
+
+from mnemo.events import AnnotationFailed, StepAnnotated
+from mnemo.runtime.clock import Breather, new_id
+from mnemo.runtime.tasks import CancelHandle, shared_threads
+from mnemo.runtime.traffic import Pauses
+from mnemo.session.parts import Extraction, SessionParts, log_unexpected
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import Episodic
+from mnemo.values.journal import Journal, StagedTrajectory, StepsAnnotated
+from mnemo.values.steps import Annotation, Step, Trajectory, split_trajectories
+
+EXTRACTION_CONTEXT_STEPS = 3
+"""Steps before a trajectory that its extractor may look at to resolve words (S)."""
+
+
+@dataclass(slots=True)
+class EpisodeBook:
+    """
+    One episode.
+
+    Attributes:
+        steps: Ascending by index, ``steps[i].index == i``.
+        committed: Indexes of steps that a commit has written.
+        in_flight: Indexes of steps that background work has taken.
+        staged: Results that are durable and wait to be merged or committed, by key.
+        unsure: Keys of staged results that may have been committed: the store did not say.
+        unsettled: Committed steps whose reward may not have reached the graph yet.
+        changeset: The whole staged changeset, in ``ready``; *changeset_steps* its steps.
+        node_ids: What this episode's commits left, in order, each once.
+        left_out: Facts that the bound kept out of what was committed.
+        closing_reward_asked: Whether the last step was scored already.
+        preceding: What was said before the episode, with negative indexes; never written.
+    """
+
+    id: str
+    goal: str
+    steps: list[Step] = field(default_factory=list)
+    committed: set[int] = field(default_factory=set)
+    in_flight: set[int] = field(default_factory=set)
+    staged: dict[str, StagedTrajectory] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)
+    unsettled: set[int] = field(default_factory=set)
+    changeset: Changeset | None = None
+    changeset_steps: tuple[int, ...] = ()
+    node_ids: dict[str, None] = field(default_factory=dict)
+    left_out: int = 0
+    closing_reward_asked: bool = False
+    preceding: tuple[Step, ...] = ()
+
+    @classmethod
+    def new(cls, goal: str) -> EpisodeBook:
+        """A fresh episode; nothing of an earlier one is carried over."""
+        return cls(id=new_id("episode"), goal=goal)
+
+    @classmethod
+    def replayed(cls, journal: Journal) -> EpisodeBook | None:
+        """The episode as the journal holds it; ``None`` when idle."""
+        record = journal.record
+        if record.episode_id is None:
+            return None
+        return cls(
+            id=record.episode_id,
+            goal=record.goal,
+            steps=list(journal.steps),
+            committed=set(journal.committed),
+            staged=dict(journal.staged),
+            unsettled=set(journal.committed),
+            changeset=journal.changeset,
+            changeset_steps=journal.changeset_steps,
+            node_ids=dict.fromkeys(journal.receipt_nodes),
+        )
+
+    def annotate(self, annotations: Iterable[Annotation]) -> None:
+        """Put durable annotations on their steps."""
+        for annotation in annotations:
+            self.steps[annotation.index] = self.steps[annotation.index].annotated(annotation)
+
+    def unannotated(self, start: int = 0) -> list[Step]:
+        """Steps from index *start* on that have no annotation."""
+        return [step for step in self.steps[start:] if step.annotation is None]
+
+    def uncommitted(self) -> list[Step]:
+        """Steps that no commit has written and no background work has taken."""
+        taken = self.committed | self.in_flight
+        return [step for step in self.steps if step.index not in taken]
+
+    def due(self, steps: Sequence[Step]) -> list[Trajectory]:
+        """The trajectories (or parts) among annotated *steps* that no staged result covers."""
+        covered = {index for staged in self.staged.values() for index in staged.steps}
+        rest = [step for step in steps if step.index not in covered]
+        return [self._with_context(t) for t in split_trajectories(rest, goal=self.goal)]
+
+    def before(self, index: int, count: int) -> tuple[Step, ...]:
+        """The last *count* steps before *index*, those that precede the episode included."""
+        own = self.steps[max(0, index - count) : index]
+        return (*self.preceding[max(0, len(self.preceding) + len(own) - count) :], *own)
+
+    def _with_context(self, trajectory: Trajectory) -> Trajectory:
+        context = self.before(trajectory.steps[0].index, EXTRACTION_CONTEXT_STEPS)
+        return replace(trajectory, context=context)
+
+    def merged(self) -> Changeset:
+        """
+        All staged results in trajectory order, with the late rewards, under a fresh id.
+
+        For a worker thread: it pauses, and nothing writes the book while it runs.
+        """
+        staged = tuple(sorted(self.staged.values(), key=lambda s: s.steps[0]))
+        late = Changeset(changes=self.late_rewards())
+        whole = _merged([late, *(result.changeset for result in staged)])
+        return replace(whole, id=new_id("changeset"))
+
+    def late_rewards(self) -> tuple[NodeChange, ...]:
+        """Rewards of steps that were committed before they were known; the graph adds each once."""
+        late = [self.steps[index] for index in sorted(self.unsettled)]
+        return tuple(
+            NodeChange(step.node_id, {"reward": step.reward})
+            for step in late
+            if step.reward is not None
+        )
+
+    def settle(
+        self,
+        changeset: Changeset,
+        steps: Iterable[int],
+        staged: Iterable[str],
+        node_ids: Iterable[str],
+    ) -> None:
+        """Note that a commit wrote *changeset*: *steps*, from the results *staged*."""
+        carried = {
+            n.id for n in changeset.nodes if isinstance(n, Episodic) and n.reward is not None
+        }
+        carried |= {change.id for change in changeset.changes}
+        written = set(steps)
+        self.committed |= written
+        self.in_flight -= written
+        self.unsettled = {
+            i for i in self.unsettled | written if self.steps[i].node_id not in carried
+        }
+        for key in staged:
+            self.staged.pop(key, None)
+            self.unsure.discard(key)
+        self.node_ids.update(dict.fromkeys(node_ids))
+        self.left_out += changeset.left_out
+
+
+def _merged(parts: list[Changeset]) -> Changeset:
+    """Merge in order, in pairs: each node is copied a logarithm of times only."""
+    breather = Breather()
+    while len(parts) > 1:
+        halves = []
+        for at in range(0, len(parts), 2):
+            pair = parts[at : at + 2]
+            halves.append(pair[0].merge(pair[1]) if len(pair) == 2 else pair[0])
+            breather.breathe()
+        parts = halves
+    return parts[0]
+
+
+# ── Annotation ────────────────────────────────────────────────────────────────────
+
+
+KNOWN_STEPS = 64
+"""Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
+PATIENCE_S = 2.0
+"""Seconds after which waiting work goes on although appends do (S)."""
+
+
+class AnnotationLane:
+    """
+    Annotates the steps of one episode.
+
+    Args:
+        extraction: Gives the stages, built at first use.
+        annotated: Called with annotations that became durable.
+        room: Called after the backlog shrank.
+    """
+
+    def __init__(
+        self,
+        parts: SessionParts,
+        session_id: str,
+        book: EpisodeBook,
+        *,
+        extraction: Callable[[], Extraction],
+        annotated: Callable[[Sequence[Annotation]], None],
+        room: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._session_id = session_id
+        self._book = book
+        self._named = parts.named(session_id)
+        self._extraction = extraction
+        self._annotated = annotated
+        self._room = room
+        self._next = self._resume_at()
+        self._running: anyio.Event | None = None
+        self._stopped = CancelHandle()
+        self._turn = anyio.Lock()
+        self._pauses = Pauses(PATIENCE_S)
+        self._hurry = False
+        self._closing = False
+
+    def _resume_at(self) -> int:
+        missing = self._book.unannotated()
+        return missing[0].index if missing else len(self._book.steps)
+
+    @property
+    def backlog(self) -> int:
+        """Durable steps that wait for annotation, those in the call in flight included."""
+        return len(self._book.steps) - self._next
+
+    def wake(self) -> None:
+        """Annotate what is there; a plain call."""
+        if self._running is None and self.backlog:
+            self._running = anyio.Event()
+            self._parts.spawn(self._run, self._running)
+        elif self._hurry or self._has_enough:
+            self._pauses.end()
+
+    def stop(self) -> None:
+        """Start no further call and cancel the one in flight; unannotated steps stay durable."""
+        self._stopped.cancel()
+
+    async def _run(self, ended: anyio.Event) -> None:
+        try:
+            with self._stopped:
+                # Off the event loop: the first use of the stages imports a great deal.
+                await shared_threads("mnemo.session.episode").run(self._extraction)
+                while self.backlog:
+                    await self._annotate_next()
+        finally:
+            self._running = None
+            ended.set()
+
+    async def _annotate_next(self) -> None:
+        await self._let_appends_go_first()
+        batch = self._next_batch()
+        if not batch:
+            self._room()
+            return
+        last = batch[-1].index + 1 == len(self._book.steps)
+        try:
+            await self._annotate(batch, closing=self._closing and last)
+        except Exception as error:
+            log_unexpected(error, f"annotation of session {self._session_id}")
+            self._failed(batch, error)
+        self._next = batch[-1].index + 1
+        self._room()
+
+    def _next_batch(self) -> list[Step]:
+        """The next steps that have no annotation; a resumed session may have some between."""
+        steps = self._book.steps
+        while self.backlog and steps[self._next].annotation is not None:
+            self._next += 1
+        batch = steps[self._next : self._next + self._extraction().batch_size]
+        return list(takewhile(lambda step: step.annotation is None, batch))
+
+    @property
+    def _has_enough(self) -> bool:
+        return self.backlog >= self._parts.config.session.max_append_backlog // 2
+
+    async def _let_appends_go_first(self) -> None:
+        """Wait for a pause in the appends before computing in this process."""
+        asks_model = self._extraction().batch_size <= self._parts.config.annotation.batch_size
+        if asks_model or self._hurry or self._has_enough:
+            return
+        await self._pauses.pause()
+
+    async def _annotate(self, batch: Sequence[Step], *, closing: bool) -> None:
+        async with self._turn:
+            await self._annotate_alone(batch, closing=closing)
+
+    async def _annotate_alone(self, batch: Sequence[Step], *, closing: bool) -> None:
+        annotations = await self._annotations(batch, closing=closing)
+        self._book.closing_reward_asked |= closing
+        fresh = {step.index for step in batch}
+        self._tell([annotation for annotation in annotations if annotation.index in fresh])
+
+    async def _annotations(self, batch: Sequence[Step], *, closing: bool) -> list[Annotation]:
+        """The annotations of *batch*, durable; no part of the trace of whoever made it due."""
+        spans = self._parts.spans
+        with spans.at(None), spans.span("annotate", attributes=self._named) as span:
+            span.set("mnemo.step.count", len(batch))
+            if batch:
+                span.set("mnemo.step.index", batch[0].index)
+            return await self._written(batch, closing=closing)
+
+    async def _written(self, batch: Sequence[Step], *, closing: bool) -> list[Annotation]:
+        first = batch[0].index if batch else len(self._book.steps)
+        annotations = await self._extraction().annotate(
+            goal=self._book.goal,
+            known=self._book.before(first, KNOWN_STEPS),
+            fresh=batch,
+            closing=closing,
+        )
+        if annotations:
+            await self._parts.record_again(
+                StepsAnnotated(
+                    session_id=self._session_id,
+                    episode_id=self._book.id,
+                    annotations=tuple(annotations),
+                    at=self._parts.clock.now(),
+                )
+            )
+            self._book.annotate(annotations)
+        return annotations
+
+    def _tell(self, annotations: Sequence[Annotation]) -> None:
+        for annotation in annotations:
+            self._parts.tell(
+                StepAnnotated,
+                self._session_id,
+                step_index=annotation.index,
+                trajectory_id=annotation.trajectory_id,
+                boundary_detected=annotation.boundary,
+            )
+        self._annotated(annotations)
+
+    def _failed(self, batch: Sequence[Step], error: Exception) -> None:
+        indexes = tuple(step.index for step in batch)
+        self._parts.tell(AnnotationFailed, self._session_id, step_indexes=indexes, error=str(error))
+
+    async def finish(self, *, closing: bool) -> None:
+        """
+        Annotate every step, those whose batch had failed included.
+
+        Args:
+            closing: Score the last step too, if that was not asked already.
+
+        Raises:
+            MnemoError: A step could not be annotated now either.
+        """
+        self._hurry, self._closing = True, closing
+        try:
+            self.wake()
+            if self._running is not None:
+                await self._running.wait()
+            size = self._extraction().batch_size
+            # While collecting goes on, later steps are the lane's; after the close, none comes.
+            missing = self._book.unannotated()
+            behind = [step for step in missing if closing or step.index < self._next]
+            for batch in _runs(behind, size):
+                await self._annotate(batch, closing=False)
+            if closing and self._book.steps and not self._book.closing_reward_asked:
+                await self._annotate((), closing=True)
+        finally:
+            self._hurry = self._closing = False
+
+
+def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
+    """Cut *steps* into runs of consecutive indexes, each at most *size* long."""
+    runs: list[list[Step]] = []
+    for step in steps:
+        if runs and len(runs[-1]) < size and runs[-1][-1].index + 1 == step.index:
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    return runs
