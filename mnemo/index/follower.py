@@ -239,6 +239,8 @@ class RepositoryIndex:
             await fresh.catch_up()
             async with self._lock:
                 self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
+                # Whoever waits to share a read made of the old one reads on instead.
+                self._served = 0
                 self._owed, self._early = fresh._owed, fresh._early
                 self._pace, self._loaded = None, False
                 self._damaged, self._tongues = fresh._damaged, fresh._tongues

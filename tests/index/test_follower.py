@@ -452,6 +452,39 @@ async def test_an_index_that_is_renewed_is_not_settled(monkeypatch) -> None:
     assert index.statistics().waiting == 0
 
 
+async def test_a_read_behind_a_renewal_sees_what_was_removed_before_it() -> None:
+    """What a renewal read before that is no answer to who asked later and shares a read."""
+    feed = Feed()
+    feed.said = [step(0), step(1)]
+    index = index_of(feed)
+    await index.corpus()
+    held = anyio.Event()
+    found: list[tuple[int, ...]] = []
+
+    async def look() -> None:
+        found.append((await index.corpus()).steps.of("episodic-0"))
+
+    async def reading_slowly(after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        feed.changes = changes  # type: ignore[method-assign]
+        await held.wait()
+        return await changes(after, limit=limit)
+
+    changes = feed.changes
+    feed.changes = reading_slowly  # type: ignore[method-assign]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(look)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(index.renew)
+        await anyio.wait_all_tasks_blocked()
+        feed.removed.append("episodic-0")
+        tasks.start_soon(look)
+        await anyio.wait_all_tasks_blocked()
+        held.set()
+    assert found == [(), (), ()]
+
+
 async def test_a_renewal_that_fails_leaves_an_index_that_serves() -> None:
     """What it passed over meanwhile is read again."""
     feed = Feed()
