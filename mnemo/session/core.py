@@ -33,23 +33,6 @@ from mnemo.values.journal import Act, Journal, SessionState
 from mnemo.values.steps import Annotation, Step, StepDraft
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
-    """
-    What the core calls when something is due.
-
-    Attributes:
-        annotated: Gets annotations that became durable.
-        flush: Auto-commit's flush timer is due; *expired*: its session timer is.
-        repeat_commit: The journal holds a commit whose answer was lost.
-    """
-
-    annotated: Callable[[Sequence[Annotation]], None]
-    flush: Callable[[], Awaitable[None]]
-    expired: Callable[[], Awaitable[None]]
-    repeat_commit: Callable[[], Awaitable[None]]
-
-
 @dataclass(frozen=True, slots=True)
 class _Doubt:
     """An act that may have been written: the state it leads to, and its effect in memory."""
@@ -65,9 +48,12 @@ class SessionCore:
 
     Args:
         journal: What the session resumes from; its record alone for a fresh one.
+        expired: Called when the session timer is due.
     """
 
-    def __init__(self, parts: SessionParts, journal: Journal, hooks: Hooks) -> None:
+    def __init__(
+        self, parts: SessionParts, journal: Journal, expired: Callable[[], Awaitable[None]]
+    ) -> None:
         config, record = parts.config.session, journal.record
         self.parts = parts
         self.id = record.id
@@ -88,7 +74,6 @@ class SessionCore:
             doubted=partial(parts.spawn, self._find_failed_appends),
             keys=journal.keys,
         )
-        self._hooks = hooks
         self._pulsed: anyio.Event | None = None
         self._doubt: _Doubt | None = None
         self._lacks_steps = False
@@ -96,8 +81,8 @@ class SessionCore:
         self._for_room = anyio.Lock()
         self._handles: set[CancelHandle] = set()
         self._extraction: Extraction | None = None
-        self.flush_timer = self._timer(config.flush_timeout_s, hooks.flush)
-        self._expiry_timer = self._timer(config.session_timeout_s, hooks.expired)
+        self.flush_timer = self._timer(config.flush_timeout_s, self.flush)
+        self._expiry_timer = self._timer(config.session_timeout_s, expired)
         self._timers = (self.flush_timer, self._expiry_timer)
         self.book: EpisodeBook | None = None
         self.lane: AnnotationLane | None = None
@@ -106,6 +91,20 @@ class SessionCore:
     def _timer(self, period_s: float | None, fire: Callable[[], Awaitable[None]]) -> Timer:
         period_s = period_s if self.life.auto else None
         return Timer(period_s, fire, clock=self.parts.clock, spawn=self.parts.spawn)
+
+    # ── What the work on the episode does when something is due ──────────────────────
+
+    def annotated(self, annotations: Sequence[Annotation]) -> None:
+        """Take annotations that became durable."""
+        raise NotImplementedError
+
+    async def flush(self) -> None:
+        """Auto-commit's flush timer is due."""
+        raise NotImplementedError
+
+    async def repeat_commit(self) -> None:
+        """The journal holds a commit whose answer was lost."""
+        raise NotImplementedError
 
     # ── Levels ──────────────────────────────────────────────────────────────────────
 
@@ -242,7 +241,7 @@ class SessionCore:
             if doubt.operation == "commit" and journal.record.state is SessionState.IDLE:
                 # Its changeset's id gives the answer of the first time.
                 if operation != "commit":
-                    await self._hooks.repeat_commit()
+                    await self.repeat_commit()
                 return False
             doubt.then()
             return operation == doubt.operation
@@ -297,7 +296,7 @@ class SessionCore:
                 self.id,
                 book,
                 extraction=self.extraction,
-                annotated=self._hooks.annotated,
+                annotated=self.annotated,
                 room=self.pulse,
             )
 

@@ -32,7 +32,6 @@ from mnemo.runtime.tasks import Home, completed, computed, on_clock
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.session.appends import drafts_of, make_draft
-from mnemo.session.core import Hooks, SessionCore
 from mnemo.session.parts import CommitReceipt, SessionContext, SessionParts, SessionStatistics
 from mnemo.session.work import EpisodeWork
 from mnemo.values.journal import Journal, SessionState
@@ -67,14 +66,7 @@ class Session:
     def __init__(self, parts: SessionParts, journal: Journal) -> None:
         self._home = Home(f"session {journal.record.id!r}")
         self._parts = parts
-        hooks = Hooks(
-            annotated=lambda annotations: self._work.annotated(annotations),
-            flush=lambda: self._work.flush(),
-            expired=self._expire,
-            repeat_commit=lambda: self._work.repeat_commit(),
-        )
-        self._core = SessionCore(parts, journal, hooks)
-        self._work = EpisodeWork(self._core)
+        self._core = EpisodeWork(parts, journal, self._expire)
         self._named = parts.named(journal.record.id)
         self._shut: anyio.Event | None = None
         if journal.error is not None:
@@ -86,11 +78,11 @@ class Session:
 
     def _begin(self) -> None:
         """Start the session's task and take up what the journal left unfinished."""
-        self._parts.spawn(_drive, self._core, self._work)
+        self._parts.spawn(_drive, self._core)
         core = self._core
         core.set_timers()
         if core.life.state is SessionState.EXTRACTING:
-            self._work.begin_extraction()
+            self._core.begin_extraction()
         elif core.lane is not None and core.life.state is SessionState.COLLECTING:
             core.lane.wake()
 
@@ -175,7 +167,7 @@ class Session:
             steps=len(core.book.steps) if core.book else 0,
             pending_operations=len(core.queue),
             append_backlog=core.lane.backlog if core.lane else 0,
-            running_workers=self._work.trajectories.running,
+            running_workers=self._core.trajectories.running,
             model_calls=meter.total.calls,
             input_tokens=meter.total.input_tokens,
             output_tokens=meter.total.output_tokens,
@@ -200,7 +192,7 @@ class Session:
         """
         goal = checked_goal(goal)
         self._check_usable("start_episode")
-        await self._work.run("start_episode", goal)
+        await self._core.run("start_episode", goal)
 
     async def append(
         self,
@@ -311,7 +303,7 @@ class Session:
                 is durable is extracted.
         """
         self._check_usable("close")
-        await self._work.run("close")
+        await self._core.run("close")
 
     async def commit(self) -> CommitReceipt:
         """
@@ -329,7 +321,7 @@ class Session:
         if await self._core.settle("commit"):
             return CommitReceipt(status="retrying")
         self._core.life.require("commit")
-        return await completed(self._work.begin_commit())
+        return await completed(self._core.begin_commit())
 
     async def discard(self) -> None:
         """
@@ -340,7 +332,7 @@ class Session:
                 *Cancellation*: safe; discarded or not, never half.
         """
         self._check_usable("discard")
-        await self._work.run("discard")
+        await self._core.run("discard")
 
     async def close_and_commit(
         self, *, max_retries: int = 2, timeout_s: float | None = None
@@ -373,7 +365,7 @@ class Session:
             state = await self.wait_for(SessionState.READY, SessionState.FAILED, SessionState.IDLE)
             if state is SessionState.READY:
                 core.life.require("commit")
-                return await self._work.begin_commit()
+                return await self._core.begin_commit()
             if state is SessionState.IDLE:
                 assert core.receipt is not None
                 return core.receipt
@@ -534,8 +526,8 @@ class Session:
 
     async def _settle_down(self) -> None:
         """Wait until nothing is in flight here. *Cancellation*: safe."""
-        core, work = self._core, self._work
-        await core.until(lambda: work.waits_for_others or not core.life.occupied)
+        core = self._core
+        await core.until(lambda: core.waits_for_others or not core.life.occupied)
 
     async def aclose(self) -> None:
         """
@@ -576,7 +568,7 @@ class Session:
 # ── The session task: runs queued operations, strictly one after the other ───────────
 
 
-async def _drive(core: SessionCore, work: EpisodeWork) -> None:
+async def _drive(core: EpisodeWork) -> None:
     """
     Run what the queue hands out, until the session closes.
 
@@ -593,44 +585,44 @@ async def _drive(core: SessionCore, work: EpisodeWork) -> None:
             return
         operation = core.queue.next()
         assert operation is not None
-        await _run(core, work, operation)
+        await _run(core, operation)
 
 
-async def _run(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
+async def _run(core: EpisodeWork, operation: PendingOperation) -> None:
     operation._begun = True
     try:
         with core.parts.spans.at(operation._place):
-            await _execute(core, work, operation)
+            await _execute(core, operation)
     except Exception as error:
         core.queue.fail(operation, error)
     else:
         core.queue.succeed(operation)
 
 
-async def _execute(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
+async def _execute(core: EpisodeWork, operation: PendingOperation) -> None:
     match operation.name:
         case "append":
             (draft,) = operation._arguments
             with core.parts.spans.span("append", attributes=core.parts.named(core.id)) as span:
                 await core.append(draft, span, waits=False)
         case "commit":
-            await _commit(core, work)
+            await _commit(core)
         case "start_episode" | "close" | "discard" as name:
-            await work.run(name, *operation._arguments)
+            await core.run(name, *operation._arguments)
 
 
-async def _commit(core: SessionCore, work: EpisodeWork) -> None:
+async def _commit(core: EpisodeWork) -> None:
     """Commit; in ``failed``, retry first: one operation that ends when something was committed."""
     if await core.settle("commit"):
         return
     core.life.require("commit")
-    receipt = await work.begin_commit()
+    receipt = await core.begin_commit()
     if receipt.status == "committed":
         return
     await core.until(lambda: not core.life.extracting)
     if core.life.state is SessionState.READY and not core.life.auto:
         core.life.require("commit")
-        await work.begin_commit()
+        await core.begin_commit()
     elif core.life.state is SessionState.EXTRACTING:
         raise SessionClosed(state=core.life.state, operation="commit")
     elif core.life.state is not SessionState.IDLE:

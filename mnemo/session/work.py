@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ from mnemo.values.steps import Annotation, Step, Trajectory
 log = logging.getLogger("mnemo")
 
 
-class EpisodeWork:
+class EpisodeWork(SessionCore):
     """
     Starts, closes, discards, extracts and commits the episodes of one session.
 
@@ -51,12 +51,12 @@ class EpisodeWork:
         waits_for_others: Whether the closed episode is extracted by another process.
     """
 
-    __slots__ = ("_core", "trajectories", "waits_for_others")
-
-    def __init__(self, core: SessionCore) -> None:
-        self._core = core
+    def __init__(
+        self, parts: SessionParts, journal: Journal, expired: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(parts, journal, expired)
         self.waits_for_others = False
-        self.trajectories = TrajectoryWorker(core.parts, core.id, extraction=core.extraction)
+        self.trajectories = TrajectoryWorker(parts, self.id, extraction=self.extraction)
 
     # ── Acts ─────────────────────────────────────────────────────────────────────────
 
@@ -70,77 +70,75 @@ class EpisodeWork:
             SessionError: The table does not allow it now.
             StoreError: The act was not written. *Cancellation*: only the wait ends.
         """
-        core = self._core
-        if await core.settle(operation):
+        if await self.settle(operation):
             return
-        core.life.require(operation)
-        core.life.aim(operation)
-        await core.parts.own(partial(getattr(self, f"_{operation}"), *arguments))
+        self.life.require(operation)
+        self.life.aim(operation)
+        await self.parts.own(partial(getattr(self, f"_{operation}"), *arguments))
 
     async def _start_episode(self, goal: str) -> None:
         """Write a new episode and collect for it."""
         book = EpisodeBook.new(goal)
-        now = self._core.parts.clock.now()
-        act = EpisodeStarted(session_id=self._core.id, episode_id=book.id, goal=goal, at=now)
+        now = self.parts.clock.now()
+        act = EpisodeStarted(session_id=self.id, episode_id=book.id, goal=goal, at=now)
 
         def started() -> None:
-            self._core.error, self._core.receipt = None, None
-            self._core.open_book(book)
-            self._core.transition("start_episode")
+            self.error, self.receipt = None, None
+            self.open_book(book)
+            self.transition("start_episode")
 
-        await self._core.perform("start_episode", act, started)
+        await self.perform("start_episode", act, started)
 
     async def _discard(self) -> None:
         """End the episode without committing."""
         act = EpisodeDiscarded(**self._named())
-        await self._core.perform("discard", act, self._discarded)
+        await self.perform("discard", act, self._discarded)
 
     def _named(self) -> dict[str, Any]:
         """Return what every act on the present episode carries."""
-        core = self._core
         return {
-            "session_id": core.id,
-            "episode_id": core.the_book().id,
-            "at": core.parts.clock.now(),
+            "session_id": self.id,
+            "episode_id": self.the_book().id,
+            "at": self.parts.clock.now(),
         }
 
     def _discarded(self) -> None:
-        self._core.error = None
-        self._core.open_book(None)
-        self._core.transition("discard")
-        self._core.parts.written()
+        self.error = None
+        self.open_book(None)
+        self.transition("discard")
+        self.parts.written()
 
     # ── Extraction of the closed episode ─────────────────────────────────────────────
 
     async def _close(self) -> None:
         """Write the close and hand the episode to a worker."""
         act = EpisodeClosed(**self._named())
-        await self._core.perform("close", act, partial(self._extracting_after, "close"))
+        await self.perform("close", act, partial(self._extracting_after, "close"))
 
     def _extracting_after(self, trigger: str) -> None:
         self.begin_extraction()
-        self._core.transition(trigger)
+        self.transition(trigger)
 
     async def _retry(self) -> CommitReceipt:
         """Write that a failed extraction is tried again and hand it to a worker."""
         act = ExtractionRetried(**self._named())
-        await self._core.perform("commit", act, partial(self._extracting_after, "commit"))
+        await self.perform("commit", act, partial(self._extracting_after, "commit"))
         return CommitReceipt(status="retrying")
 
     def begin_extraction(self) -> None:
         """Start the worker of the closed episode."""
-        self._core.life.extracting = True
-        self._core.launch(self._extract_episode)
+        self.life.extracting = True
+        self.launch(self._extract_episode)
 
     async def _extract_episode(self) -> None:
-        book = self._core.the_book()
-        elsewhere = self._core.parts.extracted_elsewhere
+        book = self.the_book()
+        elsewhere = self.parts.extracted_elsewhere
         try:
             if elsewhere is not None:
                 await self._annotate_rest()
                 self.waits_for_others = True
-                self._core.pulse()
-                self._take_over(book, await elsewhere(self._core.id))
+                self.pulse()
+                self._take_over(book, await elsewhere(self.id))
                 return
             await self._extract_rest(book)
             await self._conclude(book)
@@ -148,22 +146,22 @@ class EpisodeWork:
             with anyio.CancelScope(shield=True):
                 await self._abandon(book, error)
         finally:
-            self._core.life.extracting = self.waits_for_others = False
-            self._core.pulse()
+            self.life.extracting = self.waits_for_others = False
+            self.pulse()
 
     async def _annotate_rest(self) -> None:
-        assert self._core.lane is not None
-        await self._core.appends.drained()
-        await self._core.settle("")
-        await self._core.lane.finish(closing=True)
+        assert self.lane is not None
+        await self.appends.drained()
+        await self.settle("")
+        await self.lane.finish(closing=True)
 
     def _take_over(self, book: EpisodeBook, journal: Journal) -> None:
         """Go on from *journal*, in which a worker wrote what came of the extraction."""
         if journal.record.state is SessionState.READY:
             book.changeset, book.changeset_steps = journal.changeset, journal.changeset_steps
             book.staged = {}
-            self._core.error = None
-            self._core.transition("extracted")
+            self.error = None
+            self.transition("extracted")
             return
         failed = ExtractionFailed(
             journal.error or "extraction failed",
@@ -183,11 +181,11 @@ class EpisodeWork:
         changeset = await anyio.to_thread.run_sync(book.merged)
         book.changeset = changeset
         book.changeset_steps = tuple(step.index for step in book.uncommitted())
-        if not self._core.life.auto:
+        if not self.life.auto:
             with anyio.CancelScope(shield=True):
                 await self._stage(book)
-            self._core.error = None
-            self._core.transition("extracted")
+            self.error = None
+            self.transition("extracted")
             return
         try:
             await self._write_episode(book, "auto_committed")
@@ -197,13 +195,13 @@ class EpisodeWork:
 
     async def _stage(self, book: EpisodeBook) -> None:
         assert book.changeset is not None
-        await self._core.parts.record_again(
+        await self.parts.record_again(
             ChangesetStaged(
-                session_id=self._core.id,
+                session_id=self.id,
                 episode_id=book.id,
                 changeset=book.changeset,
                 steps=book.changeset_steps,
-                at=self._core.parts.clock.now(),
+                at=self.parts.clock.now(),
             )
         )
 
@@ -211,56 +209,56 @@ class EpisodeWork:
         try:
             await self._stage(book)
         except Conflict as conflict:
-            log.info("session %s: the commit that failed was made: %s", self._core.id, conflict)
+            log.info("session %s: the commit that failed was made: %s", self.id, conflict)
         except MnemoError:
             # Not lost: the staged trajectories are durable, and resuming merges them again.
-            log.exception("the changeset of session %s could not be staged", self._core.id)
-        self._core.commit_failed(error)
+            log.exception("the changeset of session %s could not be staged", self.id)
+        self.commit_failed(error)
         self._note_commit_failure(error)
-        self._core.queue.fail_waiting(preceding_failed(error))
-        self._core.transition("auto_commit_failed")
+        self.queue.fail_waiting(preceding_failed(error))
+        self.transition("auto_commit_failed")
 
     def _note_commit_failure(self, error: Exception) -> None:
         """Keep *error* of a commit that no caller awaits; log it if it is unexpected."""
-        log_unexpected(error, f"a commit of session {self._core.id}")
-        self._core.error = error
+        log_unexpected(error, f"a commit of session {self.id}")
+        self.error = error
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
         failed = self._as_failure(book, error)
         act = ExtractionAbandoned(
-            session_id=self._core.id,
+            session_id=self.id,
             episode_id=book.id,
             error=clean(str(failed)),
             trajectory_id=failed.trajectory_id,
-            at=self._core.parts.clock.now(),
+            at=self.parts.clock.now(),
         )
         try:
-            await self._core.parts.record_again(act)
+            await self.parts.record_again(act)
         except Conflict as conflict:
             # Another process has gone on with the session, and has its own outcome.
-            log.info("the failure of session %s is left out: %s", self._core.id, conflict)
+            log.info("the failure of session %s is left out: %s", self.id, conflict)
         except Exception:
             # Not lost: the journal still says "extracting", and resuming extracts again.
-            log.exception("the failure of session %s could not be recorded", self._core.id)
+            log.exception("the failure of session %s could not be recorded", self.id)
         self._failed(failed)
 
     def _failed(self, failed: ExtractionFailed) -> None:
-        self._core.error = failed
+        self.error = failed
         # First: what an observer of the failure queues was not accepted on its success.
         self._fail_queue(failed)
-        self._core.transition("extraction_failed")
+        self.transition("extraction_failed")
 
     def _as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed:
         """Return *error* as the ``ExtractionFailed`` of *book*; log it if it is unexpected."""
         if isinstance(error, ExtractionFailed):
             return error
-        log_unexpected(error, f"extraction of session {self._core.id}")
+        log_unexpected(error, f"extraction of session {self.id}")
         return _failure(episode_id=book.id, trajectory_id=None, cause=error)
 
     def _fail_queue(self, failed: ExtractionFailed) -> None:
         """End every operation that was accepted on the extraction's success."""
-        self._core.queue.fail_running_commit(failed)
-        self._core.queue.fail_waiting(
+        self.queue.fail_running_commit(failed)
+        self.queue.fail_waiting(
             lambda operation: _failure(
                 episode_id=str(failed.episode_id),
                 trajectory_id=failed.trajectory_id,
@@ -272,50 +270,50 @@ class EpisodeWork:
 
     def begin_commit(self) -> asyncio.Future[CommitReceipt]:
         """Start the commit, or in ``failed`` the retry, that the table has allowed."""
-        if self._core.life.state is SessionState.READY:
-            self._core.life.committing = True
-            return self._core.parts.own(self._commit_ready)
-        self._core.life.aim("commit")
-        return self._core.parts.own(self._retry)
+        if self.life.state is SessionState.READY:
+            self.life.committing = True
+            return self.parts.own(self._commit_ready)
+        self.life.aim("commit")
+        return self.parts.own(self._retry)
 
     async def repeat_commit(self) -> None:
         """Repeat a commit that the journal holds, whose receipt was lost."""
-        self._core.life.committing = True
-        await self._core.parts.own(self._commit_ready)
+        self.life.committing = True
+        await self.parts.own(self._commit_ready)
 
     async def _commit_ready(self) -> CommitReceipt:
         """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
-        book = self._core.the_book()
+        book = self.the_book()
         try:
-            with self._core.cancelled_at_end():
+            with self.cancelled_at_end():
                 return await self._write_episode(book, "commit")
         except Exception as error:
-            self._core.commit_failed(error)
-            self._core.error = error
-            if self._core.queue.nothing_runs:
-                self._core.queue.fail_waiting(preceding_failed(error))
-            self._core.transition("commit_failed")
+            self.commit_failed(error)
+            self.error = error
+            if self.queue.nothing_runs:
+                self.queue.fail_waiting(preceding_failed(error))
+            self.transition("commit_failed")
             raise
         finally:
-            self._core.life.committing = False
-            self._core.pulse()
-        raise SessionClosed(state=self._core.life.state, operation="commit")
+            self.life.committing = False
+            self.pulse()
+        raise SessionClosed(state=self.life.state, operation="commit")
 
     async def _write_episode(self, book: EpisodeBook, trigger: str) -> CommitReceipt:
         assert book.changeset is not None
         applied = await self._write(book, book.changeset, book.changeset_steps, ends=True)
-        self._core.receipt = CommitReceipt(
+        self.receipt = CommitReceipt(
             status="committed",
             node_ids=tuple(book.node_ids),
             revision=applied,
             changeset_id=book.changeset.id,
             left_out=book.left_out,
         )
-        self._core.error = None
-        self._core.open_book(None)
-        self._core.life.committing = False
-        self._core.transition(trigger, self._core.receipt.node_ids)
-        return self._core.receipt
+        self.error = None
+        self.open_book(None)
+        self.life.committing = False
+        self.transition(trigger, self.receipt.node_ids)
+        return self.receipt
 
     async def _write(
         self, book: EpisodeBook, changeset: Changeset, steps: Sequence[int], *, ends: bool
@@ -324,61 +322,59 @@ class EpisodeWork:
         covered = set(steps)
         keys = [key for key, staged in book.staged.items() if ends or covered & set(staged.steps)]
         settlement = Settlement(
-            session_id=self._core.id,
+            session_id=self.id,
             episode_id=book.id,
             steps=tuple(steps),
             staged=tuple(keys),
             ends=ends,
-            at=self._core.parts.clock.now(),
+            at=self.parts.clock.now(),
         )
-        applied = await self._core.parts.commit(changeset, settlement)
+        applied = await self.parts.commit(changeset, settlement)
         if applied.again:
             # The first time, the rewards known by now may not have been.
             changeset = replace(changeset, changes=())
         book.settle(changeset, steps, keys, applied.node_ids)
-        self._core.parts.written()
+        self.parts.written()
         return applied.revision
 
     # ── Auto-commit while the episode is open ────────────────────────────────────────
 
     def annotated(self, annotations: Sequence[Annotation]) -> None:
         """Extract and commit all that lies before a boundary among durable *annotations*."""
-        core = self._core
-        collecting = core.life.state is SessionState.COLLECTING and core.life.aimed is None
-        if not (core.life.auto and collecting and any(a.boundary for a in annotations)):
+        collecting = self.life.state is SessionState.COLLECTING and self.life.aimed is None
+        if not (self.life.auto and collecting and any(a.boundary for a in annotations)):
             return
         current = annotations[-1].trajectory_id
-        uncommitted = core.the_book().uncommitted()
+        uncommitted = self.the_book().uncommitted()
         finished = [s for s in uncommitted if s.trajectory_id not in (None, current)]
-        if finished and not core.life.closing:
+        if finished and not self.life.closing:
             self._begin_background(finished, flush=False)
 
     def _begin_background(self, steps: Sequence[Step], *, flush: bool) -> None:
-        self._core.life.background += 1
-        self._core.the_book().in_flight.update(step.index for step in steps)
-        self._core.launch(self._run_background, steps, flush)
+        self.life.background += 1
+        self.the_book().in_flight.update(step.index for step in steps)
+        self.launch(self._run_background, steps, flush)
 
     async def flush(self) -> None:
         """Commit what is there, as the flush timer is due, or look again later."""
-        core = self._core
-        if core.life.state is not SessionState.COLLECTING or core.life.closing:
+        if self.life.state is not SessionState.COLLECTING or self.life.closing:
             return
-        if core.life.background or core.life.aimed is not None:
+        if self.life.background or self.life.aimed is not None:
             self._restart_flush()
-        elif core.the_book().uncommitted():
+        elif self.the_book().uncommitted():
             self._begin_background((), flush=True)
 
     def _restart_flush(self) -> None:
-        if self._core.life.state is SessionState.COLLECTING:
-            self._core.flush_timer.restart()
+        if self.life.state is SessionState.COLLECTING:
+            self.flush_timer.restart()
 
     async def _run_background(self, steps: Sequence[Step], flush: bool) -> None:
-        core, book = self._core, self._core.the_book()
+        book = self.the_book()
         taken = {step.index for step in steps}
         try:
             if flush:
-                assert core.lane is not None
-                await core.lane.finish(closing=False)
+                assert self.lane is not None
+                await self.lane.finish(closing=False)
                 # A step that arrived meanwhile is annotated later and taken by the next flush.
                 taken = {s.index for s in book.uncommitted() if s.trajectory_id is not None}
                 book.in_flight |= taken
@@ -387,8 +383,8 @@ class EpisodeWork:
             self._background_failed(self._as_failure(book, error))
         finally:
             book.in_flight -= taken
-            core.life.background -= 1
-            core.pulse()
+            self.life.background -= 1
+            self.pulse()
 
     async def _commit_parts(self, book: EpisodeBook, taken: set[int], *, flush: bool) -> None:
         due = book.due([book.steps[index] for index in sorted(taken)])
@@ -402,17 +398,16 @@ class EpisodeWork:
     async def _commit_trajectory(
         self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
     ) -> None:
-        core = self._core
         try:
             await self._write_part(book, staged, flush=flush)
         except Exception as error:
             if isinstance(error, StoreError):
                 book.unsure.add(staged.key)
             self._note_commit_failure(error)
-            core.queue.fail_waiting(preceding_failed(error))
+            self.queue.fail_waiting(preceding_failed(error))
             self._restart_flush()
             return
-        core.error = None
+        self.error = None
 
     async def _repeat_failed(self, book: EpisodeBook) -> None:
         """
@@ -427,7 +422,6 @@ class EpisodeWork:
     async def _write_part(
         self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
     ) -> None:
-        core = self._core
         late = Changeset(changes=book.late_rewards())
         # The id is that of the part, so that a second try is no second commit.
         whole = replace(late.merge(staged.changeset), id=f"changeset-{book.id}-{staged.key}")
@@ -436,13 +430,12 @@ class EpisodeWork:
         node_ids = tuple(id for id in book.node_ids if id not in known)
         last = staged.trajectory_id == book.steps[-1].trajectory_id
         kind = TrajectoryFlushed if flush and last else TrajectoryCommitted
-        core.publish(kind, trajectory_id=staged.trajectory_id, node_ids=node_ids)
+        self.publish(kind, trajectory_id=staged.trajectory_id, node_ids=node_ids)
 
     def _background_failed(self, failed: ExtractionFailed) -> None:
-        core = self._core
-        core.error = failed
+        self.error = failed
         self._fail_queue(failed)
-        core.publish(
+        self.publish(
             TrajectoryExtractionFailed,
             trajectory_id=failed.trajectory_id or "",
             error=str(failed),
