@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.config import ConversationConfig
 from mnemo.conversation.compaction import reconstructed
-from mnemo.conversation.scope import ThreadScope, live_records
+from mnemo.conversation.scope import ThreadScope, ThreadSettings, live_records
 from mnemo.errors import UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.values.counting import Count
@@ -211,72 +212,48 @@ DUST = 1e-9
 """Of floating point, that must not take a token from a share."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """
-    The request of a load.
-
-    Attributes:
-        near: How near messages are to the query.
-        max_chars: Of a tool result; ``None``: any number.
-        budget_tokens: ``None``: no bound.
-        tool_deadline_s: Seconds until a call without a result counts as abandoned.
-        count: Counts the tokens of what is made for the view.
-    """
-
-    retrieval: Retrieval
-    near: Nearness
-    max_chars: int | None
-    budget_tokens: int | None
-    tool_deadline_s: float
-    count: Count
-
-
-def load(tx: TranscriptReader, scope: ThreadScope, wanted: Wanted) -> list[Message]:
+def load(
+    tx: TranscriptReader,
+    scope: ThreadScope,
+    settings: ThreadSettings,
+    config: ConversationConfig,
+    near: Nearness,
+    budget_tokens: int | None,
+) -> list[Message]:
     """
     The present epoch through its records, the pinned messages and the strategy's choice.
 
     Reads as much of the thread's end as the choice needs, the records, and what is pinned.
 
+    Args:
+        near: How near messages are to the query.
+
     Raises:
         UsageError: What is required alone exceeds the budget; both numbers are named.
     """
+    count, max_chars = config.count, limit_of(settings.compressions)
     records = live_records(tx, scope)
     live = Uncovered(tx, scope, records)
-    choice = choose(wanted.retrieval, live, wanted.near)
-    view = _View(live, wanted)
+
+    def seen(unit: Unit) -> list[tuple[int, Message]]:
+        newest = live.newest_open_group(config.tool_deadline_s) if unit.unanswered else None
+        left_open = newest is not None and newest.first_seq == unit.first_seq
+        return placed(pruned(unit, max_chars, count), left_open=left_open, count=count)
+
+    def cost(unit: Unit) -> int:
+        return sum(message.token_count or 0 for _, message in seen(unit))
+
+    choice = choose(settings.retrieval, live, near)
     pinned = live.system()
     units = choice.every_unit()
-    if wanted.budget_tokens is not None:
-        summaries = reconstructed([], records, wanted.count)
-        needed = sum(m.token_count or 0 for m in summaries) + sum(map(view.cost, pinned))
-        _require_room(needed + (view.cost(units[-1]) if units else 0), wanted.budget_tokens)
-        units = fitting(choice, wanted.budget_tokens - needed, view.cost)
-    shown = [place for unit in (*pinned, *units) for place in view.placed(unit)]
+    if budget_tokens is not None:
+        summaries = reconstructed([], records, count)
+        needed = sum(m.token_count or 0 for m in summaries) + sum(map(cost, pinned))
+        _require_room(needed + (cost(units[-1]) if units else 0), budget_tokens)
+        units = fitting(choice, budget_tokens - needed, cost)
+    shown = [place for unit in (*pinned, *units) for place in seen(unit)]
     shown.sort(key=lambda place: place[0])
-    return reconstructed(shown, records, wanted.count)
-
-
-class _View:
-    """Shows units with results pruned and groups completed."""
-
-    def __init__(self, live: Uncovered, wanted: Wanted) -> None:
-        self._wanted = wanted
-        self._live = live
-
-    def placed(self, unit: Unit) -> list[tuple[int, Message]]:
-        """Return what is shown of *unit*, each message with its seq."""
-        shown = pruned(unit, self._wanted.max_chars, self._wanted.count)
-        left_open = bool(unit.unanswered) and self._is_left_open(unit)
-        return placed(shown, left_open=left_open, count=self._wanted.count)
-
-    def cost(self, unit: Unit) -> int:
-        """Tokens of what is shown of *unit*."""
-        return sum(message.token_count or 0 for _, message in self.placed(unit))
-
-    def _is_left_open(self, unit: Unit) -> bool:
-        newest = self._live.newest_open_group(self._wanted.tool_deadline_s)
-        return newest is not None and newest.first_seq == unit.first_seq
+    return reconstructed(shown, records, count)
 
 
 def _require_room(needed: int, budget_tokens: int) -> None:

@@ -22,7 +22,7 @@ from mnemo.conversation.compaction import (
     require_whole,
     tell_of_record,
 )
-from mnemo.conversation.load import Nearness, Wanted, asks_for_meaning, limit_of, load
+from mnemo.conversation.load import Nearness, asks_for_meaning, load
 from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
 from mnemo.errors import Conflict, StoreError
 from mnemo.events import RecallFailed
@@ -326,15 +326,9 @@ class MessageLog:
             raise ValueError(f"query must be text or None, not {type(query).__name__}")
         near = await self._nearness(query)
         config = self._parts.config.conversation
-        wanted = Wanted(
-            retrieval=self._settings.retrieval,
-            near=near,
-            max_chars=limit_of(self._settings.compressions),
-            budget_tokens=budget_tokens,
-            tool_deadline_s=config.tool_deadline_s,
-            count=self._count,
+        loaded = await self._read(
+            lambda tx, scope: load(tx, scope, self._settings, config, near, budget_tokens)
         )
-        loaded = await self._read(partial(load, wanted=wanted))
         if near.failure is not None:
             self._parts.tell(RecallFailed, query=query or "", error=str(near.failure))
         return loaded

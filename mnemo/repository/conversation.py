@@ -22,8 +22,7 @@ from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.log.transcript import StoredTranscript, TranscriptReader
 from mnemo.prompts.usage import UsageMeter
-from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord
-from mnemo.repository.wiring import Guarded
+from mnemo.repository.parts import ConversationStatistics, Guarded, RepositoryParts, ThreadRecord
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread

@@ -20,13 +20,26 @@ from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
-from mnemo.repository import wiring
 from mnemo.repository.agent_tools import AgentTool
 from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.conversation import Conversation, RepositoryConversations
 from mnemo.repository.inspection import Inspection
 from mnemo.repository.memories import MemoryCalls
-from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
+from mnemo.repository.parts import (
+    Guarded,
+    RepositoryParts,
+    RepositoryStatistics,
+    ThreadRecord,
+    drop_erased,
+    make_commit_lane,
+    make_forgetting,
+    make_items,
+    make_maintenance,
+    make_notes,
+    make_recall,
+    overview_of,
+    settled,
+)
 from mnemo.repository.remembering import Content, Remembered, Remembering, said_messages
 from mnemo.repository.sessions import RepositorySessions
 from mnemo.runtime.tasks import Branch, Home, completed, computed, on_clock
@@ -54,31 +67,31 @@ class Repository(MemoryCalls):
         self._tasks = Branch(parts.root.spawn)
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
-        self._lane = lane = wiring.commit_lane(parts)
+        self._lane = lane = make_commit_lane(parts)
         self._correcting = anyio.Lock()
         self._sessions = RepositorySessions(
             parts, lane, check_usable=self._check_usable, closed_above=lambda: self._closed
         )
-        self._maintenance = wiring.maintenance(
+        self._maintenance = make_maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
-        self._items = wiring.items(parts, self._tasks, self._check_usable)
-        self._forgetting = wiring.forgetting(
+        self._items = make_items(parts, self._tasks, self._check_usable)
+        self._forgetting = make_forgetting(
             parts,
             lane,
             end_sessions=self._sessions.end,
-            erased=partial(wiring.drop_erased, parts.index, self._items, self._tasks),
+            erased=partial(drop_erased, parts.index, self._items, self._tasks),
         )
-        self._notes = wiring.notes(
+        self._notes = make_notes(
             parts,
             closing=lambda: self._closed is not None,
             check_usable=partial(self._check_usable, while_closing=True),
         )
-        self._checkpoints = wiring.checkpoints(parts, self._check_usable)
-        self._recall = wiring.recall(parts, self._access, self._notes, self._items, self._usage)
+        self._checkpoints = Checkpoints(Guarded(parts.checkpoints, self._check_usable), parts.scrub)
+        self._recall = make_recall(parts, self._access, self._notes, self._items, self._usage)
         self._conversations = RepositoryConversations(
             parts, tasks=self._tasks, forget=self._forget,
-            overview=wiring.overview_of(self._notes), check_usable=self._check_usable,
+            overview=overview_of(self._notes), check_usable=self._check_usable,
         )  # fmt: skip
         self._remembering = Remembering(
             parts, self._conversations, self._sessions,
