@@ -42,9 +42,15 @@ SHOWN = 200
 MOST_ERASED = 100
 """Ids of one call of ``forget``."""
 
-_ID = {"type": "string", "description": "As list_memories gives it."}
 _IDS = {"type": "array", "items": {"type": "string"}, "maxItems": MOST_ERASED}
 _TEXT = {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+_ID = _text("As list_memories gives it.")
 
 
 def tools_of(
@@ -97,10 +103,7 @@ def search_tool(search: Callable[..., Awaitable[list[SearchHit]]]) -> AgentTool:
                 "maxLength": LONGEST_QUERY,
                 "description": "Words that must all occur.",
             },
-            session_id={
-                "type": "string",
-                "description": "Search this session or conversation only.",
-            },
+            session_id=_text("Search this session or conversation only."),
             limit=limit_schema(DEFAULT_HITS, MOST_HITS),
         ),
         run=run,
@@ -126,11 +129,8 @@ def view_tool(view: Callable[..., Awaitable[MessageView]]) -> AgentTool:
             "messages before and after it, and what lies further away in short."
         ),
         parameters=object_schema(
-            message_id={"type": "string", "description": "The id of a search result."},
-            session_id={
-                "type": "string",
-                "description": "The session or conversation named with that result.",
-            },
+            message_id=_text("The id of a search result."),
+            session_id=_text("The session or conversation named with that result."),
         ),
         run=run,
         missing="viewing messages is unavailable",
@@ -166,10 +166,7 @@ def _remember(repo: Repository, thread_id: str) -> AgentTool:
                 "default": "user",
                 "description": "Whose words these are.",
             },
-            key={
-                "type": "string",
-                "description": "Your own id of this text: the same again adds nothing.",
-            },
+            key=_text("Your own id of this text: the same again adds nothing."),
             wait={
                 "type": "boolean",
                 "default": False,
@@ -220,7 +217,7 @@ def _list_memories(repo: Repository) -> AgentTool:
         parameters=object_schema(
             0,
             limit=limit_schema(20, MOST_LISTED),
-            after={"type": "string", "description": "As the page before names it."},
+            after=_text("As the page before names it."),
         ),
         run=run,
         missing="listing memories is unavailable",
@@ -246,7 +243,7 @@ def _update_memory(repo: Repository) -> AgentTool:
             2,
             memory_id=_ID,
             text={**_TEXT, "description": "The whole new wording."},
-            reason={"type": "string", "description": "Why, for the history."},
+            reason=_text("Why, for the history."),
         ),
         run=run,
         missing="correcting is unavailable; nothing was changed",
@@ -280,7 +277,7 @@ def _forget(repo: Repository) -> AgentTool:
             0,
             memory_ids={**_IDS, "description": "Ids of list_memories."},
             message_ids={**_IDS, "description": "Ids of search_messages."},
-            token={"type": "string", "description": "What the first call returned."},
+            token=_text("What the first call returned."),
         ),
         run=run,
         missing="erasing is unavailable; nothing was erased",
