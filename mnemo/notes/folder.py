@@ -14,7 +14,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -382,10 +382,7 @@ class Folder:
             return {}
 
     def _keep_manifest(self, entries: Mapping[str, _Exported]) -> None:
-        listed = {
-            topic: {"version": entry.version, "digest": entry.digest, "text": entry.text}
-            for topic, entry in sorted(entries.items())
-        }
+        listed = {topic: asdict(entry) for topic, entry in sorted(entries.items())}
         text = json.dumps({"format": 1, "notes": listed}, indent=1) + "\n"
         _replace(self._path / MANIFEST, text.encode())
 

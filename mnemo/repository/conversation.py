@@ -14,9 +14,8 @@ from mnemo.context.passive import PassiveRecall
 from mnemo.context.rendering import Overview, WindowLook, look
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.compression import Compressing
-from mnemo.conversation.expiry import ExpirySweep
 from mnemo.conversation.indexer import Indexing
-from mnemo.conversation.log import MessageLog
+from mnemo.conversation.log import ExpirySweep, MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError

@@ -12,7 +12,7 @@ from compress_kit import Compressed, compressed
 from talk_kit import OpenTalk, user
 
 from mnemo.config import Config
-from mnemo.conversation.expiry import ExpirySweep
+from mnemo.conversation.log import ExpirySweep
 from mnemo.errors import ModelUnavailable, StoreError
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.values.derived import Compaction

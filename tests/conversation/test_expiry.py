@@ -9,7 +9,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, turns, user
 
 from mnemo.config import Config
-from mnemo.conversation.expiry import BATCH, ExpirySweep
+from mnemo.conversation.log import BATCH, ExpirySweep
 from mnemo.conversation.scope import ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.values.derived import Compaction
@@ -42,7 +42,7 @@ async def test_only_so_many_threads_are_remembered(
     open_conversations: OpenTalk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service that lives long meets more threads than it need know of; all are swept."""
-    monkeypatch.setattr("mnemo.conversation.expiry.MOST_KNOWN", 2)
+    monkeypatch.setattr("mnemo.conversation.log.MOST_KNOWN", 2)
     talk, expiry = await swept(open_conversations, config=MINUTE)
     for name in "abcd":
         await talk.log(name).append(user("tea"))

@@ -21,7 +21,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from talk_kit import open_talk
 
 from mnemo.conversation.compression import Compressing
-from mnemo.conversation.expiry import ExpirySweep
+from mnemo.conversation.log import ExpirySweep
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.protocols import SummaryRequest
