@@ -58,9 +58,9 @@ class Watched:
         self.scripted = model
         self.log = talk.log()
         self.settings = talk.settings()
-        self.goals = Goals(talk.parts.store, "t")
+        self.goals = Goals(talk.parts, self.settings)
         self.pins = Pins(talk.parts, self.settings)
-        self.snapshots = Snapshots(talk.parts, "t")
+        self.snapshots = Snapshots(talk.parts, self.settings)
         self.said = 0
 
     @property

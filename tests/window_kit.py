@@ -143,7 +143,7 @@ class Threads:
 
     def goals(self, thread_id: str = "t") -> Goals:
         """The thread's goals."""
-        return Goals(self.parts.store, thread_id)
+        return Goals(self.parts, self.settings(thread_id))
 
     def pins(self, thread_id: str = "t", **settings: Any) -> Pins:
         """The thread's pins."""

@@ -27,6 +27,7 @@ from mnemo.context.zones import (
 )
 from mnemo.conversation.scope import (
     ConversationParts,
+    OfThread,
     current_snapshots,
     living_pins,
     living_snapshots,
@@ -568,23 +569,8 @@ def _is_its_zone(due: DueEviction, snapshot: Snapshot) -> bool:
 # ── Read for the caller ───────────────────────────────────────────────────────────
 
 
-class Snapshots:
-    """
-    The snapshots of one thread's epoch (``conversation.snapshots``).
-
-    Args:
-        parts: The repository's conversations.
-        thread_id: The thread that they belong to.
-    """
-
-    __slots__ = ("_parts", "_thread_id")
-
-    def __init__(self, parts: ConversationParts, thread_id: str) -> None:
-        self._parts = parts
-        self._thread_id = thread_id
-
-    def __repr__(self) -> str:
-        return f"<Snapshots of {self._thread_id!r}>"
+class Snapshots(OfThread):
+    """The snapshots of one thread's epoch (``conversation.snapshots``)."""
 
     async def outcomes(self) -> list[EvictionOutcome]:
         """The verdicts of the thread's epoch, ascending. *Cancellation*: safe."""
@@ -612,10 +598,9 @@ class Snapshots:
             raise ValueError(f"level must be 1, 2 or None, not {level!r}")
 
         def work(tx: TranscriptReader) -> list[Snapshot]:
-            thread = tx.thread(self._thread_id)
-            since = thread.alive_since(tx.now, self._parts.config.conversation.ttl_s)
-            found = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=current)
-            alive = living_snapshots(tx, found, since)
+            scope = self._scope(tx)
+            found = tx.all(Snapshot, scope.thread.id, epoch=scope.thread.epoch, live=current)
+            alive = living_snapshots(tx, found, scope.since)
             return [snapshot for snapshot in alive if level in (None, snapshot.level)]
 
         return await self._parts.store.reading(work)

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings, living_pins
+from mnemo.conversation.scope import (
+    OfThread,
+    living_pins,
+)
 from mnemo.errors import Conflict, NotFound
-from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import clean, count_tokens, is_blank, one_line
 from mnemo.runtime.transactions import transacted
 from mnemo.values.counting import Count
@@ -130,23 +133,8 @@ def _description(text: str) -> str:
     return clean(trimmed)
 
 
-class Goals:
-    """
-    The goals of one thread (``conversation.goals``).
-
-    Args:
-        store: The repository's conversations.
-        thread_id: The thread that they belong to.
-    """
-
-    __slots__ = ("_store", "_thread_id")
-
-    def __init__(self, store: StoredTranscript, thread_id: str) -> None:
-        self._store = store
-        self._thread_id = thread_id
-
-    def __repr__(self) -> str:
-        return f"<Goals of {self._thread_id!r}>"
+class Goals(OfThread):
+    """The goals of one thread (``conversation.goals``)."""
 
     async def add(self, description: str, *, parent_id: int | None = None) -> Goal:
         """
@@ -195,7 +183,7 @@ class Goals:
 
     async def list(self, *, active_only: bool = False) -> list[Goal]:
         """Roots by creation, each followed by its sub-goals. *Cancellation*: safe."""
-        return await self._store.reading(
+        return await self._parts.store.reading(
             lambda tx: listed(tx, self._thread_id, active_only=active_only)
         )
 
@@ -207,7 +195,7 @@ class Goals:
         def made(tx: TranscriptReader, result: T) -> bool:
             return goal_of(result) in listed(tx, self._thread_id)
 
-        return await transacted(self._store.writing, self._store.reading, work, made)
+        return await transacted(self._parts.store.writing, self._parts.store.reading, work, made)
 
 
 # ── Rendering ────────────────────────────────────────────────────────────────────────────
@@ -461,23 +449,8 @@ def _messages(
     }
 
 
-class Pins:
-    """
-    The pins of one thread (``conversation.pins``).
-
-    Args:
-        parts: The repository's conversations.
-        settings: Of the handle that it belongs to.
-    """
-
-    __slots__ = ("_parts", "_settings")
-
-    def __init__(self, parts: ConversationParts, settings: ThreadSettings) -> None:
-        self._parts = parts
-        self._settings = settings
-
-    def __repr__(self) -> str:
-        return f"<Pins of {self._settings.thread_id!r}>"
+class Pins(OfThread):
+    """The pins of one thread (``conversation.pins``)."""
 
     async def attach(self, seqs: Sequence[int], goal_ids: Sequence[int]) -> int:
         """
@@ -508,9 +481,6 @@ class Pins:
             return living_pins(tx, scope.thread, scope.since)
 
         return await self._parts.store.reading(work)
-
-    def _scope(self, tx: TranscriptReader) -> ThreadScope:
-        return ThreadScope.of(tx, self._settings, self._parts.config)
 
 
 def _numbers(name: str, given: Any) -> list[int]:

@@ -29,7 +29,7 @@ from mnemo.context.window import (
     window_if_fits,
 )
 from mnemo.context.zones import Budget, CompressedViewport
-from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
+from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope, ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.events import EvictionFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -57,7 +57,7 @@ class _Seen(Generic[T]):
     is_stored: bool
 
 
-class Viewport:
+class Viewport(OfThread):
     """
     The part of a thread that fits a token budget (``conversation.viewport``).
 
@@ -89,8 +89,7 @@ class Viewport:
     ) -> None:
         config = parts.config
         tokens = config.viewport.budget_tokens if budget_tokens is None else budget_tokens
-        self._parts = parts
-        self._settings = settings
+        super().__init__(parts, settings)
         self._mneme = mneme
         self._recall = recall
         self._overview = overview
@@ -102,7 +101,7 @@ class Viewport:
         mneme.watch(settings.thread_id, tokens, notes=overview is not None)
 
     def __repr__(self) -> str:
-        return f"<Viewport of {self._settings.thread_id!r}, {self.budget_tokens} tokens>"
+        return f"<Viewport of {self._thread_id!r}, {self.budget_tokens} tokens>"
 
     @property
     def budget_tokens(self) -> int:
@@ -157,7 +156,7 @@ class Viewport:
         """
 
         def work(tx: TranscriptReader) -> CompressedViewport:
-            scope = ThreadScope.of(tx, self._settings, self._parts.config)
+            scope = self._scope(tx)
             window = whole_window(tx, scope.thread, scope.since, self._frame)
             return zones_of(window, self._frame, self._parts.config.viewport.max_input_tokens)
 
@@ -167,7 +166,7 @@ class Viewport:
         """Recall memories for the present turn; mostly none. *Cancellation*: safe."""
         if self._recall is None:
             return []
-        return await self._recall.recalled(self._settings.thread_id, self.budget_tokens)
+        return await self._recall.recalled(self._thread_id, self.budget_tokens)
 
     async def evict(self) -> EvictionOutcome | None:
         """
@@ -177,7 +176,7 @@ class Viewport:
             ``None``: it was not due, or the run brought no outcome.
                 *Cancellation*: safe; only the wait ends.
         """
-        return await self._mneme.evict(self._settings.thread_id)
+        return await self._mneme.evict(self._thread_id)
 
     async def _seen(self, look: Callable[[TranscriptReader, ThreadWindow], T]) -> T:
         """Return what *look* reads from the window, after evicting if it is too long."""
@@ -186,7 +185,7 @@ class Viewport:
             seen = await self._after_making_room(look)
         self._stored = self._stored or seen.is_stored
         if seen.span > self._budget.trigger:
-            self._mneme.poke(self._settings.thread_id)
+            self._mneme.poke(self._thread_id)
         return seen.found
 
     async def _after_making_room(
@@ -201,15 +200,15 @@ class Viewport:
                 if seen is not None:
                     return seen
         except StoreError as error:
-            log.warning("no room could be made in thread %r: %s", self._settings.thread_id, error)
-            thread_id = self._settings.thread_id
+            log.warning("no room could be made in thread %r: %s", self._thread_id, error)
+            thread_id = self._thread_id
             self._parts.tell(EvictionFailed, thread_id=thread_id, error=str(error))
         return await self._parts.store.reading(partial(self._as_far_as_it_fits, look))
 
     def _at_once(
         self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
     ) -> _Seen[T] | None:
-        scope = ThreadScope.of(tx, self._settings, self._parts.config)
+        scope = self._scope(tx)
         if self._is_unstored(scope):
             return None
         window = window_if_fits(tx, scope.thread, scope.since, self._frame)
@@ -220,7 +219,7 @@ class Viewport:
     def _making_room(
         self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptWriter
     ) -> tuple[list[Committed], _Seen[T] | None]:
-        scope = ThreadScope.of(tx, self._settings, self._parts.config)
+        scope = self._scope(tx)
         if self._is_unstored(scope):
             tx.keep(replace(scope.thread, budget_tokens=self.budget_tokens))
         left, done = make_room(tx, scope.thread, scope.since, self._frame, self._parts.config)
@@ -238,6 +237,6 @@ class Viewport:
     def _as_far_as_it_fits(
         self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
     ) -> _Seen[T]:
-        scope = ThreadScope.of(tx, self._settings, self._parts.config)
+        scope = self._scope(tx)
         window = newest_window(tx, scope.thread, scope.since, self._frame)
         return _Seen(look(tx, window), window.span, is_stored=False)

@@ -23,7 +23,7 @@ from mnemo.conversation.compaction import (
     tell_of_record,
 )
 from mnemo.conversation.load import Nearness, asks_for_meaning, load
-from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
+from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope, ThreadSettings
 from mnemo.errors import Conflict, StoreError
 from mnemo.events import RecallFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -167,7 +167,7 @@ MOST_READ = 8_192
 T = TypeVar("T")
 
 
-class MessageLog:
+class MessageLog(OfThread):
     """
     The history of one thread; all handles of a thread share everything.
 
@@ -176,8 +176,7 @@ class MessageLog:
     """
 
     def __init__(self, parts: ConversationParts, settings: ThreadSettings) -> None:
-        self._parts = parts
-        self._settings = settings
+        super().__init__(parts, settings)
         self._count = parts.config.conversation.count
         self._threads = Threads()
 
@@ -187,7 +186,7 @@ class MessageLog:
     @property
     def thread_id(self) -> str:
         """The thread's id, as given."""
-        return self._settings.thread_id
+        return self._thread_id
 
     async def append(
         self,
@@ -446,7 +445,7 @@ class MessageLog:
 
     async def _read(self, work: Callable[[TranscriptReader, ThreadScope], T]) -> T:
         def within(tx: TranscriptReader) -> tuple[T, bool]:
-            scope = ThreadScope.of(tx, self._settings, self._parts.config)
+            scope = self._scope(tx)
             return work(tx, scope), scope.is_stale
 
         result, is_stale = await self._parts.store.reading(within)
@@ -478,7 +477,7 @@ class MessageLog:
         results: list[T] = []
 
         def within(tx: TranscriptWriter) -> T:
-            results[:] = [work(tx, ThreadScope.of(tx, self._settings, self._parts.config))]
+            results[:] = [work(tx, self._scope(tx))]
             return results[0]
 
         store = self._parts.store

@@ -166,6 +166,27 @@ class ThreadScope:
         return self.since is None or message.recorded_at >= self.since
 
 
+class OfThread:
+    """
+    What a conversation keeps of one thread.
+
+    Args:
+        parts: The repository's conversations.
+        settings: Of the handle that it belongs to.
+    """
+
+    def __init__(self, parts: ConversationParts, settings: ThreadSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._thread_id = settings.thread_id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._thread_id!r}>"
+
+    def _scope(self, tx: TranscriptReader) -> ThreadScope:
+        return ThreadScope.of(tx, self._settings, self._parts.config)
+
+
 def live_records(tx: TranscriptReader, scope: ThreadScope) -> list[Compaction]:
     """
     The records that shape what is loaded, ascending; no two overlap.

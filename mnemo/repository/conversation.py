@@ -48,7 +48,7 @@ class Conversation(MessageLog):
     @property
     def goals(self) -> Goals:
         """The goals of the thread; kept in view until they are completed."""
-        return Goals(self._parts.store, self.thread_id)
+        return Goals(self._parts, self._settings)
 
     @property
     def pins(self) -> Pins:
@@ -58,7 +58,7 @@ class Conversation(MessageLog):
     @property
     def snapshots(self) -> Snapshots:
         """Summaries of what has left the window, and the verdicts it left by."""
-        return Snapshots(self._parts, self.thread_id)
+        return Snapshots(self._parts, self._settings)
 
     def viewport(self, budget_tokens: int | None = None, *, notes: bool = False) -> Viewport:
         """

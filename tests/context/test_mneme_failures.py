@@ -164,7 +164,7 @@ async def test_the_same_zone_elsewhere_gives_the_same_text_but_for_its_dates(
         with anyio.fail_after(120):
             await kit.mneme.settled("u")
         [taken] = await kit.snapshots.list()
-        [elsewhere] = await Snapshots(kit.talk.parts, "u").list()
+        [elsewhere] = await Snapshots(kit.talk.parts, kit.talk.settings("u")).list()
         assert elsewhere.text == taken.text.replace("2024-01-01", "2024-01-02")
 
 
