@@ -9,8 +9,8 @@ import pytest
 from helpers import Kit, OpenKit
 
 from mnemo import Config, SessionClosed
-from mnemo.conversation.compression import Compressing
 from mnemo.events import CompactionRecorded, CompressionFailed
+from mnemo.runtime.flights import Backoff
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.messages import Message
 from mnemo.values.strategies import Recent, Summary
@@ -142,7 +142,7 @@ async def test_work_that_breaks_ends_no_other_work(
     async def broken(*_: Any) -> None:
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr(Compressing, "_try_again", broken)
+    monkeypatch.setattr(Backoff, "_wait", broken)
     kit = await opened(open_kit, db, RuntimeError("boom"), viewport={"max_attempts": 1})
     talk = kit.repo.conversation("t")
     await talk.append(said(20))
