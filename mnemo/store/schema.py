@@ -8,9 +8,6 @@ from mnemo.errors import StoreError
 from mnemo.store import tables
 from mnemo.store.tx import Tx
 
-FIRST_VERSION = 10
-"""The oldest version that all engines know; files have older ones."""
-
 _REGISTERS = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """
@@ -44,39 +41,30 @@ _REGISTERS = (
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
 )
-JOBS = (
+_JOBS = (
     tables.JOBS.ddl,
     "CREATE INDEX jobs_pending ON jobs (repo, state, due_at) WHERE state <> 'done'",
 )
-SESSIONS_OF_THREADS = """
-CREATE INDEX sessions_thread ON sessions (repo, thread_id) WHERE thread_id IS NOT NULL
-"""
-STEPS_OF_MESSAGES = """
-CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL
-"""
-_SESSION_IDS = "CREATE UNIQUE INDEX idx_sessions_id ON sessions (repo, id)"
-_EPISODE_IDS = "CREATE UNIQUE INDEX idx_episodes_id ON episodes (repo, id)"
 _JOURNAL = (
     tables.SESSIONS.ddl,
-    _SESSION_IDS,
+    "CREATE UNIQUE INDEX idx_sessions_id ON sessions (repo, id)",
     "CREATE INDEX idx_sessions_repo_state ON sessions (repo, state)",
     "CREATE INDEX idx_sessions_owner ON sessions (owner)",
-    SESSIONS_OF_THREADS,
+    "CREATE INDEX sessions_thread ON sessions (repo, thread_id) WHERE thread_id IS NOT NULL",
     tables.EPISODES.ddl,
-    _EPISODE_IDS,
+    "CREATE UNIQUE INDEX idx_episodes_id ON episodes (repo, id)",
     "CREATE INDEX idx_episodes_session ON episodes (session)",
     tables.STAGED.ddl,
     tables.STEPS.ddl,
     "CREATE UNIQUE INDEX steps_place ON steps (episode, idx)",
     "CREATE UNIQUE INDEX steps_key ON steps (session, key) WHERE key IS NOT NULL",
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
-    STEPS_OF_MESSAGES,
+    "CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL",
 )
-NODES_BY_AGE = "CREATE INDEX nodes_by_age ON nodes (repo, type, created_at, id)"
 _GRAPH = (
     tables.NODES.ddl,
     "CREATE UNIQUE INDEX idx_nodes_repo_id ON nodes (repo, id)",
-    NODES_BY_AGE,
+    "CREATE INDEX nodes_by_age ON nodes (repo, type, created_at, id)",
     "CREATE INDEX idx_nodes_repo_revision ON nodes (repo, revision)",
     """CREATE INDEX nodes_superseded ON nodes (repo, superseded_by)
        WHERE superseded_by IS NOT NULL""",
@@ -179,7 +167,7 @@ _NOTES = (
     "CREATE INDEX note_usage_update ON note_usage (repo, update_id)",
 )
 
-ITEMS = (
+_ITEMS = (
     tables.ITEMS.ddl,
     "CREATE INDEX items_expiry ON items (repo, expires_at) WHERE expires_at IS NOT NULL",
     # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
@@ -197,7 +185,7 @@ ITEMS = (
     "CREATE INDEX item_vectors_owed ON item_vectors (repo, seq) WHERE vector IS NULL",
 )
 
-CHECKPOINTS = (
+_CHECKPOINTS = (
     tables.CHECKPOINTS.ddl,
     "CREATE INDEX checkpoints_run ON checkpoints (repo, run_id) WHERE run_id IS NOT NULL",
     tables.CHANNEL_VALUES.ddl,
@@ -205,51 +193,28 @@ CHECKPOINTS = (
 )
 
 CREATE = (
-    *(*_REGISTERS, *JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *CHECKPOINTS),
-    *ITEMS,
+    *(*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *_CHECKPOINTS),
+    *_ITEMS,
 )
 
 
-def _let_jobs_need(tx: Tx) -> None:
-    """Version 11: jobs say what their worker must have."""
-    # A file of before version 7 has got the present table of jobs on its way.
-    if "needs" not in {column.name for column in tx.dialect.columns(tx)["jobs"]}:
-        tx.run("ALTER TABLE jobs ADD COLUMN needs TEXT")
-
-
-def _take_turns(tx: Tx) -> None:
-    """Version 12: changesets have turns, and texts on PostgreSQL what a search weighs them by."""
-    tx.run("ALTER TABLE repos ADD COLUMN turn TEXT")
-    tx.run("ALTER TABLE repos ADD COLUMN turn_until REAL")
-    tx.dialect.weigh_texts(tx)
-
-
-def _name_by_repository(tx: Tx) -> None:
-    """Version 13: ids of sessions and episodes are unique in their repository."""
-    tx.run("ALTER TABLE episodes ADD COLUMN repo INTEGER NOT NULL DEFAULT 0")
-    tx.run("UPDATE episodes SET repo = (SELECT repo FROM sessions WHERE no = episodes.session)")
-    for index, made in (("idx_sessions_id", _SESSION_IDS), ("idx_episodes_id", _EPISODE_IDS)):
-        tx.run(f"DROP INDEX {index}")
-        tx.run(made)
-
-
-MIGRATIONS: tuple[Callable[[Tx], None], ...] = (
-    *(_let_jobs_need, _take_turns, _name_by_repository),
-)
+MIGRATIONS: tuple[Callable[[Tx], None], ...] = ()
 """
-Each makes the next version, on every engine: the first one version 11.
+Each makes the next version, on every engine: the first one version 2.
 
-A released migration is never edited; a change is a new one, and ``CREATE`` has it too.
+A released migration is never edited; a change is a new one, and ``CREATE`` has it too. Until the
+first release there is none: ``CREATE`` is edited in place.
 """
-VERSION = FIRST_VERSION + len(MIGRATIONS)
+VERSION = 1 + len(MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 
 
-def too_old(found: int, first: int) -> StoreError:
-    """The refusal of a store whose version *found* is before the *first* that is migrated."""
+def of_development(found: object) -> StoreError:
+    """The refusal of a store that a mnemo from before the first release made."""
     return StoreError(
-        f"the store has schema version {found}, this mnemo reads {first} and later: with the mnemo "
-        "that wrote it run `mnemo export REPO.jsonl --repo REPO --store OLD` for each of `mnemo "
-        "repos --store OLD`, with this one `mnemo import REPO.jsonl --repo REPO --store NEW`; it "
-        "was not touched"
+        f"a development version of mnemo made the store (its schema {found}), and no release reads "
+        "it: with the mnemo that wrote it run `mnemo export REPO.jsonl --repo REPO --store OLD` "
+        "for each of `mnemo repos --store OLD`, then `scripts/convert_archive.py REPO.jsonl "
+        "NEW.jsonl`, and with this one `mnemo import NEW.jsonl --repo REPO --store NEW`; it was "
+        "not touched"
     )

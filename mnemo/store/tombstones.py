@@ -39,19 +39,15 @@ def was_erased(tx: Tx, repo_id: str, id: str) -> bool:
     """Whether the session, episode or step *id* of the repository was erased."""
     if tx.run(_ANY).fetchone() is None:
         return False
-    salt = _salt(tx)
-    # Before version 13 an id was remembered for all repositories.
-    return bool(_found(tx, [_digest(salt, named) for named in (id, _in_repository(repo_id, id))]))
+    return bool(_found(tx, [_digest(_salt(tx), _in_repository(repo_id, id))]))
 
 
 def refuse_erased(tx: Tx, repo_id: str, ids: Iterable[str | None]) -> None:
     """*Raises* ``Conflict`` if one of *ids* was erased from the repository."""
     if tx.run(_ANY).fetchone() is None:
         return
-    salt, known = _salt(tx), [id for id in dict.fromkeys(ids) if id]
-    # As in ``was_erased``.
-    named = (*known, *(_in_repository(repo_id, id) for id in known))
-    if _found(tx, [_digest(salt, one) for one in named]):
+    salt = _salt(tx)
+    if _found(tx, [_digest(salt, _in_repository(repo_id, id)) for id in set(ids) if id]):
         raise Conflict("nothing was written: it comes from steps that were forgotten")
 
 

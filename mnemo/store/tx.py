@@ -133,9 +133,6 @@ class Dialect(Protocol):
     def merge_texts(self, tx: Tx, repo: int) -> None:
         """Write the repository's full text anew, so that nothing deleted is left in it."""
 
-    def weigh_texts(self, tx: Tx) -> None:
-        """Give the texts of before version 12 what a search weighs them by, if anything."""
-
     def texts(self, tx: Tx, repo: int) -> Texts:
         """The full text of the repository of this number."""
 

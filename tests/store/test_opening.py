@@ -1,7 +1,5 @@
 """Opening a file: what it may be, what it may not be, and that a refused one stays as it was."""
 
-import hashlib
-import json
 import shutil
 import sqlite3
 import subprocess
@@ -15,18 +13,15 @@ import pytest
 from contracts.kit import Kit
 from helpers import child_environment
 
-from mnemo import Mnemo
 from mnemo.config import StoreConfig
-from mnemo.errors import Conflict, SchemaTooNew, StoreCorrupt, StoreError
+from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.sqlite import schema
+from mnemo.store import schema
+from mnemo.store.tx import Tx
 from mnemo.stores import SqliteStore
-from mnemo.values.erasure import Selection
 
 MakeSqlite = Callable[..., SqliteStore]
 
-FIRST_VERSION = "b4b4266901d1f57d"
-"""Digest of the columns of schema version 5, which is never changed again."""
 NOBODY = 65534
 
 
@@ -158,21 +153,23 @@ async def test_a_negative_schema_version_is_refused(make: MakeSqlite, path: Path
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-TAKE_OVER = "`mnemo export REPO.jsonl .* --store OLD` .* `mnemo import REPO.jsonl .* --store NEW`"
-"""The commands that bring the data of an older store into a new one."""
+DEVELOPMENT_ID = 0x6D6E656D
+TAKE_OVER = "`mnemo export .* `scripts/convert_archive.py .* `mnemo import NEW.jsonl"
+"""The commands that bring the data of such a store into a new one."""
 
 
-@pytest.mark.parametrize("version", [1, 4])
-async def test_a_schema_before_the_first_is_refused(
+@pytest.mark.parametrize("version", [1, 13, 99])
+async def test_a_file_of_a_development_version_is_refused(
     make: MakeSqlite, path: Path, version: int
 ) -> None:
-    """The error says how to take the data over; no byte is changed, no copy is made."""
+    """By name, never as a later version; the error says how to take the data over."""
     await made(make)
     older = sqlite3.connect(path)
+    older.execute(f"PRAGMA application_id = {DEVELOPMENT_ID}")
     older.execute(f"PRAGMA user_version = {version}")
     older.close()
     before = path.read_bytes()
-    await refused(make, StoreError, f"schema version {version}, .* {TAKE_OVER}")
+    await refused(make, StoreError, f"development version .*schema {version}.* {TAKE_OVER}")
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
@@ -184,132 +181,32 @@ async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_file_whose_steps_have_no_role_keeps_them(path: Path) -> None:
-    """A version-5 file opens, its steps without a role; a copy stays beside it."""
-    async with Mnemo(path, embedder="static") as memory:
-        session = await (await memory.open_repo("r")).start_session("talk", session_id="s")
-        await session.append_messages([{"role": "user", "content": "Lea sails."}])
-    _take_back(path)
-
-    async with Mnemo(path, embedder="static") as memory:
-        session = await (await memory.open_repo("r")).resume_session("s")
-        await session.append_messages([{"role": "user", "content": "Bo rows."}])
-        told = [(step.observation, step.role) for step in session.recent_steps(2)]
-        assert (await memory.check()).problems == ()
-        # Ids are unique in their repository since version 13.
-        await (await memory.open_repo("q")).start_session("talk", session_id="s")
-
-    assert told == [("Lea sails.", None), ("Bo rows.", "user")]
-    assert path.with_name("mnemo.db.v5.bak").exists()
-
-
-async def test_what_was_forgotten_before_version_13_stays_so(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then ids were remembered for all repositories of the file: they are refused in each."""
-    await kit.start()
-    await kit.append("The harbour is closed.")
-    with monkeypatch.context() as before:
-        before.setattr("mnemo.store.tombstones._in_repository", lambda repo_id, id: id)
-        await kit.store.overhaul("r").erase(Selection(session_id="s"))
-    for repo in ("r", "q"):
-        with pytest.raises(Conflict):
-            await kit.start(repo=repo)
-        (refused,) = await kit.append_all([("late", "")], repo=repo)
-        assert type(refused) is Conflict
-
-
 async def test_a_failing_migration_leaves_the_version_before_it(
     make: MakeSqlite, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step that failed is named, a copy exists, and opening again resumes."""
     await made(make)
 
-    def second(db: object) -> None:
-        db.execute("CREATE TABLE second (x)")
+    def second(tx: Tx) -> None:
+        tx.run("CREATE TABLE second (x)")
 
-    def third(db: object) -> None:
-        db.execute("CREATE TABLE third (x)")
-        db.execute("CREATE TABLE third (x)")
+    def third(tx: Tx) -> None:
+        tx.run("CREATE TABLE third (x)")
+        tx.run("CREATE TABLE third (x)")
 
-    released = schema._MIGRATIONS
-    monkeypatch.setattr(schema, "_MIGRATIONS", (*released, second, third))
-    present = schema.VERSION
+    released, present = schema.MIGRATIONS, schema.VERSION
+    monkeypatch.setattr(schema, "MIGRATIONS", (*released, second, third))
     monkeypatch.setattr(schema, "VERSION", present + 2)
+    monkeypatch.setattr("mnemo.store.sqlite.engine.VERSION", present + 2)
     with pytest.raises(StoreError, match=f"to schema {present + 2} failed"):
         await make().open()
     assert _tables(path) == (present + 1, {"second"})
     assert path.with_name(f"mnemo.db.v{present}.bak").exists()
 
-    mended = (*released, second, lambda db: db.execute("CREATE TABLE third (x)"))
-    monkeypatch.setattr(schema, "_MIGRATIONS", mended)
+    mended = (*released, second, lambda tx: tx.run("CREATE TABLE third (x)"))
+    monkeypatch.setattr(schema, "MIGRATIONS", mended)
     await made(make)
     assert _tables(path) == (present + 2, {"second", "third"})
-
-
-async def test_a_store_of_the_first_version_gets_what_a_new_one_has(
-    path: Path, make: Callable[..., SqliteStore]
-):
-    """
-    Each table and index of a migrated file is that of a new one.
-
-    A column that is new since the first version needs a migration, and a line in ``_take_back``.
-    """
-    await made(make)
-    new = _columns(path)
-    _take_back(path)
-    assert _digest(_columns(path)) == FIRST_VERSION
-    await made(make)
-    assert _columns(path) == new
-
-
-def _digest(columns: dict[str, set[str]]) -> str:
-    listed = sorted((name, sorted(found)) for name, found in columns.items())
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
-
-
-def _take_back(path: Path) -> None:
-    """Make a file of the first version of one of the present."""
-    older = sqlite3.connect(path)
-    for statement in (
-        "DROP INDEX nodes_by_age",
-        "CREATE INDEX idx_nodes_repo_type ON nodes (repo, type)",
-        "DROP TABLE checkpoints",
-        "DROP TABLE checkpoint_values",
-        "DROP TABLE checkpoint_writes",
-        "DROP TABLE items",
-        "DROP TABLE item_vectors",
-        "DROP TABLE jobs",
-        "DROP INDEX sessions_thread",
-        "DROP INDEX steps_message",
-        "CREATE INDEX steps_thread ON steps (repo, thread) WHERE thread IS NOT NULL",
-        "ALTER TABLE sessions DROP COLUMN thread_id",
-        "ALTER TABLE threads DROP COLUMN extracted_seq",
-        "ALTER TABLE steps DROP COLUMN role",
-        "ALTER TABLE repos DROP COLUMN turn",
-        "ALTER TABLE repos DROP COLUMN turn_until",
-        "DROP INDEX idx_sessions_id",
-        "CREATE UNIQUE INDEX idx_sessions_id ON sessions (id)",
-        "DROP INDEX idx_episodes_id",
-        "CREATE UNIQUE INDEX idx_episodes_id ON episodes (id)",
-        "ALTER TABLE episodes DROP COLUMN repo",
-        "PRAGMA user_version = 5",
-    ):
-        older.execute(statement)
-    older.close()
-
-
-def _columns(path: Path) -> dict[str, set[str]]:
-    """The columns of each table and index."""
-    connection = sqlite3.connect(path)
-    try:
-        names = [n for (n,) in connection.execute("SELECT name FROM sqlite_master")]
-        columns = """
-            SELECT name FROM pragma_table_info(?) UNION SELECT name FROM pragma_index_info(?)
-        """
-        return {n: {c for (c,) in connection.execute(columns, (n, n))} for n in names}
-    finally:
-        connection.close()
 
 
 def _tables(path: Path) -> tuple[int, set[str]]:

@@ -24,6 +24,7 @@ from postgres_server import execute, new_schema, postgres_store
 
 from mnemo import Mnemo, StoreError, StoreLocked, StoreUnavailable
 from mnemo.runtime.validation import MOST_TEXT_BYTES
+from mnemo.store.postgres import schema as versions
 from mnemo.store.tx import Tx
 from mnemo.testing import HashingEmbedder, ManualClock
 
@@ -321,30 +322,26 @@ async def test_a_full_disk_is_told_and_loses_nothing(
 # ── Versions ─────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_older_schema_waits_for_its_owner(postgres_server: str) -> None:
+async def test_an_older_schema_waits_for_its_owner(
+    postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A role without DDL is told both versions; the owner opens it, and then both go on."""
     with new_schema(postgres_server) as url:
-        schema = schema_of(url)
         async with Mnemo(url, embedder=HashingEmbedder()) as memory:
             repo = await memory.open_repo("before")
             await repo.remember("I saw Tokyo, 東京.", thread_id="t")
         execute(
             postgres_server,
-            f"ALTER TABLE {schema}.jobs DROP COLUMN needs; "
-            f"ALTER TABLE {schema}.texts DROP COLUMN at; "
-            f"ALTER TABLE {schema}.repos DROP COLUMN text_count, DROP COLUMN text_words, "
-            f"DROP COLUMN unspaced_count, DROP COLUMN unspaced_triples, "
-            f"DROP COLUMN turn, DROP COLUMN turn_until; "
-            f"ALTER TABLE {schema}.episodes DROP COLUMN repo; "
-            f"CREATE UNIQUE INDEX idx_episodes_id ON {schema}.episodes (id); "
-            f"DROP INDEX {schema}.idx_sessions_id; "
-            f"CREATE UNIQUE INDEX idx_sessions_id ON {schema}.sessions (id); "
-            f"UPDATE {schema}.meta SET value = '10' WHERE name = 'schema'; "
-            f"CREATE ROLE runner LOGIN IN ROLE pg_read_all_data, pg_write_all_data",
+            "CREATE ROLE runner LOGIN IN ROLE pg_read_all_data, pg_write_all_data",
         )
+        column = "ALTER TABLE items ADD later TEXT"
+        monkeypatch.setattr(versions, "MIGRATIONS", (lambda tx: tx.run(column),))
+        monkeypatch.setattr(versions, "VERSION", 2)
         running = url.replace("postgres:@", "runner@")
         try:
-            with pytest.raises(StoreError, match=r"has version 10.*open it once as owner"):
+            with pytest.raises(
+                StoreError, match=r"has version 1, this mnemo needs 2.*open it once as owner"
+            ):
                 await postgres_store(running).open()
             async with opened(url), opened(running) as kit:
                 await kit.start()

@@ -14,7 +14,6 @@ from mnemo.store.postgres.texts import (
     merge_texts,
     put_texts,
     tokens,
-    weigh_texts,
 )
 from mnemo.store.tx import Column, Tx
 
@@ -39,7 +38,6 @@ __all__ = [
     "reserve",
     "text_damage",
     "texts",
-    "weigh_texts",
 ]
 
 _IDENTITIES = {"steps": "ordinal", "vectors": "seq"}

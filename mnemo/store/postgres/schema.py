@@ -10,8 +10,7 @@ from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store import tables
 from mnemo.store.postgres.connection import Connection, PostgresTx
 from mnemo.store.postgres.spelling import spelled
-from mnemo.store.postgres.texts import weigh_texts
-from mnemo.store.schema import CREATE, FIRST_VERSION, MIGRATIONS, VERSION, too_old
+from mnemo.store.schema import CREATE, MIGRATIONS, VERSION, of_development
 from mnemo.store.table import ARRIVAL
 
 LOCKS = 4096
@@ -31,6 +30,7 @@ CREATE TABLE commits (
 """
 # Words and triples are made by the library's own analyser. New ones wait in a list of 512 kB,
 # which each search reads; without it an insert takes three times as long.
+# Repositories keep what BM25 counts of their texts, as FTS5 does.
 _TEXTS = """
 CREATE TABLE texts (
     rowid BIGINT PRIMARY KEY,
@@ -39,11 +39,19 @@ CREATE TABLE texts (
     words TEXT[] COLLATE "C" NOT NULL,
     length BIGINT NOT NULL,
     lowered TEXT COLLATE "C",
-    triples TEXT[] COLLATE "C"
+    triples TEXT[] COLLATE "C",
+    at DOUBLE PRECISION NOT NULL
 );
+CREATE INDEX texts_repo ON texts (repo);
 CREATE INDEX texts_unspaced ON texts (repo, rowid) WHERE lowered IS NOT NULL;
 CREATE INDEX texts_words ON texts USING gin (words) WITH (gin_pending_list_limit = 512);
 CREATE INDEX texts_triples ON texts USING gin (triples) WITH (gin_pending_list_limit = 512);
+ALTER TABLE repos
+    ADD text_count BIGINT NOT NULL DEFAULT 0,
+    ADD text_words BIGINT NOT NULL DEFAULT 0,
+    ADD unspaced_count BIGINT NOT NULL DEFAULT 0,
+    ADD unspaced_triples BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE repos SET (fillfactor = 50);
 CREATE FUNCTION occurrences(text[], text[]) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT count(*) FROM generate_subscripts($1, 1) i
@@ -82,14 +90,14 @@ _JSON_SINCE_16 = """
 CREATE FUNCTION json_of(text) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT CASE WHEN $1 IS JSON THEN $1::json END';
 """
-_NOTED = "INSERT INTO meta (name, value) VALUES ('schema', %s), ('salt', %s)"
-# A number alone may be anybody's; the salt is mnemo's.
+_NOTED = "INSERT INTO meta (name, value) VALUES ('version', %s), ('salt', %s)"
+# A number alone may be anybody's; the salt is mnemo's. Development versions called it "schema".
 _STAMPED = """
-SELECT value, EXISTS (SELECT 1 FROM "{0}".meta WHERE name = 'salt')
-FROM "{0}".meta WHERE name = 'schema'
+SELECT v.name, v.value FROM "{0}".meta v JOIN "{0}".meta s ON s.name = 'salt'
+WHERE v.name IN ('version', 'schema')
 """
 _TAKEN = (errors.DuplicateTable, errors.DuplicateObject, errors.DuplicateFunction)
-_STAMP = "UPDATE meta SET value = %s WHERE name = 'schema'"
+_STAMP = "UPDATE meta SET value = %s WHERE name = 'version'"
 
 
 def migrate(connection: Connection, schema: str) -> None:
@@ -101,7 +109,8 @@ def migrate(connection: Connection, schema: str) -> None:
     Raises:
         SchemaTooNew: A newer mnemo made them.
         StoreCorrupt: The schema holds something of somebody else.
-        StoreError: The role may not make tables, or they are of before ``FIRST_VERSION``.
+        StoreError: The role may not make tables, or a mnemo from before the first release made
+            them.
     """
     if _version(connection, schema) == VERSION:
         return
@@ -133,7 +142,7 @@ def _advance(connection: Connection, schema: str, found: int) -> None:
     if not found:
         _make(connection)
         return
-    for migration in MIGRATIONS[found - FIRST_VERSION :]:
+    for migration in MIGRATIONS[found - 1 :]:
         migration(PostgresTx(connection))
     connection.execute(_STAMP, (str(VERSION),))
 
@@ -146,10 +155,10 @@ def _version(connection: Connection, schema: str) -> int:
         row = connection.execute(_STAMPED.format(schema)).fetchone()
     except (errors.UndefinedTable, errors.UndefinedColumn):
         row = None
-    if row is None or not str(row[0]).isdecimal() or not (version := int(row[0])):
+    if row is None or not str(row[1]).isdecimal() or not (version := int(row[1])):
         raise _of_others(schema)
-    if version < FIRST_VERSION:
-        raise too_old(version, FIRST_VERSION) if row[1] else _of_others(schema)
+    if row[0] == "schema":
+        raise of_development(version)
     if version > VERSION:
         raise SchemaTooNew(version, VERSION)
     return version
@@ -188,7 +197,6 @@ def _make(connection: Connection) -> None:
         _JSON_SINCE_16 if since_16 else _JSON,
     ):
         connection.execute(script)
-    weigh_texts(PostgresTx(connection))
     for name in _NUMBERED:
         connection.execute(_IN_ORDER.format(name))
     # Made here, so that no two processes make one each.

@@ -74,13 +74,6 @@ def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
     return int(sums[0])
 
 
-def weigh_texts(tx: Tx) -> None:
-    """Keep the time of each text, and of each repository what BM25 counts, as FTS5 does."""
-    # Who makes a new schema needs no right to make temporary objects.
-    for statement in (*_WEIGH, *(_WEIGHED if count_texts(tx) else ()), _TIMED):
-        tx.run(statement)
-
-
 def merge_texts(tx: Tx, repo: int) -> None:
     """Nothing: no deleted text is found, and bytes go with ``VACUUM``."""
 
@@ -135,27 +128,6 @@ SELECT {_SUMMED} FROM dropped
 """
 _ADD = f"UPDATE repos SET {', '.join(f'{name} = {name} {{0}} ?' for name in _SUMS)} WHERE no = ?"
 _SAID_AT = "coalesce(p.at, m.at, m.recorded_at, n.at)"
-_WEIGH = (
-    "ALTER TABLE texts ADD at DOUBLE PRECISION",
-    "DROP INDEX IF EXISTS texts_repo",
-    "CREATE INDEX texts_repo ON texts (repo)",
-    f"ALTER TABLE repos {', '.join(f'ADD {name} BIGINT NOT NULL DEFAULT 0' for name in _SUMS)}",
-    "ALTER TABLE repos SET (fillfactor = 50)",
-)
-_WEIGHED = (
-    # 0 for a damaged time.
-    """
-    CREATE OR REPLACE FUNCTION pg_temp.seconds(text) RETURNS double precision LANGUAGE plpgsql
-    AS 'BEGIN RETURN extract(epoch FROM $1::timestamptz); EXCEPTION WHEN OTHERS THEN RETURN 0; END'
-    """,
-    f"""
-    UPDATE texts SET at = pg_temp.seconds(b.said_at)
-    FROM (SELECT f.rowid, {_SAID_AT} AS said_at FROM texts f {BASE}) b
-    WHERE b.rowid = texts.rowid
-    """,
-    f"UPDATE repos r SET ({', '.join(_SUMS)}) = {_SUMS_OF}",
-)
-_TIMED = "ALTER TABLE texts ALTER at SET NOT NULL"
 _ALL = "SELECT repo, rowid, text, words, length, lowered, triples FROM texts"
 _TIMES = f"SELECT f.rowid, f.at, {_SAID_AT} FROM texts f {BASE} WHERE {_SAID_AT} IS NOT NULL"
 _MISCOUNTED = f"""

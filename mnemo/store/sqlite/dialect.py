@@ -16,7 +16,6 @@ from mnemo.store.sqlite.texts import (
     merge_texts,
     put_texts,
     text_damage,
-    weigh_texts,
 )
 from mnemo.store.tx import Tx
 
@@ -42,7 +41,6 @@ __all__ = [
     "spelled",
     "text_damage",
     "texts",
-    "weigh_texts",
 ]
 
 _SPELLINGS = {

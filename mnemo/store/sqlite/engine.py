@@ -19,6 +19,7 @@ from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
 from mnemo.store.engine import Bulk, Locks
+from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
     Location,
     SqliteTx,
@@ -29,7 +30,7 @@ from mnemo.store.sqlite.connection import (
     translated,
 )
 from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers, SqliteSnapshot
-from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
+from mnemo.store.sqlite.schema import migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.texts import crowded_indexes, fold_levels
 from mnemo.store.sqlite.writer import Writer

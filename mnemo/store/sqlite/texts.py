@@ -130,10 +130,6 @@ def _take_table(tx: Tx, repo: int) -> int:
     return number
 
 
-def weigh_texts(tx: Tx) -> None:
-    """Nothing: FTS5 has its own."""
-
-
 def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
     """
     Delete texts; give how many there were.
