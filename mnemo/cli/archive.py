@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from mnemo import InvalidArchive, Mnemo, UsageError
 from mnemo.runtime.text import counted as plural
-from mnemo.values.archive_lines import FORMAT
+from mnemo.values.archive_lines import DEVELOPMENT_FORMAT, FORMAT
 
 _HEAD_BYTES = 65_536
 
@@ -99,4 +99,4 @@ def is_archive(file: Path) -> bool:
             head = json.loads(found.readline(_HEAD_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(head, dict) and head.get("format") == FORMAT
+    return isinstance(head, dict) and head.get("format") in (FORMAT, DEVELOPMENT_FORMAT)

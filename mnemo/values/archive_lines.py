@@ -33,14 +33,11 @@ from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.entities import ARCHIVED
 from mnemo.values.fields import STRICT, Count, Id, Positive
 
-FORMAT: Final = "mnemo-repository"
-VERSION: Final = 3
+FORMAT: Final = "mnemo-archive"
+VERSION: Final = 1
 """Of the format of lines; it has nothing to do with the schema of any store."""
-KINDS_OF: Final = {1: tuple(KINDS)[:8], 2: tuple(KINDS)[:22], 3: tuple(KINDS)}
-"""
-The kinds of record of each version that is read: 1 knew no conversations and no notes, 2 no
-checkpoints and no items.
-"""
+DEVELOPMENT_FORMAT: Final = "mnemo-repository"
+"""What archives were called before the first release."""
 
 _KIND_OF = {kind: name for name, kind in KINDS.items()}
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -106,12 +103,10 @@ class _Head(TypedDict):
 
 def _head(raw: dict[str, Any]) -> ArchiveHead:
     said = TypeAdapter(_Head).validate_python(raw)
-    kinds = KINDS_OF[said["version"]]
-    if said["counts"].keys() != set(kinds):
-        raise ValueError(f"counts must name {', '.join(kinds)}")
+    if said["counts"].keys() != KINDS.keys():
+        raise ValueError(f"counts must name {', '.join(KINDS)}")
     space = EmbeddingSpace(**said["space"]) if said["space"] else None
-    counts = dict.fromkeys(KINDS, 0) | said["counts"]
-    return ArchiveHead(revision=said["revision"], space=space, counts=counts)
+    return ArchiveHead(revision=said["revision"], space=space, counts=said["counts"])
 
 
 class ArchiveReader:
@@ -134,9 +129,14 @@ class ArchiveReader:
             raise InvalidArchive(1, "there is nothing in it")
         self._line = 1
         raw = self._object(line)
+        if raw.get("format") == DEVELOPMENT_FORMAT:
+            raise self._wrong(
+                "a development version of mnemo wrote the archive: convert it by "
+                "`scripts/convert_archive.py OLD.jsonl NEW.jsonl`"
+            )
         if raw.get("format") != FORMAT:
             raise self._wrong(f'it is no head of a repository\'s archive ("format": "{FORMAT}")')
-        if (version := raw.get("version")) not in tuple(KINDS_OF):
+        if (version := raw.get("version")) != VERSION:
             raise self._wrong(
                 f"the archive has format version {version}, this mnemo reads up to {VERSION}: "
                 "import it with the mnemo that it was made for"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -169,25 +168,6 @@ class TalkArchiveContract(StoreContract):
         assert await transcript_of(kit.store).reading(read) == (frozenset(), [])
         erased, shown = await transcript_of(elsewhere.store).reading(read)
         assert (erased, len(shown)) == (frozenset({"m0"}), 1)
-
-    async def test_an_archive_of_the_former_version_comes_in(self, kit: Kit) -> None:
-        """Its steps are of no thread, and there are no conversations."""
-        await kit.start()
-        await kit.append("Ana keeps bees")
-        head, *lines = [json.loads(line) for line in await lines_of(kit.store.archive("r"))]
-        former = {"session", "episode", "trajectory", "step", "node", "edge", "vector", "changeset"}
-        head["version"] = 1
-        head["counts"] = {kind: head["counts"][kind] for kind in former}
-        for line in lines:
-            line.pop("thread", None)
-            line.pop("message", None)
-        named = [line | {"session": "u"} if "session" in line else line for line in lines]
-        named[0]["id"] = "u"
-        for line in named[1:]:
-            line |= {"episode": "u-1"} if line["kind"] == "step" else {"id": "u-1"}
-        named[-1]["node_id"] = "episodic-u"
-        await put(kit.store.archive("copy"), list(map(json.dumps, [head, *named])))
-        assert (await kit.load("u", repo="copy")).steps[0].observation == "Ana keeps bees"
 
     async def test_a_repository_with_a_thread_is_not_empty(self, kit: Kit, elsewhere: Kit) -> None:
         """Nothing is imported into it."""

@@ -183,7 +183,7 @@ async def test_lines_are_ascii_json_after_a_head(tmp_path):
         await repo.apply(Changeset(nodes=(Semantic("The pier is closed."),)))
         lines = await lines_of(memory, "secret name")
     head = json.loads(lines[0])
-    assert (head["format"], head["version"]) == ("mnemo-repository", 3)
+    assert (head["format"], head["version"]) == ("mnemo-archive", 1)
     assert all(line.isascii() and line.endswith("\n") and line.count("\n") == 1 for line in lines)
     assert {json.loads(line)["kind"] for line in lines[1:]} <= set(head["counts"])
     assert "secret name" not in "".join(lines)

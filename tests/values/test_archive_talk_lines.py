@@ -1,4 +1,4 @@
-"""The lines of conversations: what is read back, what is refused, and the former version."""
+"""The lines of conversations: what is read back, what is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mnemo.values.archive import (
     ArchivedStep,
     ArchiveHead,
 )
-from mnemo.values.archive_lines import KINDS_OF, VERSION, ArchiveReader, head_line, record_lines
+from mnemo.values.archive_lines import head_line, record_lines
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
@@ -39,13 +39,11 @@ from mnemo.values.steps import Step
 CONTENTS = st.none() | TEXTS | st.lists(st.dictionaries(TEXTS, JSON, max_size=2), max_size=2)
 
 
-def head_of(version: int = VERSION, **counts: int) -> str:
+def head_of(**counts: int) -> str:
     """The head of so many records."""
     space = EmbeddingSpace("space", 4)
     head = ArchiveHead(revision=3, space=space, counts=dict.fromkeys(KINDS, 0) | counts)
-    data = json.loads(head_line(head)) | {"version": version}
-    data["counts"] = {kind: data["counts"][kind] for kind in KINDS_OF[version]}
-    return json.dumps(data)
+    return head_line(head)
 
 
 def archived(message: StoredMessage, *, searched: bool = True, owed: bool = False) -> Any:
@@ -155,17 +153,3 @@ def test_a_message_from_before_it_had_an_extra_is_read():
     message = {k: v for k, v in json.loads(WHOLE[FIRST["message"]]).items() if k != "extra"}
     (record,) = read_back(head_of(message=1), json.dumps(message))
     assert record == RECORDS["message"][0]
-
-
-def test_former_versions_are_read():
-    """An archive from before there were conversations, or checkpoints: its head names none."""
-    (line,) = record_lines([ArchivedStep(step=STEP, committed=False, gone=False)])
-    former = {k: v for k, v in json.loads(line).items() if k not in ("thread", "message")}
-    (record,) = read_back(head_of(1, step=1), json.dumps(former))
-    assert (record.step.thread_id, record.step.message_id) == (None, None)
-    reader = ArchiveReader()
-    assert reader.head(head_of(1, step=1)).counts == dict.fromkeys(KINDS, 0) | {"step": 1}
-    with pytest.raises(InvalidArchive, match="no further line"):
-        read_back(head_of(1), WHOLE[FIRST["thread"]])
-    assert read_back(head_of(2, thread=1), WHOLE[FIRST["thread"]]) == RECORDS["thread"][:1]
-    assert reader.head(head_of(2)).counts == dict.fromkeys(KINDS, 0)
