@@ -38,7 +38,7 @@ from mnemo.log.erasure_plan import (
     plan_graph,
     plan_sessions,
 )
-from mnemo.log.removals import hide_uncommitted, leave_recall
+from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.log.surfaced import erase_showing
 from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather

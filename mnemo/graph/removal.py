@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mnemo.log.removals import leave_recall
+from mnemo.log.feed import leave_recall
 from mnemo.store.rows import SIDE_KEYS, listed
 from mnemo.store.spaces import drop_vectors
 from mnemo.store.tx import Tx

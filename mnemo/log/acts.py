@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import Conflict, NotFound
-from mnemo.log.removals import hide_uncommitted
+from mnemo.log.feed import hide_uncommitted
 from mnemo.log.steps import annotate
 from mnemo.store.codec import decode_list, encode_changeset, encode_json, utc_text
 from mnemo.store.damage import Rows

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from mnemo.log.erasure_plan import Range, plan_ranges
-from mnemo.log.removals import leave_recall
+from mnemo.log.feed import leave_recall
 from mnemo.log.surfaced import erase_showing, unindex_thread
 from mnemo.store.damage import Passed
 from mnemo.store.rows import SIDE_KEYS, listed, message_row, snapshot_row

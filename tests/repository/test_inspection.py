@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemo import JobState, Mnemo, NotFound
-from mnemo.log import removals
+from mnemo.log import feed
 from mnemo.testing import HashingEmbedder
 
 
@@ -41,7 +41,7 @@ async def test_changes_are_followed_from_cursor_to_cursor(open_kit):
 
 async def test_a_reader_that_is_too_far_behind_is_told(open_kit, monkeypatch):
     """What went since its cursor is listed no more: it has to look anew at what it keeps."""
-    monkeypatch.setattr(removals, "KEPT", 2)
+    monkeypatch.setattr(feed, "KEPT", 2)
     repo = (await open_kit(embedded=True)).repo
     memories = [await repo.add_memory(f"Ada has a cat named {name}.") for name in "PQRSTU"]
     start = await repo.inspection.changes()

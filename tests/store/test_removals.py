@@ -14,7 +14,7 @@ from engines import emptied, store_at
 from postgres_server import ON_POSTGRES
 
 from mnemo.index.follower import RepositoryIndex
-from mnemo.log import removals
+from mnemo.log import feed
 from mnemo.protocols import FeedCursor
 from mnemo.testing import HashingEmbedder
 from mnemo.testing.clock import ManualClock
@@ -30,7 +30,7 @@ async def kit(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Kit]:
     """An opened store that logs few removals."""
-    monkeypatch.setattr(removals, "KEPT", KEPT)
+    monkeypatch.setattr(feed, "KEPT", KEPT)
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
     place, clock = emptied(url, tmp_path), ManualClock()
     store = store_at(place, clock)
