@@ -16,8 +16,8 @@ from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.removal import remove_nodes
 from mnemo.graph.upkeep import encode_changed, keep_up
 from mnemo.jobs.job_rows import LeaseTime
-from mnemo.log.acts import settle
 from mnemo.log.job_rules import finish_extraction
+from mnemo.log.sessions import settle
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
