@@ -1,5 +1,5 @@
 """
-Erasure: read the rows, plan by ``erasure_plan``, delete; one transaction.
+Erasure: read the rows, plan by ``plan``, delete; one transaction.
 
 Numbers go into statements as JSON lists, so that there are as many statements for a
 thousand rows as for one.
@@ -12,6 +12,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mnemo.erasure.plan import (
+    CLAIMS,
+    AnnotatedStep,
+    Deletions,
+    EpisodeRow,
+    Said,
+    SessionPlan,
+    plan_annotations,
+    plan_graph,
+    plan_sessions,
+)
 from mnemo.erasure.selecting import (
     Chosen,
     GraphRows,
@@ -26,17 +37,6 @@ from mnemo.log.erase_messages import (
     erase_messages,
     erase_thread,
     messages_of,
-)
-from mnemo.log.erasure_plan import (
-    CLAIMS,
-    AnnotatedStep,
-    Deletions,
-    EpisodeRow,
-    Said,
-    SessionPlan,
-    plan_annotations,
-    plan_graph,
-    plan_sessions,
 )
 from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.log.surfaced import erase_showing

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from mnemo.erasure.plan import CLAIMS, Column, End, Link, NodeRow
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
 from mnemo.log.erase_messages import whole_units
-from mnemo.log.erasure_plan import CLAIMS, Column, End, Link, NodeRow
 from mnemo.log.messages import messages_in
 from mnemo.log.threads import read_thread, thread_number
 from mnemo.runtime.clock import Breather

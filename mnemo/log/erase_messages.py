@@ -7,11 +7,11 @@ in the file until it is scrubbed.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
-from mnemo.log.erasure_plan import Range, plan_ranges
 from mnemo.log.feed import leave_recall
 from mnemo.log.surfaced import erase_showing, unindex_thread
 from mnemo.store.damage import Passed
@@ -74,6 +74,16 @@ _REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
 _BEGIN_ANEW = """
 UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What was derived from messages of a thread, both ends inclusive."""
+
+    no: int
+    id: str
+    first: int
+    last: int
 
 
 def whole_units(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> set[int]:
@@ -139,6 +149,17 @@ def _held(tx: Tx, query: str, values: tuple[int, ...], seqs: Collection[int]) ->
     rows = tx.run(query, values)
     whole = [Range(*row) for row in rows if all(isinstance(end, int) for end in row[2:])]
     return plan_ranges(whole, seqs)
+
+
+def plan_ranges(ranges: Iterable[Range], seqs: Collection[int]) -> list[Range]:
+    """Those of *ranges* that held one of the erased *seqs* of their thread."""
+    ordered = sorted(seqs)
+
+    def held(one: Range) -> bool:
+        at = bisect_left(ordered, one.first)
+        return at < len(ordered) and ordered[at] <= one.last
+
+    return [one for one in ranges if held(one)]
 
 
 def _added(one: ErasedRows, other: ErasedRows) -> ErasedRows:

@@ -10,19 +10,18 @@ from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo.errors import StoreCorrupt
-from mnemo.log.erasure_plan import (
+from mnemo.erasure.plan import (
     AnnotatedStep,
     Deletions,
     EpisodeRow,
     NodeRow,
-    Range,
     Said,
     plan_annotations,
     plan_graph,
-    plan_ranges,
     plan_sessions,
 )
+from mnemo.errors import StoreCorrupt
+from mnemo.log.erase_messages import Range, plan_ranges
 from mnemo.values.graph import (
     EdgeKind,
     Episodic,

@@ -1,14 +1,13 @@
 """
 Erasure plan: which rows go with erased steps and messages, and what shared knowledge keeps.
 
-Pure functions over rows; ``store.erase`` reads them and carries the plan out. A text
+Pure functions over rows; ``erase`` reads them and carries the plan out. A text
 stays only if it is worded from what remains: no content word of it may be known from erased
 steps alone.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -547,27 +546,3 @@ def _stripped(step: AnnotatedStep, goal: str, erased: frozenset[str]) -> Annotat
     state = step.state if not (_words([step.state]) & erased) - known else None
     leaks = step.subgoal is not None and (_words([step.subgoal]) & erased) - known
     return replace(step, state=state, subgoal=goal if leaks else step.subgoal)
-
-
-# ── Messages ─────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What was derived from messages of a thread, both ends inclusive."""
-
-    no: int
-    id: str
-    first: int
-    last: int
-
-
-def plan_ranges(ranges: Iterable[Range], seqs: Collection[int]) -> list[Range]:
-    """Those of *ranges* that held one of the erased *seqs* of their thread."""
-    ordered = sorted(seqs)
-
-    def held(one: Range) -> bool:
-        at = bisect_left(ordered, one.first)
-        return at < len(ordered) and ordered[at] <= one.last
-
-    return [one for one in ranges if held(one)]
