@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
 from mnemo.graph.apply import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
 from mnemo.jobs.job_rows import LeaseTime
-from mnemo.log.evidence import may_match, resting_on
 from mnemo.protocols import Applied, Clock, GraphWrite
-from mnemo.runtime.clock import Breather
-from mnemo.store.codec import encode_time, utc_text
-from mnemo.store.damage import Passed, log_passed
+from mnemo.runtime.clock import Breather, moved
+from mnemo.store.codec import decode_object, decode_time, encode_json, encode_time, utc_text
+from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute, session_lock
 from mnemo.store.rows import (
     chunks,
@@ -25,6 +24,7 @@ from mnemo.store.rows import (
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
+from mnemo.values.filters import Filters
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
 from mnemo.values.journal import Intact, Owner
 
@@ -279,11 +279,11 @@ def _places(tx: Tx, repo: int, listing: Listing) -> Iterator[list[int]]:
     """Numbers of the nodes of *listing* in its order, some at a time."""
     after = listing.after and (utc_text(listing.after[0]), listing.after[1])
     limit = listing.limit if listing.filters.is_open else max(listing.limit, _WALKED)
-    among = resting_on(tx, repo, listing.filters)
+    among = _resting_on(tx, repo, listing.filters)
     while True:
         statement, values = _walk(repo, listing, after, limit, among)
         places = tx.run(statement, values).fetchall()
-        yield may_match(tx, [number for number, *_ in places], listing.filters)
+        yield _may_match(tx, [number for number, *_ in places], listing.filters)
         if len(places) < limit:
             return
         after = places[-1][1:]
@@ -372,3 +372,106 @@ def _commit_failure(error: StoreError) -> StoreError:
         return error
     kind = _CommitLocked if isinstance(error, StoreLocked) else CommitFailed
     return kind(f"nothing was written: {error}")
+
+
+# ── Filters of a listing, checked on the evidence as it is stored ────────────────────
+
+_MOST_NARROWED = 64
+"""Texts of a condition that a statement looks for; with more, rows are looked at instead (S)."""
+# What a fact or an instruction rests on. Without a step, or worded by hand, it is also its own
+# evidence, which is in its body.
+_BEHIND = """
+SELECT x.value, CASE WHEN {own} THEN NULL ELSE t.ordinal END,
+       s.id, t.thread, t.actor, t.at, t.metadata
+FROM $numbers x $join nodes n ON n.no = x.value
+LEFT JOIN edges e ON e.source = n.no AND e.kind = 'provenance'
+LEFT JOIN nodes p ON p.no = e.target
+LEFT JOIN steps t ON t.repo = p.repo AND t.node_id = p.id
+LEFT JOIN sessions s ON s.no = t.session
+WHERE {own} OR ({condition})
+"""
+# The claims that rest on the steps ``t``, or on what was applied as said in a session.
+_RESTING = """
+SELECT e.source FROM {steps} $join nodes p ON p.repo = t.repo AND p.id = t.node_id
+$join edges e ON e.target = p.no AND e.kind = 'provenance' WHERE {of}
+"""
+_OF_SESSION = _RESTING.format(
+    steps="""sessions s $join episodes x ON x.session = s.no $join steps t ON t.episode = x.no""",
+    of="s.repo = ? AND s.id = ?",
+)
+_OF_THREAD = _RESTING.format(steps="steps t", of="t.repo = ? AND t.thread = ?")
+_APPLIED = """
+SELECT e.source FROM nodes p $join edges e ON e.target = p.no AND e.kind = 'provenance'
+WHERE p.repo = ? AND p.type = 'episodic' AND replace(p.body, ?, '') <> p.body
+"""
+_OWN = "(t.ordinal IS NULL OR n.body LIKE '%\"edits\"%')"
+# A time is stored with its offset, by which it differs from UTC by less than a day.
+_OFFSET = timedelta(days=1)
+_BEHIND_ROWS: Rows[tuple[int, Sequence[Any] | None]] = Rows(
+    "steps", "i i? s? s? s? s? s?", lambda row: (row[0], None if row[1] is None else row[2:])
+)
+
+
+def _resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
+    """The numbers of all claims of the session or thread of *filters*; ``None``: of any."""
+    if filters.session_id is None and filters.thread_id is None:
+        return None
+    found: list[set[int]] = []
+    if (thread := filters.thread_id) is not None:
+        found.append({no for (no,) in tx.run(_OF_THREAD, (repo, thread))})
+    if (session := filters.session_id) is not None:
+        either = ((_OF_SESSION, session), (_OF_THREAD, session), (_APPLIED, encode_json(session)))
+        found.append({no for statement, id in either for (no,) in tx.run(statement, (repo, id))})
+    return set.intersection(*found)
+
+
+def _may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
+    """
+    Those of *claims*, by number, whose evidence matches *filters*, in their order.
+
+    Those that are evidence of their own are among them.
+    """
+    if filters.is_open:
+        return list(claims)
+    conditions, values = _narrowing(filters)
+    statement = _BEHIND.format(own=_OWN, condition=" AND ".join(conditions))
+    found = {
+        claim
+        for claim, step in _BEHIND_ROWS.all(tx.run(statement, [listed(claims), *values]))
+        if step is None or _step_matches(filters, step)
+    }
+    return [claim for claim in claims if claim in found]
+
+
+def _narrowing(filters: Filters) -> tuple[list[str], list[str]]:
+    """Conditions that every step fulfils that matches *filters*, and their values."""
+    conditions, values = ["t.ordinal IS NOT NULL"], []
+    for one in filters.where.conditions:
+        texts = [encode_json(value) for value in one.any_of or () if isinstance(value, str)]
+        if 0 < len(texts) <= _MOST_NARROWED and len(texts) == len(one.any_of or ()):
+            holds = ["replace(t.metadata, ?, '') <> t.metadata"] * len(texts)
+            conditions.append(f"({' OR '.join(holds)})")
+            values += texts
+    if filters.thread_id is not None:
+        conditions.append("t.thread = ?")
+        values.append(filters.thread_id)
+    if filters.session_id is not None:
+        conditions.append("(s.id = ? OR t.thread = ?)")
+        values += [filters.session_id] * 2
+    bounds = ((">=", filters.window.since, -_OFFSET), ("<=", filters.window.until, _OFFSET))
+    for compared, bound, offset in bounds:
+        if bound is not None:
+            conditions.append(f"t.at {compared} ?")
+            values.append(utc_text(moved(bound, offset)))
+    return conditions, values
+
+
+def _step_matches(filters: Filters, step: Sequence[Any]) -> bool:
+    session, thread, actor, at, metadata = step
+    return filters.holds(
+        at=None if filters.window.is_open else decode_time(at),
+        actors=(actor,) if actor else (),
+        session_ids=(session,),
+        thread_id=thread,
+        metadata=decode_object(metadata or "{}") if filters.where.conditions else {},
+    )

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from mnemo.log.evidence import let_through
-from mnemo.log.record_rows import LEANS, Expiry, Lean, Scope, read_records
-from mnemo.log.record_views import around
-from mnemo.log.surfacing import surfacing
+from mnemo.log.record_rows import LEANS, PARTS, Expiry, Lean, Scope, around, read_records
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
-from mnemo.store.damage import Passed, log_passed
+from mnemo.store.codec import decode_object, decode_time
+from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.rows import repo_row
+from mnemo.store.rows import chunks, holes, repo_row
 from mnemo.store.tx import Texts, Tx
 from mnemo.values.records import (
     DAYS_OF_A_YEAR,
@@ -31,6 +30,8 @@ from mnemo.values.records import (
     SurfacingQuery,
     Surroundings,
     ViewQuery,
+    telling_terms,
+    term_weight,
 )
 
 _LOOKED_AT = 64
@@ -232,3 +233,201 @@ def _holding(tx: Tx, group: Group, *, longest: int | None) -> Scope:
             conditions.append(no + tx.dialect.contains(lowered))
             values.append(lowered)
     return Scope(" AND ".join(conditions), tuple(values))
+
+
+# ── Surfacing ────────────────────────────────────────────────────────────────────────
+
+
+# Rows of the index that candidates are drawn from, about 1 µs each: of the rarest terms
+# first. What the others add is looked up for the best of them alone.
+_DRAWN = 20_000
+_LOOKED_UP = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A record (*lean*) that the text of *row* brought: its own, or that of a step made of it."""
+
+    row: int
+    lean: Lean
+    terms: frozenset[str]
+
+
+def surfacing(tx: Tx, repo_id: str, wanted: SurfacingQuery) -> Surfacing:
+    """Records that match enough of the terms, best first, and how common each term is."""
+    repo = repo_row(tx, repo_id)[0]
+    texts = tx.dialect.texts(tx, repo)
+    records = texts.count()
+    if not records:
+        return Surfacing(records=0, counts=dict.fromkeys(wanted.terms, 0))
+    counts = {term: texts.count(term) for term in wanted.terms}
+    drawn = _drawn(telling_terms(counts, records), counts)
+    looked_up = [term for term in wanted.terms if counts[term] and term not in drawn]
+    weights = {term: term_weight(counts[term], records) for term in wanted.terms}
+    found: Iterable[_Candidate] = _candidates(texts, repo, wanted, drawn, weights, len(looked_up))
+    if looked_up:
+        found = [_completed(texts, one, looked_up, weights) for one in islice(found, _LOOKED_UP)]
+    enough = [one for one in found if len(one.terms) >= wanted.min_terms]
+    return Surfacing(records=records, counts=counts, hits=_hits(tx, enough, wanted))
+
+
+def _drawn(telling: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    """The terms that candidates are drawn by: the rarest, and at least one."""
+    drawn: list[str] = []
+    rows = 0
+    for term in telling:
+        rows += counts[term]
+        if drawn and rows > _DRAWN:
+            break
+        drawn.append(term)
+    return drawn
+
+
+def _hits(
+    tx: Tx, candidates: Sequence[_Candidate], wanted: SurfacingQuery
+) -> tuple[tuple[RecordHit, frozenset[str]], ...]:
+    """The best of *candidates*; what is excluded is known by its id, so only once it is read."""
+    ordered = sorted(candidates, key=lambda one: one.lean.order(wanted.ranking))
+    ordered = ordered[: wanted.limit + len(wanted.excluded)]
+    records = read_records(tx, [one.lean.row for one in ordered])
+    hits = (
+        (RecordHit(record=records[one.lean.row], relevance=one.lean.relevance), one.terms)
+        for one in ordered
+        if one.lean.row in records
+    )
+    kept = (
+        h for h in hits if (h[0].record.session_id, h[0].record.message_id) not in wanted.excluded
+    )
+    return tuple(islice(kept, wanted.limit))
+
+
+def _completed(
+    texts: Texts, one: _Candidate, terms: Sequence[str], weights: Mapping[str, float]
+) -> _Candidate:
+    """*one* with those of *terms* that it holds as well."""
+    also = frozenset(term for term in terms if texts.holds(one.row, term))
+    weight = one.lean.relevance + sum(weights[term] for term in sorted(also))
+    return replace(one, lean=one.lean._replace(relevance=weight), terms=one.terms | also)
+
+
+def _candidates(
+    texts: Texts,
+    repo: int,
+    wanted: SurfacingQuery,
+    drawn: Sequence[str],
+    weights: Mapping[str, float],
+    others: int,
+) -> Iterator[_Candidate]:
+    """What holds *drawn* terms, and enough of them unless *others* may add to it."""
+    if not drawn:
+        return
+    scope = Scope.of(repo, stream=None, hidden=wanted.hidden, this_epoch=True)
+    weighed = [(term, weights[term]) for term in drawn]
+    least = max(1, wanted.min_terms - others)
+    expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
+    breather = Breather()
+    seen: set[int] = set()
+    passed: Passed = []
+    for row in texts.candidates(weighed, least, scope.condition, scope.values):
+        breather.breathe()
+        for lean in LEANS.all([row], passed):
+            shown = expiry.living(lean)
+            if shown is not None and shown.row not in seen:
+                seen.add(shown.row)
+                terms = frozenset(term for bit, term in enumerate(drawn) if row[-1] >> bit & 1)
+                yield _Candidate(lean.row, shown, terms)
+    log_passed(passed)
+
+
+# ── Filters ──────────────────────────────────────────────────────────────────────────
+
+
+_BATCH = 256
+"""Rows whose evidence is read at once."""
+_STEPS = """
+SELECT t.ordinal, s.id, t.thread, t.actor, t.at, t.metadata
+FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN ({})
+"""
+_MESSAGES = """
+SELECT m.no, t.id, m.kind, m.role, coalesce(m.actor, m.name), coalesce(m.at, m.recorded_at),
+       m.metadata
+FROM messages m JOIN threads t ON t.no = m.thread WHERE m.no IN ({})
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What a row is filtered by; see ``Filters.holds``."""
+
+    kind: str
+    at: datetime | None
+    actors: Sequence[str]
+    session_ids: Sequence[str]
+    thread_id: str | None
+    metadata: Mapping[str, Any]
+
+
+_STEP_ROWS = Rows(
+    "steps",
+    "i s s? s s s?",
+    lambda row: (*row[:4], decode_time(row[4]), decode_object(row[5] or "{}")),
+)
+_MESSAGE_ROWS = Rows(
+    "messages",
+    "i s s s s? s s?",
+    lambda row: (*row[:5], decode_time(row[5]), decode_object(row[6] or "{}")),
+)
+
+
+def let_through(tx: Tx, leans: Iterable[Lean], wanted: RecordQuery) -> Iterator[Lean]:
+    """The rows among *leans* that match the filters and kinds of *wanted*, in their order."""
+    rows = iter(leans)
+    if wanted.filters.is_open and wanted.kinds is None:
+        yield from rows
+        return
+    while batch := list(islice(rows, _BATCH)):
+        evidence = _evidence(tx, batch, wanted)
+        yield from (lean for lean in batch if _matches(evidence.get(lean.row), wanted))
+
+
+def _matches(evidence: _Evidence | None, wanted: RecordQuery) -> bool:
+    if evidence is None or (wanted.kinds is not None and evidence.kind not in wanted.kinds):
+        return False
+    return wanted.filters.holds(
+        at=evidence.at,
+        actors=evidence.actors,
+        session_ids=evidence.session_ids,
+        thread_id=evidence.thread_id,
+        metadata=evidence.metadata,
+    )
+
+
+def _evidence(tx: Tx, batch: Sequence[Lean], wanted: RecordQuery) -> dict[int, _Evidence]:
+    """By row of the full text: what it is filtered by; damaged rows are passed by."""
+    passed: Passed = []
+    found = {
+        lean.row: _Evidence("snapshot", lean.at, (), (), lean.stream, {})
+        for lean in batch
+        if lean.row & 3 == 3
+    }
+    for ordinal, session, thread, actor, at, metadata in _read(
+        tx, _STEPS, _STEP_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 < 2}, passed
+    ):
+        for side, kind in enumerate(PARTS):
+            actors = (actor, wanted.agent_name) if side else (actor,)
+            found[4 * ordinal + side] = _Evidence(kind, at, actors, (session,), thread, metadata)
+    for no, thread, kind, role, named, at, metadata in _read(
+        tx, _MESSAGES, _MESSAGE_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 == 2}, passed
+    ):
+        own = named or (wanted.default_actor if role == "user" else role)
+        actors = (own, wanted.agent_name) if role == "assistant" else (own,)
+        found[4 * no + 2] = _Evidence(kind, at, actors, (), thread, metadata)
+    log_passed(passed)
+    return found
+
+
+def _read(
+    tx: Tx, statement: str, rows: Rows[Any], numbers: Iterable[int], passed: Passed
+) -> Iterator[Any]:
+    for some in chunks(sorted(numbers)):
+        yield from rows.all(tx.run(statement.format(holes(some)), some), passed)

@@ -9,8 +9,7 @@ import pytest
 from contracts.talk import said
 
 from mnemo.config import StoreConfig
-from mnemo.log.record_rows import Scope
-from mnemo.log.record_views import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS
+from mnemo.log.record_rows import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS, Scope
 from mnemo.store.sqlite.dialect import spelled
 from mnemo.store.sqlite.matching import _BY_RELEVANCE
 from mnemo.stores import SqliteStore
