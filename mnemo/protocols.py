@@ -7,23 +7,21 @@ Fakes of all of them are in ``mnemo.testing``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Never, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Never, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import TypeScoring
 from mnemo.events import Event
-from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
 from mnemo.values.derived import SummaryRequest
-from mnemo.values.erasure import Erased, ErasureReport, Selection
+from mnemo.values.erasure import ErasureReport
 from mnemo.values.feed import FeedChanges, FeedCursor
-from mnemo.values.graph import Node, NodeMetadata, Vector
+from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.jobs import JobKind
 from mnemo.values.journal import (
     Applied,
@@ -45,7 +43,6 @@ __all__ = [
     "AnnotationRequest",
     "Annotator",
     "Applied",
-    "Archive",
     "ChatMessage",
     "ChatModel",
     "ChatReply",
@@ -57,7 +54,6 @@ __all__ = [
     "FeedCursor",
     "GraphWrite",
     "Observer",
-    "Overhaul",
     "ProceduralExtractor",
     "Purpose",
     "SemanticExtractor",
@@ -65,7 +61,6 @@ __all__ = [
     "StoreReport",
     "Summarizer",
     "SummaryRequest",
-    "Transactions",
     "Usage",
     "ValueFunction",
 ]
@@ -162,91 +157,6 @@ class Summarizer(Protocol):
 # ── Stores ───────────────────────────────────────────────────────────────────────────
 
 
-class Overhaul(Protocol):
-    """What is rarely done to one repository as a whole: erasing, and moving its vectors."""
-
-    async def touched(self, selection: Selection) -> tuple[str, ...]:
-        """The sessions that would lose steps, or go; changes nothing."""
-
-    async def erase(self, selection: Selection) -> Erased:
-        """
-        Erase in one transaction, its sessions lose their owner; then rid the files of the bytes.
-
-        Raises:
-            StoreError: Nothing was erased. *Cancellation*: the transaction completes.
-        """
-
-    async def begin_move(self, space: EmbeddingSpace) -> None:
-        """Say which space the vectors move to; those staged for another one go."""
-
-    async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
-        """Those of the keys that no vector is staged for, of a text with this digest."""
-
-    async def stage(
-        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[bytes, Vector]]
-    ) -> None:
-        """
-        Keep vectors, each with its text's digest, for the switch.
-
-        Raises:
-            Conflict: The repository is on its way to another space, or to none.
-        """
-
-    async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
-        """
-        Put what is staged in the place of all vectors, in one transaction; how many are.
-
-        Nodes that changed after *cursor*, and staged changesets, have none afterwards.
-
-        Raises:
-            Conflict: As of ``stage``.
-        """
-
-
-class Archive(Protocol):
-    """One repository as records, out and in: what ``values.archive`` names, in its order."""
-
-    def read(
-        self,
-    ) -> AbstractAsyncContextManager[tuple[ArchiveHead, AsyncIterator[Sequence[Record]]]]:
-        """Everything as of one moment, in pages; it is held until the context ends."""
-
-    async def write(
-        self, head: ArchiveHead, pages: AsyncIterator[Sequence[NumberedRecord]]
-    ) -> None:
-        """
-        Keep everything that *head* and *pages* say, in one transaction; sessions have no owner.
-
-        Raises:
-            UsageError: The repository is not empty.
-            Conflict: A session, episode or step of it was forgotten in this repository.
-            InvalidArchive: Records do not fit each other. *Cancellation*: safe.
-        """
-
-
-# ── What was said ────────────────────────────────────────────────────────────────────
-
-T = TypeVar("T")
-R = TypeVar("R", covariant=True)
-W = TypeVar("W", covariant=True)
-
-
-class Transactions(Protocol[R, W]):
-    """Rows of one repository. *work* is plain code and runs off the event loop."""
-
-    async def reading(self, work: Callable[[R], T]) -> T:
-        """Run *work* on one moment of the store. *Raises* ``StoreError``. *Cancellation*: safe."""
-
-    async def writing(self, work: Callable[[W], T]) -> T:
-        """
-        Run *work* in one transaction and give its result once that is durable.
-
-        Raises:
-            Exception: What *work* raised; nothing was written.
-            StoreError: Likewise. *Cancellation*: completes.
-        """
-
-
 class Store(Protocol):
     """One place where everything is kept, shared by all repositories of a service."""
 
@@ -266,14 +176,15 @@ class Store(Protocol):
 
     def records(self, repo_id: str) -> Any: ...
 
-    def overhaul(self, repo_id: str) -> Overhaul: ...
+    def overhaul(self, repo_id: str) -> Any: ...
 
-    def archive(self, repo_id: str) -> Archive: ...
+    def archive(self, repo_id: str) -> Any: ...
 
-    def notes(self, repo_id: str) -> Transactions[Any, Any]: ...
+    def notes(self, repo_id: str) -> Any: ...
 
-    def checkpoints(self, repo_id: str) -> Transactions[Any, Any]: ...
-    def items(self, repo_id: str) -> Transactions[Any, Any]: ...
+    def checkpoints(self, repo_id: str) -> Any: ...
+
+    def items(self, repo_id: str) -> Any: ...
 
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored ones by id, open or not."""

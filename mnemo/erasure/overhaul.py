@@ -1,4 +1,4 @@
-"""What is rarely done to one repository as a whole: ``Overhaul`` over an engine."""
+"""What is rarely done to one repository as a whole: erasing, and moving its vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mnemo.values.graph import Vector
 
 
 class StoredOverhaul:
-    """``Overhaul`` over an engine."""
+    """What is rarely done to one repository as a whole: erasing, and moving its vectors."""
 
     def __init__(
         self,

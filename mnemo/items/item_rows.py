@@ -1,14 +1,14 @@
-"""The keyed items of one repository: ``ItemStore`` over an engine."""
+"""The rows of keyed items, and the transactions of one repository over them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mnemo.protocols import Clock, Transactions
+from mnemo.protocols import Clock
 from mnemo.store.codec import (
     decode_list,
     decode_time,
@@ -106,7 +106,7 @@ class _Put(NamedTuple):
 
 
 class StoredItems:
-    """``ItemStore`` over an engine."""
+    """The keyed items of one repository, as transactions."""
 
     def __init__(self, repo_id: str, engine: Engine, clock: Clock) -> None:
         self._repo_id = repo_id
@@ -383,7 +383,3 @@ def owe_items(tx: Tx, repo: int) -> None:
     texts = _FIELDS.all(tx.run(_TEXTS, (repo,)), passed)
     log_passed(passed)
     tx.run_many(_PUT_VECTOR, [(repo, *field, None) for fields in texts for field in fields])
-
-
-ItemStore: TypeAlias = Transactions[ItemReader, ItemWriter]
-"""What ``StoredItems`` is, and what a test puts in its place."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import anyio.to_thread
 
 from mnemo.errors import StoreReadOnly
-from mnemo.items.item_rows import ItemReader, ItemStore, ItemWriter
+from mnemo.items.item_rows import ItemReader, ItemWriter, StoredItems
 from mnemo.items.search import ItemVectors, Meant, search
 from mnemo.protocols import Clock, Embedder, EmbeddingSpace
 from mnemo.runtime.flights import Flights
@@ -187,7 +187,7 @@ class Items:
 
     def __init__(
         self,
-        store: ItemStore,
+        store: StoredItems,
         embedder: Embedder,
         *,
         clock: Clock,

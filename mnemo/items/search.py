@@ -12,7 +12,7 @@ import anyio.to_thread
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.items.item_rows import ItemReader, ItemStore
+from mnemo.items.item_rows import ItemReader, StoredItems
 from mnemo.values.items import Item, ItemVectorRows, SearchItems, filter_matches
 
 PAGE = 5_000
@@ -65,7 +65,7 @@ class ItemVectors:
     A deleted one stays in memory, where nobody asks for it, until half of all are deleted.
     """
 
-    def __init__(self, store: ItemStore) -> None:
+    def __init__(self, store: StoredItems) -> None:
         self._store = store
         self._lock = anyio.Lock()
         self.forget()

@@ -7,8 +7,8 @@ from contextlib import aclosing, asynccontextmanager
 from itertools import islice
 
 from mnemo.errors import NotFound
-from mnemo.protocols import Archive
 from mnemo.runtime.tasks import Threads
+from mnemo.store.archive import StoredArchive
 from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 
@@ -17,7 +17,7 @@ _PAGE_LINES = 500
 
 @asynccontextmanager
 async def export_lines(
-    archive: Archive, *, repo_id: str, may_be_empty: bool
+    archive: StoredArchive, *, repo_id: str, may_be_empty: bool
 ) -> AsyncIterator[AsyncIterator[str]]:
     """
     The lines of *archive* as of one moment, which is held until the context ends.
@@ -43,12 +43,14 @@ async def _lines(
             yield line
 
 
-async def import_lines(archive: Archive, lines: AsyncIterable[str] | Iterable[str]) -> ArchiveHead:
+async def import_lines(
+    archive: StoredArchive, lines: AsyncIterable[str] | Iterable[str]
+) -> ArchiveHead:
     """
     Fill *archive*'s repository with what *lines* say, all or nothing; give their head.
 
     Raises:
-        UsageError, Conflict, InvalidArchive: As ``Archive.write``.
+        UsageError, Conflict, InvalidArchive: As ``StoredArchive.write``.
         StoreError: It could not be written. *Cancellation*: safe.
     """
     threads, reader = Threads(), ArchiveReader()

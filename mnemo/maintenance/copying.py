@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from mnemo.errors import StoreCorrupt, StoreError, UsageError
-from mnemo.protocols import Archive
+from mnemo.store.archive import StoredArchive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class _Seen:
 
 
 async def copy_repository(
-    repo_id: str, source: Archive, target: Archive, *, skip_damaged: bool
+    repo_id: str, source: StoredArchive, target: StoredArchive, *, skip_damaged: bool
 ) -> RepositoryCopy:
     """
     Make *target* what *source* is now, all or nothing, or find that it is that already.
@@ -105,7 +105,7 @@ async def copy_repository(
     )
 
 
-async def _compared(repo_id: str, source: Archive, target: Archive) -> RepositoryCopy:
+async def _compared(repo_id: str, source: StoredArchive, target: StoredArchive) -> RepositoryCopy:
     wanted, found = await _read(source, repo_id), await _read(target, repo_id)
     if wanted.digest != found.digest:
         raise UsageError(
@@ -114,7 +114,7 @@ async def _compared(repo_id: str, source: Archive, target: Archive) -> Repositor
     return RepositoryCopy(repo_id=repo_id, counts=found.counts, digest=found.digest, fresh=False)
 
 
-async def _read(archive: Archive, repo_id: str) -> _Seen:
+async def _read(archive: StoredArchive, repo_id: str) -> _Seen:
     from mnemo.maintenance.archive import export_lines
 
     seen = _Seen()

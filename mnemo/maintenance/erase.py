@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from mnemo.commit.lane import CommitLane
+from mnemo.erasure.overhaul import StoredOverhaul
 from mnemo.errors import MnemoError
-from mnemo.protocols import Overhaul
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.values.erasure import Erased, Selection
 
@@ -25,7 +25,7 @@ class Forgetting:
         self,
         *,
         repo_id: str,
-        overhaul: Overhaul,
+        overhaul: StoredOverhaul,
         lane: CommitLane,
         end_sessions: Callable[[Collection[str]], Awaitable[None]],
         erased: Callable[[], Awaitable[None]],

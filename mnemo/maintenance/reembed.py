@@ -16,8 +16,9 @@ from itertools import islice
 
 import anyio
 
+from mnemo.erasure.overhaul import StoredOverhaul
 from mnemo.log.feed import StoredFeed
-from mnemo.protocols import Embedder, Overhaul
+from mnemo.protocols import Embedder
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.tasks import Threads
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
@@ -81,7 +82,7 @@ class Reembedding:
         self,
         *,
         feed: StoredFeed,
-        overhaul: Overhaul,
+        overhaul: StoredOverhaul,
         embedder: Embedder,
         texts: Callable[[FeedChanges], Mapping[str, str]],
         switching: Callable[[], AbstractAsyncContextManager[None]],

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from mnemo.log.threads import thread_number
-from mnemo.protocols import Clock, Transactions
+from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.damage import Passed, Rows, log_passed
@@ -219,7 +219,7 @@ _UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
 
 
 class StoredNotes:
-    """``NoteStore`` over an engine."""
+    """The notes of one repository, as transactions."""
 
     def __init__(
         self,
@@ -346,10 +346,6 @@ class NoteWriter(NoteReader):
     def add_usage(self, row: UsageRow) -> None:
         """Write what a call cost."""
         NOTE_USAGE.add(self._tx, self._repo, row)
-
-
-NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
-"""What ``StoredNotes`` is, and what a test puts in its place."""
 
 
 # ── What forgetting conversations does to notes that were written from them ───────

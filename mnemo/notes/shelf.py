@@ -14,7 +14,7 @@ import numpy as np
 
 from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
-from mnemo.notes.note_rows import NoteReader, NoteStore, NoteWriter
+from mnemo.notes.note_rows import NoteReader, NoteWriter, StoredNotes
 from mnemo.notes.writing import NoteSource, Write, Written, present, retire, said_of, there, write
 from mnemo.protocols import Clock, Embedder
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
@@ -248,7 +248,7 @@ class Shelf:
 
     def __init__(
         self,
-        store: NoteStore,
+        store: StoredNotes,
         embedder: Embedder,
         clock: Clock,
         config: NotesConfig,

@@ -31,7 +31,7 @@ from mnemo.notes.material import (
     redacted,
     tokens_of,
 )
-from mnemo.notes.note_rows import NoteStore, NoteWriter
+from mnemo.notes.note_rows import NoteWriter, StoredNotes
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
 from mnemo.notes.trigger import (
@@ -173,7 +173,7 @@ class NotesParts:
     """
 
     repo_id: str
-    store: NoteStore
+    store: StoredNotes
     embedder: Embedder
     chat_model: ChatModel | None
     clock: Clock

@@ -7,10 +7,9 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from mnemo.errors import Conflict, StoreCorrupt
-from mnemo.protocols import Transactions
 from mnemo.repository.memories import Page
 from mnemo.runtime.validation import (
     MOST_AT_ONCE,
@@ -82,7 +81,7 @@ WHERE repo = ? AND run_id IN $texts ORDER BY thread_id, namespace
 
 
 class StoredCheckpoints:
-    """``CheckpointStore`` over an engine."""
+    """The checkpoints of one repository, as transactions."""
 
     def __init__(self, repo_id: str, engine: Engine) -> None:
         self._repo_id = repo_id
@@ -363,10 +362,6 @@ def _copy(table: Table[Any]) -> str:
     )
 
 
-CheckpointStore: TypeAlias = Transactions[CheckpointReader, CheckpointWriter]
-"""What ``StoredCheckpoints`` is, and what a test puts in its place."""
-
-
 # ── Checkpoints ───────────────────────────────────────────────────────────────────
 
 
@@ -382,7 +377,7 @@ class Checkpoints:
     is searched, recalled, extracted or reached by ``forget``.
     """
 
-    def __init__(self, store: CheckpointStore, scrub: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, store: StoredCheckpoints, scrub: Callable[[], Awaitable[bool]]) -> None:
         self._store = store
         self._scrub = scrub
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from mnemo.context.eviction import Snapshots
 from mnemo.context.goals import Goals, Pins
@@ -19,9 +19,9 @@ from mnemo.conversation.log import ExpirySweep, MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
-from mnemo.log.transcript import StoredTranscript, TranscriptReader
+from mnemo.log.transcript import TranscriptReader
 from mnemo.prompts.usage import UsageMeter
-from mnemo.repository.parts import ConversationStatistics, Guarded, RepositoryParts, ThreadRecord
+from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord, guarded
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
@@ -209,7 +209,7 @@ class RepositoryConversations:
         self.usage = UsageMeter()
         self._parts = ConversationParts(
             repo_id=parts.repo_id,
-            store=cast(StoredTranscript, Guarded(parts.transcript, check_usable)),
+            store=guarded(parts.transcript, check_usable),
             embedder=parts.embedder,
             chat_model=parts.chat_model,
             clock=parts.clock,

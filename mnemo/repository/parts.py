@@ -6,16 +6,18 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
+from mnemo.erasure.overhaul import StoredOverhaul
 from mnemo.errors import MnemoError
 from mnemo.events import Event
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
+from mnemo.items.item_rows import StoredItems
 from mnemo.items.items import Items
 from mnemo.jobs.slots import JobSlots
 from mnemo.log.feed import StoredFeed
@@ -24,6 +26,7 @@ from mnemo.log.sessions import StoredSessions
 from mnemo.log.transcript import StoredTranscript
 from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
+from mnemo.notes.note_rows import StoredNotes
 from mnemo.notes.notes import Notes
 from mnemo.notes.update import NotesParts
 from mnemo.prompts.profiles import resolve_profile
@@ -33,9 +36,7 @@ from mnemo.protocols import (
     Clock,
     Embedder,
     EmbeddingSpace,
-    Overhaul,
     Purpose,
-    Transactions,
 )
 from mnemo.recall.pipeline import AccessLog, Recall
 from mnemo.runtime.spans import NO_SPANS, Spans
@@ -208,11 +209,11 @@ class RepositoryParts:
     feed: StoredFeed
     records: StoredRecords
     transcript: StoredTranscript
-    notes: Transactions[Any, Any]
-    checkpoints: Transactions[Any, Any]
-    items: Transactions[Any, Any]
+    notes: StoredNotes
+    checkpoints: Any
+    items: StoredItems
     scrub: Callable[[], Awaitable[bool]]
-    overhaul: Overhaul
+    overhaul: StoredOverhaul
     index: RepositoryIndex
     embedder: Embedder
     chat_model: ChatModel | None
@@ -247,32 +248,35 @@ class RepositoryParts:
 
 log = logging.getLogger("mnemo")
 
-R = TypeVar("R")
-W = TypeVar("W")
 T = TypeVar("T")
 
 
-class Guarded(Generic[R, W]):
+class _Guarded:
+    """The transactions of *store*, each after *check_usable*."""
+
+    def __init__(self, store: Any, check_usable: Callable[[], None]) -> None:
+        self._store = store
+        self._check_usable = check_usable
+
+    async def reading(self, work: Callable[[Any], T]) -> T:
+        self._check_usable()
+        result: T = await self._store.reading(work)
+        return result
+
+    async def writing(self, work: Callable[[Any], T], **named: Any) -> T:
+        self._check_usable()
+        result: T = await self._store.writing(work, **named)
+        return result
+
+
+def guarded(store: T, check_usable: Callable[[], None]) -> T:
     """
     The transactions of *store*, refused where their repository cannot be used any more.
 
     Args:
         check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
     """
-
-    def __init__(self, store: Transactions[R, W], check_usable: Callable[[], None]) -> None:
-        self._store = store
-        self._check_usable = check_usable
-
-    async def reading(self, work: Callable[[R], T]) -> T:
-        """See ``Transactions``. *Raises* ``UsageError``."""
-        self._check_usable()
-        return await self._store.reading(work)
-
-    async def writing(self, work: Callable[[W], T], **named: Any) -> T:
-        """See ``Transactions``. *Raises* ``UsageError``."""
-        self._check_usable()
-        return await self._store.writing(work, **named)
+    return cast(T, _Guarded(store, check_usable))
 
 
 def make_commit_lane(parts: RepositoryParts) -> CommitLane:
@@ -383,7 +387,7 @@ def make_notes(
     return Notes(
         NotesParts(
             repo_id=parts.repo_id,
-            store=Guarded(parts.notes, check_usable),
+            store=guarded(parts.notes, check_usable),
             embedder=parts.embedder,
             chat_model=parts.chat_model,
             clock=parts.clock,

@@ -26,11 +26,11 @@ from mnemo.repository.conversation import Conversation, RepositoryConversations
 from mnemo.repository.inspection import Inspection
 from mnemo.repository.memories import MemoryCalls
 from mnemo.repository.parts import (
-    Guarded,
     RepositoryParts,
     RepositoryStatistics,
     ThreadRecord,
     drop_erased,
+    guarded,
     make_commit_lane,
     make_forgetting,
     make_items,
@@ -87,7 +87,7 @@ class Repository(MemoryCalls):
             closing=lambda: self._closed is not None,
             check_usable=partial(self._check_usable, while_closing=True),
         )
-        self._checkpoints = Checkpoints(Guarded(parts.checkpoints, self._check_usable), parts.scrub)
+        self._checkpoints = Checkpoints(guarded(parts.checkpoints, self._check_usable), parts.scrub)
         self._recall = make_recall(parts, self._access, self._notes, self._items, self._usage)
         self._conversations = RepositoryConversations(
             parts, tasks=self._tasks, forget=self._forget,

@@ -74,7 +74,7 @@ async def transacted(
     The result of *work* in one transaction, also if the store made it and failed then.
 
     Args:
-        writing, reading: Of one store; see ``protocols.Transactions``.
+        writing, reading: Of one store, such as ``StoredNotes.writing``.
         made: Looks whether the store holds a result of *work*.
 
     Raises:

@@ -18,7 +18,7 @@ _PAGE_ROWS = 500
 
 
 class StoredArchive:
-    """``Archive`` over an engine."""
+    """One repository as records, out and in: what ``values.archive`` names, in its order."""
 
     def __init__(self, repo_id: str, engine: Engine) -> None:
         self._repo_id = repo_id
@@ -26,7 +26,7 @@ class StoredArchive:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[tuple[ArchiveHead, AsyncIterator[Sequence[Record]]]]:
-        """Everything as of one moment, of one read transaction; see ``Archive``."""
+        """Everything as of one moment, of one read transaction, until the context ends."""
         async with self._engine.snapshot() as snapshot:
             repo, head = await snapshot.reading(partial(head_of, repo_id=self._repo_id))
             yield head, _pages(snapshot, repo)
@@ -35,9 +35,14 @@ class StoredArchive:
         self, head: ArchiveHead, pages: AsyncIterator[Sequence[NumberedRecord]]
     ) -> None:
         """
-        Stage everything, check it, and move it over in one transaction; see ``Archive``.
+        Stage everything, check it, and move it over in one transaction; sessions have no owner.
 
         Other writers go on meanwhile; those of this repository wait for the last move.
+
+        Raises:
+            UsageError: The repository is not empty.
+            Conflict: A session, episode or step of it was forgotten in this repository.
+            InvalidArchive: Records do not fit each other. *Cancellation*: safe.
         """
         await self._engine.reading(partial(refuse_filled, repo_id=self._repo_id))
         async with self._engine.staging(STAGING) as staging:

@@ -14,7 +14,8 @@ from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.records import found
 
 from mnemo.errors import Conflict, InvalidArchive, UsageError
-from mnemo.protocols import Archive, Store
+from mnemo.protocols import Store
+from mnemo.store.archive import StoredArchive
 from mnemo.values.archive import ArchiveHead, NumberedRecord
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.values.changeset import Changeset, NodeChange
@@ -132,7 +133,7 @@ def waiting(name: str) -> Changeset:
     )
 
 
-async def lines_of(archive: Archive) -> list[str]:
+async def lines_of(archive: StoredArchive) -> list[str]:
     """All lines of it."""
     async with archive.read() as (head, pages):
         lines = [head_line(head)]
@@ -141,7 +142,7 @@ async def lines_of(archive: Archive) -> list[str]:
     return lines
 
 
-async def put(archive: Archive, lines: Sequence[str]) -> None:
+async def put(archive: StoredArchive, lines: Sequence[str]) -> None:
     """Write them, two to a page."""
     reader = ArchiveReader()
     head = reader.head(lines[0])

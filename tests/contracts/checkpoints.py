@@ -67,7 +67,7 @@ BROKEN: dict[str, Change] = {
 
 
 class CheckpointContract(StoreContract):
-    """``CheckpointStore``."""
+    """``StoredCheckpoints``."""
 
     async def _write(self, kit: Kit, work: Callable[[CheckpointWriter], T]) -> T:
         return await kit.store.checkpoints("r").writing(work)

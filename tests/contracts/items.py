@@ -10,7 +10,7 @@ import pytest
 from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.items.item_rows import ItemReader, ItemStore, ItemWriter
+from mnemo.items.item_rows import ItemReader, ItemWriter, StoredItems
 from mnemo.values.archive import NumberedRecord
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
@@ -30,7 +30,7 @@ def item(*namespace: str, key: str = "k", ttl_s: float | None = None, **values: 
     return Item(namespace=namespace, key=key, ttl_s=ttl_s, **given | values)
 
 
-async def put(store: ItemStore, *items: Item, space: EmbeddingSpace = SPACE) -> None:
+async def put(store: StoredItems, *items: Item, space: EmbeddingSpace = SPACE) -> None:
     """Write items in one transaction; each text's vector points east."""
 
     def work(tx: ItemWriter) -> None:
@@ -48,14 +48,14 @@ def keys(tx: ItemReader, *prefix: str) -> list[str]:
 
 
 class ItemStoreContract(StoreContract):
-    """``ItemStore``."""
+    """``StoredItems``."""
 
     @pytest.fixture
-    def items(self, kit: Kit) -> ItemStore:
+    def items(self, kit: Kit) -> StoredItems:
         """The items of the repository ``"r"``."""
         return kit.store.items("r")
 
-    async def test_a_put_item_is_read_as_it_was(self, kit: Kit, items: ItemStore) -> None:
+    async def test_a_put_item_is_read_as_it_was(self, kit: Kit, items: StoredItems) -> None:
         """Every field comes back, after reopening too; an unknown key is nothing."""
         odd: dict[str, Any] = {"text": 'é\n"\\', "none": None, "nested": [{"a": 1.5}, True], "": {}}
         written = item(
@@ -68,7 +68,7 @@ class ItemStoreContract(StoreContract):
         assert await items.reading(lambda tx: tx.get(written.namespace, "l")) is None
         assert await items.reading(lambda tx: tx.get(("a", "b"), "k")) is None
 
-    async def test_a_second_put_keeps_when_it_was_created(self, items: ItemStore) -> None:
+    async def test_a_second_put_keeps_when_it_was_created(self, items: StoredItems) -> None:
         """The value, the texts and the time of the change are new."""
         await put(items, item("a", texts=(("f", "boats"),)))
         later = item("a", value={"x": 2}, at=TODAY + timedelta(seconds=1))
@@ -94,7 +94,7 @@ class ItemStoreContract(StoreContract):
         ],
     )
     async def test_a_prefix_ends_between_two_parts(
-        self, items: ItemStore, prefix: Namespace, found: str
+        self, items: StoredItems, prefix: Namespace, found: str
     ) -> None:
         """Parts are compared whole and exactly; no character in them means anything."""
         places = [("u",), ("u", "1"), ("U",), ("u.1",), ("u", ""), ('u"', "x")]
@@ -103,14 +103,14 @@ class ItemStoreContract(StoreContract):
         )
         assert sorted(await items.reading(lambda tx: keys(tx, *prefix))) == list(found)
 
-    async def test_what_was_put_last_comes_first(self, items: ItemStore) -> None:
+    async def test_what_was_put_last_comes_first(self, items: StoredItems) -> None:
         """Numbers come by falling time of the last put."""
         for place, key in enumerate("abc"):
             await put(items, item("n", key=key, at=TODAY + timedelta(seconds=place)))
         await put(items, item("n", key="a", at=TODAY + timedelta(seconds=9)))
         assert await items.reading(lambda tx: keys(tx, "n")) == ["a", "c", "b"]
 
-    async def test_an_expired_item_is_nowhere(self, kit: Kit, items: ItemStore) -> None:
+    async def test_an_expired_item_is_nowhere(self, kit: Kit, items: StoredItems) -> None:
         """It is hidden before it is swept; the sweep takes its vectors, too."""
         await put(items, item("a", ttl_s=60, texts=(("f", "x"),)), item("b"))
         assert await items.reading(lambda tx: tx.next_expiry()) == TODAY + timedelta(seconds=60)
@@ -122,7 +122,7 @@ class ItemStoreContract(StoreContract):
         assert await items.reading(lambda tx: (tx.vector_count(), tx.next_expiry())) == (0, None)
 
     async def test_a_put_over_an_expired_item_is_a_new_one(
-        self, kit: Kit, items: ItemStore
+        self, kit: Kit, items: StoredItems
     ) -> None:
         """Nothing of what has expired is left, not even when it was created."""
         await put(items, item("a", ttl_s=60))
@@ -132,7 +132,7 @@ class ItemStoreContract(StoreContract):
         assert found is not None
         assert found.created_at == kit.clock.now()
 
-    async def test_a_refresh_moves_the_expiry(self, kit: Kit, items: ItemStore) -> None:
+    async def test_a_refresh_moves_the_expiry(self, kit: Kit, items: StoredItems) -> None:
         """By its own TTL from now on; what has expired or never does stays as it is."""
         await put(items, item("a", ttl_s=60), item("b", ttl_s=10), item("c"))
         kit.clock.advance(30)
@@ -140,14 +140,14 @@ class ItemStoreContract(StoreContract):
         kit.clock.advance(59)
         assert await items.reading(lambda tx: sorted(tx.namespaces())) == [("a",), ("c",)]
 
-    async def test_a_deleted_item_is_gone(self, items: ItemStore) -> None:
+    async def test_a_deleted_item_is_gone(self, items: StoredItems) -> None:
         """Once; its vectors go with it."""
         await put(items, item("a", texts=(("f", "boats"),)))
         assert await items.writing(lambda tx: tx.delete(("a",), "k"))
         assert not await items.writing(lambda tx: tx.delete(("a",), "k"))
         assert await items.reading(lambda tx: (tx.vector_count(), tx.namespaces())) == (0, [])
 
-    async def test_vectors_are_followed_by_their_numbers(self, items: ItemStore) -> None:
+    async def test_vectors_are_followed_by_their_numbers(self, items: StoredItems) -> None:
         """A page ends at its limit; places name the vector and the item of each text."""
         await put(items, item("a", texts=(("f", "x"), ("g", "y"))), item("b", texts=(("f", "z"),)))
         numbers, matrix = await items.reading(lambda tx: tx.vectors(0, limit=2))
@@ -160,14 +160,14 @@ class ItemStoreContract(StoreContract):
         assert known == rest
         assert await items.reading(lambda tx: tx.places(("b",))) == places[2:]
 
-    async def test_vectors_of_another_space_are_refused(self, items: ItemStore) -> None:
+    async def test_vectors_of_another_space_are_refused(self, items: StoredItems) -> None:
         """Nothing of the item is written."""
         await put(items, item("a", texts=(("f", "x"),)))
         with pytest.raises(EmbeddingSpaceMismatch):
             await put(items, item("b", texts=(("f", "x"),)), space=EmbeddingSpace("other", 4))
         assert await items.reading(lambda tx: tx.namespaces()) == [("a",)]
 
-    async def test_puts_at_once_are_each_for_themselves(self, items: ItemStore) -> None:
+    async def test_puts_at_once_are_each_for_themselves(self, items: StoredItems) -> None:
         """Of many callers, one whose vectors are refused fails alone; of one key, one holds."""
         await put(items, item("first", texts=(("f", "x"),)))
         refused = list[EmbeddingSpaceMismatch]()
@@ -188,7 +188,7 @@ class ItemStoreContract(StoreContract):
         assert found == {"first": 1, "a": 38, "c": 1}
         assert len(await items.reading(lambda tx: tx.places(("c",)))) == 2
 
-    async def test_work_that_raises_writes_nothing(self, items: ItemStore) -> None:
+    async def test_work_that_raises_writes_nothing(self, items: StoredItems) -> None:
         """An exception undoes all of a transaction, and reaches the caller."""
 
         def work(tx: ItemWriter) -> None:
@@ -199,7 +199,7 @@ class ItemStoreContract(StoreContract):
             await items.writing(work)
         assert await items.reading(lambda tx: tx.namespaces()) == []
 
-    async def test_repositories_do_not_share_items(self, kit: Kit, items: ItemStore) -> None:
+    async def test_repositories_do_not_share_items(self, kit: Kit, items: StoredItems) -> None:
         """What one repository holds is nowhere in another; deleting one leaves the other."""
         other = kit.store.items("other")
         await put(items, item("a", ttl_s=60, texts=(("f", "x"),)))
@@ -210,7 +210,7 @@ class ItemStoreContract(StoreContract):
         assert await items.reading(lambda tx: (tx.namespaces(), tx.vector_count())) == ([], 0)
         assert await other.reading(lambda tx: tx.namespaces()) == [("b",)]
 
-    async def test_forgetting_by_time_takes_items(self, kit: Kit, items: ItemStore) -> None:
+    async def test_forgetting_by_time_takes_items(self, kit: Kit, items: StoredItems) -> None:
         """What was put last before goes; a session or thread selects no items."""
         await put(items, item("old", texts=(("f", "x"),)))
         await put(items, item("new", at=TODAY + timedelta(seconds=5)))
@@ -226,7 +226,7 @@ class ItemStoreContract(StoreContract):
             0,
         )
 
-    async def test_another_space_leaves_vectors_owed(self, kit: Kit, items: ItemStore) -> None:
+    async def test_another_space_leaves_vectors_owed(self, kit: Kit, items: StoredItems) -> None:
         """They are made anew from the texts, and get new numbers."""
         await put(items, item("a", texts=(("f", "boats"), ("g", "trains"))))
         (before, _) = await items.reading(lambda tx: tx.vectors(0, limit=9))
@@ -244,7 +244,7 @@ class ItemStoreContract(StoreContract):
         assert matrix.tolist() == [WEST.tolist()] * 2
         assert await items.reading(lambda tx: (tx.owed(9), tx.vector_count())) == ([], 2)
 
-    async def test_an_archive_holds_items(self, kit: Kit, items: ItemStore) -> None:
+    async def test_an_archive_holds_items(self, kit: Kit, items: StoredItems) -> None:
         """They come back whole in another repository, with their vectors owed."""
         one = item("b", "c.d", ttl_s=60, texts=(("f", "boats"),), value={"é": [1, None]})
         await put(items, one, item("a"))

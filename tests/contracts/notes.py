@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
-from mnemo.notes.note_rows import NoteStore, NoteWriter
+from mnemo.notes.note_rows import NoteWriter, StoredNotes
 from mnemo.values.chat import EmbeddingSpace, Usage
 from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
 
@@ -46,7 +46,7 @@ def version_of(row: NoteRow, **values: Any) -> NoteVersion:
     return NoteVersion(topic=row.topic, version=row.version, **{**given, **values})
 
 
-async def put(store: NoteStore, *rows: NoteRow, keep: int = 50, **values: Any) -> None:
+async def put(store: StoredNotes, *rows: NoteRow, keep: int = 50, **values: Any) -> None:
     """Write notes, each with its version, in one transaction."""
 
     def work(tx: NoteWriter) -> None:
@@ -57,14 +57,14 @@ async def put(store: NoteStore, *rows: NoteRow, keep: int = 50, **values: Any) -
 
 
 class NoteStoreContract(StoreContract):
-    """``NoteStore``."""
+    """``StoredNotes``."""
 
     @pytest.fixture
-    def notes(self, kit: Kit) -> NoteStore:
+    def notes(self, kit: Kit) -> StoredNotes:
         """The notes of the repository ``"r"``."""
         return kit.store.notes("r")
 
-    async def test_an_empty_repository_has_no_notes(self, notes: NoteStore) -> None:
+    async def test_an_empty_repository_has_no_notes(self, notes: StoredNotes) -> None:
         """Nothing was written: nothing is there."""
         assert await notes.reading(lambda tx: (tx.rows(), tx.topics(), tx.counts())) == (
             [],
@@ -72,7 +72,7 @@ class NoteStoreContract(StoreContract):
             (0, 0),
         )
 
-    async def test_a_written_note_is_read_as_it_was(self, kit: Kit, notes: NoteStore) -> None:
+    async def test_a_written_note_is_read_as_it_was(self, kit: Kit, notes: StoredNotes) -> None:
         """A note, its version and its journal row come back whole, after reopening too."""
         written = row(last_read_at=NOON + timedelta(days=1))
         await put(notes, written)
@@ -83,7 +83,7 @@ class NoteStoreContract(StoreContract):
         change = NoteChange(topic="trips", action="created", version=1, by="model")
         assert await store.reading(lambda tx: tx.changes("u")) == [change]
 
-    async def test_work_that_raises_writes_nothing(self, notes: NoteStore) -> None:
+    async def test_work_that_raises_writes_nothing(self, notes: StoredNotes) -> None:
         """An exception undoes all of a transaction, and reaches the caller."""
 
         def work(tx: NoteWriter) -> None:
@@ -95,7 +95,7 @@ class NoteStoreContract(StoreContract):
             await notes.writing(work)
         assert await notes.reading(lambda tx: (tx.rows(), tx.marked(["key"]))) == ([], frozenset())
 
-    async def test_repositories_do_not_share_notes(self, kit: Kit, notes: NoteStore) -> None:
+    async def test_repositories_do_not_share_notes(self, kit: Kit, notes: StoredNotes) -> None:
         """What one repository holds is nowhere in another."""
         await put(notes, row())
         await notes.writing(lambda tx: tx.finish("task"))
@@ -109,7 +109,7 @@ class NoteStoreContract(StoreContract):
         assert await other.reading(lambda tx: tx.versions("trips")) == []
 
     async def test_a_deleted_note_is_listed_nowhere_and_keeps_its_versions(
-        self, notes: NoteStore
+        self, notes: StoredNotes
     ) -> None:
         """A deletion is a version; the row stays for who asks for the topic."""
         await put(notes, row())
@@ -122,14 +122,14 @@ class NoteStoreContract(StoreContract):
         assert await notes.reading(lambda tx: tx.counts()) == (0, 2)
         assert await notes.reading(lambda tx: tx.matching(["tokyo"])) == {"tokyo": frozenset()}
 
-    async def test_rows_come_by_topic(self, notes: NoteStore) -> None:
+    async def test_rows_come_by_topic(self, notes: StoredNotes) -> None:
         """Notes are listed by topic, asked for or all."""
         await put(notes, row("zebra"), row("apple"), row("maple"))
         assert await notes.reading(lambda tx: tx.topics()) == ["apple", "maple", "zebra"]
         asked = await notes.reading(lambda tx: tx.rows(["zebra", "apple", "zebra"]))
         assert [one.topic for one in asked] == ["apple", "zebra"]
 
-    async def test_only_the_latest_versions_are_kept(self, notes: NoteStore) -> None:
+    async def test_only_the_latest_versions_are_kept(self, notes: StoredNotes) -> None:
         """The oldest versions are dropped first; the journal outlives them."""
         for number in range(1, 6):
             await put(notes, row(version=number, body=f"text {number}"), keep=3)
@@ -137,7 +137,7 @@ class NoteStoreContract(StoreContract):
         assert [v.version for v in kept] == [3, 4, 5]
         assert len(await notes.reading(lambda tx: tx.changes("u"))) == 5
 
-    async def test_full_text_follows_the_present_version(self, notes: NoteStore) -> None:
+    async def test_full_text_follows_the_present_version(self, notes: StoredNotes) -> None:
         """A note is found by the terms of topic, description and body as they are now."""
         await put(notes, row(body="- Ramen, don't book v1.2 of 東京タワー"))
         wanted = ["trip", "about", "ramen", "don't", "v1.2", "東京", "kyoto", 'a"b']
@@ -149,7 +149,7 @@ class NoteStoreContract(StoreContract):
         assert found == {"ramen": frozenset(), "kyoto": frozenset({"trips"})}
 
     async def test_a_note_is_owed_a_vector_until_its_version_has_one(
-        self, notes: NoteStore
+        self, notes: StoredNotes
     ) -> None:
         """Vectors are of one version and one space; anything else is owed."""
         await put(notes, row("one"), row("two"))
@@ -166,7 +166,7 @@ class NoteStoreContract(StoreContract):
         await put(notes, row("one", version=2))
         assert await notes.reading(lambda tx: tx.vectors(SPACE)) == {}
 
-    async def test_reading_marks_notes_without_a_version(self, notes: NoteStore) -> None:
+    async def test_reading_marks_notes_without_a_version(self, notes: StoredNotes) -> None:
         """``touch`` sets when a note was last read, and nothing else."""
         await put(notes, row("one"), row("two"))
         later = NOON + timedelta(hours=2)
@@ -174,7 +174,7 @@ class NoteStoreContract(StoreContract):
         rows = await notes.reading(lambda tx: tx.rows())
         assert rows == [row("one"), row("two", last_read_at=later)]
 
-    async def test_erasing_leaves_nothing_of_a_note(self, notes: NoteStore) -> None:
+    async def test_erasing_leaves_nothing_of_a_note(self, notes: StoredNotes) -> None:
         """A purged note is gone with versions, journal, words and vector; the others stay."""
         await put(notes, row("one"), row("two"))
         vectors = {"one": (1, unit_vector(1, 0, 0, 0)), "two": (1, unit_vector(0, 1, 0, 0))}
@@ -189,7 +189,7 @@ class NoteStoreContract(StoreContract):
             "tokyo": frozenset({"two"})
         }
 
-    async def test_a_version_can_lose_words(self, notes: NoteStore) -> None:
+    async def test_a_version_can_lose_words(self, notes: StoredNotes) -> None:
         """``rewrite`` replaces one version and leaves the others."""
         await put(notes, row())
         await put(notes, row(version=2))
@@ -198,14 +198,14 @@ class NoteStoreContract(StoreContract):
         kept = await notes.reading(lambda tx: tx.versions("trips"))
         assert kept == [blanked, version_of(row(version=2))]
 
-    async def test_the_latest_marks_are_kept(self, notes: NoteStore) -> None:
+    async def test_the_latest_marks_are_kept(self, notes: StoredNotes) -> None:
         """Marks are bounded; setting one again makes it the latest."""
         for key in ("a", "b", "c", "a", "d"):
             await notes.writing(_marking(key))
         marked = await notes.reading(lambda tx: tx.marked(["a", "b", "c", "d", "e"]))
         assert marked == {"a", "c", "d"}
 
-    async def test_the_first_word_about_a_request_stays(self, notes: NoteStore) -> None:
+    async def test_the_first_word_about_a_request_stays(self, notes: StoredNotes) -> None:
         """Once covered or refused, always so."""
         await notes.writing(lambda tx: tx.cover("x", Covered(topic="trips")))
         await notes.writing(lambda tx: tx.cover("x", Covered(refused="secret")))
@@ -216,7 +216,7 @@ class NoteStoreContract(StoreContract):
         }
 
     async def test_what_updates_leave_behind_is_remembered(
-        self, kit: Kit, notes: NoteStore
+        self, kit: Kit, notes: StoredNotes
     ) -> None:
         """Finished tasks, conversations and usage rows survive a restart."""
         conversation = ConversationRow(key="t", ended_at=NOON, part="p", failures=2)
@@ -248,7 +248,7 @@ class NoteStoreContract(StoreContract):
         kept = await store.reading(lambda tx: tx.usage("u"))
         assert kept == [usage, replace(usage, usage=Usage("m"))]
 
-    async def test_the_store_knows_the_time(self, kit: Kit, notes: NoteStore) -> None:
+    async def test_the_store_knows_the_time(self, kit: Kit, notes: StoredNotes) -> None:
         """A transaction sees the service's clock."""
         assert await notes.reading(lambda tx: tx.now) == kit.clock.now()
         assert await notes.writing(lambda tx: tx.now) == kit.clock.now()

@@ -60,7 +60,7 @@ class TestGraph(OverEngines, GraphStoreContract):
 
 
 class TestItems(OverEngines, ItemStoreContract):
-    """``ItemStore``."""
+    """``StoredItems``."""
 
 
 class TestFeed(OverEngines, DocumentFeedContract):
@@ -92,7 +92,7 @@ class TestOverhaul(OverEngines, OverhaulContract):
 
 
 class TestNotes(OverEngines, NoteStoreContract):
-    """``NoteStore``."""
+    """``StoredNotes``."""
 
 
 class TestTranscript(OverEngines, TranscriptContract):
@@ -116,4 +116,4 @@ class TestJobs(OverEngines, JobContract):
 
 
 class TestCheckpoints(OverEngines, CheckpointContract):
-    """``CheckpointStore``."""
+    """``StoredCheckpoints``."""

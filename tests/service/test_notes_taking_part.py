@@ -136,7 +136,7 @@ async def test_a_recall_answers_without_notes_that_fail() -> None:
 
 
 class _Failing:
-    """A ``NoteStore`` none of whose transactions works."""
+    """A ``StoredNotes`` none of whose transactions works."""
 
     def __init__(self, repo: Repository, error: Exception) -> None:
         self._error = error
