@@ -12,7 +12,7 @@ import anyio
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.erasure.overhaul import StoredOverhaul
+from mnemo.erasure.overhaul import Forgetting, StoredOverhaul
 from mnemo.errors import MnemoError
 from mnemo.events import Event
 from mnemo.graph.graph import StoredGraph
@@ -24,7 +24,6 @@ from mnemo.log.feed import StoredFeed
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions
 from mnemo.log.transcript import StoredTranscript
-from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.notes.notes import Notes
