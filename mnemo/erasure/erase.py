@@ -31,7 +31,7 @@ from mnemo.erasure.selecting import (
     readable_claims,
     session_ids,
 )
-from mnemo.graph.removal import remove_nodes
+from mnemo.graph.upkeep import remove_nodes
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import (
     erase_messages,

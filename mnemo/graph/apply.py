@@ -13,8 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import CommitFailed, StaleRevision
-from mnemo.graph.removal import remove_nodes
-from mnemo.graph.upkeep import encode_changed, keep_up
+from mnemo.graph.upkeep import encode_changed, keep_up, remove_nodes
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.job_rules import finish_extraction
 from mnemo.log.sessions import settle

@@ -10,17 +10,50 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnemo.errors import CommitFailed
-from mnemo.graph.removal import remove_nodes
+from mnemo.log.feed import leave_recall
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time
-from mnemo.store.rows import chunks, holes, listed
+from mnemo.store.rows import SIDE_KEYS, chunks, holes, listed
+from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
+from mnemo.values.passages import PASSAGE_KEYS
 from mnemo.values.upkeep import RAW, Upkeep
+
+_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
+_DROP_NODES = (
+    "DELETE FROM node_keys WHERE node IN $numbers",
+    "DELETE FROM nodes WHERE no IN $numbers",
+)
+
+
+class Removed(NamedTuple):
+    """How many rows went with the nodes."""
+
+    edges: int
+    vectors: int
+
+
+def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> Removed:
+    """
+    Delete nodes, also as steps that have a vector for each side.
+
+    Args:
+        gone: Number of each node → its id, in the order in which followers read them.
+    """
+    numbers = listed(gone)
+    edges = sum(tx.run(statement, (numbers,)).rowcount for statement in _DROP_EDGES)
+    for statement in _DROP_NODES:
+        tx.run(statement, (numbers,))
+    ends = (*PASSAGE_KEYS, *SIDE_KEYS)
+    vectors = drop_vectors(tx, repo, [f"{id}{end}" for id in gone.values() for end in ends])
+    leave_recall(tx, repo, list(gone.values()))
+    return Removed(edges, vectors)
+
 
 _MERGING = "loser INTEGER UNIQUE, survivor INTEGER"
 _EMPTIED = "DELETE FROM merging"
