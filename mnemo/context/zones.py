@@ -151,7 +151,7 @@ def eviction_zone(
     cost = _costs(near)
     fitting = [cut for cut in cuts if cost[cut] <= budget.zone]
     cut = fitting[-1] if fitting else cuts[0]
-    spoken = _next_spoken(near, cut)
+    spoken = next((u.first_seq for u in near if u.first_seq >= cut and u.spoken), None)
     if spoken in cuts and 2 * cost[spoken] <= budget.window:
         cut = spoken
     return zone_up_to(near, cut, from_seq=from_seq)
@@ -209,11 +209,6 @@ def _costs(units: Sequence[Unit]) -> dict[int, int]:
     """A unit's first seq → the tokens of all units before it."""
     before = accumulate((unit.tokens for unit in units), initial=0)
     return {unit.first_seq: tokens for unit, tokens in zip(units, before, strict=False)}
-
-
-def _next_spoken(units: Sequence[Unit], cut: int) -> int | None:
-    """The first seq of the first unit from *cut* on that speaks."""
-    return next((u.first_seq for u in units if u.first_seq >= cut and u.spoken), None)
 
 
 # ── The compressed viewport ───────────────────────────────────────────────────────

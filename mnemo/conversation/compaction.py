@@ -137,7 +137,7 @@ def existing_record(tx: TranscriptReader, scope: ThreadScope, new: NewRecord) ->
         return None
     same = [one for one in shared if new.is_same(one)]
     same = same or [
-        one for one in tx.all(Compaction, thread.id) if _is_again(new, one, thread.epoch)
+        one for one in tx.all(Compaction, thread.id, epoch=thread.epoch) if new.is_same(one)
     ]
     if same:
         return same[0]
@@ -146,10 +146,6 @@ def existing_record(tx: TranscriptReader, scope: ThreadScope, new: NewRecord) ->
         f"{new.start_seq}..{new.end_seq} overlaps with record {other.id} over "
         f"{other.start_seq}..{other.end_seq}"
     )
-
-
-def _is_again(new: NewRecord, other: Compaction, epoch: int) -> bool:
-    return other.epoch == epoch and new.is_same(other)
 
 
 def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_seq: int) -> None:

@@ -219,21 +219,14 @@ class MessageLog(OfThread):
         return await self._append(listed(messages), expected_seq=expected_seq, format=format)
 
     async def _append(
-        self, batch: Sequence[Given], *, expected_seq: int | None, format: Format | None
-    ) -> list[StoredMessage]:
-        return await self.append_with(
-            batch, lambda tx, stored: None, expected_seq=expected_seq, format=format
-        )
-
-    async def append_with(
         self,
         batch: Sequence[Given],
-        also: Callable[[TranscriptWriter, Sequence[StoredMessage]], None],
         *,
-        expected_seq: int | None = None,
-        format: Format | None = None,
+        expected_seq: int | None,
+        format: Format | None,
+        also: Callable[[TranscriptWriter, Sequence[StoredMessage]], None] | None = None,
     ) -> list[StoredMessage]:
-        """Append as ``append`` does; *also* is done in the same transaction, with its result."""
+        """Append *batch*; *also* is done in the same transaction, with what is stored."""
         if not batch:
             return []
         drafts = await self._drafts(batch, format)
@@ -243,7 +236,8 @@ class MessageLog(OfThread):
             appended = append_drafts(
                 tx, scope, drafts, expected_seq=expected_seq, search_tools=search_tools
             )
-            also(tx, appended.messages)
+            if also is not None:
+                also(tx, appended.messages)
             return appended
 
         appended = await self._write(store, self._was_appended, written=self._holds)
@@ -397,10 +391,9 @@ class MessageLog(OfThread):
         Raises:
             StoreError: Nothing was changed. *Cancellation*: completes.
         """
-        await self._write(_clear, written=self._is_cleared)
-
-    def _is_cleared(self, tx: TranscriptReader, epoch: int) -> bool:
-        return tx.thread(self.thread_id).epoch >= epoch
+        await self._write(
+            _clear, written=lambda tx, epoch: tx.thread(self.thread_id).epoch >= epoch
+        )
 
     async def next_seq(self) -> int:
         """The seq that the next stored message gets. *Cancellation*: safe."""

@@ -253,7 +253,7 @@ def _fits(topic: str, taken: Sequence[str]) -> bool:
 
 
 def _topic_of(clause: str) -> str | None:
-    plain = (re.sub(r"[^a-z0-9]", "", _ascii(word)) for word in content_words(clause))
+    plain = (re.sub(r"[^a-z0-9]", "", fold(word)) for word in content_words(clause))
     parts = [word for word in plain if word]
     while parts and not (parts[0][0].isalpha() and len(parts[0]) <= MAX_TOPIC):
         parts.pop(0)
@@ -261,10 +261,6 @@ def _topic_of(clause: str) -> str | None:
     lengths = (len("-".join(parts[: i + 1])) for i in range(len(parts)))
     topic = "-".join(parts[: len([*takewhile(lambda length: length <= MAX_TOPIC, lengths)])])
     return topic if is_topic(topic) else None
-
-
-def _ascii(word: str) -> str:
-    return fold(word).encode("ascii", "ignore").decode()
 
 
 # ── The trigger ───────────────────────────────────────────────────────────────────

@@ -340,7 +340,8 @@ class UpdateRun:
             limit = self._config.max_turns
             raise BudgetExceeded(limit, self._budget.turns, which="turns", purpose=PURPOSE)
         if end.why == "truncated":
-            raise self._budget.out_of_output()
+            spent = summed(self._budget.used).output_tokens
+            raise _exceeded("tokens", self._config.max_output_tokens, spent)
 
     async def _question(self, model: ChatModel) -> tuple[Material, str]:
         material = self._due.material
@@ -616,11 +617,6 @@ class UpdateBudget:
         if (spent := self.clock.monotonic() - self.began) > most:
             raise _exceeded("wall", most, spent)
         return reply
-
-    def out_of_output(self) -> BudgetExceeded:
-        """Make the error of a reply that was cut off at the output tokens left."""
-        spent = summed(self.used).output_tokens
-        return _exceeded("tokens", self.config.max_output_tokens, spent)
 
 
 def _exceeded(which: str, limit: float, spent: float) -> BudgetExceeded:

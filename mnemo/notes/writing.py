@@ -280,8 +280,9 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
     if source.by not in _UNSCREENED:
         known = f"{there.description}\n{there.body}" if there else ""
         check_screen(f"{text.description}\n{text.body}", known)
+    absorbing = replace(source, reason=absorbed_by(text.topic), covers=())
     for topic, version in change.absorbs.items():
-        retire(tx, topic, _absorbing(source, text.topic), config, expected=version)
+        retire(tx, topic, absorbing, config, expected=version)
     action = change.action or ("merged" if change.absorbs else "updated" if there else "created")
     written = _put(tx, change, row, action, config)
     return Written(written, changed=True, created=there is None)
@@ -382,10 +383,6 @@ def retire(
     return gone
 
 
-def _absorbing(source: NoteSource, topic: str) -> NoteSource:
-    return replace(source, reason=absorbed_by(topic), covers=())
-
-
 def _cover(tx: NoteWriter, source: NoteSource, topic: str | None) -> None:
     for digest in source.covers:
         tx.cover(digest, Covered(topic=topic))
@@ -470,13 +467,15 @@ def undo(
     first, last = _span(tx.changes(update_id))
     if not first:
         raise NotFound("update", update_id)
-    since = [topic for topic in last if _version_now(tx, topic) != last[topic]]
+    versions = {row.topic: row.version for row in tx.rows([*last])}
+    since = [topic for topic in last if versions.get(topic, 0) != last[topic]]
     if since:
         raise Conflict(f"changed since that update: {', '.join(sorted(since))}; nothing was undone")
     before = {topic: _before(tx, topic, number) for topic, number in first.items()}
     # What was made goes first: it may stand in the place of what comes back.
     for topic, old in before.items():
-        if old is None and _is_there(tx, topic):
+        row = present(tx, topic)
+        if old is None and row is not None and row.is_there:
             retire(tx, topic, replace(source, reason=f"undoes {update_id}"), config)
     for old in filter(None, before.values()):
         _written_again(tx, old, source, config)
@@ -492,16 +491,6 @@ def _span(changes: list[NoteChange]) -> tuple[dict[str, int], dict[str, int]]:
         first.setdefault(change.topic, change.version)
         last[change.topic] = change.version
     return first, last
-
-
-def _version_now(tx: NoteReader, topic: str) -> int:
-    row = present(tx, topic)
-    return row.version if row is not None else 0
-
-
-def _is_there(tx: NoteReader, topic: str) -> bool:
-    row = present(tx, topic)
-    return row is not None and row.is_there
 
 
 def _before(tx: NoteReader, topic: str, first: int) -> NoteVersion | None:

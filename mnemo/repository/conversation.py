@@ -27,7 +27,7 @@ from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import StoredMessage
-from mnemo.wire import Format, Given
+from mnemo.wire import Given
 
 log = logging.getLogger("mnemo")
 
@@ -130,12 +130,11 @@ class Conversation(MessageLog):
         await shared.indexing.settled(self.thread_id)
 
     async def _append(
-        self, batch: Sequence[Given], *, expected_seq: int | None, format: Format | None
+        self, batch: Sequence[Given], *, also: Any = None, **given: Any
     ) -> list[StoredMessage]:
-        if self._settings.remember:
-            remembered = self._shared.remembered
-            return await remembered(self, batch, expected_seq=expected_seq, format=format)
-        return await super()._append(batch, expected_seq=expected_seq, format=format)
+        if self._settings.remember and also is None:
+            return await self._shared.remembered(self, batch, **given)
+        return await super()._append(batch, also=also, **given)
 
     async def feed(self, session: Session, *, from_seq: int | None = None) -> Feed:
         """

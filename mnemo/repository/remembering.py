@@ -229,7 +229,7 @@ class Remembering:
                 )
                 is_due[:] = [due]
 
-        stored = await handle.append_with(batch, demand, expected_seq=expected_seq, format=format)
+        stored = await handle._append(batch, expected_seq=expected_seq, format=format, also=demand)
         if any(is_due):
             self.jobs.poke()
         return stored

@@ -206,17 +206,14 @@ class AnnotationLane:
         self._extraction = extraction
         self._annotated = annotated
         self._room = room
-        self._next = self._resume_at()
+        missing = book.unannotated()
+        self._next = missing[0].index if missing else len(book.steps)
         self._running: anyio.Event | None = None
         self._stopped = CancelHandle()
         self._turn = anyio.Lock()
         self._pauses = Pauses(PATIENCE_S)
         self._hurry = False
         self._closing = False
-
-    def _resume_at(self) -> int:
-        missing = self._book.unannotated()
-        return missing[0].index if missing else len(self._book.steps)
 
     @property
     def backlog(self) -> int:
