@@ -53,9 +53,8 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.notes.tools import NoteToolbox
     from mnemo.notes.update import NoteUpdate, Progress
     from mnemo.prompts.profiles import Profile
-    from mnemo.recall.candidate import Candidate, Explanation, SourceRef
     from mnemo.recall.keyword import SearchHit
-    from mnemo.recall.result import ReasonedMemory, RecallResult
+    from mnemo.recall.result import Candidate, Explanation, ReasonedMemory, RecallResult, SourceRef
     from mnemo.recall.view import MessageView
     from mnemo.repository import (
         Change,
@@ -267,7 +266,7 @@ __all__ = [
 _LATER = {
     "AgentTool": "mnemo.repository.agent_tools",
     "ArchiveHead": "mnemo.values.archive",
-    "Candidate": "mnemo.recall.candidate",
+    "Candidate": "mnemo.recall.result",
     "Change": "mnemo.repository",
     "Changes": "mnemo.repository",
     "Changeset": "mnemo.values.changeset",
@@ -290,7 +289,7 @@ _LATER = {
     "Episodic": "mnemo.values.graph",
     "ErasureReport": "mnemo.values.erasure",
     "EvictionOutcome": "mnemo.values.derived",
-    "Explanation": "mnemo.recall.candidate",
+    "Explanation": "mnemo.recall.result",
     "Feed": "mnemo.conversation.mirror",
     "FolderReport": "mnemo.notes.folder",
     "GetItem": "mnemo.values.items",
@@ -356,7 +355,7 @@ _LATER = {
     "SessionStatistics": "mnemo.session.parts",
     "Snapshot": "mnemo.values.derived",
     "Source": "mnemo.values.graph",
-    "SourceRef": "mnemo.recall.candidate",
+    "SourceRef": "mnemo.recall.result",
     "Step": "mnemo.values.steps",
     "StoredMessage": "mnemo.values.messages",
     "Subgoal": "mnemo.values.graph",

@@ -27,8 +27,7 @@ from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
 from mnemo.log.records import StoredRecords
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.recall.excerpt import Excerpts
-from mnemo.recall.keyword import SearchHit, hit_of
+from mnemo.recall.keyword import Excerpts, SearchHit, hit_of
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, fold, index_stem, one_line, unspaced_runs
 from mnemo.values.derived import Goal, Snapshot, Surfaced, Thread

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces
-from mnemo.recall.value import decay_score, parameters_of
+from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Node, NodeMetadata, NodeType, known_types

@@ -1,7 +1,8 @@
-"""Hop 0: filter the documents, score those that pass, and take the best of each type."""
+"""Hop 0: filter the documents, score those that pass, take the best, and say how sure they are."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,11 +11,8 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.english.letters import is_gibberish
-from mnemo.recall.candidate import Phase
-from mnemo.recall.confidence import evidence
-from mnemo.recall.question import RecallQuestion
-from mnemo.recall.score import Hits, Rarity, Scorer, relevance_of
-from mnemo.recall.value import parameters_of
+from mnemo.recall.result import Phase
+from mnemo.recall.score import Hits, Rarity, RecallQuestion, Scorer, parameters_of, relevance_of
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain
 from mnemo.values.filters import Filters, Window
@@ -236,3 +234,45 @@ def _in_time(view: DocumentsView, window: Window) -> Mask:
         return ok & np.isinf(view.valid_to)
     end = window.until.timestamp()
     return ok & (view.first <= end) & (view.valid_to > end)
+
+
+# ── Confidence ──────────────────────────────────────────────────────────────────────────
+
+
+EVIDENCE: Mapping[str, float] = {"cosine": 4.1, "margin": 7.3, "size": -0.45}
+CONSTANT = -0.9
+_TENTH = 10
+
+
+def evidence(
+    cosines: NDArray[np.float32], words: NDArray[np.float32], stored: int
+) -> dict[str, float]:
+    """
+    Return what tells whether a question is answered.
+
+    Args:
+        cosines: Of the eligible documents, less what all have in common; empty without vectors.
+        words: Share of the question's words that each of them has.
+        stored: Documents in the repository.
+
+    Returns:
+        ``cosine``, the best; ``margin``, by which it stands above the tenth; ``size``, the
+        decimal logarithm of *stored*; ``words``, the best share.
+    """
+    found = {"size": math.log10(max(stored, 1)), "words": float(words.max(initial=0.0))}
+    if len(cosines):
+        best = np.sort(cosines)[::-1][:_TENTH]
+        found |= {"cosine": float(best[0]), "margin": float(best[0] - best[-1])}
+    return found
+
+
+def confidence(found: Mapping[str, float]) -> float:
+    """
+    Return the confidence in [0, 1] for what ``evidence`` found.
+
+    Without vectors it is the share of words: nothing else is known.
+    """
+    if "cosine" not in found:
+        return min(max(found["words"], 0.0), 1.0)
+    score = CONSTANT + sum(weight * found[name] for name, weight in EVIDENCE.items())
+    return 1 / (1 + math.exp(-score))

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from mnemo.config import Config
 from mnemo.english.words import index_terms
-from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.request import RecallRun
-from mnemo.recall.value import explained, parameters_of, value_function
+from mnemo.recall.result import Candidate, SourceRef
+from mnemo.recall.score import explained, parameters_of, value_function
 from mnemo.values.graph import KeyedItem
 from mnemo.values.items import Item
 

@@ -28,14 +28,18 @@ from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
-from mnemo.recall.candidate import Candidate
-from mnemo.recall.candidate_text import line_tokens
-from mnemo.recall.confidence import confidence
+from mnemo.recall.hop_zero import confidence
 from mnemo.recall.keyed_items import FindItems, ItemRecall
-from mnemo.recall.plan import RecallPlan, plan_by_model, plan_embedded
 from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
-from mnemo.recall.request import RecallRequest, RecallRun
-from mnemo.recall.result import FoundNotes, ReasonedMemory, RecallResult, RecallTrace
+from mnemo.recall.request import RecallPlan, RecallRequest, RecallRun, plan_by_model, plan_embedded
+from mnemo.recall.result import (
+    Candidate,
+    FoundNotes,
+    ReasonedMemory,
+    RecallResult,
+    RecallTrace,
+    line_tokens,
+)
 from mnemo.recall.search import Search, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes

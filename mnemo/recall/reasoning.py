@@ -12,10 +12,8 @@ from typing import Any
 import anyio
 
 from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
-from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.candidate_text import condition_text
 from mnemo.recall.request import RecallRun
-from mnemo.recall.result import ReasonedMemory
+from mnemo.recall.result import Candidate, ReasonedMemory, SourceRef, condition_text
 from mnemo.runtime.text import count_tokens, one_line, terms
 from mnemo.values.counting import Count
 from mnemo.values.graph import Episodic, NodeType, Procedural

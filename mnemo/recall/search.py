@@ -17,9 +17,11 @@ from mnemo.graph.graph import StoredGraph
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.refine import refine_question
 from mnemo.protocols import Embedder
-from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
-from mnemo.recall.places import (
+from mnemo.recall.request import MODE_WEIGHTS, ROUTES, RecallPlan, RecallRun
+from mnemo.recall.result import Candidate, Explanation, SourceRef
+from mnemo.recall.rivals import (
+    BEST,
     LONG_AGO,
     Place,
     ScoredCandidate,
@@ -27,12 +29,15 @@ from mnemo.recall.places import (
     is_by_hand,
     worth_reading,
 )
-from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, RecallPlan
-from mnemo.recall.question import RecallQuestion, ask
-from mnemo.recall.request import RecallRun
-from mnemo.recall.rivals import BEST
-from mnemo.recall.score import ANSWERS, SCALE
-from mnemo.recall.value import explained, parameters_of, value_function
+from mnemo.recall.score import (
+    ANSWERS,
+    SCALE,
+    RecallQuestion,
+    ask,
+    explained,
+    parameters_of,
+    value_function,
+)
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
 from mnemo.values.corpus import CorpusView

@@ -19,7 +19,7 @@ import numpy as np
 from mnemo.commit.lane import CommitLane
 from mnemo.english.slots import only_ends
 from mnemo.errors import Conflict, NotFound, UsageError
-from mnemo.recall.candidate import SourceRef
+from mnemo.recall.result import SourceRef
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.tasks import completed

@@ -15,8 +15,7 @@ from scripted_server import ScriptedServer
 import mnemo.cli.transfer
 from mnemo import Candidate, Mnemo, RecallResult, SourceRef, Tag
 from mnemo.cli.output import explained
-from mnemo.recall.candidate import GROUPS
-from mnemo.recall.result import RecallTrace
+from mnemo.recall.result import GROUPS, RecallTrace
 from mnemo.testing import HashingEmbedder
 
 LOG = [

@@ -18,8 +18,7 @@ from mnemo.context import passive
 from mnemo.context.passive import HEADING, PassiveRecall, terms_of_turn
 from mnemo.context.viewport import Viewport
 from mnemo.events import RecallFailed
-from mnemo.recall.excerpt import Excerpts
-from mnemo.recall.keyword import SearchHit
+from mnemo.recall.keyword import Excerpts, SearchHit
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.values.derived import Surfaced

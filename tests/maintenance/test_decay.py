@@ -10,7 +10,7 @@ import pytest
 from mnemo import Config, MaintenanceReport, Repository, Semantic, Subgoal
 from mnemo.events import DecayCompleted
 from mnemo.protocols import GraphWrite
-from mnemo.recall.value import decay_score
+from mnemo.recall.score import decay_score
 from mnemo.testing import ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import NodeMetadata

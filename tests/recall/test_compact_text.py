@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from mnemo import Mnemo, Repository
-from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.candidate_text import Order, print_candidates
+from mnemo.recall.result import Candidate, Order, SourceRef, print_candidates
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder
 from mnemo.values.graph import Episodic, Node, Semantic

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.protocols import EmbeddingSpace
-from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.result import RecallResult, RecallTrace
+from mnemo.recall.result import Candidate, RecallResult, RecallTrace, SourceRef
 from mnemo.values.graph import Edge, EdgeKind, Procedural, Semantic, Subgoal, Tag
 
 

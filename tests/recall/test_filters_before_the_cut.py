@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mnemo.config import Config
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
-from mnemo.recall.candidate import GROUPS
 from mnemo.recall.hop_zero import HopZero, eligible_steps, hop_zero
-from mnemo.recall.question import ask
+from mnemo.recall.result import GROUPS
+from mnemo.recall.score import ask
 from mnemo.runtime.clock import Breather
 from mnemo.values.corpus import CorpusView, Side
 from mnemo.values.filters import Filters

@@ -16,7 +16,7 @@ from ranked_dialogues import GERMAN, GERMAN_QUESTIONS, TOOL_QUESTIONS, TOOLS, Tu
 import mnemo
 from mnemo import Mnemo
 from mnemo.recall import score
-from mnemo.recall.candidate import GROUPS
+from mnemo.recall.result import GROUPS
 from mnemo.repository import Repository
 from mnemo.testing import HashingEmbedder
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE, form_of

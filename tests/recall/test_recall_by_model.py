@@ -19,8 +19,8 @@ from mnemo.prompts.data import read_block
 from mnemo.prompts.reason import RECALLED
 from mnemo.prompts.refine import FOUND
 from mnemo.protocols import ChatRequest, Embedder
-from mnemo.recall.question import ask
 from mnemo.recall.request import RecallContext
+from mnemo.recall.score import ask
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 from mnemo.values.graph import Edge, EdgeKind, Procedural, Semantic, Tag
 

@@ -18,8 +18,7 @@ from mnemo.english.words import index_terms
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document, step_sides
 from mnemo.recall.hop_zero import HopZero, hop_zero
-from mnemo.recall.question import ask
-from mnemo.recall.score import WEIGHTS
+from mnemo.recall.score import WEIGHTS, ask
 from mnemo.runtime.clock import Breather
 from mnemo.values.corpus import CorpusView, Side
 from mnemo.values.filters import Filters

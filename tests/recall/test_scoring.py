@@ -9,7 +9,7 @@ import pytest
 
 from mnemo.config import Config, ScoringConfig
 from mnemo.recall.pipeline import AccessLog
-from mnemo.recall.value import frequency, nudged_relevance, parameters_of, recency, reward
+from mnemo.recall.score import frequency, nudged_relevance, parameters_of, recency, reward
 from mnemo.values.graph import MetadataDelta, NodeMetadata, Semantic
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from mnemo.errors import NotFound, RecallFailed, StoreError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.candidate_text import print_candidates
-from mnemo.recall.plan import choose_mode
 from mnemo.recall.reasoning import reason_embedded
-from mnemo.recall.request import RecallContext
+from mnemo.recall.request import RecallContext, choose_mode
+from mnemo.recall.result import Candidate, SourceRef, print_candidates
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, Procedural, Semantic

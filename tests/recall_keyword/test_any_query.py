@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemo.config import Config, RecallConfig, StoreConfig
-from mnemo.recall.excerpt import excerpt
-from mnemo.recall.keyword import SearchHit, parse, search
+from mnemo.recall.keyword import SearchHit, excerpt, parse, search
 from mnemo.runtime.text import index_stem, is_blank, lower_each
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.recall import excerpt as module
-from mnemo.recall.excerpt import Excerpts, excerpt
+from mnemo.recall import keyword as module
+from mnemo.recall.keyword import Excerpts, excerpt
 
 FILLER = " ".join(f"word{i}" for i in range(2_000))
 
