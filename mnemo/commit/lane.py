@@ -36,6 +36,7 @@ from mnemo.config import CommitConfig
 from mnemo.errors import Barred, CommitFailed, MnemoError, ModelError, StaleRevision, StoreError
 from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
 from mnemo.graph.graph import StoredGraph
+from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Applied, Clock, Embedder, GraphWrite
 from mnemo.runtime.clock import new_id
@@ -43,7 +44,6 @@ from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.transactions import confirmed
 from mnemo.values.changeset import Changeset
-from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Node, NodeType, Vector
 from mnemo.values.journal import Owner, Settlement
 from mnemo.values.upkeep import ROUTING, Upkeep

@@ -17,11 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.runtime.clock import Breather
-from mnemo.runtime.text import fold
-from mnemo.values.changeset import Revision
-from mnemo.values.columns import Column
-from mnemo.values.corpus import (
+from mnemo.index.columns import Column
+from mnemo.index.corpus import (
     CorpusView,
     Document,
     DocumentsView,
@@ -29,10 +26,13 @@ from mnemo.values.corpus import (
     StepsView,
     thread_chain,
 )
-from mnemo.values.facets import Facets
+from mnemo.index.facets import Facets
+from mnemo.index.postings import Lexicon, Postings
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import fold
+from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
 from mnemo.values.passages import keyed_passages, passage_key, vector_keys
-from mnemo.values.postings import Lexicon, Postings
 from mnemo.values.steps import Step
 from mnemo.values.vectors import HEAD, Heads, head_and_tail
 

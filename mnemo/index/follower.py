@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 from mnemo.english.tongue import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
+from mnemo.index.corpus import CorpusView, DocumentsView, StepsView
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
 from mnemo.index.owed import Owed
+from mnemo.index.postings import idf
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
@@ -36,12 +38,10 @@ from mnemo.runtime.tasks import Threads
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
-from mnemo.values.corpus import CorpusView, DocumentsView, StepsView
 from mnemo.values.feed import NO_VECTORS
 from mnemo.values.graph import NodeType, Vector
 from mnemo.values.message_steps import step_of
 from mnemo.values.passages import vector_keys
-from mnemo.values.postings import idf
 from mnemo.values.steps import PARTS
 from mnemo.values.vectors import unit_rows
 from mnemo.values.wordings import MOST_WORDINGS

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
+from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
-from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Node, NodeMetadata, Semantic, united_confidence
 from mnemo.values.upkeep import Upkeep
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
-from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Node, NodeMetadata, NodeType, known_types
 from mnemo.values.upkeep import RAW, Upkeep
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mnemo.config import Config
 from mnemo.errors import StoreCorrupt
 from mnemo.graph.graph import StoredGraph
+from mnemo.index.corpus import CorpusView, DocumentsView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.tasks import Threads
-from mnemo.values.corpus import CorpusView, DocumentsView
 from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.upkeep import Upkeep
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
+from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
-from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, NodeType, Vector
 from mnemo.values.upkeep import Upkeep
 from mnemo.values.vectors import COSINE_ROUNDING, unit_rows

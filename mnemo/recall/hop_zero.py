@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.english.letters import is_gibberish
+from mnemo.index.corpus import CorpusView, DocumentsView, StepsView, thread_chain
 from mnemo.recall.result import Phase
 from mnemo.recall.score import Hits, Rarity, RecallQuestion, Scorer, parameters_of, relevance_of
 from mnemo.runtime.text import fold
-from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain
 from mnemo.values.filters import Filters, Window
 from mnemo.values.graph import NodeType
 

@@ -23,6 +23,7 @@ from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, Usag
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.graph import StoredGraph
+from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
@@ -44,7 +45,6 @@ from mnemo.recall.search import Search, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads
-from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import NODE_TYPES
 
 log = logging.getLogger("mnemo")

@@ -32,9 +32,9 @@ from mnemo.english.entities import names
 from mnemo.english.sentences import sentences
 from mnemo.english.slots import outdates
 from mnemo.english.words import index_terms
+from mnemo.index.corpus import CorpusView
 from mnemo.recall.hop_zero import Found, HopZero
 from mnemo.runtime.text import STOP_WORDS, fold
-from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.steps import Step
 

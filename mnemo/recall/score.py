@@ -27,16 +27,15 @@ from numpy.typing import NDArray
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.english.scaffolding import without_scaffolding
 from mnemo.english.words import index_terms
+from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, ROLES, DocumentsView, Pieces, StepsView
+from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
+from mnemo.index.postings import Bm25, idf
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.recall.result import GROUPS, Explanation
 from mnemo.runtime.text import clean, fold, words
 from mnemo.runtime.user_code import call
-from mnemo.values.corpus import ROLES, DocumentsView, StepsView
-from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
 from mnemo.values.graph import Node, NodeMetadata, NodeType
-from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
-from mnemo.values.postings import Bm25, idf
 
 # ── The question ────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,7 @@ import anyio
 from mnemo.config import Config, RecallConfig
 from mnemo.english.asked import asked_in
 from mnemo.graph.graph import StoredGraph
+from mnemo.index.corpus import CorpusView
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.refine import refine_question
 from mnemo.protocols import Embedder
@@ -40,7 +41,6 @@ from mnemo.recall.score import (
 )
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
-from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata, NodeType, Semantic

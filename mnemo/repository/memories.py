@@ -19,6 +19,7 @@ import numpy as np
 from mnemo.commit.lane import CommitLane
 from mnemo.english.slots import only_ends
 from mnemo.errors import Conflict, NotFound, UsageError
+from mnemo.index.corpus import DocumentsView
 from mnemo.recall.result import SourceRef
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import as_utc
@@ -35,7 +36,6 @@ from mnemo.runtime.validation import (
     whole_number,
 )
 from mnemo.values.changeset import Changeset, NodeChange
-from mnemo.values.corpus import DocumentsView
 from mnemo.values.filters import Filters
 from mnemo.values.graph import (
     MOST_CONFIDENT,

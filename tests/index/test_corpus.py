@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from real_texts import TEXTS
 
 from mnemo.english.words import index_terms
+from mnemo.index.corpus import CorpusView, Side, StepsView
 from mnemo.index.corpus_writer import SHRINKAGE, Corpus
 from mnemo.index.documents import node_document
 from mnemo.runtime.clock import Breather
-from mnemo.values.corpus import CorpusView, Side, StepsView
 from mnemo.values.graph import Semantic
 from mnemo.values.passages import keyed_passages
 

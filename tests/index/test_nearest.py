@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mnemo.index.corpus import DocumentsView
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
 from mnemo.index.follower import _nearest
 from mnemo.runtime.clock import Breather
-from mnemo.values.corpus import DocumentsView
 from mnemo.values.graph import Semantic
 
 WIDTH = 96

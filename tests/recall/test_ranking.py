@@ -15,12 +15,12 @@ from ranked_dialogues import GERMAN, GERMAN_QUESTIONS, TOOL_QUESTIONS, TOOLS, Tu
 
 import mnemo
 from mnemo import Mnemo
+from mnemo.index.corpus import CHAT, DOCUMENT, NOTE
+from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE, form_of
 from mnemo.recall import score
 from mnemo.recall.result import GROUPS
 from mnemo.repository import Repository
 from mnemo.testing import HashingEmbedder
-from mnemo.values.form import DATE, FIRST, NUMBER, PLACE, form_of
-from mnemo.values.pieces import CHAT, DOCUMENT, NOTE
 
 PACKAGE = Path(mnemo.__file__).parent
 BEGAN = datetime(2024, 3, 1, 9, tzinfo=UTC)

@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.english.words import index_terms
+from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, CorpusView, Side
 from mnemo.index.corpus_writer import Corpus
-from mnemo.index.documents import node_document, step_sides
+from mnemo.index.documents import form_of, node_document, step_sides
 from mnemo.recall.hop_zero import HopZero, hop_zero
 from mnemo.recall.score import WEIGHTS, ask
 from mnemo.runtime.clock import Breather
-from mnemo.values.corpus import CorpusView, Side
 from mnemo.values.filters import Filters
-from mnemo.values.form import form_of
 from mnemo.values.graph import Semantic
 from mnemo.values.passages import passage_key
-from mnemo.values.pieces import CHAT, DOCUMENT, NOTE
 from mnemo.values.steps import Step
 
 WIDTH = 8

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.values.facets import Facets
+from mnemo.index.facets import Facets
 from mnemo.values.filters import OPERATORS, Filters, Where
 
 KEYS = ("a", "b", "a.b", "b.a")

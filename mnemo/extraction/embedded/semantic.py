@@ -21,9 +21,9 @@ from mnemo.extraction.embedded.text_kinds import (
     without_code,
 )
 from mnemo.extraction.embedded.tool_output import CONFIDENCE, facts_of_output
+from mnemo.index.corpus import ROLES
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import is_blank, one_line
-from mnemo.values.corpus import ROLES
 from mnemo.values.steps import Fact, Trajectory
 
 _QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.words import index_terms_of
+from mnemo.index.columns import Column
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import words
-from mnemo.values.columns import Column
 
 K1 = 1.2
 """How soon a term's repeats stop counting (usual range 1.2 to 1.5)."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mnemo.values.pieces import CHAT, DOCUMENT, GAP_S, HEAD_WORDS, NOTE, Pieces
+from mnemo.index.corpus import CHAT, DOCUMENT, GAP_S, HEAD_WORDS, NOTE, Pieces
 
 Turn = tuple[str, str, float, int]
 """Thread, speaker, minute, words."""

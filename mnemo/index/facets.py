@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.index.columns import Column
 from mnemo.runtime.clock import Breather
-from mnemo.values.columns import Column
 from mnemo.values.filters import Condition, ScalarKind, Where, kind_of, members
 
 MOST_FACETS = 64
