@@ -161,8 +161,6 @@ def _seconds(at: datetime | None, unknown: float) -> float:
 
 
 FIRST, DATE, NUMBER, PLACE = (1 << place for place in range(4))
-FORMS = 1 << 4
-"""How many forms there are."""
 
 MAX_FORMED_CHARACTERS = 2_048
 """Characters of a text whose form is read; bounds the work, and long texts have every bit."""

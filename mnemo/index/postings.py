@@ -1,4 +1,4 @@
-"""Which document holds which term, and BM25 over it. NumPy only."""
+"""Which document holds which term. NumPy only."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ from mnemo.index.columns import Column
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import words
 
-K1 = 1.2
-"""How soon a term's repeats stop counting (usual range 1.2 to 1.5)."""
-B = 0.75
-"""How much a document's length counts against it."""
 _TF_BITS = 16
 _MAX_TF = (1 << _TF_BITS) - 1
 _DOCUMENT_BITS = 32
@@ -141,47 +137,6 @@ def _coded(first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> 
 def idf(documents: int, holding: int) -> float:
     """How much a term held by *holding* of *documents* says; always positive."""
     return math.log(1 + (documents - holding + 0.5) / (holding + 0.5))
-
-
-def saturation(counts: Floats, norms: Floats) -> Floats:
-    """BM25's share of a term's idf, given counts and ``k1 * (1 - b + b * length / mean)``."""
-    shares: Floats = counts * np.float32(K1 + 1) / (counts + norms)
-    return shares
-
-
-@dataclass(frozen=True, slots=True)
-class Bm25:
-    """
-    BM25 over one population of documents.
-
-    Attributes:
-        norms: Per document ``k1 * (1 - b + b * length / mean length)``.
-        documents: Size of the population.
-    """
-
-    norms: Floats
-    documents: int
-
-    @classmethod
-    def over(cls, lengths: Floats, documents: int | None = None, *, b: float = B) -> Bm25:
-        """
-        For documents of *lengths* in terms; those outside the population have length 0.
-
-        Args:
-            b: How much a document's length counts against it, in [0, 1].
-        """
-        population = len(lengths) if documents is None else documents
-        mean = float(lengths.sum()) / max(population, 1)
-        return cls(
-            (np.float32(K1 * (1 - b)) + np.float32(K1 * b / max(mean, 1e-9)) * lengths).astype(
-                np.float32, copy=False
-            ),
-            population,
-        )
-
-    def add(self, scores: Floats, weight: float, documents: Ints, counts: Floats) -> None:
-        """Add one term's part to *scores*, weighted; *documents* are distinct."""
-        scores[documents] += np.float32(weight) * saturation(counts, self.norms[documents])
 
 
 MAX_INDEXED_CHARACTERS = 1_000_000

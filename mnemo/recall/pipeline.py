@@ -11,7 +11,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,16 +23,15 @@ from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, Usag
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.graph import StoredGraph
-from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.recall.hop_zero import confidence
-from mnemo.recall.keyed_items import FindItems, ItemRecall
+from mnemo.recall.keyed_items import FindItems, items_found
 from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
-from mnemo.recall.request import RecallPlan, RecallRequest, RecallRun, plan_by_model, plan_embedded
+from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import (
     Candidate,
     FoundNotes,
@@ -175,29 +174,55 @@ class Recall:
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
     async def _answer(self, run: RecallRun) -> RecallResult:
-        async with self._turn_of(run):
-            plan, corpus = await self._planned(run)
-            candidates = await self._found(run, plan, corpus)
+        """Read what is stored, plan, search, add items, put into words, add notes."""
+        request, candidates = run.request, list[Candidate]()
+        read = partial(self.index.corpus, embedded=True, query=request.query)
+        # Recalls that wait for no model go one after the other: two that compute at once take
+        # the interpreter from each other and need longer for it. A static embedder computes
+        # here, within a millisecond; others may ask a server.
+        waits = run.plans or not self.embedder.space.static
+        async with nullcontext() if waits else self._turn:
+            with run.phase("read"):
+                corpus = await read()
+            is_searched = not corpus.is_empty and request.types != ()
+            if is_searched and run.plans:
+                with run.phase("plan"):
+                    await run.plan()
+                with run.phase("read"):
+                    # Things were said while the model was thinking.
+                    corpus = await read()
+            elif is_searched:
+                stages = ("plan",) if run.chosen_by == "caller" else ("mode", "plan")
+                run.stages |= dict.fromkeys(stages, "embedded")
+            if is_searched and not corpus.is_empty:
+                search = Search(
+                    run, corpus, self.graph, self.feed, self.embedder, self.config, self._threads
+                )
+                await search.begin()
+                if not run.abstained:
+                    await expand(search, run, self.config.recall)
+                    with run.phase("sources"):
+                        candidates = await search.finish()
         sure = confidence(run.evidence) if candidates else 0.0
         candidates = await self._with_items(run, candidates)
-        if sure < run.request.min_confidence:
+        if sure < request.min_confidence:
             candidates = []
         with run.phase("reason"):
             answer = await self._reasoned(run, candidates)
         goals, notes = await self._goals(candidates), await self._notes(run)
         tokens: tuple[int, ...] = ()
-        if run.request.explain:
+        if request.explain:
             count = self.config.conversation.count
             tokens = await self._threads.run(line_tokens, candidates, count)
         return RecallResult(
-            mode=plan.mode,
-            tags=plan.tags,
+            mode=run.mode,
+            tags=run.tags,
             candidates=candidates,
             answer=answer,
             trace=RecallTrace(
-                plan.mode,
-                plan.chosen_by,
-                plan.tags,
+                run.mode,
+                run.chosen_by,
+                run.tags,
                 corpus.revision,
                 found=dict(run.found),
                 evidence=run.evidence,
@@ -219,49 +244,6 @@ class Recall:
             count=self.config.conversation.count,
         )
 
-    def _turn_of(self, run: RecallRun) -> AbstractAsyncContextManager[Any]:
-        """
-        Have recalls that wait for no model go one after the other.
-
-        Two that compute at once take the interpreter from each other and need longer for it.
-        A static embedder computes here, within a millisecond; others may ask a server.
-        """
-        waits = run.plans or not self.embedder.space.static
-        return nullcontext() if waits else self._turn
-
-    async def _planned(self, run: RecallRun) -> tuple[RecallPlan, CorpusView]:
-        """Choose mode and tags, and give the corpus as it is then."""
-        query = run.request.query
-        read = partial(self.index.corpus, embedded=True, query=query)
-        with run.phase("read"):
-            corpus = await read()
-        plan = plan_embedded(query, run.request.mode)
-        if corpus.is_empty or run.request.types == ():
-            return plan, corpus
-        if not run.plans:
-            stages = ("plan",) if plan.chosen_by == "caller" else ("mode", "plan")
-            run.stages |= dict.fromkeys(stages, "embedded")
-            return plan, corpus
-        with run.phase("plan"):
-            plan = await plan_by_model(run, plan)
-        with run.phase("read"):
-            # Things were said while the model was thinking.
-            return plan, await read()
-
-    async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> list[Candidate]:
-        """Find the steps and nodes that answer."""
-        if corpus.is_empty or run.request.types == ():
-            return []
-        search = Search(
-            run, corpus, plan, self.graph, self.feed, self.embedder, self.config, self._threads
-        )
-        await search.begin()
-        if run.abstained:
-            return []
-        await expand(search, run, self.config.recall)
-        with run.phase("sources"):
-            return await search.finish()
-
     async def _with_items(self, run: RecallRun, candidates: list[Candidate]) -> list[Candidate]:
         """Merge the keyed items that answer into *candidates*, by value, before the cut to k."""
         if not run.request.items or self.find_items is None:
@@ -269,7 +251,7 @@ class Recall:
         items: list[Candidate] = []
         try:
             with run.phase("items"), anyio.fail_after(self.config.recall.timeout_s):
-                items = await ItemRecall(run, self.config).candidates(self.find_items)
+                items = await items_found(run, self.config, self.find_items)
         except (ModelError, TimeoutError) as error:
             # Items are found by their vectors alone; whatever else is stored still answers.
             run.does_without("items", error)

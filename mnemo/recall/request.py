@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, get_args
 
@@ -172,6 +172,10 @@ class RecallRun:
     Attributes:
         now: When it was asked.
         dense_weight: What a cosine counts in the embedding space.
+        mode: The caller's, or of the query's words, until a model chooses one.
+        chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``: who chose it.
+        tags: What a chat model would look for beside the query. Without one there are none:
+            phrases of the query's own words changed no order on any development file.
         profile: What the prompts are told of the memory's use.
         asker: Asks the chat model; ``None`` without one.
         plans: Whether it plans and refines.
@@ -187,6 +191,7 @@ class RecallRun:
     request: RecallRequest
     now: datetime
     dense_weight: float = 1.0
+    tags: tuple[str, ...] = ()
     profile: Profile | None = None
     plans: bool = False
     timeout_s: float = 0.0
@@ -199,8 +204,15 @@ class RecallRun:
     refinements: list[Mapping[str, Any]] = field(default_factory=list)
     evidence: Mapping[str, float] = field(default_factory=dict)
     abstained: bool = False
-    _meter: UsageMeter = field(default_factory=UsageMeter)
     asker: Asker | None = None
+    mode: Mode = field(init=False)
+    chosen_by: str = field(init=False)
+    _meter: UsageMeter = field(default_factory=UsageMeter, init=False)
+
+    def __post_init__(self) -> None:
+        given = self.request.mode
+        self.mode = given or choose_mode(self.request.query)
+        self.chosen_by = "caller" if given else "embedded"
 
     def advised_by(
         self, model: ChatModel, usage: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
@@ -237,6 +249,25 @@ class RecallRun:
         if line not in self.degraded:
             self.degraded.append(line)
             log.warning("recall goes on without %s: %s", part, error)
+
+    async def plan(self) -> None:
+        """
+        Ask the chat model for mode and tags, both at the same time.
+
+        A question that fails changes nothing; a caller's mode is not asked for.
+        """
+
+        async def ask_mode() -> None:
+            if mode := await self.ask(mode_question(self.asked, self.profile), None):
+                self.mode, self.chosen_by = mode, "model"
+
+        async def ask_tags() -> None:
+            self.tags = await self.ask(plan_question(self.asked, self.profile), self.tags)
+
+        async with anyio.create_task_group() as group:
+            if self.chosen_by != "caller":
+                group.start_soon(ask_mode)
+            group.start_soon(ask_tags)
 
     async def ask(self, question: Question[T], otherwise: D) -> T | D:
         """
@@ -320,53 +351,6 @@ _EPISODE = re.compile(
     r"|told|ask|asked|mention|mentioned)\b|\bwhat happened\b|\blast time\b|\bhow long ago\b"
     r"|\bwhat (?:date|day|time|year|month)\b|\bearlier\b|\byesterday\b|\blast (?:week|month|year)\b"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RecallPlan:
-    """
-    The plan of a recall.
-
-    Attributes:
-        tags: What a chat model would look for beside the query. Without one there are none:
-            phrases of the query's own words changed no order on any development file.
-        chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``: who chose the mode.
-    """
-
-    mode: Mode
-    tags: tuple[str, ...]
-    chosen_by: str
-
-
-def plan_embedded(query: str, mode: Mode | None) -> RecallPlan:
-    """Plan from the words of *query* alone; *mode* is the caller's, if there is one."""
-    chosen_by = "embedded" if mode is None else "caller"
-    return RecallPlan(mode or choose_mode(query), (), chosen_by)
-
-
-async def plan_by_model(run: RecallRun, embedded: RecallPlan) -> RecallPlan:
-    """
-    Ask a chat model for mode and tags, both at the same time.
-
-    A question that fails leaves the value of *embedded*; a caller's mode is not asked for.
-    """
-    plan = embedded
-
-    async def choose_mode() -> None:
-        nonlocal plan
-        mode = await run.ask(mode_question(run.asked, run.profile), None)
-        plan = replace(plan, mode=mode, chosen_by="model") if mode else plan
-
-    async def choose_tags() -> None:
-        nonlocal plan
-        tags = await run.ask(plan_question(run.asked, run.profile), plan.tags)
-        plan = replace(plan, tags=tags)
-
-    async with anyio.create_task_group() as group:
-        if plan.chosen_by != "caller":
-            group.start_soon(choose_mode)
-        group.start_soon(choose_tags)
-    return plan
 
 
 def choose_mode(query: str) -> Mode:

@@ -29,7 +29,7 @@ from mnemo.english.scaffolding import without_scaffolding
 from mnemo.english.words import index_terms
 from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, ROLES, DocumentsView, Pieces, StepsView
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
-from mnemo.index.postings import Bm25, idf
+from mnemo.index.postings import idf
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.recall.result import GROUPS, Explanation
@@ -159,6 +159,10 @@ SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
 WINDOWED = 250
 """Turns, best by everything else, whose window of neighbours is looked at."""
+K1 = 1.2
+"""How soon a term's repeats stop counting (usual range 1.2 to 1.5)."""
+B = 0.75
+"""How much a document's length counts against it."""
 _TYPICAL_LOG_WORDS = 3.0
 
 _WHERE = re.compile(
@@ -509,38 +513,43 @@ class Matches:
 
     def own(self) -> Floats:
         """The share of each document."""
-        bm25 = Bm25.over(self._lengths, self._population)
-        scores = np.zeros(len(self._lengths), np.float32)
-        for says, documents, counts in self._found:
-            bm25.add(scores, says, documents, counts)
-        return np.minimum(scores, np.float32(1))
+        return _bm25(self._found, self._lengths, self._population)
 
     def joined(self, pieces: Pieces) -> Floats:
         """The share of each document joined with the one before it."""
-        bm25 = Bm25.over(self._lengths + pieces.before(self._lengths), self._population)
-        scores = np.zeros(len(self._lengths), np.float32)
         counts = np.zeros(len(self._lengths), np.float32)
+        found = []
         for says, documents, held in self._found:
             counts[documents] = held
             following = pieces.next[documents]
             touched = np.union1d(documents, following[following >= 0])
-            both = counts[touched] + np.where(
-                pieces.previous[touched] >= 0, counts[pieces.previous[touched]], np.float32(0)
-            )
-            bm25.add(scores, says, touched, both)
+            before = pieces.previous[touched]
+            both = counts[touched] + np.where(before >= 0, counts[before], np.float32(0))
+            found.append((says, touched, both))
             counts[documents] = 0
-        return np.minimum(scores, np.float32(1))
+        lengths = self._lengths + pieces.before(self._lengths)
+        return _bm25(found, lengths, self._population)
 
     def session(self, pieces: Pieces) -> Floats:
         """The share of each document's whole piece."""
         piece = np.maximum(pieces.piece, 0)
-        bm25 = Bm25.over(np.bincount(piece, self._lengths, pieces.count).astype(np.float32))
-        scores = np.zeros(pieces.count, np.float32)
+        found = []
         for says, documents, held in self._found:
             counts = np.bincount(piece[documents], held, pieces.count).astype(np.float32)
             holding = np.flatnonzero(counts)
-            bm25.add(scores, says, holding, counts[holding])
-        return np.minimum(scores, np.float32(1))[piece]
+            found.append((says, holding, counts[holding]))
+        lengths = np.bincount(piece, self._lengths, pieces.count).astype(np.float32)
+        return _bm25(found, lengths, pieces.count)[piece]
+
+
+def _bm25(found: Iterable[tuple[float, Ints, Floats]], lengths: Floats, population: int) -> Floats:
+    """BM25 of texts of *lengths* in terms; those outside the population have length 0."""
+    mean = max(float(lengths.sum()) / max(population, 1), 1e-9)
+    norms = np.float32(K1 * (1 - B)) + np.float32(K1 * B / mean) * lengths
+    scores = np.zeros(len(lengths), np.float32)
+    for says, texts, counts in found:
+        scores[texts] += np.float32(says) * (counts * np.float32(K1 + 1) / (counts + norms[texts]))
+    return np.minimum(scores, np.float32(1))
 
 
 # ── The value of a candidate ────────────────────────────────────────────────────────────

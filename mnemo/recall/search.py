@@ -19,7 +19,7 @@ from mnemo.log.feed import StoredFeed
 from mnemo.prompts.refine import refine_question
 from mnemo.protocols import Embedder
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
-from mnemo.recall.request import MODE_WEIGHTS, ROUTES, RecallPlan, RecallRun
+from mnemo.recall.request import MODE_WEIGHTS, ROUTES, RecallRun
 from mnemo.recall.result import Candidate, Explanation, SourceRef
 from mnemo.recall.rivals import (
     BEST,
@@ -79,7 +79,6 @@ class Search:
 
     run: RecallRun
     corpus: CorpusView
-    plan: RecallPlan
     graph: StoredGraph
     feed: StoredFeed
     embedder: Embedder
@@ -104,7 +103,7 @@ class Search:
     @property
     def _weights(self) -> Mapping[NodeType, float]:
         types = self._request.types
-        return MODE_WEIGHTS[self.plan.mode] if types is None else dict.fromkeys(types, 1.0)
+        return MODE_WEIGHTS[self.run.mode] if types is None else dict.fromkeys(types, 1.0)
 
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
@@ -112,7 +111,7 @@ class Search:
         """Find and score what the question itself finds."""
         run, request = self.run, self._request
         with run.phase("embed"):
-            question = await self._embedded(ask(request.query, self.plan.tags, request.context))
+            question = await self._embedded(ask(request.query, self.run.tags, request.context))
         with run.phase("score"):
             self._zero = zero = await self._hop_zero(question)
         run.evidence, run.abstained = zero.evidence, zero.abstained
@@ -140,7 +139,7 @@ class Search:
             self.corpus,
             question,
             searched=self._weights,
-            routes=ROUTES[self.plan.mode],
+            routes=ROUTES[self.run.mode],
             filters=self._request.filters,
             unwanted=self._request.unwanted,
             least=self._request.k,
@@ -168,7 +167,7 @@ class Search:
         """
         seeds = [scored.found for scored in self.ranked[:SEEDS]]
         routes: list[Found] = []
-        for type in ROUTES[self.plan.mode]:
+        for type in ROUTES[self.run.mode]:
             if (hits := self._zero.hits.get(type)) is None:
                 continue
             parameters = parameters_of(self.config.scoring, type)

@@ -11,7 +11,7 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from mnemo.config import Config
@@ -116,16 +116,8 @@ async def view(
             default_ttl_s=config.conversation.ttl_s,
         )
     )
-    return MessageView(
-        target=found.target,
-        before=found.before,
-        after=found.after,
-        snapshots_before=found.snapshots_before,
-        snapshots_after=found.snapshots_after,
-        last_seq=found.last_seq,
-        budget_tokens=budget,
-        count=config.conversation.count,
-    )
+    around = {one.name: getattr(found, one.name) for one in fields(found)}
+    return MessageView(**around, budget_tokens=budget, count=config.conversation.count)
 
 
 def _budget(tokens: int) -> int:
