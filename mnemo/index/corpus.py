@@ -288,11 +288,6 @@ class CorpusView:
     damaged: tuple[str, ...] = ()
     owed: int = 0
 
-    @property
-    def restated(self) -> Ints:
-        """The pairs of facts and the steps that they say again."""
-        return self.behind["semantic"]
-
     def of_type(self, kind: NodeType) -> DocumentsView | None:
         """The documents of one type; ``source`` nodes are found as the steps they repeat."""
         return self.steps if kind in ("episodic", "source") else self.nodes.get(kind)

@@ -8,9 +8,7 @@ for, and then follows what is added.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -19,13 +17,10 @@ from numpy.typing import NDArray
 
 from mnemo.index.columns import Column
 from mnemo.runtime.clock import Breather
-from mnemo.values.filters import Condition, ScalarKind, Where, kind_of, members
+from mnemo.values.filters import BOUNDS, Condition, ScalarKind, Where, kind_of, members
 
 MOST_FACETS = 64
 """Keys whose facets are kept, the last ones asked for."""
-MOST_INSERTED = 64
-"""New values that are put in their places one by one; more are sorted with all others."""
-_KINDS: tuple[ScalarKind, ...] = ("text", "number", "boolean", "null")
 
 Mask = NDArray[np.bool_]
 
@@ -71,34 +66,6 @@ class Facets:
         return facet
 
 
-@dataclass(slots=True)
-class _Order:
-    """Values of one kind, ascending, and the number of each."""
-
-    values: list[Any] = field(default_factory=list)
-    numbers: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
-    fresh: list[tuple[Any, int]] = field(default_factory=list)
-
-    def settle(self) -> None:
-        """Put what is new in its place."""
-        if len(self.fresh) <= MOST_INSERTED:
-            for value, number in self.fresh:
-                self.numbers = np.insert(self.numbers, bisect_left(self.values, value), number)
-                insort(self.values, value)
-        else:
-            known = zip(self.values, self.numbers.tolist(), strict=True)
-            pairs = sorted([*known, *self.fresh])
-            self.values = [value for value, _ in pairs]
-            self.numbers = np.array([number for _, number in pairs], np.intp)
-        self.fresh = []
-
-    def within(self, operator: str, operand: Any) -> NDArray[np.intp]:
-        """The numbers of the values that stand so to *operand*."""
-        side = bisect_left if operator in ("gte", "lt") else bisect_right
-        at = side(self.values, operand)
-        return self.numbers[at:] if operator in ("gt", "gte") else self.numbers[:at]
-
-
 class _Facet:
     """What the metadata objects hold under one key."""
 
@@ -108,9 +75,8 @@ class _Facet:
         # A row for each member: whose it is, and the number of its value.
         self._owners = Column(np.intp)
         self._members = Column(np.intp)
-        self._values: dict[tuple[ScalarKind, Any], int] = {}
-        self._kinds = Column(np.int8)
-        self._orders = {kind: _Order() for kind in _KINDS}
+        # In the order of their numbers.
+        self._values: dict[tuple[ScalarKind | None, Any], int] = {}
 
     def follow(self, objects: Sequence[Mapping[str, Any]], count: int) -> None:
         """Read on, up to object number *count*."""
@@ -121,16 +87,9 @@ class _Facet:
             for member in found or ():
                 if (kind := kind_of(member)) is not None:
                     self._owners.append(number)
-                    self._members.append(self._value(kind, member))
+                    value = self._values.setdefault((kind, member), len(self._values))
+                    self._members.append(value)
             breather.breathe()
-
-    def _value(self, kind: ScalarKind, value: Any) -> int:
-        number = self._values.setdefault((kind, value), len(self._values))
-        if number == self._kinds.count:
-            self._kinds.append(_KINDS.index(kind))
-            if kind in ("text", "number"):
-                self._orders[kind].fresh.append((value, number))
-        return number
 
     def holding(self, condition: Condition, count: int) -> Mask:
         """By object number, whether *condition* holds."""
@@ -138,10 +97,15 @@ class _Facet:
         if condition.exists is False:
             return ~present if condition.only_absence else np.zeros(count, np.bool_)
         found = present.copy()
-        if condition.tests_members:
-            found &= self._owned(self._accepted(condition), count)
+        if condition.any_of is not None:
+            found &= self._owned(self._equal(condition.any_of), count)
+        if condition.bounds:
+            inside = np.ones(len(self._values), np.bool_)
+            for operator, operand in condition.bounds:
+                inside &= self._compared(BOUNDS[operator], operand)
+            found &= self._owned(inside, count)
         for operand in condition.unequal:
-            alike = self._kinds.view() == _KINDS.index(_kind(operand))
+            alike = self._compared(lambda one, other: True, operand)
             found &= self._owned(alike, count) & ~self._owned(self._equal((operand,)), count)
         return found
 
@@ -154,26 +118,12 @@ class _Facet:
     def _equal(self, wanted: Sequence[Any]) -> Mask:
         found = np.zeros(len(self._values), np.bool_)
         for one in wanted:
-            if (number := self._values.get((_kind(one), one))) is not None:
+            if (number := self._values.get((kind_of(one), one))) is not None:
                 found[number] = True
         return found
 
-    def _accepted(self, condition: Condition) -> Mask:
-        """The values that pass ``any_of`` and ``bounds``."""
-        found = np.ones(len(self._values), np.bool_)
-        if condition.any_of is not None:
-            found = self._equal(condition.any_of)
-        for operator, operand in condition.bounds:
-            order = self._orders[_kind(operand)]
-            order.settle()
-            inside = np.zeros(len(self._values), np.bool_)
-            inside[order.within(operator, operand)] = True
-            found &= inside
-        return found
-
-
-def _kind(operand: Any) -> ScalarKind:
-    """The kind of an operand, which is a scalar."""
-    kind = kind_of(operand)
-    assert kind is not None
-    return kind
+    def _compared(self, holds: Callable[[Any, Any], bool], operand: Any) -> Mask:
+        """The values of the kind of *operand* that stand so to it."""
+        kind, values = kind_of(operand), self._values
+        stand = (one == kind and holds(value, operand) for one, value in values)
+        return np.fromiter(stand, np.bool_, len(values))

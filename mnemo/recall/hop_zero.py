@@ -20,6 +20,8 @@ from mnemo.values.graph import NodeType
 
 HAND = "hand"
 """The actor of what was written by hand."""
+_NOWHERE = -2
+"""The number of a session or thread that no document has."""
 
 Mask = NDArray[np.bool_]
 
@@ -118,17 +120,7 @@ def hop_zero(
         for f in _best(hits[kind], kind, config, unwanted, least)
     ]
     found.sort(key=lambda f: (-f.relevance, -f.match, f.id))
-    return HopZero(hits, tuple(found), _evidence(hits, searched))
-
-
-def _evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> dict[str, float]:
-    """Of the eligible steps, which all else restates; where there are none, of what there is."""
-    for kind in ("episodic", *searched):
-        hits = scored.get(kind)
-        if hits is not None and (ok := np.isfinite(hits.scores)).any():
-            near = hits.near[ok] if hits.near.any() else hits.near[:0]
-            return evidence(near, hits.words[ok], int(np.count_nonzero(hits.view.alive)))
-    return {}
+    return HopZero(hits, tuple(found), evidence(hits, searched))
 
 
 def _best(
@@ -168,20 +160,15 @@ def eligible_steps(view: StepsView, filters: Filters) -> Mask:
         actor = view.actor_numbers.get(filters.actor, -1)
         ok = ok & ((view.actor == actor) | (view.told_by == actor))
     if filters.thread_id is not None:
-        ok = ok & (view.thread == _number(view, thread_chain(filters.thread_id)))
+        ok = ok & (view.thread == view.chains.get(thread_chain(filters.thread_id), _NOWHERE))
     if filters.session_id is not None:
         ok = ok & _of_session(view, filters.session_id)
     return ok & _holding(view, filters) if filters.where.conditions else ok
 
 
-def _number(view: StepsView, chain: str) -> int:
-    """The number of a session or thread; -2, which no document has, for an unknown one."""
-    return view.chains.get(chain, -2)
-
-
 def _of_session(view: StepsView, id: str) -> Mask:
     """What a session or a thread of this id holds; of a fed session also as messages."""
-    session, thread = _number(view, id), _number(view, thread_chain(id))
+    session, thread = (view.chains.get(chain, _NOWHERE) for chain in (id, thread_chain(id)))
     found = (view.session == session) | (view.thread == thread)
     documents = view.joined[view.joined[:, 0] == session, 1]
     found[documents[documents < view.count]] = True
@@ -244,26 +231,29 @@ CONSTANT = -0.9
 _TENTH = 10
 
 
-def evidence(
-    cosines: NDArray[np.float32], words: NDArray[np.float32], stored: int
-) -> dict[str, float]:
+def evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> dict[str, float]:
     """
     Return what tells whether a question is answered.
 
-    Args:
-        cosines: Of the eligible documents, less what all have in common; empty without vectors.
-        words: Share of the question's words that each of them has.
-        stored: Documents in the repository.
+    Of the eligible steps, which all else restates; where there are none, of the first of the
+    *searched* types that has any.
 
     Returns:
-        ``cosine``, the best; ``margin``, by which it stands above the tenth; ``size``, the
-        decimal logarithm of *stored*; ``words``, the best share.
+        ``cosine``, the best, less what all have in common; ``margin``, by which it stands above
+        the tenth; ``size``, the decimal logarithm of what is stored; ``words``, the best share
+        of the question's words. Without vectors the last two alone.
     """
-    found = {"size": math.log10(max(stored, 1)), "words": float(words.max(initial=0.0))}
-    if len(cosines):
-        best = np.sort(cosines)[::-1][:_TENTH]
-        found |= {"cosine": float(best[0]), "margin": float(best[0] - best[-1])}
-    return found
+    for kind in ("episodic", *searched):
+        hits = scored.get(kind)
+        if hits is None or not (ok := np.isfinite(hits.scores)).any():
+            continue
+        size = math.log10(np.count_nonzero(hits.view.alive))
+        found = {"size": size, "words": float(hits.words[ok].max())}
+        if hits.near.any():
+            best = np.sort(hits.near[ok])[::-1][:_TENTH]
+            found |= {"cosine": float(best[0]), "margin": float(best[0] - best[-1])}
+        return found
+    return {}
 
 
 def confidence(found: Mapping[str, float]) -> float:

@@ -462,8 +462,10 @@ def current_first(
     for number, place in enumerate(places):
         for fact in _ended(place, zero, corpus, now):
             place.until = fact.valid_to
-            closers = _steps_behind(fact.superseded_by or "", corpus)
-            newer = max((by_step.get(step, -1) for step in closers), default=-1)
+            closer = corpus.nodes["semantic"].of(fact.superseded_by or "")
+            behind = corpus.behind["semantic"]
+            closers = behind[np.isin(behind[:, 0], closer), 1].tolist()
+            newer = max((by_step.get(corpus.steps.ids[d], -1) for d in closers), default=-1)
             if newer >= 0 and places[newer].said(corpus) > place.said(corpus):
                 pairs.append((number, newer))
     known = {pair: 0.0 if places[pair[0]].is_asked_for else KNOWN for pair in pairs}
@@ -501,7 +503,7 @@ def _ended(place: Place, zero: HopZero, corpus: CorpusView, now: datetime) -> li
     facts = zero.hits.get("semantic")
     if facts is None or place.step is None:
         return []
-    pairs = corpus.restated
+    pairs = corpus.behind["semantic"]
     of_step = np.isin(pairs[:, 1], corpus.steps.of(place.step))
     documents = [d for d in pairs[of_step, 0].tolist() if facts.view.alive[d]]
     best = max(documents, key=lambda d: float(facts.match[d]), default=None)
@@ -509,12 +511,6 @@ def _ended(place: Place, zero: HopZero, corpus: CorpusView, now: datetime) -> li
     if not isinstance(node, Semantic) or node.valid_to is None:
         return []
     return [node] if node.valid_to <= now else []
-
-
-def _steps_behind(fact: str, corpus: CorpusView) -> list[str]:
-    pairs = corpus.restated
-    of_fact = np.isin(pairs[:, 0], corpus.nodes["semantic"].of(fact))
-    return [corpus.steps.ids[d] for d in pairs[of_fact, 1].tolist()]
 
 
 def _rivals(

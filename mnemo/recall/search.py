@@ -345,24 +345,19 @@ class Search:
     def _answers(self, found: Found, node: Node, support: Sequence[str]) -> dict[str, float]:
         """The ``score.ANSWERS`` that a candidate gets."""
         asked, forms = self._asked, []
-        if self._tells(found, node, support):
-            forms.append("attribute")
+        read = [self._steps[id] for id in support if id in self._steps]
+        # A fact, or a step that none was made of yet, may give the attribute asked for.
+        if isinstance(node, Semantic) or found.id in self._unread:
+            text = node.proposition if isinstance(node, Semantic) else node.text
+            if asked.is_told_by(text, read[0].actor if read else None):
+                forms.append("attribute")
         if self._zero.hits[found.type].are_notes(found.id):
-            steps = (self._steps[id].text for id in support if id in self._steps)
-            said = " ".join(steps) or node.text
+            said = " ".join(step.text for step in read) or node.text
             if asked.is_of_a_kind(said):
                 forms.append("name" if "name" in asked.kinds else "value")
             if asked.is_past_by(said):
                 forms.append("another")
         return {form: ANSWERS[form] for form in forms}
-
-    def _tells(self, found: Found, node: Node, support: Sequence[str]) -> bool:
-        """Whether a fact, or a step that none was made of yet, gives the attribute asked for."""
-        step = next((self._steps[id] for id in support if id in self._steps), None)
-        speaker = step.actor if step else None
-        if isinstance(node, Semantic):
-            return self._asked.is_told_by(node.proposition, speaker)
-        return found.id in self._unread and self._asked.is_told_by(node.text, speaker)
 
     def _choose_unread(self, found: Sequence[Found]) -> None:
         """Note the best steps that are to be read themselves: no fact that was found tells them."""
@@ -425,39 +420,34 @@ class Search:
             relevance=scored.found.relevance,
             phase=scored.found.phase,
             hop=scored.found.hop,
-            sources=sources or [self._own_words(scored)],
+            sources=sources or [SourceRef.of_node(scored.node, self._origin(scored))],
             metadata=scored.metadata,
             outdated_by=place.newer.node.id if place.newer else None,
             valid_to=held or place.until,
             why=self._why(scored) if self._request.explain else None,
         )
 
+    def _origin(self, scored: ScoredCandidate) -> str | None:
+        """The changeset of a node without steps."""
+        view = self.corpus.nodes.get(scored.found.type)
+        origins = [view.origins.get(d) for d in view.of(scored.node.id)] if view else []
+        return origins[-1] if origins else None
+
     def _why(self, scored: ScoredCandidate) -> Explanation:
-        found = scored.found
+        """What adds up to its score: of what was made of a step, to that of the step."""
+        found, named = scored.found, self._named(scored)[:1]
+        hits = self._zero.hits[found.type]
+        parts = self._zero.hits["episodic"].parts_of(named[0]) if named else {}
         return explained(
             self.config.scoring,
             scored.node,
             scored.metadata,
             self.run.now,
-            signals=self._parts(scored),
-            cosine=self._zero.hits[found.type].cosine(found.id),
+            signals={**(parts or hits.parts_of(found.id)), **scored.answers},
+            cosine=hits.cosine(found.id),
             via=found.via,
             mode_weight=self._weights[found.type],
         )
-
-    def _parts(self, scored: ScoredCandidate) -> dict[str, float]:
-        """What adds up to its score: of what was made of a step, to that of the step."""
-        step = next(iter(self._named(scored)), None)
-        parts = self._zero.hits["episodic"].parts_of(step) if step is not None else {}
-        parts = parts or self._zero.hits[scored.found.type].parts_of(scored.found.id)
-        return {**parts, **scored.answers}
-
-    def _own_words(self, scored: ScoredCandidate) -> SourceRef:
-        """Make the source of a node without steps: its changeset and its own text."""
-        node, view = scored.node, self.corpus.nodes.get(scored.found.type)
-        origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
-        key = origins[-1] if origins else None
-        return SourceRef.of_node(node, key)
 
 
 # ── Expansion ────────────────────────────────────────────────────────────────────────

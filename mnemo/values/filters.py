@@ -6,18 +6,20 @@ Filters of recall, search and listings: which evidence a call may use.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeAlias
 
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import fold, is_blank
 from mnemo.runtime.validation import finite_number, known_id, known_time, quoted, stored_text
 
-OPERATORS = ("gt", "gte", "lt", "lte", "ne", "exists")
+BOUNDS: Mapping[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
+"""Operator → whether a value stands so to its operand."""
+OPERATORS = (*BOUNDS, "ne", "exists")
 """What a mapping under a key of ``where=`` may hold."""
-BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
 MOST_CONDITIONS = 32
 """Keys of one ``where=``, at most."""
 MOST_VALUES = 10_000
@@ -115,7 +117,7 @@ class Condition:
         if self.any_of is not None and not any(_equal(member, one) for one in self.any_of):
             return False
         return all(
-            kind == kind_of(operand) and _within(operator, member, operand)
+            kind == kind_of(operand) and BOUNDS[operator](member, operand)
             for operator, operand in self.bounds
         )
 
@@ -135,18 +137,6 @@ class Condition:
 
 def _equal(one: Any, other: Any) -> bool:
     return kind_of(one) == kind_of(other) and bool(one == other)
-
-
-def _within(operator: str, member: Any, operand: Any) -> bool:
-    match operator:
-        case "gt":
-            return bool(member > operand)
-        case "gte":
-            return bool(member >= operand)
-        case "lt":
-            return bool(member < operand)
-        case _:
-            return bool(member <= operand)
 
 
 @dataclass(frozen=True, slots=True)
