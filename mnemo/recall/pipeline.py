@@ -23,6 +23,7 @@ from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, Usag
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.graph import StoredGraph
+from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
@@ -174,35 +175,9 @@ class Recall:
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
     async def _answer(self, run: RecallRun) -> RecallResult:
-        """Read what is stored, plan, search, add items, put into words, add notes."""
-        request, candidates = run.request, list[Candidate]()
-        read = partial(self.index.corpus, embedded=True, query=request.query)
-        # Recalls that wait for no model go one after the other: two that compute at once take
-        # the interpreter from each other and need longer for it. A static embedder computes
-        # here, within a millisecond; others may ask a server.
-        waits = run.plans or not self.embedder.space.static
-        async with nullcontext() if waits else self._turn:
-            with run.phase("read"):
-                corpus = await read()
-            is_searched = not corpus.is_empty and request.types != ()
-            if is_searched and run.plans:
-                with run.phase("plan"):
-                    await run.plan()
-                with run.phase("read"):
-                    # Things were said while the model was thinking.
-                    corpus = await read()
-            elif is_searched:
-                stages = ("plan",) if run.chosen_by == "caller" else ("mode", "plan")
-                run.stages |= dict.fromkeys(stages, "embedded")
-            if is_searched and not corpus.is_empty:
-                search = Search(
-                    run, corpus, self.graph, self.feed, self.embedder, self.config, self._threads
-                )
-                await search.begin()
-                if not run.abstained:
-                    await expand(search, run, self.config.recall)
-                    with run.phase("sources"):
-                        candidates = await search.finish()
+        """Search, add items, put into words, add notes."""
+        request = run.request
+        corpus, candidates = await self._searched(run)
         sure = confidence(run.evidence) if candidates else 0.0
         candidates = await self._with_items(run, candidates)
         if sure < request.min_confidence:
@@ -243,6 +218,38 @@ class Recall:
             notes=notes,
             count=self.config.conversation.count,
         )
+
+    async def _searched(self, run: RecallRun) -> tuple[CorpusView, list[Candidate]]:
+        """Read what is stored, plan, and find the steps and nodes that answer."""
+        request, candidates = run.request, list[Candidate]()
+        read = partial(self.index.corpus, embedded=True, query=request.query)
+        # Recalls that wait for no model go one after the other: two that compute at once take
+        # the interpreter from each other and need longer for it. A static embedder computes
+        # here, within a millisecond; others may ask a server.
+        waits = run.plans or not self.embedder.space.static
+        async with nullcontext() if waits else self._turn:
+            with run.phase("read"):
+                corpus = await read()
+            is_searched = not corpus.is_empty and request.types != ()
+            if is_searched and run.plans:
+                with run.phase("plan"):
+                    await run.plan()
+                with run.phase("read"):
+                    # Things were said while the model was thinking.
+                    corpus = await read()
+            elif is_searched:
+                stages = ("plan",) if run.chosen_by == "caller" else ("mode", "plan")
+                run.stages |= dict.fromkeys(stages, "embedded")
+            if is_searched and not corpus.is_empty:
+                search = Search(
+                    run, corpus, self.graph, self.feed, self.embedder, self.config, self._threads
+                )
+                await search.begin()
+                if not run.abstained:
+                    await expand(search, run, self.config.recall)
+                    with run.phase("sources"):
+                        candidates = await search.finish()
+        return corpus, candidates
 
     async def _with_items(self, run: RecallRun, candidates: list[Candidate]) -> list[Candidate]:
         """Merge the keyed items that answer into *candidates*, by value, before the cut to k."""
