@@ -584,7 +584,7 @@ class Mnemo:
             NotFound: There is nothing in it, and it is not open.
             StoreError: It could not be read. *Cancellation*: safe.
         """
-        from mnemo.maintenance.archive import export_lines
+        from mnemo.store.archive import export_lines
 
         store, _ = self._usable()
         checked_repo_id(repo_id)
@@ -618,7 +618,7 @@ class Mnemo:
                 another format version.
             StoreError: It could not be written. *Cancellation*: safe; all or nothing.
         """
-        from mnemo.maintenance.archive import import_lines
+        from mnemo.store.archive import import_lines
 
         store, _ = self._usable()
         checked_repo_id(repo_id)

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from mnemo.errors import StoreCorrupt, StoreError, UsageError
-from mnemo.store.archive import StoredArchive
+from mnemo.store.archive import StoredArchive, export_lines, import_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,6 @@ async def copy_repository(
         StoreError: A store failed, or the copy reads differently.
             *Cancellation*: safe; all or nothing.
     """
-    # Here and below: the service imports this module, and what checks lines is slow to load.
-    from mnemo.maintenance.archive import export_lines, import_lines
-
     async with target.read() as (head, _):
         is_there = not head.is_empty
     if is_there:
@@ -115,8 +112,6 @@ async def _compared(repo_id: str, source: StoredArchive, target: StoredArchive) 
 
 
 async def _read(archive: StoredArchive, repo_id: str) -> _Seen:
-    from mnemo.maintenance.archive import export_lines
-
     seen = _Seen()
     async with export_lines(archive, repo_id=repo_id, may_be_empty=True) as lines:
         async for _ in seen.watch(lines):
