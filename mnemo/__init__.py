@@ -79,7 +79,7 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.session.parts import CommitReceipt, SessionContext, SessionStatistics
     from mnemo.session.session import Session
     from mnemo.values.archive import ArchiveHead
-    from mnemo.values.changeset import Changeset, NodeChange, Revision
+    from mnemo.values.changeset import Changeset, MaintenanceReport, NodeChange, Revision
     from mnemo.values.checkpoints import ChannelHistory, Checkpoint, CheckpointHead, CheckpointWrite
     from mnemo.values.derived import (
         Compaction,
@@ -121,7 +121,6 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
     from mnemo.values.steps import Step
     from mnemo.values.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
-    from mnemo.values.upkeep import MaintenanceReport
 
 __all__ = [
     "AgentTool",
@@ -305,7 +304,7 @@ _LATER = {
     "JobState": "mnemo.values.jobs",
     "KeyedItem": "mnemo.values.graph",
     "ListNamespaces": "mnemo.values.items",
-    "MaintenanceReport": "mnemo.values.upkeep",
+    "MaintenanceReport": "mnemo.values.changeset",
     "Memory": "mnemo.repository",
     "MemoryVersion": "mnemo.repository",
     "Message": "mnemo.values.messages",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from mnemo.values.changeset import MaintenanceReport
 from mnemo.values.chat import Usage
 from mnemo.values.notes import NoteChange
-from mnemo.values.upkeep import MaintenanceReport
 
 __all__ = [
     "AnnotationFailed",

@@ -15,7 +15,6 @@ from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import anyio
@@ -55,7 +54,7 @@ if TYPE_CHECKING:  # loaded in a thread, for the first repository
 log = logging.getLogger("mnemo")
 _CLOSED = "the service is closed; make a new Mnemo"
 _PLAIN_WITH = "write `async with Mnemo(…)`, or in blocking code `with mnemo.sync.Mnemo(…)`"
-_LAZY = "index.follower models.embedder_wrappers repository.repository"
+_LAZY = "index.follower repository.repository"
 
 
 class Mnemo:
@@ -199,12 +198,7 @@ class Mnemo:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         # A forked process that leaves the block has nothing to close; its parent has.
         if self._home is None or not self._home.is_forked:
             await self.aclose()
@@ -344,7 +338,7 @@ class Mnemo:
         spans: Spans,
     ) -> RepositoryParts:
         from mnemo.index.follower import RepositoryIndex
-        from mnemo.models.embedder_wrappers import MovableEmbedder, traced
+        from mnemo.models.named import MovableEmbedder, traced
         from mnemo.repository import RepositoryParts
 
         feed = store.feed(repo_id)
@@ -520,7 +514,7 @@ class Mnemo:
         """
         from mnemo.index.documents import texts_of
         from mnemo.maintenance.reembed import Reembedding
-        from mnemo.models.embedder_wrappers import traced
+        from mnemo.models.named import traced
 
         store, _ = self._usable()
         checked_repo_id(repo_id)

@@ -32,9 +32,8 @@ from mnemo.protocols import Clock, StoreReport
 from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.archive import StoredArchive
-from mnemo.store.check import check_store
+from mnemo.store.check import check_store, repair_store
 from mnemo.store.engine import OWNERS, ManagedEngine
-from mnemo.store.repair import repair_store
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind
@@ -107,11 +106,6 @@ class EngineStore:
     def checkpoints(self, repo_id: str) -> StoredCheckpoints:
         """The checkpoints of one repository."""
         return StoredCheckpoints(repo_id, self.engine)
-
-    @property
-    def queued_writes(self) -> int:
-        """Units of work that wait for the writer or for its commit."""
-        return self.engine.waiting
 
     async def open(self) -> Owner:
         """

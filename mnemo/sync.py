@@ -120,12 +120,7 @@ class Mnemo(Blocking, of=mnemo.service.Mnemo):
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # A forked process that leaves the block has nothing to close; its parent has.
         if not self._portal.is_forked:
             self.aclose()

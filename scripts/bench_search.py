@@ -31,7 +31,6 @@ from mnemo.config import Config, StoreConfig
 from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.scope import ConversationParts
 from mnemo.log.transcript import TranscriptWriter
-from mnemo.models.hashing import HashingEmbedder
 from mnemo.prompts.usage import UsageMeter
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
@@ -39,6 +38,7 @@ from mnemo.runtime import settle_collector
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import STOP_WORDS, count_tokens
 from mnemo.stores import SqliteStore
+from mnemo.testing.models import HashingEmbedder
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import StoredMessage

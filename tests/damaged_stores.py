@@ -21,8 +21,8 @@ from mnemo.config import StoreConfig
 from mnemo.items.item_rows import ItemWriter
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.repository import Repository
-from mnemo.store.sqlite.check import columns
 from mnemo.store.sqlite.connection import SqliteTx
+from mnemo.store.sqlite.dialect import columns
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.checkpoints import CheckpointHead

@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,15 +36,15 @@ from mnemo import (
     UsageError,
     WindowLook,
 )
-from mnemo.client.encoding import (
+from mnemo.client.session import (
     LONGEST_WAIT_S,
+    RemoteSession,
     error_of,
     given,
     messages_as_json,
     plain,
     read_as,
 )
-from mnemo.client.session import RemoteSession
 from mnemo.exchange import RecallShape, StatisticsShape, ViewShape, adapter
 from mnemo.runtime.validation import checked_repo_id
 from mnemo.wire import Format, Given, listed
@@ -131,12 +130,7 @@ class RemoteMnemo:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def open_repo(
@@ -152,9 +146,7 @@ class RemoteMnemo:
 
     async def repos(self) -> list[RepositoryRecord]:
         """List the stored repositories that the token may use. *Cancellation*: safe."""
-        content = await self.call("GET", "/v1/repositories")
-        found: list[RepositoryRecord] = read_as(list[RepositoryRecord], content)
-        return found
+        return read_as(list[RepositoryRecord], await self.call("GET", "/v1/repositories"))
 
     async def call(
         self,
@@ -201,8 +193,7 @@ class RemoteMnemo:
                 break
             await anyio.sleep(min(MOST_PAUSE_S, float(answer.headers.get("retry-after", "1"))))
         if answer.is_success:
-            content: bytes = answer.content
-            return content
+            return answer.content
         raise error_of(answer.status_code, answer.content)
 
     @asynccontextmanager
@@ -316,10 +307,9 @@ class RemoteRepository:
 
     async def unfinished_sessions(self) -> list[SessionRecord]:
         """List its sessions that are not idle, newest act first; at most 1,000."""
-        found: list[SessionRecord] = await self._call(
+        return await self._call(
             list[SessionRecord], "GET", "/sessions", unfinished=True, limit=PAGE
         )
-        return found
 
     # ── Remembering and finding ──────────────────────────────────────────────────────────
 
@@ -347,8 +337,7 @@ class RemoteRepository:
         )  # fmt: skip
         waits = wait and timeout_s is None
         wait_s = LONGEST_WAIT_S if waits else timeout_s or 0.0
-        found: Remembered = await self._call(Remembered, "POST", "/remember", body, wait_s=wait_s)
-        return found
+        return await self._call(Remembered, "POST", "/remember", body, wait_s=wait_s)
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is on its way; at most 300 seconds, then ``TimeoutError``."""
@@ -358,8 +347,7 @@ class RemoteRepository:
     async def recall(self, query: str, **arguments: Any) -> RecallResult:
         """Find what the memory knows about *query*; arguments as of ``Repository.recall``."""
         body = given(query=query, **arguments)
-        found: RecallResult = await self._call(RecallShape, "POST", "/recall", body)
-        return found
+        return await self._call(RecallShape, "POST", "/recall", body)
 
     async def recall_in_context(
         self, session: RemoteSession | str, query: str, **arguments: Any
@@ -371,8 +359,7 @@ class RemoteRepository:
     async def search(self, query: str, **arguments: Any) -> list[SearchHit]:
         """Find words in what was said; arguments as of ``Repository.search``."""
         body = given(query=query, **arguments)
-        found: list[SearchHit] = await self._call(list[SearchHit], "POST", "/search", body)
-        return found
+        return await self._call(list[SearchHit], "POST", "/search", body)
 
     async def view(
         self,
@@ -384,48 +371,39 @@ class RemoteRepository:
         budget_tokens: int | None = None,
     ) -> MessageView:
         """Open what lies around a hit of ``search``."""
-        found: MessageView = await self._call(
+        return await self._call(
             ViewShape, "GET", "/view", id=message_id, session_id=session_id, before=before,
             after=after, budget_tokens=budget_tokens,
         )  # fmt: skip
-        return found
 
     # ── Memories ─────────────────────────────────────────────────────────────────────────
 
     async def memories(self, **arguments: Any) -> Page[Memory]:
         """List facts and instructions; arguments as of ``Repository.memories``."""
         body = given(**arguments)
-        found: Page[Memory] = await self._call(Page[Memory], "POST", "/memories/list", body)
-        return found
+        return await self._call(Page[Memory], "POST", "/memories/list", body)
 
     async def memory(self, id: str) -> Memory:
         """Give one fact or instruction."""
-        found: Memory = await self._call(Memory, "GET", "/memory", id=id)
-        return found
+        return await self._call(Memory, "GET", "/memory", id=id)
 
     async def add_memory(self, text: str, **arguments: Any) -> Memory:
         """Add a fact or instruction by hand; arguments as of ``Repository.add_memory``."""
-        found: Memory = await self._call(Memory, "POST", "/memories", given(text=text, **arguments))
-        return found
+        return await self._call(Memory, "POST", "/memories", given(text=text, **arguments))
 
     async def update_memory(self, id: str, text: str, **arguments: Any) -> Memory:
         """Correct what one says; arguments as of ``Repository.update_memory``."""
         body = given(text=text, **arguments)
-        found: Memory = await self._call(Memory, "PATCH", "/memory", body, id=id)
-        return found
+        return await self._call(Memory, "PATCH", "/memory", body, id=id)
 
     async def changes(self, **arguments: Any) -> Page[Change]:
         """List what held and holds no longer; arguments as of ``Repository.changes``."""
         body = given(**arguments)
-        found: Page[Change] = await self._call(Page[Change], "POST", "/memories/changes", body)
-        return found
+        return await self._call(Page[Change], "POST", "/memories/changes", body)
 
     async def history(self, id: str) -> list[MemoryVersion]:
         """List the wordings of one."""
-        found: list[MemoryVersion] = await self._call(
-            list[MemoryVersion], "GET", "/memory/history", id=id
-        )
-        return found
+        return await self._call(list[MemoryVersion], "GET", "/memory/history", id=id)
 
     async def forget(
         self, *, steps: Sequence[Step | str] = (), dry_run: bool = False, **arguments: Any
@@ -435,41 +413,29 @@ class RemoteRepository:
         if not isinstance(steps, str):
             named = [step.node_id if isinstance(step, Step) else step for step in steps]
         body = given(steps=named, dry_run=dry_run, **arguments)
-        found: ErasureReport = await self._call(ErasureReport, "POST", "/forget", body)
-        return found
+        return await self._call(ErasureReport, "POST", "/forget", body)
 
     # ── What is stored ───────────────────────────────────────────────────────────────────
 
     async def statistics(self) -> RepositoryStatistics:
         """Count what it holds."""
-        found: RepositoryStatistics = await self._call(StatisticsShape, "GET", "/statistics")
-        return found
+        return await self._call(StatisticsShape, "GET", "/statistics")
 
     async def threads(self) -> list[ThreadRecord]:
         """List its conversations by id."""
-        found: list[ThreadRecord] = await self._call(list[ThreadRecord], "GET", "/conversations")
-        return found
+        return await self._call(list[ThreadRecord], "GET", "/conversations")
 
     async def sessions(self, *, limit: int = 1_000) -> list[SessionRecord]:
         """List its sessions, newest act first."""
-        found: list[SessionRecord] = await self._call(
-            list[SessionRecord], "GET", "/sessions", limit=limit
-        )
-        return found
+        return await self._call(list[SessionRecord], "GET", "/sessions", limit=limit)
 
     async def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:
         """Have background extraction be tried now."""
-        found: tuple[str, ...] = await self._call(
-            tuple[str, ...], "POST", "/jobs/retry", {"thread_ids": thread_ids}
-        )
-        return found
+        return await self._call(tuple[str, ...], "POST", "/jobs/retry", {"thread_ids": thread_ids})
 
     async def cancel_jobs(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
         """Give up the background extraction of threads."""
-        found: tuple[str, ...] = await self._call(
-            tuple[str, ...], "POST", "/jobs/cancel", {"thread_ids": thread_ids}
-        )
-        return found
+        return await self._call(tuple[str, ...], "POST", "/jobs/cancel", {"thread_ids": thread_ids})
 
     def conversation(self, thread_id: str, *, remember: bool = False) -> RemoteConversation:
         """Make a handle of one thread, see ``Repository.conversation``; a plain call."""
@@ -502,10 +468,9 @@ class RemoteConversation:
             expected_seq=expected_seq,
             remember=self._remember or None,
         )
-        found: list[StoredMessage] = await self._repo._call(
+        return await self._repo._call(
             list[StoredMessage], "POST", "/conversation/messages", body, thread=self.thread_id
         )
-        return found
 
     async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:
         """The originals of a range, both ends inclusive."""
@@ -524,10 +489,9 @@ class RemoteConversation:
     async def load(self, *, query: str | None = None, budget_tokens: int = 32_000) -> list[Message]:
         """What the agent is to read."""
         body = {"query": query, "budget_tokens": budget_tokens}
-        found: list[Message] = await self._repo._call(
+        return await self._repo._call(
             list[Message], "POST", "/conversation/load", body, thread=self.thread_id
         )
-        return found
 
     async def clear(self) -> None:
         """Begin the thread anew."""
@@ -535,11 +499,10 @@ class RemoteConversation:
 
     async def look(self, budget_tokens: int | None = None) -> WindowLook:
         """Describe the window in numbers and zones."""
-        found: WindowLook = await self._repo._call(
+        return await self._repo._call(
             WindowLook, "GET", "/conversation/window", thread=self.thread_id,
             budget_tokens=budget_tokens,
         )  # fmt: skip
-        return found
 
 
 class RemoteNotes:
@@ -552,23 +515,20 @@ class RemoteNotes:
         self, *, query: str | None = None, limit: int = 1_000
     ) -> builtins.list[NoteInfo]:
         """Latest use first, or best for *query* first."""
-        found: builtins.list[NoteInfo] = await self._repo._call(
+        return await self._repo._call(
             builtins.list[NoteInfo], "GET", "/notes", query=query, limit=limit
         )
-        return found
 
     async def read(self, topic: str) -> Note:
         """The note."""
-        found: Note = await self._repo._call(Note, "GET", "/note", topic=topic)
-        return found
+        return await self._repo._call(Note, "GET", "/note", topic=topic)
 
     async def write(
         self, topic: str, body: str, description: str, *, expected_version: int | None = None
     ) -> Note:
         """Create or replace a note."""
         sent = {"body": body, "description": description, "expected_version": expected_version}
-        found: Note = await self._repo._call(Note, "PUT", "/note", sent, topic=topic)
-        return found
+        return await self._repo._call(Note, "PUT", "/note", sent, topic=topic)
 
     async def delete(self, topic: str, *, expected_version: int | None = None) -> None:
         """Retire a note."""
@@ -578,14 +538,12 @@ class RemoteNotes:
 
     async def history(self, topic: str) -> builtins.list[NoteVersion]:
         """Every kept version, oldest first."""
-        found: builtins.list[NoteVersion] = await self._repo._call(
+        return await self._repo._call(
             builtins.list[NoteVersion], "GET", "/note/history", topic=topic
         )
-        return found
 
     async def restore(self, topic: str, version: int) -> Note:
         """Write an old version as a new one."""
-        found: Note = await self._repo._call(
+        return await self._repo._call(
             Note, "POST", "/note/restore", {"version": version}, topic=topic
         )
-        return found

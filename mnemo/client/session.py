@@ -1,25 +1,90 @@
-"""The handle of a session that a service holds."""
+"""The handle of a session that a service holds, and what a client sends and reads as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import mnemo
 from mnemo import (
     CommitReceipt,
     ExtractionFailed,
+    Message,
+    MnemoError,
     SessionClosed,
     SessionContext,
     SessionState,
     SessionStatistics,
     Step,
+    Unreachable,
+    UsageError,
 )
-from mnemo.client.encoding import LONGEST_WAIT_S, given, messages_as_json
-from mnemo.exchange import StepShape, adapter
-from mnemo.wire import Given, listed
+from mnemo.exchange import StepShape, adapter, restored
+from mnemo.wire import Format, Given, listed, messages_of
 
-_STEPS: Any = list[StepShape]  # type: ignore[valid-type]
+LONGEST_WAIT_S = 300.0
+"""Seconds that one call waits in the service, at most."""
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that say something; the service has the same defaults as the library."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def messages_as_json(given: Sequence[Any], format: Format | None) -> list[Any]:
+    """Messages of any format as JSON of mnemo's own fields; texts stay texts."""
+    made = iter(messages_of([one for one in given if not isinstance(one, str)], format))
+    return [one if isinstance(one, str) else _message(next(made)) for one in given]
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return adapter(Message).dump_python(
+        Message(**{name: getattr(message, name) for name in Message.__dataclass_fields__}),
+        mode="json",
+        exclude_none=True,
+    )
+
+
+def plain(value: Any) -> Any:
+    """What JSON has no form for. *Raises* ``ValueError``: it has none here either."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    raise ValueError(f"{type(value).__name__} cannot be sent as JSON: {value!r:.80}")
+
+
+def read_as(kind: Any, content: bytes) -> Any:
+    """The value of an answer. *Raises* ``Unreachable``: it is no *kind*."""
+    if kind is None:
+        return None
+    try:
+        return restored(adapter(kind).validate_json(content))
+    except ValueError as error:
+        raise Unreachable(f"the answer is not that of a mnemo service: {error}") from error
+
+
+def error_of(status: int, content: bytes) -> Exception:
+    """The exception that a problem document tells of, with its facts."""
+    try:
+        told = json.loads(content)
+        detail, name = str(told["detail"]), told["error"]
+    except (ValueError, KeyError, TypeError):
+        return Unreachable(f"the answer is not that of a mnemo service: {content[:200]!r}")
+    if name in ("ValueError", "TimeoutError"):
+        return {"ValueError": ValueError, "TimeoutError": TimeoutError}[name](detail)
+    kind = getattr(mnemo, name, None) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and issubclass(kind, MnemoError)):
+        return UsageError(f"{status}: {detail}")
+    error = kind.__new__(kind)
+    Exception.__init__(error, detail)
+    for fact, value in {"reason": told["reason"], **told["facts"]}.items():
+        setattr(error, fact, value)
+    return error
 
 
 class RemoteSession:
@@ -66,8 +131,7 @@ class RemoteSession:
     @property
     def episode_id(self) -> str | None:
         """The open episode's; ``None`` when idle."""
-        id: str | None = self._told["episode_id"]
-        return id
+        return self._told["episode_id"]
 
     @property
     def error(self) -> Exception | None:
@@ -77,17 +141,11 @@ class RemoteSession:
 
     def context(self) -> SessionContext | None:
         """The goal and the last five durable steps; ``None`` when idle."""
-        found: SessionContext | None = adapter(SessionContext | None).validate_python(
-            self._told["context"]
-        )
-        return found
+        return adapter(SessionContext | None).validate_python(self._told["context"])
 
     def statistics(self) -> SessionStatistics:
         """Levels and costs at the last answer."""
-        found: SessionStatistics = adapter(SessionStatistics).validate_python(
-            self._told["statistics"]
-        )
-        return found
+        return adapter(SessionStatistics).validate_python(self._told["statistics"])
 
     async def refresh(self) -> SessionState:
         """Ask where it stands now; its state."""
@@ -111,14 +169,12 @@ class RemoteSession:
         body = given(
             observation=observation, action=action, at=at, actor=actor, key=key, metadata=metadata
         )
-        found: Step = await self._call(StepShape, "steps", body)
-        return found
+        return await self._call(StepShape, "steps", body)
 
     async def append_messages(self, messages: Given | Iterable[Given]) -> list[Step]:
         """Add chat messages as steps, at most 1,000."""
         body = {"messages": messages_as_json(listed(messages), None)}
-        found: list[Step] = await self._call(_STEPS, "messages", body)
-        return found
+        return await self._call(list[StepShape], "messages", body)  # type: ignore[valid-type]
 
     async def close(self) -> None:
         """End the episode; extraction begins."""

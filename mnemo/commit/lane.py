@@ -43,10 +43,9 @@ from mnemo.runtime.clock import new_id
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.transactions import confirmed
-from mnemo.values.changeset import Changeset
+from mnemo.values.changeset import ROUTING, Changeset, Upkeep
 from mnemo.values.graph import Node, NodeType, Vector
 from mnemo.values.journal import Owner, Settlement
-from mnemo.values.upkeep import ROUTING, Upkeep
 from mnemo.values.vectors import unit_rows
 
 log = logging.getLogger("mnemo")

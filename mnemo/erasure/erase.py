@@ -42,10 +42,10 @@ from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.log.surfaced import erase_showing
 from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
-from mnemo.store.damage import Passed
 from mnemo.store.rows import (
     NEXT_REVISION,
     SIDE_KEYS,
+    Passed,
     listed,
     repo_row,
     step_row,
@@ -54,11 +54,11 @@ from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import CHANGESETS, NODES
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
+from mnemo.values.changeset import ROUTING
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.graph import Claim, Episodic
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.passages import vector_keys
-from mnemo.values.upkeep import ROUTING
 
 MOST_TEXTS = 100
 """Texts of messages, of steps, and of claims that a dry run shows."""

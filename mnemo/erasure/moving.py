@@ -13,8 +13,16 @@ from mnemo.log.message_vectors import owe_all
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_changeset, decode_vector, encode_changeset, encode_node
-from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import SIDE_KEYS, chunks, holes, repo_number, repo_row
+from mnemo.store.rows import (
+    SIDE_KEYS,
+    Passed,
+    Rows,
+    chunks,
+    holes,
+    log_passed,
+    repo_number,
+    repo_row,
+)
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor

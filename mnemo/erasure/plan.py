@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import terms
+from mnemo.values.changeset import RAW, ROUTING
 from mnemo.values.graph import (
     Claim,
     EdgeKind,
@@ -29,7 +30,6 @@ from mnemo.values.graph import (
     Semantic,
     Subgoal,
 )
-from mnemo.values.upkeep import RAW, ROUTING
 
 MEMBERS_READ = 200
 """Members that are read to tell whether a tag, intent or subgoal is worded from what remains."""

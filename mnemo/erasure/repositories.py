@@ -8,8 +8,7 @@ from datetime import datetime
 
 from mnemo.errors import NotFound, StoreCorrupt
 from mnemo.store.codec import decode_time
-from mnemo.store.damage import Rows, log_passed
-from mnemo.store.rows import message_row, repo_row, snapshot_row, step_row
+from mnemo.store.rows import Rows, log_passed, message_row, repo_row, snapshot_row, step_row
 from mnemo.store.tables import TABLES
 from mnemo.store.tombstones import remember_erased
 from mnemo.store.tx import Tx

@@ -14,8 +14,7 @@ from mnemo.log.messages import messages_in
 from mnemo.log.threads import read_thread, thread_number
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_object, decode_time
-from mnemo.store.damage import Passed, Rows
-from mnemo.store.rows import listed, repo_row
+from mnemo.store.rows import Passed, Rows, listed, repo_row
 from mnemo.store.tables import NODES
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Selection

@@ -13,12 +13,14 @@ from mnemo.jobs.job_rows import LeaseTime
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.runtime.clock import Breather, moved
 from mnemo.store.codec import decode_object, decode_time, encode_json, encode_time, utc_text
-from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute, session_lock
 from mnemo.store.rows import (
+    Passed,
+    Rows,
     chunks,
     holes,
     listed,
+    log_passed,
     repo_row,
 )
 from mnemo.store.tables import EDGES, NODES

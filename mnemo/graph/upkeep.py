@@ -20,9 +20,8 @@ from mnemo.store.rows import SIDE_KEYS, chunks, holes, listed
 from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
-from mnemo.values.changeset import Revision
+from mnemo.values.changeset import RAW, Revision, Upkeep
 from mnemo.values.passages import PASSAGE_KEYS
-from mnemo.values.upkeep import RAW, Upkeep
 
 _DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
 _DROP_NODES = (

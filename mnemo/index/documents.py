@@ -13,9 +13,8 @@ from mnemo.english.words import date_in_words
 from mnemo.index.corpus import ROLES, Document, Side, thread_chain
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.runtime.text import fold
-from mnemo.values.feed import FeedChanges
+from mnemo.values.feed import FeedChanges, step_of
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal
-from mnemo.values.message_steps import step_of
 from mnemo.values.passages import keyed_passages, passages
 from mnemo.values.steps import PARTS, Step, evidence_text
 from mnemo.values.wordings import wording_key

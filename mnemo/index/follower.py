@@ -38,9 +38,8 @@ from mnemo.runtime.tasks import Threads
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
-from mnemo.values.feed import NO_VECTORS
+from mnemo.values.feed import NO_VECTORS, step_of
 from mnemo.values.graph import NodeType, Vector
-from mnemo.values.message_steps import step_of
 from mnemo.values.passages import vector_keys
 from mnemo.values.steps import PARTS
 from mnemo.values.vectors import unit_rows

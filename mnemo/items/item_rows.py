@@ -17,9 +17,8 @@ from mnemo.store.codec import (
     encode_vector,
     utc_text,
 )
-from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.rows import chunks, holes, repo_number, repo_row
+from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, repo_number, repo_row
 from mnemo.store.spaces import check_space
 from mnemo.store.tables import ITEMS
 from mnemo.store.tx import Tx

@@ -14,8 +14,7 @@ from weakref import WeakValueDictionary
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import new_id
 from mnemo.store.codec import decode_list, utc_text
-from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes, messages_among
+from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, messages_among
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState

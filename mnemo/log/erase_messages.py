@@ -14,14 +14,13 @@ from dataclasses import asdict, dataclass, replace
 
 from mnemo.log.feed import leave_recall
 from mnemo.log.surfaced import erase_showing, unindex_thread
-from mnemo.store.damage import Passed
-from mnemo.store.rows import SIDE_KEYS, listed, message_row, snapshot_row
+from mnemo.store.rows import SIDE_KEYS, Passed, listed, message_row, snapshot_row
 from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import ErasedRows
-from mnemo.values.message_steps import message_document
+from mnemo.values.feed import message_document
 from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.units import leads, units_of
 

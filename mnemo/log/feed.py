@@ -10,9 +10,8 @@ from typing import Any
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
-from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute
-from mnemo.store.rows import SIDE_KEYS, chunks, holes, listed, repo_row
+from mnemo.store.rows import SIDE_KEYS, Passed, Rows, chunks, holes, listed, log_passed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import (
@@ -24,9 +23,8 @@ from mnemo.store.tables import (
     UNANNOTATED_STEP_COLUMNS,
 )
 from mnemo.store.tx import Tx
-from mnemo.values.feed import FoundMessage
+from mnemo.values.feed import FoundMessage, document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector
-from mnemo.values.message_steps import document_number, is_document, message_document
 from mnemo.values.messages import EMBEDDED, StoredMessage
 from mnemo.values.passages import owner_of_vector
 from mnemo.values.steps import Step

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
 from mnemo.store.codec import decode_vector, utc_text
-from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes, message_row, messages_among
+from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, message_row, messages_among
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import is_blank
 from mnemo.store.codec import decode_time, utc_text
-from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes, message_row, repo_row
+from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, message_row, repo_row
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread

@@ -15,9 +15,8 @@ from mnemo.protocols import Clock
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.codec import decode_object, decode_time
-from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.rows import chunks, holes, repo_row
+from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, repo_row
 from mnemo.store.tx import Texts, Tx
 from mnemo.values.records import (
     DAYS_OF_A_YEAR,

@@ -21,9 +21,8 @@ from mnemo.store.codec import (
     encode_json,
     utc_text,
 )
-from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Bulk, Engine, compute, session_lock
-from mnemo.store.rows import repo_number
+from mnemo.store.rows import Passed, Rows, log_passed, repo_number
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
 from mnemo.store.tombstones import refuse_erased

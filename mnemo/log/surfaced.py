@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from mnemo.store.damage import Passed, Rows
+from mnemo.store.rows import Passed, Rows
 from mnemo.store.table import decode_shown
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced

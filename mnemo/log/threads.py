@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 from mnemo.store import tables
-from mnemo.store.damage import Passed, log_passed
-from mnemo.store.rows import chunks, holes
+from mnemo.store.rows import Passed, chunks, holes, log_passed
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
 

@@ -22,8 +22,8 @@ from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.changeset import Upkeep
 from mnemo.values.graph import Node, NodeMetadata, Semantic, united_confidence
-from mnemo.values.upkeep import Upkeep
 
 Ints: TypeAlias = NDArray[np.intp]
 Pair: TypeAlias = tuple[float, int, int]

@@ -10,8 +10,8 @@ from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.changeset import RAW, Upkeep
 from mnemo.values.graph import Node, NodeMetadata, NodeType, known_types
-from mnemo.values.upkeep import RAW, Upkeep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

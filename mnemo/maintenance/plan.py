@@ -16,8 +16,8 @@ from mnemo.index.corpus import CorpusView, DocumentsView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.tasks import Threads
+from mnemo.values.changeset import Upkeep
 from mnemo.values.graph import Node, NodeMetadata
-from mnemo.values.upkeep import Upkeep
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import TaskRoot, Threads, completed
 from mnemo.runtime.validation import finite_number
-from mnemo.values.upkeep import MaintenanceReport, Operation
+from mnemo.values.changeset import MaintenanceReport, Operation
 
 _EVENTS: dict[
     Operation, type[ConsolidationCompleted] | type[DecayCompleted] | type[ValidationCompleted]

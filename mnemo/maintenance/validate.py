@@ -23,8 +23,8 @@ from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
+from mnemo.values.changeset import Upkeep
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, NodeType, Vector
-from mnemo.values.upkeep import Upkeep
 from mnemo.values.vectors import COSINE_ROUNDING, unit_rows
 
 log = logging.getLogger("mnemo")

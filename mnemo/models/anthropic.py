@@ -11,11 +11,21 @@ from pydantic import SecretStr
 
 from mnemo.errors import ConfigError
 from mnemo.models.chat import HttpChatModel
-from mnemo.models.endpoint import secret_key
+from mnemo.models.failures import secret_key
 from mnemo.models.prices import Price, counted
-from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport, number
-from mnemo.models.wire import Call, ParsedReply, Tool, WrongShape, as_text, few, forced, written
+from mnemo.models.wire import (
+    Call,
+    Form,
+    Learned,
+    ParsedReply,
+    Tool,
+    WrongShape,
+    as_text,
+    few,
+    forced,
+    written,
+)
 from mnemo.protocols import ChatMessage, Clock
 from mnemo.runtime.text import is_blank
 

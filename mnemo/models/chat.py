@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self, get_args
 
 from mnemo.errors import ConfigError
 from mnemo.models.failures import Failure
 from mnemo.models.prices import Price, price_table, usage_of
-from mnemo.models.structured import Form, Lessons
 from mnemo.models.transport import Transport, number
-from mnemo.models.wire import Call, ParsedReply, Wire, WrongShape
+from mnemo.models.wire import Call, Form, Lessons, ParsedReply, Wire, WrongShape
 from mnemo.protocols import ChatReply, ChatRequest, Purpose
 from mnemo.runtime.text import is_blank
 
@@ -173,12 +171,7 @@ class HttpChatModel:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     def _call(self, request: ChatRequest) -> Call:

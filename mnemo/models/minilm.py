@@ -10,20 +10,18 @@ other words.
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
-from mnemo.models.weights import Weights, not_installed
+from mnemo.models.weights import LocalEmbedder, Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
-from mnemo.runtime.tasks import Threads, spare_cores
 from mnemo.runtime.text import clean
 from mnemo.values.passages import passages
 
@@ -51,10 +49,9 @@ _WEIGHTS = Weights(
     "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
 )
 _TOKENIZER = Path(__file__).with_name("minilm_tokenizer.json.gz")
-_LOADING = threading.Lock()
 
 
-class MiniLMEmbedder:
+class MiniLMEmbedder(LocalEmbedder):
     """
     ``all-MiniLM-L6-v2`` with eight-bit weights; about 100 short texts a second on one core.
 
@@ -64,40 +61,16 @@ class MiniLMEmbedder:
     """
 
     def __init__(self) -> None:
-        self._space = EmbeddingSpace(
-            "all-minilm-l6-v2-int8",
-            DIMENSIONS,
-            dense_weight=1.0,
-            passage_tokens=PASSAGE_TOKENS,
-            english_only=True,
+        super().__init__(
+            EmbeddingSpace(
+                "all-minilm-l6-v2-int8",
+                DIMENSIONS,
+                dense_weight=1.0,
+                passage_tokens=PASSAGE_TOKENS,
+                english_only=True,
+            ),
+            _load,
         )
-        # Apart, so that a question never waits for a batch of documents.
-        self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}
-
-    @property
-    def space(self) -> EmbeddingSpace:
-        """``all-minilm-l6-v2-int8``, 384 dimensions, dense weight 1.0."""
-        return self._space
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
-    ) -> NDArray[np.float32]:
-        """
-        Embed *texts*; shape ``(len(texts), 384)``, unit rows.
-
-        Raises:
-            ModelUnavailable: A package that it needs is not installed, or its weights are
-                not what they should be. *Cancellation*: safe; a batch under way is computed
-                to its end in its thread.
-        """
-        if not texts:
-            return np.empty((0, DIMENSIONS), np.float32)
-        return await self._threads[kind].run(self._embed, tuple(texts))
-
-    def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
-        with _LOADING:
-            model = _load()
-        return model.embed(texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,15 @@ Turkish, and Chinese in traditional characters.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.models.weights import Weights, not_installed
+from mnemo.models.weights import LocalEmbedder, Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
-from mnemo.runtime.tasks import Threads, spare_cores
 from mnemo.runtime.text import clean
 from mnemo.values.passages import passages
 
@@ -38,10 +36,9 @@ _WEIGHTS = {
     "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
     "resources/sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
 }
-_LOADING = threading.Lock()
 
 
-class MultilingualEmbedder:
+class MultilingualEmbedder(LocalEmbedder):
     """
     ``universal-sentence-encoder-multilingual`` version 3, with weights of 6 bits, on NumPy.
 
@@ -51,36 +48,15 @@ class MultilingualEmbedder:
     """
 
     def __init__(self) -> None:
-        self._space = EmbeddingSpace(
-            "use-multilingual-3-6bit", DIMENSIONS, dense_weight=1.0, passage_tokens=PASSAGE_TOKENS
+        super().__init__(
+            EmbeddingSpace(
+                "use-multilingual-3-6bit",
+                DIMENSIONS,
+                dense_weight=1.0,
+                passage_tokens=PASSAGE_TOKENS,
+            ),
+            _load,
         )
-        # Apart, so that a question never waits for a batch of documents.
-        self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}
-
-    @property
-    def space(self) -> EmbeddingSpace:
-        """``use-multilingual-3-6bit``, 512 dimensions, dense weight 1.0."""
-        return self._space
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
-    ) -> NDArray[np.float32]:
-        """
-        Embed *texts*; shape ``(len(texts), 512)``, unit rows.
-
-        Raises:
-            ModelUnavailable: The extra ``[multilingual]`` is not installed, or its weights are
-                not what they should be. *Cancellation*: safe; a batch under way is computed
-                to its end in its thread.
-        """
-        if not texts:
-            return np.empty((0, DIMENSIONS), np.float32)
-        return await self._threads[kind].run(self._embed, tuple(texts))
-
-    def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
-        with _LOADING:
-            model = _load()
-        return model.embed(texts)
 
 
 class _Model:

@@ -9,10 +9,11 @@ from pydantic import SecretStr
 
 from mnemo.models.chat import HttpChatModel
 from mnemo.models.prices import Price, counted
-from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport
 from mnemo.models.wire import (
     Call,
+    Form,
+    Learned,
     ParsedReply,
     Tool,
     WrongShape,

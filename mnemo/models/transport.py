@@ -19,8 +19,15 @@ from pydantic import SecretStr
 
 from mnemo.errors import ConfigError, InvalidReply, ModelError, ModelTimeout, RateLimited
 from mnemo.models.clients import Clients, Limits
-from mnemo.models.endpoint import Endpoint, secret_headers, secret_key
-from mnemo.models.failures import SHARED, ErrorTranslator, Failure, Scrubber
+from mnemo.models.failures import (
+    SHARED,
+    Endpoint,
+    ErrorTranslator,
+    Failure,
+    Scrubber,
+    secret_headers,
+    secret_key,
+)
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import SystemClock
 

@@ -1,13 +1,64 @@
-"""Files of weights in installed packages: found without importing these, checked by digest."""
+"""Embedders that compute in this process, and their files of weights in installed packages."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
+from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.tasks import Threads, spare_cores
+
+_LOADING = threading.Lock()
+
+
+class LocalEmbedder:
+    """
+    An embedder whose model is loaded by the first ``embed``, once for all of the process.
+
+    Args:
+        load: Gives the model, the same at each call; called in a worker thread.
+    """
+
+    def __init__(self, space: EmbeddingSpace, load: Callable[[], Any]) -> None:
+        self._space = space
+        self._load = load
+        # Apart, so that a question never waits for a batch of documents.
+        self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}
+
+    @property
+    def space(self) -> EmbeddingSpace:
+        """Its name, dimensions and weight; known before it is loaded."""
+        return self._space
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """
+        Embed *texts*; shape ``(len(texts), d)``, unit rows.
+
+        Raises:
+            ModelUnavailable: A package that it needs is not installed, or its weights are
+                not what they should be. *Cancellation*: safe; a batch under way is computed
+                to its end in its thread.
+        """
+        if not texts:
+            return np.empty((0, self._space.dimensions), np.float32)
+        return await self._threads[kind].run(self._embed, tuple(texts))
+
+    def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
+        with _LOADING:
+            model = self._load()
+        rows: NDArray[np.float32] = model.embed(texts)
+        return rows
 
 
 def not_installed(what: str, install: str) -> ModelUnavailable:

@@ -9,17 +9,16 @@ tokenizer in a folder that does not exist and then tries to download it.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
-from mnemo.models.weights import Weights, not_installed
+from mnemo.models.weights import LocalEmbedder, Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
@@ -46,7 +45,6 @@ _UNCUT = ("<unk>", "<s>", "</s>", "▁")  # tokens by name, and what a blank bec
 NEEDS = ("safetensors", "tokenizers", "wordllama")
 """Packages that are imported or read."""
 INSTALL = "pip install 'mnemo-sessions[static]'"
-_LOADING = threading.Lock()
 _WEIGHTS = Weights(
     "wordllama",
     "wordllama",
@@ -61,7 +59,7 @@ _TOKENIZER = Weights(
 )
 
 
-class WordLlamaEmbedder:
+class WordLlamaEmbedder(LocalEmbedder):
     """
     Means of static token vectors (WordLlama ``l2_supercat``); no network, no torch.
 
@@ -74,36 +72,12 @@ class WordLlamaEmbedder:
     """
 
     def __init__(self) -> None:
-        self._space = EmbeddingSpace(
-            "wordllama-l2-supercat-256", DIMENSIONS, dense_weight=0.6, static=True
+        super().__init__(
+            EmbeddingSpace("wordllama-l2-supercat-256", DIMENSIONS, dense_weight=0.6, static=True),
+            _load,
         )
         # Two, so that a question never waits for a batch of documents.
-        self._threads = Threads(2)
-
-    @property
-    def space(self) -> EmbeddingSpace:
-        """``wordllama-l2-supercat-256``, 256 dimensions, dense weight 0.6."""
-        return self._space
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
-    ) -> NDArray[np.float32]:
-        """
-        Embed *texts*; shape ``(len(texts), 256)``, unit rows.
-
-        Raises:
-            ModelUnavailable: A package that it needs is not installed, or its weights are not
-                what they should be. *Cancellation*: safe; a batch under way is computed to
-                its end in its thread.
-        """
-        if not texts:
-            return np.empty((0, DIMENSIONS), np.float32)
-        return await self._threads.run(self._embed, tuple(texts))
-
-    def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
-        with _LOADING:
-            model = _load()
-        return model.pool(texts)
+        self._threads = dict.fromkeys(self._threads, Threads(2))
 
 
 @dataclass(slots=True)
@@ -127,7 +101,7 @@ class _StaticModel:
     tokenizer: Any
     known: dict[str, list[int]] = field(default_factory=dict)
 
-    def pool(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The unit mean of each text's token vectors, shape ``(len(texts), 256)``."""
         if len(self.known) >= MAX_PIECES:
             self.known = {}

@@ -29,8 +29,7 @@ from mnemo.notes.writing import Changed, NoteSource, NoteText, Write, checked_te
 from mnemo.protocols import Clock
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import checked_path, read_json, stored_time
-from mnemo.values.note_rules import first_line, is_topic
-from mnemo.values.notes import NoteRow, NoteVersion
+from mnemo.values.notes import NoteRow, NoteVersion, first_line, is_topic
 
 MAX_FRONTMATTER = 8 * 1024
 """Bytes of frontmatter that are read as such."""

@@ -31,8 +31,7 @@ from mnemo.notes.writing import redact
 from mnemo.protocols import ChatMessage, ChatModel, Purpose
 from mnemo.runtime.text import count_tokens, fold, is_blank, one_line
 from mnemo.values.messages import Message, StoredMessage, ToolCall, measured_text
-from mnemo.values.note_rules import plain_text
-from mnemo.values.notes import Trust
+from mnemo.values.notes import Trust, plain_text
 
 Voice: TypeAlias = Literal["user", "assistant", "other"]
 

@@ -11,9 +11,8 @@ from mnemo.log.threads import thread_number
 from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
-from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.rows import chunks, holes, repo_number, repo_row
+from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, repo_number, repo_row
 from mnemo.store.tables import (
     NOTE_CHANGES,
     NOTE_CONVERSATIONS,
@@ -35,7 +34,6 @@ from mnemo.values.archive import (
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Vector
-from mnemo.values.note_rules import absorbed_by
 from mnemo.values.notes import (
     ConversationRow,
     Covered,
@@ -44,6 +42,7 @@ from mnemo.values.notes import (
     NoteRow,
     NoteVersion,
     UsageRow,
+    absorbed_by,
 )
 
 T = TypeVar("T")

@@ -26,8 +26,7 @@ from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.messages import Message
-from mnemo.values.note_rules import is_topic
-from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
+from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion, is_topic
 
 FAILED_KEPT = 16
 """Undoings that the store failed whose id is kept for the next try, the last ones (S)."""

@@ -20,8 +20,7 @@ from mnemo.prompts.tool_loop import uses_of
 from mnemo.protocols import ChatReply
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.messages import ToolCall
-from mnemo.values.note_rules import checked_topic, plain_text
-from mnemo.values.notes import NoteRow
+from mnemo.values.notes import NoteRow, checked_topic, plain_text
 
 # ── The schemas ─────────────────────────────────────────────────────────────────────────
 

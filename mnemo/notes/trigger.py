@@ -30,8 +30,7 @@ from mnemo.runtime.text import (
 )
 from mnemo.runtime.validation import every, one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage, answered_ids
-from mnemo.values.note_rules import MAX_TOPIC, check_neighbours, is_topic, plain_text
-from mnemo.values.notes import Covered, NoteRow
+from mnemo.values.notes import MAX_TOPIC, Covered, NoteRow, check_neighbours, is_topic, plain_text
 from mnemo.wire import messages_of
 
 MOST_MESSAGES = 10_000

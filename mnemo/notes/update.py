@@ -64,8 +64,7 @@ from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, count_tokens, one_line
 from mnemo.runtime.user_code import called
 from mnemo.values.counting import Count
-from mnemo.values.note_rules import is_topic
-from mnemo.values.notes import NoteChange, UsageRow
+from mnemo.values.notes import NoteChange, UsageRow, is_topic
 from mnemo.values.untrusted import json_line
 
 # ── Progress ──────────────────────────────────────────────────────────────────────

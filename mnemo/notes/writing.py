@@ -19,15 +19,6 @@ from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.notes.note_rows import NoteReader, NoteWriter
 from mnemo.runtime.secrets import without_secrets
 from mnemo.runtime.text import clean, fold
-from mnemo.values.note_rules import (
-    absorbed_by,
-    check_length,
-    check_neighbours,
-    checked_body,
-    checked_description,
-    checked_topic,
-    plain_text,
-)
 from mnemo.values.notes import (
     Author,
     ChangeAction,
@@ -36,6 +27,13 @@ from mnemo.values.notes import (
     NoteRow,
     NoteVersion,
     Trust,
+    absorbed_by,
+    check_length,
+    check_neighbours,
+    checked_body,
+    checked_description,
+    checked_topic,
+    plain_text,
 )
 
 REDACTED = re.compile(r"\[redacted:[a-z-]+\]")

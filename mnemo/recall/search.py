@@ -42,9 +42,8 @@ from mnemo.recall.score import (
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
 from mnemo.values.derived import Thread
-from mnemo.values.feed import FoundMessage
+from mnemo.values.feed import FoundMessage, document_number, step_of
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata, NodeType, Semantic
-from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 from mnemo.values.vectors import unit_rows
 

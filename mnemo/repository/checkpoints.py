@@ -22,9 +22,8 @@ from mnemo.runtime.validation import (
     whole_number,
 )
 from mnemo.store.codec import encode_json
-from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.rows import listed, repo_number, repo_row
+from mnemo.store.rows import Passed, listed, log_passed, repo_number, repo_row
 from mnemo.store.table import Table
 from mnemo.store.tables import CHANNEL_VALUES, CHECKPOINT_WRITES, CHECKPOINTS
 from mnemo.store.tx import Tx

@@ -45,14 +45,13 @@ from mnemo.repository.sessions import RepositorySessions
 from mnemo.runtime.tasks import Branch, Home, completed, computed, on_clock
 from mnemo.runtime.validation import instance_of, known_id, known_ids, seconds, whole_number
 from mnemo.session.session import Session
-from mnemo.values.changeset import Changeset, Revision
+from mnemo.values.changeset import Changeset, MaintenanceReport, Revision
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types, neighbours
 from mnemo.values.journal import SessionRecord
 from mnemo.values.messages import Role
 from mnemo.values.steps import Step
 from mnemo.values.strategies import OMITTED, Compression, Retrieval
-from mnemo.values.upkeep import MaintenanceReport
 from mnemo.wire import Format
 
 

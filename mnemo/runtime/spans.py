@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from mnemo.runtime.text import clean
@@ -46,12 +45,7 @@ class Span:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         pass
 
 
@@ -163,12 +157,7 @@ class _Place(Span):
         self._token = self._spans.context.attach(self._context)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._spans.context.detach(self._token)
 
 
@@ -212,12 +201,7 @@ class _TracedSpan(Span):
         self._span.set_status(status)
         self._span.set_attribute("error.type", type(error).__name__)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._spans.context.detach(self._token)
         self.end(error)
 

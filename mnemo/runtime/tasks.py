@@ -16,7 +16,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import anyio
@@ -100,14 +99,9 @@ class CancelHandle:
         self._scope.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, *error: Any) -> bool:
         assert self._scope is not None
-        return bool(self._scope.__exit__(kind, error, trace))
+        return bool(self._scope.__exit__(*error))
 
 
 class Branch:

@@ -23,7 +23,7 @@ from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, stored_object, stored_text, stored_time
 from mnemo.session.parts import SessionParts
-from mnemo.values.message_steps import sides_of, speaker_of
+from mnemo.values.feed import sides_of, speaker_of
 from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.steps import Step, StepDraft
 from mnemo.values.units import is_view_made

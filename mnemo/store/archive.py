@@ -16,8 +16,8 @@ from mnemo.runtime.tasks import Threads
 from mnemo.store.archive_checks import CHECKS, INDEXES, check, prune
 from mnemo.store.archive_export import EXPORTS, head_of, opened
 from mnemo.store.archive_import import STAGING, StagedRows, move, put, refuse_filled
-from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, Snapshot, Staging, compute, repository_locks
+from mnemo.store.rows import Passed, Rows, log_passed
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines

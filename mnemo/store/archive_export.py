@@ -8,8 +8,7 @@ from typing import Any
 
 from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector
-from mnemo.store.damage import Rows
-from mnemo.store.rows import repo_row
+from mnemo.store.rows import Rows, repo_row
 from mnemo.store.table import ARRIVAL, Table
 from mnemo.store.tables import STEP_COLUMNS, STEPS
 from mnemo.store.tx import Result, Tx

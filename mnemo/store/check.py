@@ -1,19 +1,20 @@
 """
 Check a store: the file is sound, every row can be decoded, and rows agree with each other.
 
-Nothing is changed.
+The check changes nothing; a repair puts right what other rows contradict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, get_args
 
 from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
-from mnemo.store.codec import decode_time, decode_vector
-from mnemo.store.damage import Rows
+from mnemo.store.codec import decode_time, decode_vector, utc_text
+from mnemo.store.rows import Rows
 from mnemo.store.tables import CALLING, CALLS
 from mnemo.store.tx import Column, Tx
 from mnemo.values.archive import EpisodeStatus
@@ -318,3 +319,39 @@ def _disagreements(tx: Tx) -> Iterator[str]:
     if unknown:
         what = "messages whose calls are not known by their ids"
         yield f"{len(unknown)} {what}, e.g. {unknown[0][1]}"
+
+
+# Where messages were erased, those that are left may end before the thread does.
+_NEXT = """
+$greatest(
+    erased + (SELECT count(*) FROM messages m WHERE m.thread = threads.no),
+    (SELECT coalesce(max(m.seq) + 1, 0) FROM messages m WHERE m.thread = threads.no)
+)
+"""
+_ADVANCE = f"""
+UPDATE threads SET next_seq = {_NEXT} WHERE next_seq < {_NEXT} RETURNING repo, id
+"""
+_OWE_REST = """
+UPDATE jobs SET state = 'waiting', due_at = ?
+WHERE repo = ? AND subject = ? AND kind = 'extract' AND state = 'done' AND EXISTS
+    (SELECT 1 FROM threads t
+     WHERE t.repo = jobs.repo AND t.id = jobs.subject AND t.extracted_seq < t.next_seq)
+"""
+_DROP_DANGLING = f"DELETE FROM vectors WHERE seq IN (SELECT v.seq FROM {DANGLING_VECTORS})"
+
+
+def repair_store(tx: Tx, now: datetime) -> list[str]:
+    """
+    Repair threads and vectors of all repositories; give what was done.
+
+    In earlier versions a commit could undo what another process wrote to the thread at the same
+    time: ``next_seq`` went back, and the job that was left for the later messages was done.
+    """
+    done = []
+    if threads := tx.run(_ADVANCE).fetchall():
+        tx.run_many(_OWE_REST, [(utc_text(now), *thread) for thread in threads])
+        first = min(id for _, id in threads)
+        done.append(f"{len(threads)} threads whose next seq was behind, e.g. {first}")
+    if vectors := tx.run(_DROP_DANGLING).rowcount:
+        done.append(f"{vectors} vectors whose node, step or message is gone")
+    return done

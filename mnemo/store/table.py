@@ -23,7 +23,7 @@ from mnemo.store.codec import (
     encode_vector,
     utc_text,
 )
-from mnemo.store.damage import Rows
+from mnemo.store.rows import Rows
 from mnemo.store.tx import Tx
 from mnemo.values.fields import Entity, Stored, Type, getter
 from mnemo.values.messages import ToolCall

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from mnemo.store.codec import decode_list, decode_node, encode_json, stored_node
-from mnemo.store.damage import Rows
+from mnemo.store.rows import Rows
 from mnemo.store.table import LETTERS, Table
 from mnemo.values import entities
 from mnemo.values.archive_nodes import StoredNode

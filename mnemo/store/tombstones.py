@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from mnemo.errors import Barred, Conflict
-from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes
+from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed
 from mnemo.store.tx import Tx
 from mnemo.values.graph import Claim
 from mnemo.values.lookup import former_key

@@ -74,8 +74,8 @@ class Texts(Protocol):
     """
     The full text of one repository.
 
-    A condition is one on ``record_rows.BASE``, and rows are of number, relevance and
-    ``record_rows.LEAN``. Texts of scripts without blanks are found by every part of them,
+    A condition is one on ``text_rows.BASE``, and rows are of number, relevance and
+    ``text_rows.LEAN``. Texts of scripts without blanks are found by every part of them,
     *unspaced*; others by their words.
     """
 

@@ -1,10 +1,14 @@
 """Fakes of every seam; part of the product."""
 
-from mnemo.models.hashing import HashingEmbedder
-from mnemo.testing.clock import ManualClock
+from mnemo.testing.clock import ManualClock, RecordingObserver
 from mnemo.testing.faults import FailingStore
-from mnemo.testing.models import ScriptedChatModel, block_rows, block_titles, tool_call
-from mnemo.testing.observer import RecordingObserver
+from mnemo.testing.models import (
+    HashingEmbedder,
+    ScriptedChatModel,
+    block_rows,
+    block_titles,
+    tool_call,
+)
 
 __all__ = [
     "FailingStore",

@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it."""
+"""A clock that stands still until a test moves it, and an observer that remembers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import heapq
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
+
+from mnemo.events import Event
 
 
 class ManualClock:
@@ -65,3 +67,25 @@ class Settled:
 async def _turns(number: int) -> None:
     for _ in range(number):
         await anyio.lowlevel.checkpoint()
+
+
+E = TypeVar("E", bound=Event)
+
+
+class RecordingObserver:
+    """
+    A synchronous observer for ``Mnemo.subscribe``.
+
+    Attributes:
+        events: Everything it was told, in order.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]

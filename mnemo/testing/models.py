@@ -1,16 +1,19 @@
-"""A chat model that says what a test wrote for it."""
+"""A chat model that says what a test wrote for it, and an embedder that needs no weights."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from functools import lru_cache, partial
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
+import numpy as np
+from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
 from mnemo.prompts.annotate import NEW_STEPS
@@ -18,8 +21,10 @@ from mnemo.prompts.data import QUESTION, read_block
 from mnemo.prompts.merge_intent import INTENTS
 from mnemo.prompts.reason import RECALLED, ReasonPurpose
 from mnemo.prompts.returns import INSTRUCTIONS
-from mnemo.protocols import ChatReply, ChatRequest, Purpose, Usage
-from mnemo.runtime.text import content_words, count_tokens, is_blank, one_line
+from mnemo.protocols import ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.tasks import Threads
+from mnemo.runtime.text import clean, content_words, count_tokens, is_blank, one_line, terms
 
 Answer: TypeAlias = Mapping[str, Any] | str | ChatReply | Exception
 """
@@ -270,3 +275,59 @@ _ANSWERS: dict[Purpose, Script] = {
     "summarize": _summarize,
     **{purpose: partial(_reason, purpose) for purpose in RECALLED},
 }
+
+
+class HashingEmbedder:
+    """
+    Feature hashing of a text's terms: cosines say how many words two texts share.
+
+    The same on every machine and in every run. A text without any term gets one fixed
+    vector, so that every row is of unit length.
+
+    Args:
+        dimensions: Width of the vectors, at least 2; fewer make more terms collide.
+
+    Raises:
+        ValueError: *dimensions* is below 2.
+    """
+
+    def __init__(self, dimensions: int = 256) -> None:
+        if dimensions < 2:
+            raise ValueError(f"dimensions must be at least 2, not {dimensions}")
+        self._space = EmbeddingSpace(f"hashing-{dimensions}", dimensions, dense_weight=0.2)
+        self._threads = Threads()
+
+    @property
+    def space(self) -> EmbeddingSpace:
+        """``hashing-<dimensions>``, dense weight 0.2."""
+        return self._space
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """Embed *texts*; shape ``(len(texts), d)``, unit rows. *Cancellation*: safe."""
+        return await self._threads.run(self._embed, tuple(texts))
+
+    def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
+        rows = np.zeros((len(texts), self._space.dimensions), np.float32)
+        breather = Breather()
+        for row, text in zip(rows, texts, strict=True):
+            self._fill(row, text)
+            breather.breathe()
+        return rows
+
+    def _fill(self, row: NDArray[np.float32], text: str) -> None:
+        for term in terms(clean(text)):
+            place, sign = _place(term, row.shape[0])
+            row[place] += sign
+        length = float(np.linalg.norm(row))
+        if length == 0:
+            row[0] = length = 1.0
+        row /= length
+
+
+@lru_cache(maxsize=2_048)
+def _place(term: str, dimensions: int) -> tuple[int, float]:
+    # Not hash(): it differs from run to run.
+    number = int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest(), "little")
+    return (number >> 1) % dimensions, 1.0 if number & 1 else -1.0

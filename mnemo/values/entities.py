@@ -40,8 +40,17 @@ from mnemo.values.items import Item
 from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
 from mnemo.values.messages import StoredMessage, ToolCall, embedded_text, searchable_text
-from mnemo.values.note_rules import checked_body, checked_description, checked_topic
-from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
+from mnemo.values.notes import (
+    ConversationRow,
+    Covered,
+    NoteChange,
+    NoteRow,
+    NoteVersion,
+    UsageRow,
+    checked_body,
+    checked_description,
+    checked_topic,
+)
 from mnemo.values.steps import Annotation, Step
 
 __all__ = [

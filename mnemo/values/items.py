@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ MOST_DEPTH = 100
 """Levels of a filter, at most (S)."""
 MOST_NAMESPACE_BYTES = 2_048
 """UTF-8 bytes of a namespace, all parts together: what an index of any store can hold."""
-OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
+OPERATORS = {"$eq": eq, "$ne": ne, "$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 """What a mapping in a filter may hold instead of an object's keys."""
 
 
@@ -276,17 +277,13 @@ def _holds(found: Any, wanted: Any) -> bool:
 
 
 def _compares(found: Any, operator: str, operand: Any) -> bool:
-    if operator in ("$eq", "$ne"):
-        return bool(found == operand) is (operator == "$eq")
+    compare = OPERATORS[operator]
+    if compare in (eq, ne):
+        return bool(compare(found, operand))
     try:
-        left, right = float(found), float(operand)
+        return bool(compare(float(found), float(operand)))
     except (TypeError, ValueError, OverflowError):
         return False
-    if operator == "$gt":
-        return left > right
-    if operator == "$gte":
-        return left >= right
-    return left < right if operator == "$lt" else left <= right
 
 
 def namespace_matches(

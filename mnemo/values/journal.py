@@ -14,12 +14,11 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from mnemo.errors import StoreCorrupt
-from mnemo.values.changeset import Changeset, NodeChange, Revision
+from mnemo.values.changeset import Changeset, NodeChange, Revision, Upkeep
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Edge, MetadataDelta, Node
 from mnemo.values.jobs import Extraction
 from mnemo.values.steps import Annotation, Step
-from mnemo.values.upkeep import Upkeep
 
 
 class SessionState(StrEnum):
@@ -96,32 +95,31 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeStarted:
+class Act:
+    """What changes a session's record, in one transaction."""
+
+    session_id: str
+    episode_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeStarted(Act):
     """An idle session collects for a new goal; state ``collecting``."""
 
-    session_id: str
-    episode_id: str
     goal: str
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepsAnnotated:
+class StepsAnnotated(Act):
     """Annotations became known, or known better (a deferred reward); the state stays."""
 
-    session_id: str
-    episode_id: str
     annotations: tuple[Annotation, ...]
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeClosed:
+class EpisodeClosed(Act):
     """No step is added any more; state ``extracting``."""
-
-    session_id: str
-    episode_id: str
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,65 +139,36 @@ class StagedTrajectory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryStaged:
+class TrajectoryStaged(Act):
     """One trajectory's result is kept, so that it is never extracted again; the state stays."""
 
-    session_id: str
-    episode_id: str
     staged: StagedTrajectory
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtractionAbandoned:
+class ExtractionAbandoned(Act):
     """Extraction gave up; state ``failed``, everything is kept."""
 
-    session_id: str
-    episode_id: str
     error: str
     trajectory_id: str | None
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtractionRetried:
+class ExtractionRetried(Act):
     """A failed extraction is tried again; state ``extracting``."""
 
-    session_id: str
-    episode_id: str
-    at: datetime
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesetStaged:
+class ChangesetStaged(Act):
     """The whole changeset (with its id) is kept; state ``ready``, staged trajectories go."""
 
-    session_id: str
-    episode_id: str
     changeset: Changeset
     steps: tuple[int, ...]
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeDiscarded:
+class EpisodeDiscarded(Act):
     """The episode ends uncommitted; state ``idle``, staged results go, its steps leave recall."""
-
-    session_id: str
-    episode_id: str
-    at: datetime
-
-
-Act: TypeAlias = (
-    EpisodeStarted
-    | StepsAnnotated
-    | EpisodeClosed
-    | TrajectoryStaged
-    | ExtractionAbandoned
-    | ExtractionRetried
-    | ChangesetStaged
-    | EpisodeDiscarded
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,21 @@
-"""Notes as values: what is shown of them, their versions, and what an update did to them."""
+"""
+Notes as values: what is shown of them, their versions, and what their texts must be like.
+
+Nothing is cut or renamed to fit: what does not fit is refused with a code and a message
+that says what would be accepted.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from mnemo.errors import InvalidNote
+from mnemo.runtime.text import clean, fold, is_blank, one_line, stem
 from mnemo.values.chat import Usage
 
 Author: TypeAlias = Literal["model", "rule", "agent", "application", "import", "undo"]
@@ -88,6 +98,9 @@ class NoteChange:
     by: Author
 
 
+N = TypeVar("N", bound=NoteInfo)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRow:
     """
@@ -115,28 +128,22 @@ class NoteRow:
     @property
     def info(self) -> NoteInfo:
         """What a list shows of it."""
-        return NoteInfo(
-            topic=self.topic,
-            description=self.description,
-            updated_at=self.updated_at,
-            last_read_at=self.last_read_at,
-            version=self.version,
-            size=len(self.body),
-        )
+        return self._shown(NoteInfo)
 
     @property
     def note(self) -> Note:
         """All that is shown of it."""
-        return Note(
+        return self._shown(Note, body=self.body, created_at=self.created_at, trust=self.trust)
+
+    def _shown(self, kind: type[N], **more: Any) -> N:
+        return kind(
             topic=self.topic,
             description=self.description,
             updated_at=self.updated_at,
             last_read_at=self.last_read_at,
             version=self.version,
             size=len(self.body),
-            body=self.body,
-            created_at=self.created_at,
-            trust=self.trust,
+            **more,
         )
 
     @property
@@ -188,3 +195,165 @@ class ErasedNoteRows:
     versions: int = 0
     fulltext_rows: int = 0
     vectors: int = 0
+
+
+MAX_TOPIC = 64
+"""Characters of a topic, at most."""
+
+LONGEST = 16
+"""Times its limit that a text may be before it is cleaned (S)."""
+
+_TOPIC = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_RESERVED = frozenset(
+    ["con", "prn", "aux", "nul"] + [f"{port}{i}" for port in ("com", "lpt") for i in range(10)]
+)
+_CONTINUED = re.compile(r"(?P<base>.+?)-(?:part|part-?\d+|cont|cont-?\d+|continued)")
+_NUMBERED = re.compile(r"(?P<base>.+?)-\d{1,3}")
+_JOINERS = re.compile("(?<=[ -~])[\u200c\u200d]+|[\u200c\u200d]+(?=[ -~])")
+_FRONTMATTER = re.compile(r"---[ \t]*\n")
+
+
+def is_topic(topic: object) -> bool:
+    """Whether *topic* can name a note, and a file on any operating system."""
+    return (
+        isinstance(topic, str)
+        and 2 <= len(topic) <= MAX_TOPIC
+        and _TOPIC.fullmatch(topic) is not None
+        and topic not in _RESERVED
+    )
+
+
+def checked_topic(topic: object) -> str:
+    """*topic*, if it can name a note. *Raises* ``InvalidNote``: ``bad_topic``."""
+    if is_topic(topic):
+        return str(topic)
+    wanted = (
+        f"a topic is 2 to {MAX_TOPIC} characters: lower-case ASCII words joined by single hyphens, "
+        "starting with a letter, and no name that an operating system reserves"
+    )
+    suggestion = suggested_topic(topic) if isinstance(topic, str) else None
+    raise InvalidNote("bad_topic", wanted + (f"; try {suggestion!r}" if suggestion else ""))
+
+
+def suggested_topic(text: str) -> str | None:
+    """A topic made of the words of *text*, as many as fit; ``None`` if none can start one."""
+    parts = re.findall(r"[a-z0-9]+", fold(text).encode("ascii", "ignore").decode())
+    while parts and not parts[0][0].isalpha():
+        parts.pop(0)
+    while parts and len("-".join(parts)) > MAX_TOPIC:
+        parts.pop()
+    topic = "-".join(parts)
+    longer = f"{topic}-note"
+    return next((given for given in (topic, longer) if is_topic(given)), None)
+
+
+def check_length(name: str, text: object, limit: int) -> None:
+    """
+    Refuse at a glance what is far too long, before anything in it is looked at.
+
+    A text may be longer than *limit* by what is taken out of it, such as secrets and
+    invisible characters.
+
+    Raises:
+        InvalidNote: ``body_too_long`` or ``bad_description``.
+    """
+    if isinstance(text, str) and len(text) > LONGEST * limit:
+        reason = "body_too_long" if name == "body" else "bad_description"
+        message = f"a {name} has at most {limit} characters; this has {len(text)}"
+        raise InvalidNote(reason, message)
+
+
+def checked_description(text: object, limit: int) -> str:
+    """*text* without outer blanks, if it describes a note. *Raises*: ``bad_description``."""
+    wanted = f"a description is one line of 1 to {limit} characters that is not blank"
+    if not isinstance(text, str):
+        raise InvalidNote("bad_description", wanted)
+    stripped = plain_text(text).strip()
+    if is_blank(stripped) or len(stripped.splitlines()) != 1 or len(stripped) > limit:
+        raise InvalidNote("bad_description", f"{wanted}; this has {len(stripped)}")
+    return stripped
+
+
+def checked_body(text: object, limit: int) -> str:
+    """
+    *text* with its line ends as LF and no outer blanks, if it can be a note's body.
+
+    Raises:
+        InvalidNote: ``empty_body``, ``has_frontmatter`` or ``body_too_long``.
+    """
+    body = plain_text(text).strip() if isinstance(text, str) else ""
+    if is_blank(body):
+        raise InvalidNote("empty_body", f"a body is text of 1 to {limit} characters, not blank")
+    if _FRONTMATTER.match(body):
+        message = "a body has no frontmatter of its own: give topic and description apart from it"
+        raise InvalidNote("has_frontmatter", message)
+    if len(body) > limit:
+        over = len(body) - limit
+        message = f"a body has at most {limit} characters; this is {over} too long"
+        raise InvalidNote("body_too_long", f"{message}: leave out the least important facts")
+    return body
+
+
+def plain_text(text: str) -> str:
+    """*text* storable, with LF, without what is invisible: controls, tags, zero-width spaces."""
+    text = clean(text).replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c for c in _JOINERS.sub("", text) if c in "\n\t" or not _is_hidden(c))
+
+
+def _is_hidden(character: str) -> bool:
+    category = unicodedata.category(character)
+    # Joiners shape words in some scripts, and emoji.
+    return category == "Cc" or (category == "Cf" and character not in "\u200c\u200d")
+
+
+def check_neighbours(topic: str, others: Sequence[str], *, known: frozenset[str] | None) -> None:
+    """
+    Keep one topic in one note.
+
+    Args:
+        others: The topics of the notes that are there.
+        known: Those that the writer has read, and so means not to write to; ``None``: it
+            need not have looked.
+
+    Raises:
+        InvalidNote: ``split_topic`` or ``similar_topic``; ``.topic`` is the other note's.
+    """
+    present = set(others) - {topic}
+    continued = _CONTINUED.fullmatch(topic)
+    if continued and continued["base"] in present:
+        base = continued["base"]
+        message = f"one topic is one note: write it into {base!r}, which is there already"
+        raise InvalidNote("split_topic", message, topic=base)
+    if known is None:
+        return
+    for other in sorted(_alike(topic, present) - known):
+        message = (
+            f"the note {other!r} seems to be of the same topic: read it, and write to it unless "
+            "this is something else"
+        )
+        raise InvalidNote("similar_topic", message, topic=other)
+
+
+def _alike(topic: str, present: set[str]) -> set[str]:
+    numbered = _NUMBERED.fullmatch(topic)
+    key = _stems(topic)
+    alike = {other for other in present if _stems(other) == key}
+    return alike | ({numbered["base"]} & present if numbered else set())
+
+
+def _stems(topic: str) -> list[str]:
+    return sorted(stem(part) for part in topic.split("-"))
+
+
+def absorbed_by(topic: str) -> str:
+    """Why a note was retired that *topic* took in, as its history says it."""
+    return f"absorbed by {topic}"
+
+
+def first_line(body: str) -> str:
+    """The first heading of *body*, else its first line; ``""`` if it has none."""
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    heading = next((line for line in lines if re.match(r"#{1,6}\s", line)), None)
+    return one_line((heading or (lines[0] if lines else "")).lstrip("#").strip())

@@ -3,8 +3,7 @@
 try:
     from mnemo.web.app import web_app
     from mnemo.web.gate import LOOPBACK
-    from mnemo.web.link import Limits
-    from mnemo.web.serving import serve
+    from mnemo.web.serving import Limits, serve
     from mnemo.web.tokens import Token, new_token, read_tokens, token_of
 except ModuleNotFoundError as error:
     extra = ("fastapi", "httptools", "sse_starlette", "starlette", "uvicorn")

@@ -1,13 +1,15 @@
-"""Dependencies of routes: the service, the token, and the repository that is asked for."""
+"""What routes share: the service, the token, the repository asked for, kinds of parameters."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Query, Request
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, NaiveDatetime
 from starlette.exceptions import HTTPException
 
 from mnemo import Mnemo, Repository
+from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.open_repositories import OpenRepositories
 from mnemo.web.tokens import Token
 
@@ -21,13 +23,11 @@ RepoId: TypeAlias = Annotated[
 
 
 def _memory(request: Request) -> Mnemo:
-    memory: Mnemo = request.app.state.memory
-    return memory
+    return request.app.state.memory
 
 
 def _token(request: Request) -> Token:
-    token: Token = request.state.token
-    return token
+    return request.state.token
 
 
 async def opened(request: Request, repo_id: str, *, make: bool) -> Repository:
@@ -52,3 +52,20 @@ Memory_: TypeAlias = Annotated[Mnemo, Depends(_memory)]
 Token_: TypeAlias = Annotated[Token, Depends(_token)]
 Readable: TypeAlias = Annotated[Repository, Depends(_readable)]
 Writable: TypeAlias = Annotated[Repository, Depends(_writable)]
+
+
+Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
+Time: TypeAlias = AwareDatetime | NaiveDatetime
+JsonObject: TypeAlias = dict[str, JsonValue]
+Types: TypeAlias = Annotated[list[str], Field(max_length=MOST_AT_ONCE)]
+
+
+class Body(BaseModel):
+    """The base of request bodies: an unknown key is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def given(body: BaseModel) -> dict[str, Any]:
+    """The arguments of the call that *body* describes."""
+    return {name: getattr(body, name) for name in type(body).model_fields}

@@ -1,34 +1,175 @@
-"""The application of the HTTP service."""
+"""The application of the HTTP service: its routes, a short way past FastAPI, MCP, files."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import json
+import typing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 import anyio
 import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mnemo import Mnemo, __version__
+from mnemo import Mnemo, Repository, __version__
+from mnemo.exchange import adapter
+from mnemo.web.access import LONGEST_ID, Readable, Writable, opened
 from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
-from mnemo.web.mcp_endpoint import McpEndpoint
 from mnemo.web.metrics import Metrics
 from mnemo.web.open_repositories import OpenRepositories, Visits
 from mnemo.web.pictures import Graphs
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
-from mnemo.web.short_route import ShortRoute
 from mnemo.web.tokens import Token
+
+MOST_THREAD = 512
+"""Characters of a thread's id."""
+
+
+class McpEndpoint:
+    """
+    An ASGI application: ``/mcp?repo=R&thread=T`` is an MCP server of that repository.
+
+    Each request has a server of its own, so nothing is kept between two of them, and no session
+    can be taken over or run out. A token that may only read is offered the reading tools.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        if request.method != "POST":
+            # Without sessions there is no stream of its own to open, and no session to end.
+            raise HTTPException(405, "send MCP messages with POST", {"Allow": "POST"})
+        thread_id = request.query_params.get("thread", "default")
+        if not 0 < len(thread_id) <= MOST_THREAD:
+            raise ValueError(f"thread must have 1 to {MOST_THREAD} characters")
+        token: Token = request.state.token
+        may_write = token.rights == "write"
+        repo = await opened(request, request.query_params.get("repo", "default"), make=may_write)
+        try:
+            memory_server, settings = await anyio.to_thread.run_sync(_imported)
+        except ImportError as error:
+            raise HTTPException(501, str(error)) from error
+        server = memory_server(repo, thread_id=thread_id, write=may_write, read_only=not may_write)
+        app = server.streamable_http_app(stateless_http=True, transport_security=settings)
+        async with server.session_manager.run():
+            await app(scope, receive, send)
+
+
+def _imported() -> tuple[Any, Any]:
+    """What the extra ``[mcp]`` brings; Host and Origin were checked by the gate."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from mnemo.mcp import memory_server
+
+    return memory_server, TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+
+REFUSED = "mnemo.refused"
+"""Key of a request's scope: the short way did not take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a route does, without what its parameters could be besides."""
+
+    route: APIRoute
+    opened: Callable[[Request, str], Awaitable[Repository]]
+    body: TypeAdapter[Any]
+    answer: TypeAdapter[Any]
+
+    @classmethod
+    def of(cls, route: APIRoute) -> Call | None:
+        """The call of *route*; ``None``: it takes more than a repository and a body."""
+        hints = typing.get_type_hints(route.endpoint, include_extras=True)
+        hints.pop("return", None)
+        kind = hints.get("body")
+        is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
+        short = is_model and [*hints] == ["repo", "body"] and hints["repo"] in (Readable, Writable)
+        if not short or route.response_model is None:
+            return None
+        opened = hints["repo"].__metadata__[0].dependency
+        return cls(route, opened, adapter(kind), adapter(route.response_model))
+
+
+class ShortRoute(BaseRoute):
+    """
+    Answers well-formed requests as *routes* do, without the frames of FastAPI between.
+
+    What it does not understand goes to *full*: there is one place for refusals.
+    """
+
+    def __init__(self, routes: Iterable[BaseRoute], full: ASGIApp) -> None:
+        calls = [Call.of(route) for route in routes if isinstance(route, APIRoute)]
+        self._calls = {
+            (method, call.route.path): call
+            for call in calls
+            if call is not None
+            for method in call.route.methods or ()
+        }
+        self._full = full
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether it is one of the calls, and has not been refused."""
+        if scope["type"] != "http" or REFUSED in scope:
+            return Match.NONE, {}
+        call = self._calls.get((scope["method"], scope["path"]))
+        if call is None or (b"content-type", b"application/json") not in scope["headers"]:
+            return Match.NONE, {}
+        return Match.FULL, {"route": call.route}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the call."""
+        call, request = self._calls[scope["method"], scope["path"]], Request(scope, receive)
+        try:
+            content = await request.body()
+        except ClientDisconnect:
+            return
+        try:
+            repo_id = _repo_id(scope["query_string"])
+            body = call.body.validate_python(json.loads(content))
+        except (ValueError, RecursionError):
+            scope[REFUSED] = True
+            await self._full(scope, _again(content, receive), send)
+            return
+        found = await call.route.endpoint(await call.opened(request, repo_id), body)
+        told = call.answer.validate_python(found, from_attributes=True)
+        answer = Response(call.answer.dump_json(told), media_type="application/json")
+        await answer(scope, receive, send)
+
+
+def _repo_id(query: bytes) -> str:
+    """The only parameter. *Raises* ``ValueError``: there is another, or it is not valid."""
+    given = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    if not given:
+        return "default"
+    if len(given) > 1 or given[0][0] != "repo" or not 1 <= len(given[0][1]) <= LONGEST_ID:
+        raise ValueError("not a plain call")
+    return given[0][1]
+
+
+def _again(content: bytes, receive: Receive) -> Receive:
+    """Give *content* once more, then what comes behind it."""
+    messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def received() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return received
+
 
 FILES = StaticFiles(directory=Path(__file__).parent / "static", html=True)
 FILE_METHODS = ("GET", "HEAD")

@@ -275,7 +275,7 @@ def psycopg_in(source: str) -> bool:
     [
         "import sqlite3",
         "from sqlite_utils import Database",
-        "from mnemo.store.sqlite.texts import put_texts",
+        "from mnemo.store.sqlite.dialect import put_texts",
         "PUT = 'INSERT OR REPLACE INTO vectors VALUES (?)'",
         "LAST = \"SELECT seq FROM sqlite_sequence WHERE name = 'steps'\"",
         "GONE = 'DELETE FROM nodes WHERE no IN (SELECT value FROM json_each(?))'",

@@ -17,10 +17,10 @@ from mnemo.config import CommitConfig, StoreConfig
 from mnemo.errors import ModelUnavailable
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
-from mnemo.models.hashing import HashingEmbedder
 from mnemo.protocols import Applied, EmbeddingSpace
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
+from mnemo.testing.models import HashingEmbedder
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (
     Edge,

@@ -18,7 +18,7 @@ from mnemo.protocols import Store
 from mnemo.store.archive import StoredArchive
 from mnemo.values.archive import ArchiveHead, NumberedRecord
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
-from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.changeset import Changeset, NodeChange, Upkeep
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import (
     Edge,
@@ -41,7 +41,6 @@ from mnemo.values.journal import (
     TrajectoryStaged,
 )
 from mnemo.values.steps import Annotation
-from mnemo.values.upkeep import Upkeep
 
 JAPAN = timezone(timedelta(hours=9))
 

@@ -10,6 +10,7 @@ import pytest
 from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import CommitFailed, StaleRevision
+from mnemo.values.changeset import Upkeep
 from mnemo.values.graph import (
     Edge,
     EdgeKind,
@@ -23,7 +24,6 @@ from mnemo.values.graph import (
     Subgoal,
     Tag,
 )
-from mnemo.values.upkeep import Upkeep
 
 LATER = NOON + timedelta(hours=1)
 

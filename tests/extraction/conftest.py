@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
-from mnemo.models.embedder_wrappers import traced
+from mnemo.models.named import traced
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, EmbeddingSpace
 from mnemo.runtime.spans import NO_SPANS

@@ -12,9 +12,8 @@ from mnemo.events import DecayCompleted
 from mnemo.protocols import GraphWrite
 from mnemo.recall.score import decay_score
 from mnemo.testing import ManualClock
-from mnemo.values.changeset import Changeset
+from mnemo.values.changeset import Changeset, Upkeep
 from mnemo.values.graph import NodeMetadata
-from mnemo.values.upkeep import Upkeep
 
 
 @pytest.mark.parametrize(("days", "score"), [(1, 0.29), (30, 0.15), (46, 0.10), (120, 0.02)])

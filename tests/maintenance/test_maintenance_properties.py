@@ -22,7 +22,7 @@ from mnemo.english.similarity import same_claim_guard
 from mnemo.maintenance import near_pairs as near
 from mnemo.protocols import GraphWrite
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.values.upkeep import Upkeep
+from mnemo.values.changeset import Upkeep
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from mnemo import (
     StoreError,
 )
 from mnemo.maintenance import reembed
-from mnemo.models.embedder_wrappers import MovableEmbedder
+from mnemo.models.named import MovableEmbedder
 from mnemo.testing import HashingEmbedder
 
 OLD, NEW = HashingEmbedder(64), HashingEmbedder(96)

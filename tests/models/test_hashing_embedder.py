@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemo.models.hashing import HashingEmbedder
+from mnemo.testing.models import HashingEmbedder
 
 
 async def test_shared_words_make_texts_close() -> None:

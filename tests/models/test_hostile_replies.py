@@ -18,8 +18,8 @@ from http_doubles import HastyClock, completion, question
 
 from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable
 from mnemo.models import OpenAIChatModel
-from mnemo.models.embedding_requests import read_rows
 from mnemo.models.failures import retry_after
+from mnemo.models.openai_embedder import read_rows
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import block, read_block
 from mnemo.prompts.merge_intent import merge_intent_question

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from mnemo.models import minilm, multilingual, wordllama
-from mnemo.models.hashing import HashingEmbedder
 from mnemo.models.minilm import MiniLMEmbedder
 from mnemo.models.multilingual import MultilingualEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
+from mnemo.testing.models import HashingEmbedder
 
 LEARNT = [WordLlamaEmbedder, MiniLMEmbedder, MultilingualEmbedder]
 ALL = [HashingEmbedder, *LEARNT]

@@ -13,8 +13,7 @@ import scripted_faults as faults
 from scripted_server import ScriptedServer
 
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable, RateLimited
-from mnemo.models.embedding_requests import read_rows
-from mnemo.models.openai_embedder import EmbeddingUsage, OpenAIEmbedder
+from mnemo.models.openai_embedder import EmbeddingUsage, OpenAIEmbedder, read_rows
 from mnemo.models.prices import Price
 from mnemo.testing import HashingEmbedder, ManualClock
 

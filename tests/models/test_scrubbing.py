@@ -12,8 +12,7 @@ import pytest
 from http_doubles import KEY, status
 from pydantic import SecretStr
 
-from mnemo.models.endpoint import Endpoint
-from mnemo.models.failures import ErrorTranslator, Scrubber
+from mnemo.models.failures import Endpoint, ErrorTranslator, Scrubber
 from mnemo.testing import ManualClock
 
 SCRUBBER = Scrubber([SecretStr(KEY), SecretStr("")])

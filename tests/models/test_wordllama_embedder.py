@@ -44,7 +44,7 @@ def _straightforward(texts: list[str]) -> NDArray[np.float32]:
 def _assert_same_bits(texts: list[str]) -> None:
     expected = _straightforward(texts).tobytes()
     for _first_and_remembered in range(2):
-        assert wordllama._load().pool(texts).tobytes() == expected
+        assert wordllama._load().embed(texts).tobytes() == expected
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_remembered_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wordllama, "MAX_PIECES", 100)
     texts = [f"item{number} and item{number + 1} of many" for number in range(60)]
     _assert_same_bits(texts)
-    wordllama._load().pool(["x" * 4_000])
+    wordllama._load().embed(["x" * 4_000])
     known = wordllama._load().known
     assert len(known) < 100
     assert all(len(piece) <= 32 for piece in known)

@@ -238,7 +238,7 @@ class SessionMachine(OverEngines):
 
     def _calm(self) -> bool:
         owed = any(one.done and not one.outcomes for one in self.accepted)
-        if owed or self._core.life.aimed is not None or self.store.queued_writes:
+        if owed or self._core.life.aimed is not None or self.store.engine.waiting:
             return False
         if self.ended:
             return True

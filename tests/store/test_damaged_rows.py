@@ -17,7 +17,7 @@ from damaged_stores import KINDS, ContractEmbedder, damage, erasures, make_store
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig
 from mnemo.store.check import ENCODED, check_rows
-from mnemo.store.sqlite import check as catalogue
+from mnemo.store.sqlite import dialect as catalogue
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate
 from mnemo.testing.clock import ManualClock

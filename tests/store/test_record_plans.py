@@ -10,8 +10,7 @@ from contracts.talk import said
 
 from mnemo.config import StoreConfig
 from mnemo.log.record_rows import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS, Scope
-from mnemo.store.sqlite.dialect import spelled
-from mnemo.store.sqlite.matching import _BY_RELEVANCE
+from mnemo.store.sqlite.dialect import _BY_RELEVANCE, spelled
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.records import Hidden

@@ -18,9 +18,9 @@ from mnemo.log import feed
 from mnemo.protocols import FeedCursor
 from mnemo.testing import HashingEmbedder
 from mnemo.testing.clock import ManualClock
+from mnemo.values.changeset import Upkeep
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Tag
-from mnemo.values.upkeep import Upkeep
 
 KEPT = 4
 

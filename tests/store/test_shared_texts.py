@@ -11,7 +11,7 @@ from contracts.records import asked
 from contracts.talk import said, snapshot
 
 from mnemo.config import StoreConfig
-from mnemo.store.sqlite import texts
+from mnemo.store.sqlite import dialect as texts
 from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.records import Ranking, RecordQuery, SurfacingQuery

@@ -12,9 +12,10 @@ from contracts.kit import Kit, draft
 
 from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
-from mnemo.store.sqlite import schema, texts
+from mnemo.store.sqlite import dialect as texts
+from mnemo.store.sqlite import schema
 from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.store.sqlite.texts import (
+from mnemo.store.sqlite.dialect import (
     TextTables,
     all_text_tables,
     count_texts,

@@ -219,11 +219,11 @@ async def test_the_check_finds_broken_full_text(kit: Kit, path: Path) -> None:
 
 
 async def test_the_queue_can_be_looked_at(kit: Kit) -> None:
-    """``queued_writes`` counts what the writer has not answered yet."""
+    """``waiting`` counts what the writer has not answered yet."""
     await kit.start()
     results: list[object] = []
     for n in range(3):
         kit.store.sessions("r").append("s", "s-1", draft(str(n)), kit.owner, results.append)
-    queued = kit.store.queued_writes  # type: ignore[attr-defined]
+    queued = kit.store.engine.waiting  # type: ignore[attr-defined]
     await kit.append("last")
-    assert (queued, kit.store.queued_writes, len(results)) == (3, 0, 3)  # type: ignore[attr-defined]
+    assert (queued, kit.store.engine.waiting, len(results)) == (3, 0, 3)  # type: ignore[attr-defined]

@@ -23,8 +23,7 @@ from mnemo.values.archive import (
     ArchiveHead,
 )
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
-from mnemo.values.note_rules import plain_text
-from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion
+from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion, plain_text
 
 BODIES = (
     st.text(max_size=200)

@@ -16,7 +16,7 @@ from mnemo import Repository
 from mnemo.web import Limits
 from mnemo.web import serving as web_serving
 from mnemo.web.gate import HEAD_BYTES
-from mnemo.web.link import MOST_DISCARDED, MOST_WAITING, Link
+from mnemo.web.serving import MOST_DISCARDED, MOST_WAITING, Link
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mnemo.web.turnstile import MOST_PER_TURN, Turnstile
+from mnemo.web.gate import MOST_PER_TURN, Turnstile
 
 
 class Crowd:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Never, TypeVar
 
@@ -17,7 +18,6 @@ from psycopg_pool import ConnectionPool
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
 from mnemo.store.engine import OWNERS, Bulk, Locks
-from mnemo.store.postgres.commits import CommitInDoubt, Commits
 from mnemo.store.postgres.connection import (
     Address,
     Connection,
@@ -28,10 +28,53 @@ from mnemo.store.postgres.connection import (
 )
 from mnemo.store.postgres.schema import migrate
 from mnemo.store.postgres.scrub import is_clean, scrub
-from mnemo.store.postgres.wakeups import listen
-from mnemo.store.postgres.writer import Writer, locking
+from mnemo.store.postgres.writer import CommitInDoubt, Commits, Writer, locking
 from mnemo.store.schema import VERSION
 from mnemo.store.tx import Tx
+
+
+async def listen(
+    connect: Callable[[], Connection],
+    channel: str,
+    is_own: Callable[[int], bool],
+    woken: Callable[[], None],
+) -> None:
+    """
+    Call *woken* for what others write, until the connection is lost.
+
+    Args:
+        is_own: Whether a server process, by its id, is that of this service's writer.
+
+    Raises:
+        StoreError: The connection could not be opened, or is lost. *Cancellation*: safe.
+    """
+    connection = await anyio.to_thread.run_sync(partial(_listening, connect, channel))
+    try:
+        woken()  # Something may have been written before.
+        while True:
+            await anyio.wait_readable(connection.fileno())
+            with translated("listening for jobs"):
+                connection.pgconn.consume_input()
+            if not all(is_own(pid) for pid in _heard(connection)):
+                woken()
+    finally:
+        connection.close()
+
+
+def _listening(connect: Callable[[], Connection], channel: str) -> Connection:
+    with translated("listening for jobs"):
+        with closed_on_error(connect()) as connection:
+            connection.execute(f'LISTEN "{channel}"')
+        return connection
+
+
+def _heard(connection: Connection) -> list[int]:
+    """The server processes whose notifications have arrived."""
+    heard: list[int] = []
+    while (notice := connection.pgconn.notifies()) is not None:
+        heard.append(notice.be_pid)
+    return heard
+
 
 log = logging.getLogger("mnemo")
 

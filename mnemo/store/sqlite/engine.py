@@ -29,10 +29,10 @@ from mnemo.store.sqlite.connection import (
     locate,
     translated,
 )
+from mnemo.store.sqlite.dialect import crowded_indexes, fold_levels
 from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers, SqliteSnapshot
 from mnemo.store.sqlite.schema import migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
-from mnemo.store.sqlite.texts import crowded_indexes, fold_levels
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 

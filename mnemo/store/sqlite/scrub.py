@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.protocols import Clock
-from mnemo.store.sqlite.texts import merge_texts
+from mnemo.store.sqlite.dialect import merge_texts
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 

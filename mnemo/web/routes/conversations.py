@@ -9,8 +9,7 @@ from pydantic import BaseModel, Field
 
 from mnemo import Goal, Message, Pin, Snapshot, StoredMessage, ThreadRecord, WindowLook
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import Body, JsonObject, given
+from mnemo.web.access import Body, JsonObject, Readable, Writable, given
 
 router = APIRouter(prefix="/v1", tags=["conversations"])
 

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from mnemo import Node, NotFound
 from mnemo.exchange import NodeShape
-from mnemo.web.access import Readable
-from mnemo.web.bodies import Id
+from mnemo.web.access import Id, Readable
 from mnemo.web.pictures import Picture
 
 router = APIRouter(prefix="/v1", tags=["graph"])

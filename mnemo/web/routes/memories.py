@@ -10,8 +10,7 @@ from pydantic import Field
 from mnemo import Change, ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
 from mnemo.exchange import RecallShape, ViewShape
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import Body, Id, JsonObject, Time, Types, given
+from mnemo.web.access import Body, Id, JsonObject, Readable, Time, Types, Writable, given
 
 router = APIRouter(prefix="/v1", tags=["memories"])
 

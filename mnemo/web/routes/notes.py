@@ -9,8 +9,7 @@ from pydantic import Field
 
 from mnemo import Note, NoteInfo, NoteVersion
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import Body
+from mnemo.web.access import Body, Readable, Writable
 
 router = APIRouter(prefix="/v1", tags=["notes"])
 

@@ -24,8 +24,7 @@ from mnemo import (
 )
 from mnemo.exchange import NodeShape, StepShape
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import Memory_, Readable, Writable
-from mnemo.web.bodies import Body, JsonObject, Time, given
+from mnemo.web.access import Body, JsonObject, Memory_, Readable, Time, Writable, given
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
