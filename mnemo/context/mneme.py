@@ -472,7 +472,9 @@ class Runs:
         view = await self._threads.run(lambda: due.view(self._parts.config))
         if view.zone is None:
             raise NoOutcome("nothing of the window can leave it", retryable=False)
-        desk = self._desk((view.zone.from_seq, view.zone.to_seq), due)
+        check = self._check(due.thread) if due.goals else None
+        range = view.zone.from_seq, view.zone.to_seq
+        desk = Desk(range, self._config.snapshot_max_chars, check_links=check)
         messages = eviction_messages(view.text, due.goals, due.pins, self._profile)
         await self._at_work(desk, messages)
         return view.zone, _verdict(desk, attempt)
@@ -489,10 +491,6 @@ class Runs:
         longest = max(LEAST_SHOWN, room)
         await self._at_work(desk, fold_messages(snapshots, longest=longest, profile=self._profile))
         return desk.text
-
-    def _desk(self, range: tuple[int, int], due: DueEviction) -> Desk:
-        check = self._check(due.thread) if due.goals else None
-        return Desk(range, self._config.snapshot_max_chars, check_links=check)
 
     def _check(self, read: Thread) -> CheckLinks:
         async def check(seqs: Sequence[int], goal_ids: Sequence[int]) -> Refusal:

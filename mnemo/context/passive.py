@@ -123,14 +123,11 @@ class PassiveRecall:
 
     def section(self, hits: Sequence[SearchHit], cap_tokens: int) -> str:
         """Render *hits* as text, as many of the best as fit; ``""``: none does."""
-        told = ""
-        lines: list[str] = []
+        shown: list[SearchHit] = []
         for hit in hits:
-            text = "\n".join([HEADING, *lines, _line(hit)])
-            if self._count(text) <= cap_tokens:
-                lines.append(_line(hit))
-                told = text
-        return told
+            if self._count(_told([*shown, hit])) <= cap_tokens:
+                shown.append(hit)
+        return _told(shown) if shown else ""
 
     def _fail(self, thread_id: str, turn: _Turn | None, error: Exception) -> None:
         if turn is not None:

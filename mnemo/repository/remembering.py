@@ -304,11 +304,7 @@ class Remembering:
         if journal is not None and journal.record.state is SessionState.EXTRACTING:
             config = config_of(job.needs, self._parts.config).overlaid(BY_HAND)
             session = await self._sessions.resume(
-                job.subject,
-                config=config,
-                chat_model=None,
-                embedder=None,
-                left_by=job.needs.get("home"),
+                job.subject, config=config, left_by=job.needs.get("home")
             )
             try:
                 await session.wait_for(SessionState.READY, SessionState.FAILED)
@@ -358,15 +354,11 @@ class Remembering:
 
     async def _start(self, job: Job, task: SessionTask) -> Session:
         config = config_of(job.needs, self._parts.config)
-        return await self._sessions.start(
-            GOAL, session_id=None, config=config, chat_model=None, embedder=None, task=task
-        )
+        return await self._sessions.start(GOAL, config=config, task=task)
 
     async def _resume(self, session_id: str, job: Job, task: SessionTask) -> Session:
         config = config_of(job.needs, self._parts.config)
-        return await self._sessions.resume(
-            session_id, config=config, chat_model=None, embedder=None, task=task
-        )
+        return await self._sessions.resume(session_id, config=config, task=task)
 
     async def _carry_out(
         self, job: Job, portion: Portion, open: Callable[[SessionTask], Awaitable[Session]]

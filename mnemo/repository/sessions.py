@@ -86,10 +86,10 @@ class RepositorySessions:
         self,
         goal: str,
         *,
-        session_id: str | None,
-        config: Config | None,
-        chat_model: ChatModel | None,
-        embedder: Embedder | str | None,
+        session_id: str | None = None,
+        config: Config | None = None,
+        chat_model: ChatModel | None = None,
+        embedder: Embedder | str | None = None,
         task: SessionTask | None = None,
     ) -> Session:
         """Start a session with an open episode; durable when it returns."""
@@ -143,9 +143,9 @@ class RepositorySessions:
         self,
         session_id: str,
         *,
-        config: Config | None,
-        chat_model: ChatModel | None,
-        embedder: Embedder | str | None,
+        config: Config | None = None,
+        chat_model: ChatModel | None = None,
+        embedder: Embedder | str | None = None,
         task: SessionTask | None = None,
         left_by: str | None = None,
     ) -> Session:
