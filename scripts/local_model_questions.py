@@ -9,14 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mnemo.prompts.annotate import annotate_question
-from mnemo.prompts.data import AskedQuestion
-from mnemo.prompts.merge_intent import merge_intent_question
-from mnemo.prompts.plan import mode_question, plan_question
-from mnemo.prompts.procedural import procedural_question
-from mnemo.prompts.question import Question
+from mnemo.prompts.plan import mode_question, plan_question, refine_question
+from mnemo.prompts.procedural import merge_intent_question, procedural_question, returns_question
+from mnemo.prompts.question import AskedQuestion, Question
 from mnemo.prompts.reason import Recalled, reason_question
-from mnemo.prompts.refine import refine_question
-from mnemo.prompts.returns import returns_question
 from mnemo.prompts.semantic import StoredFact, semantic_question
 from mnemo.protocols import AnnotationRequest
 from mnemo.values.graph import Episodic, Procedural, Semantic

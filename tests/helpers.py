@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from mnemo.config import StoreConfig
 from mnemo.prompts.annotate import NEW_STEPS
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest, Clock
 from mnemo.repository import Repository
 from mnemo.service import Mnemo

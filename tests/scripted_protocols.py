@@ -186,7 +186,9 @@ def _standing_texts() -> list[tuple[Purpose, str]]:
     for info in pkgutil.iter_modules(mnemo.prompts.__path__):
         module = importlib.import_module(f"mnemo.prompts.{info.name}")
         standing = getattr(module, "STANDING", getattr(module, "_STANDING", {}))
-        named = standing if isinstance(standing, Mapping) else {info.name: standing}
+        named = dict(standing) if isinstance(standing, Mapping) else {info.name: standing}
+        others = (name for name in vars(module) if name.endswith("_STANDING"))
+        named |= {name.removesuffix("_STANDING").lower(): vars(module)[name] for name in others}
         for purpose in get_args(Purpose):
             told = named.get(purpose, ())
             texts += [(purpose, text) for text in ([told] if isinstance(told, str) else told)]

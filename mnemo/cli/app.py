@@ -22,7 +22,7 @@ from mnemo import (
 )
 from mnemo.cli import conversations, memories, notes, serving, stores, transfer
 from mnemo.cli.demo import demo as run_demo
-from mnemo.cli.guide import guide
+from mnemo.cli.demo import guide
 from mnemo.cli.opening import (
     AsJson,
     EmptyRepository,

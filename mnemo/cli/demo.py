@@ -1,5 +1,5 @@
 """
-``mnemo demo``: record, kill a process midway, resume, recall.
+``mnemo demo`` and ``mnemo guide``: record, kill a process midway, resume, recall; and how to.
 
 No key, no network, no server. What it says is what it does: every line comes from a
 call of the public API that has returned.
@@ -13,16 +13,21 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import anyio
+import typer
 from anyio.streams.text import TextReceiveStream
+from rich.console import Console
+from rich.markdown import Markdown
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
-from mnemo.cli.output import recall_data
+from mnemo.cli.opening import AsJson
+from mnemo.cli.output import print_json, print_line, print_table, recall_data
 from mnemo.runtime.text import counted, one_line
 
 REPO = "demo"
@@ -247,3 +252,38 @@ def _told(source: SourceRef) -> str:
 
 if __name__ == "__main__":
     anyio.run(_be_killed, sys.argv[1])
+
+# ── The guide ───────────────────────────────────────────────────────────────────────────
+
+
+def guide(
+    topic: Annotated[str | None, typer.Argument(help="A page; left out: list them.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a page of the guide, or list the pages."""
+    pages = _pages()
+    if topic is None:
+        titles = {name: text.partition("\n")[0].lstrip("# ") for name, text in pages.items()}
+        if as_json:
+            print_json({"topics": titles})
+        else:
+            print_table(("topic", "page"), list(titles.items()))
+        return
+    if topic not in pages:
+        raise UsageError(f"there is no page {topic!r}; pages: {', '.join(pages)}")
+    if as_json:
+        print_json({"topic": topic, "text": pages[topic]})
+    elif sys.stdout.isatty():
+        Console().print(Markdown(pages[topic]))
+    else:
+        print_line(pages[topic].rstrip("\n"))
+
+
+def _pages() -> dict[str, str]:
+    """Topic → text of its page, by topic."""
+    found = {
+        page.name.removesuffix(".md"): page.read_text(encoding="utf-8")
+        for page in files("mnemo").joinpath("guide").iterdir()
+        if page.name.endswith(".md")
+    }
+    return dict(sorted(found.items()))

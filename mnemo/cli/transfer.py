@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +13,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mnemo import Config, Mnemo, Repository, UsageError
-from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
+from mnemo import Config, Conversation, Mnemo, Repository, StoredMessage, UsageError
+from mnemo.cli.archive import STANDARD, arriving, counted, departing, exported, imported, is_archive
 from mnemo.cli.conversations import KNOWN, import_chat
-from mnemo.cli.exporting import FORMATS, export_text
 from mnemo.cli.importing.dialogues import stream_talks
 from mnemo.cli.importing.json_stream import begun
-from mnemo.cli.importing.markdown import size_of
-from mnemo.cli.importing.readers import items_of, source_of
+from mnemo.cli.importing.readers import items_of, size_of, source_of
 from mnemo.cli.importing.records import KeyedRecord, MemoryRecord, Record
-from mnemo.cli.importing.sessions import Tally, import_talks
-from mnemo.cli.importing.writing import Arrival, Preview, import_items, preview
+from mnemo.cli.importing.writing import Arrival, Preview, Tally, import_items, import_talks, preview
 from mnemo.cli.opening import (
     AsJson,
     NewEmbedder,
@@ -44,6 +42,7 @@ from mnemo.cli.output import (
     texts_progress,
 )
 from mnemo.runtime.text import counted as plural
+from mnemo.wire import to_openai
 
 BROKEN = 1
 """Exit code where some records were broken, and the others are stored."""
@@ -326,3 +325,92 @@ def _progress(what: str, file: Path) -> Iterator[_Bar]:
     columns = (BarColumn(), DownloadColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         yield _Bar(progress, what, size_of(file) if file.exists() else 0)
+
+
+# ── Export as text ──────────────────────────────────────────────────────────────────────
+
+
+AT_ONCE = 500
+"""Messages, memories and threads that are in memory at once; a chat of ``openai`` is whole."""
+
+Write = Callable[[str], Any]
+
+
+async def export_text(repo: Repository, file: str, to: str) -> dict[str, int]:
+    """
+    Write *repo* to *file* in the format *to*, one of ``FORMATS``.
+
+    The file appears when it is whole, and until then an earlier one stays.
+
+    Returns:
+        How many threads and messages were written.
+    """
+    counts = {"threads": 0, "messages": 0}
+    with departing(file) as out:
+        if to == "markdown":
+            await _write_memories(repo, out.write)
+        for record in await repo.threads():
+            conversation = repo.conversation(record.thread_id)
+            counts["messages"] += await FORMATS[to](conversation, out.write)
+            counts["threads"] += 1
+    return counts
+
+
+async def _pages(conversation: Conversation) -> AsyncIterator[list[StoredMessage]]:
+    end = await conversation.next_seq()
+    for first in range(0, end, AT_ONCE):
+        last = min(first + AT_ONCE, end) - 1
+        yield await conversation.history(from_seq=first, to_seq=last)
+
+
+async def _jsonl(conversation: Conversation, write: Write) -> int:
+    count = 0
+    async for page in _pages(conversation):
+        for message in page:
+            write(json.dumps(as_data(message)) + "\n")
+        count += len(page)
+    return count
+
+
+async def _openai(conversation: Conversation, write: Write) -> int:
+    messages = [message async for page in _pages(conversation) for message in page]
+    line = {"id": conversation.thread_id, "messages": to_openai(messages)}
+    write(json.dumps(line) + "\n")
+    return len(messages)
+
+
+async def _markdown(conversation: Conversation, write: Write) -> int:
+    write(f"## Thread {conversation.thread_id}\n\n")
+    count = 0
+    async for page in _pages(conversation):
+        for message in page:
+            who = message.actor or message.name or message.role
+            calls = [f"(calls {call.name})" for call in message.tool_calls]
+            said = "\n".join([*filter(None, [message.text]), *calls])
+            write(f"**{who}**, {message.at:%Y-%m-%d %H:%M}:\n\n{said}\n\n")
+        count += len(page)
+    return count
+
+
+async def _write_memories(repo: Repository, write: Write) -> None:
+    write(f"# Repository {repo.id}\n\n## Memories\n\n")
+    after: str | None = None
+    while True:
+        page = await repo.memories(limit=AT_ONCE, after=after)
+        for memory in page:
+            write("- " + memory.text.replace("\n", "\n  ") + "\n")
+        after = page.next
+        if after is None:
+            break
+    write("\n## Notes\n\n")
+    for info in await repo.notes.list():
+        note = await repo.notes.read(info.topic)
+        write(f"### {note.topic}\n\n{note.description}\n\n{note.body}\n\n")
+
+
+FORMATS: dict[str, Callable[[Conversation, Write], Awaitable[int]]] = {
+    "jsonl": _jsonl,
+    "openai": _openai,
+    "markdown": _markdown,
+}
+"""Format → what writes one conversation."""

@@ -9,12 +9,14 @@ row fits asks for nothing of this, and is answered by its meaning.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from mnemo.english.change import values_of
-from mnemo.english.entities import names
+from mnemo.english.entities import dates, names, numbers
 from mnemo.english.slot_table import ATTRIBUTES, SPELLINGS, SYNONYMS
 from mnemo.english.slots import claims
+from mnemo.english.words import MONTHS, WEEKDAYS, index_terms
 from mnemo.runtime.text import fold, stem, words
 
 _WAYS: tuple[tuple[str, str], ...] = (
@@ -157,3 +159,204 @@ def asked_in(question: str) -> Asked:
 def _kept(name: str) -> str:
     name = SPELLINGS.get(name, name)
     return SYNONYMS.get(name, name)
+
+
+# ── Words of change, and typed values ───────────────────────────────────────────────────
+
+
+# Without accents: they are compared with folded text.
+_WORDS = {
+    # Another value took the place of one, a measure went up or down, or it holds from a time on.
+    "change": r"""
+        now|nowadays|these days|any ?more|any longer|no longer|instead|rather than|changed?
+        |changes|changing|switch(?:ed|es|ing)?|swapp?(?:ed)?|moved|moving|replac(?:ed?|es|ing)
+        |tak(?:es?|ing|en) (?:it )?over|took (?:it )?over|hand(?:ed|s) (?:over|\w+ to)
+        |bec[ao]me|turned into|from (?:now|here|then|today|\w+day) on|as of|starting|effective
+        |renamed|migrated?|upgraded?|downgraded|bumped|reassigned|transferred|rescheduled
+        |postponed|pushed (?:back|to|out)|brought forward|delayed|slip(?:s|ped)|shifted
+        |back (?:to|in|at|on|from)|ended up|after all|in the end|turn(?:s|ed) out|updated?
+        |revised|correct(?:ion|ed)|actually|used to|steps? in|stepped in|convert(?:ed|s)
+        |rewr(?:ote|itten)|ported|promoted|for good|at last|finally|until further notice
+        |since (?:last|then|monday|the|we|i|this)|not \w+ but|sorry|scratch that|i was wrong
+        |my mistake|unlike before|compared to before|different|jetzt|inzwischen|mittlerweile
+        |nicht mehr|stattdessen|seit|umgezogen|gewechselt|geandert|verschoben|doch|kunftig
+        |ab (?:januar|februar|marz|april|mai|juni|juli|august|sofort|jetzt)|ahora|ya no|desde
+        |cambi(?:ado|o|e|amos|aron)|en vez de|mud(?:e|ado|amos)|al final|went (?:up|down)
+        |go(?:es|ing) (?:up|down)|raised?|raises|increas(?:ed?|es)|rose|risen|reduc(?:ed?|es)
+        |lower(?:ed|s)?|cut (?:to|down|it)|(?:up|down) (?:to|from)|from \S+ to \S+|doubled
+        |halved|tripled|extend(?:ed|s)|shortened|brought down|more expensive|cheaper|grew
+        |grown|shrunk|gained|another \d+|erhoht|gesenkt|gestiegen|sub(?:io|ido|ieron)
+        |baj(?:o|ado)|new|newer|neue[rsnm]?|nuev[oa]s?
+    """,
+    # It is over, with or without what comes in its place.
+    "end": r"""
+        quit|quits|quitting|resigned|retired?|retires|left|leav(?:es|ing)|fired|laid off
+        |sacked|sold|g[ai]ve(?:n|s)? (?:\w+ )?(?:up|away|back)|handed (?:in|back)|got rid
+        |thr[eo]wn?|died|dead|passed away|put (?:down|to sleep)|lost|broke up|split(?: up)?
+        |separated|divorced?|cancel(?:l?ed|ling|s)?|call(?:ed|ing|s) (?:\w+ )?off|fell through
+        |(?:is|are|was|'s) (?:off|over|gone|out|done)|done|finished|ended|ends|closed|closing
+        |shut|stop(?:s|ped)|dropped|won'?t|fixed|resolved|solved|repaired|merged|shipped
+        |delivered|paid off|moved out|healed|removed|deleted|disabled|ran out|expired
+        |never ?mind|scrapped|abandoned|rejected|reverted|rolled back|said no|not happening
+        |not going|no more|never again|stolen|broken|decommissioned|deprecated|gone|turned off
+        |switched off|gekundigt|verkauft|gestorben|abgesagt|getrennt|aufgehort|fertig|vorbei
+        |kaputt|dej(?:e|o|amos|ado)|vend(?:i|io|imos|ido)|muri(?:o|eron)|cancel(?:ado|o)
+        |termin(?:ado|o|e)
+    """,
+    # Something began that may have taken a place.
+    "begin": r"""
+        start(?:ed|s)?|beg[au]n|join(?:ed|s)|bought|signed|hired|married|engaged|born|adopted
+        |enabled|got (?:the|a|my|an|it|our|myself)|took (?:the|a|on)|offered|accepted
+        |installed|arrived|(?:went|go(?:es|ing)?) with|decided|settled on|chose|agreed
+        |moved (?:in|to)|picked|it is|it's|will be|angefangen|gekauft|bekommen|umgestellt
+        |empec[eo]|compr(?:e|o|amos)
+    """,
+    # One more of many.
+    "more": r"""
+        also|too|another|besides|as well|both|second|third|additionally|plus|auch|noch ein\w*
+        |ausserdem|tambien|ademas|otr[oa]
+    """,
+}
+_UNSPACED = {"change": "现在|不再|换|改|搬|新|涨|降", "end": "取消|辞|卖|去世|分手"}
+
+KINDS = tuple(_WORDS)
+"""Kinds of words that tell whether a sentence replaces an older one, or adds to it."""
+
+
+def _pattern(kind: str) -> re.Pattern[str]:
+    words = re.sub(r"\s*\n\s*", "", _WORDS[kind])
+    spaced = rf"(?<![\w-])(?:{words})(?![\w-])"
+    return re.compile("|".join(filter(None, (spaced, _UNSPACED.get(kind)))))
+
+
+_PATTERNS = {kind: _pattern(kind) for kind in KINDS}
+
+
+@lru_cache(maxsize=512)
+def kinds_of(text: str) -> frozenset[str]:
+    """The kinds of words of change in *text*, of ``KINDS``."""
+    folded = fold(text).replace("’", "'")
+    return frozenset(kind for kind, pattern in _PATTERNS.items() if pattern.search(folded))
+
+
+VALUES = ("money", "time", "day", "number")
+"""Types of values that a sentence may give."""
+
+_AMOUNT = r"\d[\d.,]*"
+_CURRENCY = r"(?:[€$£¥]|(?:eur|euros?|dollars?|usd|pounds?|quid|bucks|francs?|chf|kr)\b)"
+_MONEY = re.compile(rf"[€$£¥]\s?({_AMOUNT})|({_AMOUNT}k?)\s?{_CURRENCY}")
+_TIME = re.compile(r"\b(\d{1,2}(?:[:.]\d\d)?\s?(?:am|pm)|\d{1,2}:\d\d)(?!\w)")
+_DAY = re.compile(
+    r"\b(" + "|".join((*WEEKDAYS, *(m for m in MONTHS if m not in ("may", "march")))) + r")s?\b"
+    r"|\b(\d{1,2}(?:st|nd|rd|th))\b|\b(\d{4}-\d\d-\d\d)\b"
+)
+
+
+@lru_cache(maxsize=512)
+def values_of(text: str) -> Mapping[str, frozenset[str]]:
+    """The values of *text* by type; a number of another type is no bare number."""
+    folded = fold(text)
+    found = {
+        "money": _found(_MONEY, folded),
+        "time": _found(_TIME, folded),
+        "day": _found(_DAY, folded) | dates(text),
+    }
+    rest = _DAY.sub(" ", _TIME.sub(" ", _MONEY.sub(" ", folded)))
+    return found | {"number": numbers(rest)}
+
+
+def _found(pattern: re.Pattern[str], text: str) -> frozenset[str]:
+    return frozenset(
+        next(filter(None, match.groups())).rstrip(".,").replace(" ", "")
+        for match in pattern.finditer(text)
+    )
+
+
+# ── What asks and names no topic ────────────────────────────────────────────────────────
+
+
+# A verb asks at the beginning of a clause: "list the pets", but not "the shopping list".
+_BEGIN = r"(^\W*|[,.;:!?…–—(]\s*|\b(?:and|then|also|just|to) +)(?:(?:can|could|will|would) you +)?"
+_MEMORY = r"(?:conversations?|chats?|discussions?|messages?|sessions?|talks?|notes|memory)"
+_ASKING = (
+    r"(?:tell|remind|show|give|send|teach|inform) (?:me|us)(?: again)?(?: (?:about|of))?\b",
+    r"let (?:me|us) know(?: (?:about|if|whether))?\b",
+    r"(?:list|name|enumerate)(?: out| down| off)?(?= (?:them|these|those|all|each|every|everything"
+    r"|both|any|the|my|our|your|his|her|its|their|which|what|who|where|when|how)\b|\W*$)",
+    r"(?:explain|describe|summari[sz]e|outline|specify|identify|recall|look up|find out|figure out)"
+    r"(?: (?:to|for) (?:me|us))?\b",
+    r"(?:(?:provide|write|make|prepare|compile)(?: (?:me|us))?(?: with)? )?an? (?:\w+,? ){0,3}"
+    r"(?:list|overview|summary|table|rundown) of\b|walk (?:me|us) through\b",
+    r"(?:the )?order in which (?:i|we) (?:brought up|mentioned|discussed|raised)"
+    r"(?: (?:different|various) (?:aspects|parts|topics|points)(?: of)?)?\b",
+    r"(?:i )?have an? (?:quick |short )?question(?: (?:about|for you))?\b|quick question\b",
+    r"(?:search|check)(?: (?:your|our|the|my))? " + _MEMORY + r"(?: for)?\b",
+    r"mention (?:only(?: and only)? )?\w+ (?:items?|things?|points?)(?: in (?:total|order))?\b",
+    r"(?:answer|reply|respond)(?: (?:me|briefly|shortly|in \w+ \w+))?(?=\W*$)",
+    r"(?:keep it|be) (?:short|brief|concise|specific|precise)\b",
+)
+_ANYWHERE = (
+    r"\b(?:please|pls|plz|kindly|thank you|thanks|thx|cheers)"
+    r"(?: (?:so much|very much|a lot|in advance))?\b",
+    r"\bi(?:'m| am| was|'ve been| have been)?(?: just)? wonder(?:ing)?(?: (?:about|if|whether))?\b",
+    r"\bi(?:'d| would)?(?: really)? (?:want|need|like|love) (?:you )?to "
+    r"(?:know|hear|ask|learn|see|find out)(?: (?:about|if|whether))?\b",
+    r"\bi(?:'m| am)(?: just)? (?:curious|interested)(?: (?:about|in|to know|if|whether))?\b",
+    r"\b(?:do|did|would|can|could|if) you (?:still |happen to )?(?:remember|recall|know)"
+    r"(?: (?:about|if|whether))?\b",
+    r"\bwould you mind (?:telling|reminding|showing|giving|listing)(?: (?:me|us))?\b",
+    r"\bas far as you (?:know|remember|recall|can tell)\b",
+    r"\bif (?:i|you) remember (?:right|correctly)\b",
+    r"\b(?:any idea|by the way|btw|step by step|one by one|in (?:full )?detail|in brief)\b",
+    r"\b(?:in|as) (?:an? |the )?(?:right |correct |chronological )?"
+    r"(?:order|list|table|bullet points)(?=\W*$|[,.;:!?()])",
+    r"\b(?:based on|from|in|across|through|throughout|during) (?:all )?(?:of )?our "
+    r"(?:previous |past |earlier |last )?" + _MEMORY + r"\b",
+    r"\b(?:as|like|which|that)? ?(?:i|we) (?:have |had |'ve )?(?:told you|mentioned)(?: to you)?"
+    r"(?: (?:about|earlier|before))*(?=\W*$|[,.;:!?()])",
+)
+# Who said it is kept: it names a speaker.
+_WHO = (
+    r"\baccording to\b",
+    r"\bin (?=[^\W_]+(?:'s|s') (?:own )?(?:words|opinion|view)\b)",
+    r"(?<=s) (?:own )?(?:words|opinion|view)(?=\W*$|[,.;:!?()])",
+)
+_SAID_ABOUT = re.compile(
+    r"\bwhat (?:did|does|has|have|had) ((?:[^\W_]+['’ ]+){0,3}?[^\W_]+) (?:ever |already )?"
+    r"(?:say|said|tell|told|mention|mentioned|think)(?: (?:to )?(?:me|us|you|him|her|them))? "
+    r"(?:about|of|regarding)\b",
+    re.IGNORECASE,
+)
+_BEGINNINGS = re.compile(f"{_BEGIN}(?:{'|'.join(_ASKING)})", re.IGNORECASE)
+_PHRASES = re.compile("|".join((*_ANYWHERE, *_WHO)), re.IGNORECASE)
+_LONGEST_READ = 1_000
+# Punctuation that a phrase leaves behind; none that a word follows at once, as in "v1.2".
+_GAPS = re.compile(
+    r"(?<=[.?!])[.?!,\s]+$|[([]\s*[])]|\s+(?=[,.;:?!)]+(?:\s|$))"
+    r"|[,;:](?=[\s,.;:!?]*[,.;:!?](?:\s|$))"
+)
+_LOOSE = re.compile(r"^(?:\W|(?:and|then|also|that)\b)+|(?:[\s,;:]|\band\b)+(?=[.?!]*$)")
+
+
+def without_scaffolding(question: str) -> str:
+    """
+    Return *question* without the phrases that only ask, wherever they stand.
+
+    "I was wondering, can you list the boats, according to Bo? Thanks!" gives "the boats, Bo?":
+    who is asked about stays. Where nothing else is said, the question stays as it is, so that
+    it never loses its last index term; and where it has more than 1,000 characters.
+    """
+    if len(question) > _LONGEST_READ:
+        return question
+    plain = question.replace("’", "'")
+    if (said := _once(plain)) == plain:
+        return question
+    while (shorter := _once(said)) != said:
+        said = shorter
+    return said if any(index_terms(said)) else question
+
+
+def _once(text: str) -> str:
+    asked = _PHRASES.sub(" ", _BEGINNINGS.sub(r"\1 ", text))
+    said = _SAID_ABOUT.sub(r"\1", asked)
+    return text if said == text else _LOOSE.sub("", _GAPS.sub("", " ".join(said.split())))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from mnemo.english.said import said_in
+from mnemo.english.canonical import said_in
 from mnemo.english.verbs import finite_verb, tokens_of
 from mnemo.english.words import (
     ADVERBS,

@@ -19,11 +19,11 @@ from mnemo.english.entities import (
     names,
     numbers,
     plain,
+    same_order,
     subject,
     tokens,
     units,
 )
-from mnemo.english.order import same_order
 from mnemo.english.slots import claims, clash
 from mnemo.runtime.text import stem, terms
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from mnemo.english.words import word_set
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mnemo.english.words import MONTHS, NUMBER_WORDS, word_set
+from mnemo.runtime.text import STOP_WORDS, fold, stem
 
 # One row each, a pattern of what follows the subject, its value named ``v``. English;
 # another language needs rows of its own.
@@ -13,7 +19,7 @@ _IS = r"(?:is|are) " + _ADVERBS
 _NOT = r"(?:does not|doesn['’]t|do not|don['’]t)"
 _UPPER = r"[^\W\d_a-z][\w&'’.-]*"
 _PLACE = rf"(?P<v>(?:the )?{_UPPER}(?:,? (?:(?:de|da|do|of|the|la|le|and) )?{_UPPER})*)"
-_HOME = (
+_HOME_IN = (
     r"(?:\d+ [\w ]{2,30}? in |(?:a|an|the|[\w'’-]+['’]s) (?:[a-z][\w-]* ){1,5}?"
     r"(?:in|near|by|outside) )?"
 )
@@ -47,15 +53,15 @@ _OCCUPATION = (
 HOLDS: tuple[tuple[str, str], ...] = (
     (
         "residence",
-        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME}{_PLACE}",
+        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME_IN}{_PLACE}",
     ),
     (
         "residence",
-        rf"{_ADVERBS}(?:lives?|resides?) {_ADVERBS}(?:with [^,;]+? )?(?:in|at) {_HOME}{_PLACE}",
+        rf"{_ADVERBS}(?:lives?|resides?) {_ADVERBS}(?:with [^,;]+? )?(?:in|at) {_HOME_IN}{_PLACE}",
     ),
-    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_HOME}{_PLACE}"),
+    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_HOME_IN}{_PLACE}"),
     ("residence", rf"(?:has|have) {_ADVERBS}(?:been living|settled) in {_PLACE}"),
-    ("residence", rf"(?:home|house|flat|apartment) is {_ADVERBS}(?:in|at) {_HOME}{_PLACE}"),
+    ("residence", rf"(?:home|house|flat|apartment) is {_ADVERBS}(?:in|at) {_HOME_IN}{_PLACE}"),
     ("employer", rf"{_ADVERBS}works? {_ADVERBS}(?:at|for) {_ORGANISATION}"),
     ("employer", rf"{_IS}(?:working|employed) (?:at|for|by|with) {_ORGANISATION}"),
     ("employer", rf"{_HAS}(?:started|begun|began) working (?:at|for) {_ORGANISATION}"),
@@ -115,7 +121,7 @@ TOLD_BY = {
 EVENTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("address",),
-        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME}{_PLACE}",
+        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME_IN}{_PLACE}",
     ),
     (("residence", "address"), rf"{_HAS}moved out\b(?! on| for a)"),
     (
@@ -225,3 +231,256 @@ SYNONYMS = {
     **dict.fromkeys(("spouse", "fiancé", "fiancée"), "relationship"),
 }
 """Attribute said by itself → the name that it is kept under."""
+
+# ── Slots that are said in sentences of their own ───────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """
+    What a clause says of a slot.
+
+    Attributes:
+        slot: Whose or of what, and the attribute.
+        value: As said; empty: any.
+        about: Stems that tell this from others of its kind: "coffee at LUIGI'S".
+        holds: Whether the value holds, or has ended.
+        is_loose: Whether several may hold at once unless a change is told.
+    """
+
+    slot: str
+    value: str
+    about: frozenset[str] = frozenset()
+    holds: bool = True
+    is_loose: bool = False
+
+
+def filled_slots(clause: str, speaker: str) -> Iterator[Filled]:
+    """
+    The slots that *clause* fills.
+
+    Args:
+        clause: In the third person.
+        speaker: Whose "the rent" is; empty: not known.
+    """
+    yield from _prices(clause, speaker)
+    yield from _counts(clause)
+    yield from _diets(clause)
+    for pattern, slot, loose in _rows():
+        if found := pattern.match(clause):
+            whose = _bare(found["x"])
+            if whose:
+                name = f"{whose} {slot}"
+                named = found.groupdict().get("n")
+                yield Filled(f"{name} {fold(named)}" if named else name, found["v"], is_loose=loose)
+
+
+_ARTICLE = re.compile(r"^(?:the|a|an|our|my|both|all|every|each) ", re.IGNORECASE)
+_X = r"(?P<x>[^,;:]{1,60}?)"
+_OFTEN = r"(?:(?:now|currently|already|just|recently|still|only|also|actually|then) )*"
+
+
+def _bare(said: str) -> str:
+    words = _ARTICLE.sub("", fold(said).strip())
+    return "" if not words or words.split()[0] in STOP_WORDS else words
+
+
+# ── Who, which version, which port ───────────────────────────────────────────────────
+
+_CAPITAL = r"[^\W\d_a-z][\w'’.-]*"
+_WHO = rf"(?P<v>{_CAPITAL}(?: {_CAPITAL}){{0,2}})"
+_DAY = (
+    r"(?P<v>(?:the )?(?:[\w:.]+ )*(?:\d[\w:.]*|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
+    rf"|{'|'.join(month.capitalize() for month in MONTHS)})(?: [\w:.]+)?)"
+)
+_TABLE: tuple[tuple[str, str, bool], ...] = (
+    (
+        rf"{_WHO} (?:has |have )?{_OFTEN}(?:owns|runs|leads|maintains|manages|heads|looks after"
+        r"|is responsible for|is in charge of|takes care of|took over|taken over|takes over)"
+        rf" (?P<x>the [^,;:]{{1,40}}?)(?: from .+)?$",
+        "owner",
+        True,
+    ),
+    (
+        rf"{_X} {_OFTEN}(?:listens|runs|is running|is served|serves|is reachable) {_OFTEN}(?:on|at)"
+        r" port (?P<v>\d+)\b.*$",
+        "port",
+        False,
+    ),
+    (
+        rf"{_X} (?:is |are |was |were )?{_OFTEN}(?:runs|running|built|uses|deployed|targets|on)"
+        rf" {_OFTEN}(?:on |with |using )?(?P<n>{_CAPITAL}) (?:version )?(?P<v>v?\d+(?:\.\d+)+)$",
+        "version of",
+        False,
+    ),
+    (
+        r".+? (?:has |have )?(?:upgraded|updated|migrated|moved|bumped|downgraded)"
+        rf" (?P<x>the [^,;:]{{1,40}}?) (?:from .+? )?to (?P<n>{_CAPITAL}) (?P<v>v?\d+(?:\.\d+)+)$",
+        "version of",
+        False,
+    ),
+    (
+        rf"{_X} (?:is|takes place|starts|happens|will be) {_OFTEN}(?:on|at|in) {_DAY}$",
+        "time",
+        True,
+    ),
+    (
+        rf"{_X} (?:has |have |is |was |were )?(?:been |got )?{_OFTEN}(?:moved|postponed|rescheduled"
+        r"|pushed(?: back)?|brought forward|shifted|delayed)(?: from .+?)? (?:to|until|till) "
+        rf"{_DAY}$",
+        "time",
+        True,
+    ),
+)
+
+
+@lru_cache(maxsize=1)
+def _rows() -> tuple[tuple[re.Pattern[str], str, bool], ...]:
+    return tuple((re.compile(pattern), slot, loose) for pattern, slot, loose in _TABLE)
+
+
+# ── Prices ───────────────────────────────────────────────────────────────────────────
+
+_AMOUNT = (
+    r"(?P<v>[€$£¥]?\s?\d[\d.,]*k?(?: ?(?!for\b|from\b|in\b|since\b|now\b|again\b)[a-zA-Z%€$£¥]+)?"
+    r"(?: (?:a|per|each|every) \w+)?)"
+)
+_MONEY = re.compile(
+    r"[€$£¥]|\b(?:euros?|eur|dollars?|usd|bucks|pounds?|gbp|quid|yen|francs?|kr|cents?|pence)\b"
+    r"|\b(?:a|per) (?:month|week|year|hour|day|person|night)\b",
+    re.IGNORECASE,
+)
+_ROSE = (
+    r"(?:(?:has|have|had) )?(?:just |now |recently |been )*(?:went|gone|goes|risen|rose|raised"
+    r"|increased|jumped|shot|climbed|dropped|fell|fallen|came|come|cut|reduced|lowered)"
+    r"(?: up| down| back)*(?: from \S+(?: \w+)?)?(?: again)? to"
+)
+_COSTS = re.compile(
+    rf"^{_X} (?:is |are |was )?{_OFTEN}(?:costs?|costing|sells? for|is|are|priced at)"
+    rf" {_OFTEN}(?:us |me |him |her |them |about )?{_AMOUNT}"
+)
+_WENT = re.compile(rf"^{_X} {_ROSE} {_OFTEN}{_AMOUNT}")
+_PAYS = re.compile(
+    rf"^(?P<who>[^,;:]{{1,40}}?) {_OFTEN}(?:pays?|is paying|are paying) {_OFTEN}{_AMOUNT}"
+    r".*? for (?P<x>[^,;:]+)$"
+)
+_RAISED = re.compile(
+    r"^.+? (?:has |have )?(?:just |now )?(?:raised|increased|lowered|reduced|cut|put up|put)"
+    rf" (?P<x>(?:the|our|my|[\w'’ ]+?['’]s) [\w ]+?)(?: up| down)?(?: from .+?)? to {_AMOUNT}"
+)
+_AT = re.compile(r" (?:at|in|from|of|for|on|with|by)\b ")
+_HOME = word_set("flat apartment house room studio place rent")
+_MONTHLY = re.compile(r"\b(?:a|per|each|every) month\b|\brent\b|\bmonthly\b", re.IGNORECASE)
+_KNOWN = word_set(
+    """
+    budget salary income weight height size limit port timeout threshold rate version age capacity
+    quota number score temperature deadline
+    """
+)
+
+
+def _prices(clause: str, speaker: str) -> Iterator[Filled]:
+    if not any(map(str.isdigit, clause)):
+        return
+    for pattern, surely in ((_RAISED, False), (_WENT, False), (_PAYS, True), (_COSTS, True)):
+        found = pattern.match(clause)
+        if found is None or (surely and not _MONEY.search(clause)):
+            continue
+        thing, *rest = _AT.split(found["x"])
+        words = [word for word in fold(thing).split() if word not in STOP_WORDS]
+        if words and words[-1] not in _KNOWN:
+            yield _price(clause, words, " ".join(rest), found["v"], speaker)
+        return
+
+
+def _price(clause: str, words: list[str], rest: str, value: str, speaker: str) -> Filled:
+    head = words[-1]
+    if head in ("price", "cost", "fee") and rest:
+        words, rest = rest.split(), ""
+        head = words[-1]
+    if head in _HOME and _MONTHLY.search(clause):
+        owner = " ".join(words[:-1]).rpartition("'s")[0]
+        return Filled(f"{owner or speaker} rent", value)
+    about = {stem(w.removesuffix("'s")) for w in (*words[:-1], *fold(rest).split())}
+    about -= {*map(stem, STOP_WORDS), speaker}
+    return Filled(f"{stem(head)} price", value, frozenset(about))
+
+
+# ── Counts ───────────────────────────────────────────────────────────────────────────
+
+_NUMBER = r"(?P<v>\d+|" + "|".join(w for w in NUMBER_WORDS if w not in ("a", "an")) + ")"
+_ORDINALS = {"second": "2", "third": "3", "fourth": "4", "fifth": "5", "sixth": "6"}
+_HAS_N = re.compile(
+    rf"^{_X} {_OFTEN}(?:has|have|keeps|owns|got|is|are) (?:got )?{_OFTEN}{_NUMBER}"
+    r" (?P<n>(?:[a-z-]+ ){0,2}?[a-z-]+)(?: left| in total| altogether| strong| at home| in all)?$"
+)
+_ANOTHER = re.compile(
+    rf"^{_X} {_OFTEN}(?:has|have|got|adopted|bought|hired) (?:got )?{_OFTEN}a (?P<v>"
+    + "|".join(_ORDINALS)
+    + r") (?P<n>[a-z-]+)\b.*$"
+)
+_THERE = re.compile(
+    rf"^(?:there|There) (?:is|are) {_OFTEN}{_NUMBER} (?P<n>[a-z-]+) (?:in|on|at) (?P<x>.+)$"
+)
+_COUNTED = word_set(
+    """
+    kid child children son daughter brother sister sibling grandchild grandchildren cat dog pet
+    chicken hen horse goat sheep cow rabbit bike car employee people member room bedroom bathroom
+    server replica node worker instance student pupil
+    """
+)
+_TIMED = re.compile(
+    r"\b(?:today|tomorrow|tonight|yesterday|this|next|last|ago|monday|tuesday|wednesday|thursday"
+    r"|friday|saturday|sunday|morning|evening|left over)\b",
+    re.IGNORECASE,
+)
+
+
+def _counts(clause: str) -> Iterator[Filled]:
+    if _TIMED.search(clause):
+        return
+    for pattern in (_HAS_N, _ANOTHER, _THERE):
+        found = pattern.match(clause)
+        if found is None or not (whose := _bare(found["x"])):
+            continue
+        words = found["n"].split()
+        noun = words[-1].rstrip("s") if words[-1] != "people" else "people"
+        many = {stem(word) for word in words[:-1]}
+        loose = noun not in _COUNTED and words[-1] not in _COUNTED
+        said = found["v"]
+        value = _ORDINALS.get(said) or str(NUMBER_WORDS.get(said, said))
+        yield Filled(f"{whose} number of {stem(words[-1])}", value, frozenset(many), is_loose=loose)
+        return
+
+
+# ── Diets ────────────────────────────────────────────────────────────────────────────
+
+_IS_DIET = re.compile(
+    rf"^{_X} (?:has |have )?(?P<not>no longer )?{_OFTEN}(?:is|are|went|gone|became|become|turned"
+    rf"|been|eats|follows) (?P<no>no longer |not )?{_OFTEN}(?:a |an )?(?:strict |fully |mostly )?"
+    r"(?P<v>vegetarian|vegan|pescatarian|pescetarian)(?: diet)?(?: in .*| since .*| for .*)?$"
+)
+_EATS = re.compile(
+    rf"^{_X} (?:has |have )?(?:recently |just )?{_OFTEN}(?:eats?|is eating|started eating"
+    r"|started to eat|began eating|begun eating|went back to eating|gone back to eating) "
+    r"(?P<v>meat|beef|pork|chicken|steak|bacon|fish|seafood|dairy|eggs|cheese)\b"
+)
+_FORBIDDEN = {
+    **dict.fromkeys(
+        ("meat", "beef", "pork", "chicken", "steak", "bacon"),
+        ("vegetarian", "vegan", "pescatarian"),
+    ),
+    **dict.fromkeys(("fish", "seafood"), ("vegetarian", "vegan")),
+    **dict.fromkeys(("dairy", "eggs", "cheese"), ("vegan",)),
+}
+"""What one eats → who does not."""
+
+
+def _diets(clause: str) -> Iterator[Filled]:
+    if found := _IS_DIET.match(clause):
+        if whose := _bare(found["x"]):
+            ended = bool(found["not"] or found["no"])
+            yield Filled(f"{whose} diet", found["v"].replace("pesce", "pesca"), holds=not ended)
+    elif (found := _EATS.match(clause)) and (whose := _bare(found["x"])):
+        for diet in _FORBIDDEN[found["v"]]:
+            yield Filled(f"{whose} diet", diet, holds=False)

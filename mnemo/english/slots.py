@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from mnemo.english.canonical import Clause, Said, said_in
 from mnemo.english.endings import ending_keys, ends, standing_keys
 from mnemo.english.entities import UNITS, said_number, tokens
-from mnemo.english.quantities import filled_slots
-from mnemo.english.said import Clause, Said, said_in
 from mnemo.english.slot_table import (
     ATTRIBUTES,
     CHANGED,
@@ -29,6 +28,7 @@ from mnemo.english.slot_table import (
     TOLD_BY,
     UNOWNED,
     WHOSE,
+    filled_slots,
 )
 from mnemo.english.words import word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mnemo.config import Config
-from mnemo.extraction.embedding import TextEmbedder
 from mnemo.extraction.facts import most_facts
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.annotate import annotate_question
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.data import shortened
-from mnemo.prompts.merge_intent import merge_intent_question
-from mnemo.prompts.procedural import procedural_question
+from mnemo.prompts.procedural import merge_intent_question, procedural_question, returns_question
 from mnemo.prompts.profiles import Profile, resolve_profile
-from mnemo.prompts.returns import returns_question
+from mnemo.prompts.question import shortened
 from mnemo.prompts.semantic import StoredFact, semantic_question
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Annotated, AnnotationRequest, ChatModel, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.values.graph import Semantic
+from mnemo.values.graph import Semantic, Vector
 from mnemo.values.steps import Fact, Instruction, Trajectory
+from mnemo.values.vectors import unit_rows
 
 NearbyFacts: TypeAlias = Callable[[str, int], Awaitable[Sequence[StoredFact]]]
 """``nearby(text, limit)``: the stored facts nearest to a text, best first."""
@@ -181,3 +183,59 @@ def build_intent_merger(
         return await asker.ask(merge_intent_question(stored, new, profile))
 
     return merge
+
+
+# ── Vectors of texts ────────────────────────────────────────────────────────────────────
+
+
+CACHED_TEXTS = 64
+"""Texts whose vectors are kept; a session repeats its last few subgoals (S)."""
+
+
+class TextEmbedder:
+    """
+    An ``Embedder`` of unit rows, with a small LRU cache.
+
+    Not for threads: one event loop at a time.
+
+    Args:
+        capacity: Texts that ``remembered`` keeps, least recently used first out.
+    """
+
+    def __init__(self, embedder: Embedder, *, capacity: int = CACHED_TEXTS) -> None:
+        self._embedder = embedder
+        self._capacity = capacity
+        self._kept: OrderedDict[str, Vector] = OrderedDict()
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """
+        Embed *texts* as documents; shape ``(len(texts), d)``, unit rows.
+
+        Raises:
+            ModelError: Of the embedder, or a result of wrong shape. *Cancellation*: safe.
+        """
+        if not texts:
+            return np.zeros((0, self._embedder.space.dimensions), dtype=np.float32)
+        reply = await self._embedder.embed(texts)
+        dimensions = self._embedder.space.dimensions
+        return unit_rows(reply, rows=len(texts), dimensions=dimensions)
+
+    async def remembered(self, texts: Sequence[str]) -> dict[str, Vector]:
+        """
+        Give each text its vector, the very same one for as long as it is kept.
+
+        Raises:
+            ModelError: As ``embed``. *Cancellation*: safe.
+        """
+        found = {text: self._kept[text] for text in texts if text in self._kept}
+        missing = [text for text in dict.fromkeys(texts) if text not in found]
+        found |= zip(missing, await self.embed(missing), strict=True)
+        self._keep(found)
+        return found
+
+    def _keep(self, found: dict[str, Vector]) -> None:
+        for text, vector in found.items():
+            self._kept[text] = vector
+            self._kept.move_to_end(text)
+        while len(self._kept) > self._capacity:
+            self._kept.popitem(last=False)

@@ -23,7 +23,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.tongue import is_foreign
+from mnemo.english.letters import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus import CorpusView, DocumentsView, StepsView

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.prompts.question import DATA_RULE, Question, Reply, block, schema_of, step_rows
 from mnemo.protocols import Annotated, AnnotationRequest
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.steps import Step

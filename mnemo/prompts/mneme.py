@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mnemo.prompts.data import shortened
 from mnemo.prompts.profiles import Profile, instructed
+from mnemo.prompts.question import shortened
 from mnemo.protocols import ChatMessage, Purpose
 from mnemo.runtime.text import one_line
 from mnemo.values.derived import Goal, Pin, Snapshot

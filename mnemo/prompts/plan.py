@@ -1,4 +1,4 @@
-"""``mode`` and ``plan``: what kind of memory answers a question, and which tags to look for."""
+"""``mode``, ``plan``, ``refine``: what kind of memory answers a question, and what to look for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
-from mnemo.prompts.data import DATA_RULE, AskedQuestion
 from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.prompts.question import DATA_RULE, AskedQuestion, Question, Reply, block, schema_of
 from mnemo.runtime.text import fold, one_line
 
 Mode: TypeAlias = Literal["semantic", "procedural", "episodic", "mixed"]
@@ -21,7 +20,7 @@ MAX_TAG_CHARACTERS = 100
 
 # ── The mode ─────────────────────────────────────────────────────────────────────────
 
-_MODE_STANDING = f"""\
+MODE_STANDING = f"""\
 An agent asks its long-term memory a question. The memory keeps facts, instructions, and a log \
 of all that was said and done. You do not answer the question; you say what kind of memory \
 answers it best.
@@ -50,7 +49,7 @@ def mode_question(asked: AskedQuestion, profile: Profile | None) -> Question[Mod
     """Ask what kind of memory answers *asked*."""
     return Question(
         purpose="mode",
-        system=instructed(_MODE_STANDING, "mode", profile),
+        system=instructed(MODE_STANDING, "mode", profile),
         user=f"{asked.blocks}\n\nGive the mode of this question.",
         schema=schema_of(ModeReply),
         read=_read_mode,
@@ -67,7 +66,7 @@ def _read_mode(value: Any) -> Mode:
 
 # ── The tags ─────────────────────────────────────────────────────────────────────────
 
-_TAGS_STANDING = f"""\
+PLAN_STANDING = f"""\
 An agent asks its long-term memory a question. The memory is searched with the question's own \
 words in any case; you name what else to look for. You do not answer the question.
 
@@ -90,7 +89,7 @@ def plan_question(asked: AskedQuestion, profile: Profile | None) -> Question[tup
     """Ask what to look for to answer *asked*."""
     return Question(
         purpose="plan",
-        system=instructed(_TAGS_STANDING, "plan", profile),
+        system=instructed(PLAN_STANDING, "plan", profile),
         user=f"{asked.blocks}\n\nGive the tags to look for.",
         schema=schema_of(TagsReply, tags=MAX_TAGS),
         read=lambda value: read_tags(value, at_most=MAX_TAGS, query=asked.query),
@@ -121,3 +120,52 @@ def _distinct(tags: Iterable[str]) -> tuple[str, ...]:
 
 def _key(text: str) -> str:
     return one_line(fold(text)).strip(" ?!.")
+
+
+# ── What to look for next ───────────────────────────────────────────────────────────────
+
+
+FOUND = "FOUND SO FAR"
+"""The block of the best texts found."""
+MAX_REFINED_TAGS = 5
+"""Tags of a refinement that are used."""
+SHOWN_TEXTS = 20
+"""Best texts that the model is shown."""
+SHOWN_CHARACTERS = 200
+"""Characters of each of them."""
+
+REFINE_STANDING = f"""\
+An agent has asked its long-term memory a question, and a first search has found some texts, \
+best first, each cut short. You say what a second search should look for. You do not answer \
+the question.
+
+Find what is still missing for an answer. Often a found text names the very thing that the \
+question only describes, or the person, place or project through which the rest hangs together: \
+that name is a good tag. A tag is one to four words that the missing memory is likely to \
+contain. Repeat nothing that the first search has plainly looked for already, and guess no answers.
+
+Answer with one JSON object: {{"tags"}}, a list of at most {MAX_REFINED_TAGS}. An empty list is \
+a good answer where what was found is enough, or leads no further.
+
+{DATA_RULE}"""
+
+
+def refine_question(
+    asked: AskedQuestion, found: Iterable[str], profile: Profile | None
+) -> Question[tuple[str, ...]]:
+    """
+    Ask what a second search should look for.
+
+    Args:
+        found: Texts of the candidates so far, best first; 20 are shown, cut to 200 characters.
+    """
+    rows = [{"text": one_line(text)[:SHOWN_CHARACTERS]} for text in found]
+    return Question(
+        purpose="refine",
+        system=instructed(REFINE_STANDING, "refine", profile),
+        user="\n\n".join(
+            (asked.blocks, block(FOUND, rows[:SHOWN_TEXTS]), "Give the tags to look for next.")
+        ),
+        schema=schema_of(TagsReply, tags=MAX_REFINED_TAGS),
+        read=lambda value: read_tags(value, at_most=MAX_REFINED_TAGS, query=asked.query),
+    )

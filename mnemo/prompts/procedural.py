@@ -1,14 +1,16 @@
-"""``procedural``: extract the instructions of a trajectory."""
+"""``procedural``, ``returns``, ``merge_intent``: instructions, their scores, their intents."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
-from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.prompts.question import DATA_RULE, Question, Reply, block, schema_of, step_rows
+from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.steps import Instruction, Trajectory
 
 STANDING = f"""\
@@ -82,3 +84,116 @@ def _read(value: Any) -> list[Instruction]:
         )
         for entry in ProceduralReply.model_validate(value).instructions
     ]
+
+
+# ── Returns ─────────────────────────────────────────────────────────────────────────────
+
+
+INSTRUCTIONS = "INSTRUCTIONS"
+"""The block of the instructions that are to be scored."""
+_SHOWN = ("intent", "condition", "instruction", "expected_outcome")
+
+RETURNS_STANDING = f"""\
+You judge instructions by the work they were drawn from. For each one, look in the steps for \
+what following it led to, and say how far its intent was reached there:
+10 reached in full, with evidence in an observation; 7 reached for the most part; 4 a partial \
+or doubtful result; 1 not reached, or made worse. Judge the outcome, not the wording.
+
+Answer with one JSON object: {{"scores": [{{"index", "score"}}]}}, with one entry per \
+instruction: its own index, and a whole number from 1 to 10.
+
+{DATA_RULE}"""
+
+
+class ScoreEntry(Reply):
+    """The score of one instruction."""
+
+    index: int
+    score: float
+
+
+class ReturnsReply(Reply):
+    """The shape of the reply."""
+
+    scores: tuple[ScoreEntry, ...]
+
+
+def returns_question(
+    trajectory: Trajectory, instructions: Sequence[Instruction], profile: Profile | None
+) -> Question[list[float | None]]:
+    """Ask for the return of each of *instructions*; those without a score have ``None``."""
+    return Question(
+        purpose="returns",
+        system=instructed(RETURNS_STANDING, "returns", profile),
+        user="\n\n".join(
+            (
+                block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
+                block("STEPS", step_rows(trajectory.steps)),
+                block(INSTRUCTIONS, map(_row, range(len(instructions)), instructions)),
+                "Score every one of INSTRUCTIONS.",
+            )
+        ),
+        schema=schema_of(ReturnsReply, scores=len(instructions)),
+        read=lambda value: _returns(value, len(instructions)),
+    )
+
+
+def return_of(score: float) -> float:
+    """A score of 1 to 10 as a return in [0, 1]; scores outside are clamped."""
+    return min(1.0, max(0.0, (score - 1.0) / 9.0))
+
+
+def _row(index: int, instruction: Instruction) -> dict[str, Any]:
+    values = asdict(instruction)
+    return {"index": index} | {name: values[name] for name in _SHOWN}
+
+
+def _returns(value: Any, number: int) -> list[float | None]:
+    scores = {entry.index: entry.score for entry in ReturnsReply.model_validate(value).scores}
+    return [return_of(scores[i]) if i in scores else None for i in range(number)]
+
+
+# ── Merged intents ──────────────────────────────────────────────────────────────────────
+
+
+INTENTS = "INTENTS"
+"""The block of the two intents."""
+MAX_INTENT_CHARACTERS = 200
+
+MERGE_INTENT_STANDING = f"""\
+Two intents, each the goal that some instructions serve, are so near to each other that they \
+shall share one description. Word it: broad enough for both, no broader, free of names and \
+numbers, one short phrase that begins with a verb.
+
+Answer with one JSON object: {{"intent"}}.
+
+{DATA_RULE}"""
+
+
+class MergeIntentReply(Reply):
+    """The shape of the reply."""
+
+    intent: str
+
+
+def merge_intent_question(stored: str, new: str, profile: Profile | None) -> Question[str]:
+    """Ask for a common description of *stored* and *new*."""
+    return Question(
+        purpose="merge_intent",
+        system=instructed(MERGE_INTENT_STANDING, "merge_intent", profile),
+        user="\n\n".join(
+            (
+                block(INTENTS, [{"intent": stored}, {"intent": new}]),
+                "Give the one intent for both.",
+            )
+        ),
+        schema=schema_of(MergeIntentReply),
+        read=_merged,
+    )
+
+
+def _merged(value: Any) -> str:
+    intent = one_line(MergeIntentReply.model_validate(value).intent)
+    if is_blank(intent):
+        raise ValueError("the intent is blank")
+    return intent[:MAX_INTENT_CHARACTERS].rstrip()

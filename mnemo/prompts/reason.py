@@ -13,9 +13,16 @@ from typing import Any, Literal, TypeAlias
 from pydantic import ConfigDict
 
 from mnemo.english.words import date_in_words
-from mnemo.prompts.data import DATA_RULE, AskedQuestion, block, shortened
 from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.prompts.question import (
+    DATA_RULE,
+    AskedQuestion,
+    Question,
+    Reply,
+    block,
+    schema_of,
+    shortened,
+)
 from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
 
 ReasonPurpose: TypeAlias = Literal["reason_semantic", "reason_procedural", "reason_episodic"]

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.prompts.question import DATA_RULE, Question, Reply, block, schema_of, step_rows
 from mnemo.values.steps import Fact, Trajectory
 
 DEFAULT_CONFIDENCE = 0.8

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mnemo.errors import InvalidReply
-from mnemo.prompts.data import DATA_RULE, block, fitting_length, shortened, time_of
 from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import raw_text
+from mnemo.prompts.question import DATA_RULE, block, fitting_length, raw_text, shortened, time_of
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest
 from mnemo.runtime.text import clean, is_blank
 from mnemo.values.derived import SummaryRequest

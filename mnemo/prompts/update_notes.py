@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mnemo.english.words import date_in_words
-from mnemo.prompts.data import block
+from mnemo.prompts.question import block
 from mnemo.runtime.text import count_tokens, one_line
 
 INSTRUCTION_MARK = "[injected by mnemo: the task is over, look after the notes]"

@@ -15,10 +15,9 @@ import anyio
 
 from mnemo.errors import ModelError, ModelTimeout
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
-from mnemo.prompts.question import Question
+from mnemo.prompts.question import AskedQuestion, Question
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Purpose, Usage
 from mnemo.runtime.clock import elapsed

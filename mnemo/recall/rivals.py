@@ -25,8 +25,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.asked import told_by
-from mnemo.english.change import KINDS, VALUES, kinds_of, values_of
+from mnemo.english.asked import KINDS, VALUES, kinds_of, told_by, values_of
 from mnemo.english.dates import spans_of
 from mnemo.english.entities import names
 from mnemo.english.sentences import sentences

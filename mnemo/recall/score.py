@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import ScoringConfig, TypeScoring
-from mnemo.english.scaffolding import without_scaffolding
+from mnemo.english.asked import without_scaffolding
 from mnemo.english.words import index_terms
 from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, ROLES, DocumentsView, Pieces, StepsView
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE

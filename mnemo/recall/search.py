@@ -16,7 +16,7 @@ from mnemo.english.asked import asked_in
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.corpus import CorpusView
 from mnemo.log.feed import StoredFeed
-from mnemo.prompts.refine import refine_question
+from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
 from mnemo.recall.request import MODE_WEIGHTS, ROUTES, RecallRun

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
 from mnemo.prompts.annotate import NEW_STEPS
-from mnemo.prompts.data import QUESTION, read_block
-from mnemo.prompts.merge_intent import INTENTS
+from mnemo.prompts.procedural import INSTRUCTIONS, INTENTS
+from mnemo.prompts.question import QUESTION, read_block
 from mnemo.prompts.reason import RECALLED, ReasonPurpose
-from mnemo.prompts.returns import INSTRUCTIONS
 from mnemo.protocols import ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads

@@ -8,7 +8,7 @@ import pytest
 from mnemo import Config, Conflict, ExtractionFailed, Mnemo, ModelUnavailable, SessionState
 from mnemo.cli.importing import dialogues
 from mnemo.cli.importing.dialogues import Talk, Turn, stream_talks
-from mnemo.cli.importing.sessions import Tally, import_talks
+from mnemo.cli.importing.writing import Tally, import_talks
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 

@@ -19,8 +19,7 @@ from rich.console import Console
 
 from mnemo import Mnemo
 from mnemo.cli.importing.json_stream import ImportFileError
-from mnemo.cli.importing.memories import mem0
-from mnemo.cli.importing.readers import items_of, source_of
+from mnemo.cli.importing.readers import items_of, mem0, source_of
 from mnemo.cli.importing.records import Broken, MemoryRecord, Record, Skipped
 from mnemo.cli.importing.writing import import_items
 from mnemo.testing import HashingEmbedder

@@ -9,7 +9,7 @@ import pytest
 from compress_kit import compressed
 from talk_kit import OpenTalk, assistant, result, turns, user
 
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.prompts.summarize import EARLIER, MESSAGES
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.values.messages import Message

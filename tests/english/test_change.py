@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo.english.change import KINDS, VALUES, kinds_of, values_of
+from mnemo.english.asked import KINDS, VALUES, kinds_of, values_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo.english.pronouns import refers_outside
+from mnemo.english.canonical import refers_outside
 
 
 @pytest.mark.parametrize(

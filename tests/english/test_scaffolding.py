@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.english.scaffolding import without_scaffolding
+from mnemo.english.asked import without_scaffolding
 from mnemo.english.words import index_terms
 
 TOPICS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mnemo
-from mnemo.english.tongue import is_foreign
+from mnemo.english.letters import is_foreign
 
 
 @pytest.mark.parametrize(

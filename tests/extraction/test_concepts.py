@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo.extraction.concepts import concepts_of
+from mnemo.extraction.facts import concepts_of
 
 
 @pytest.mark.parametrize(

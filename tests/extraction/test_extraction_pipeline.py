@@ -13,8 +13,8 @@ from mnemo.config import Config, ExtractionConfig
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable
 from mnemo.extraction.by_model import build_intent_merger
 from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
-from mnemo.prompts.data import read_block
 from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import read_block
 from mnemo.prompts.semantic import StoredFact
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply

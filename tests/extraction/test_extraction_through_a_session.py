@@ -12,7 +12,7 @@ from helpers import Kit, OpenKit
 from mnemo.config import AnnotationConfig, Config
 from mnemo.errors import ExtractionFailed, InvalidReply
 from mnemo.prompts.annotate import NEW_STEPS
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.testing import ScriptedChatModel
 
 NOTHING: dict[Any, Any] = {"semantic": {"facts": []}, "procedural": {"instructions": []}}

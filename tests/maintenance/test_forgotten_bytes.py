@@ -15,7 +15,7 @@ from helpers import Kit, OpenKit
 
 from mnemo import Changeset, Edge, Intent, Mnemo, Procedural, Repository, Semantic, Tag
 from mnemo.prompts.annotate import NEW_STEPS
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
 from mnemo.store.sqlite import scrub
 from mnemo.testing import HashingEmbedder, ScriptedChatModel

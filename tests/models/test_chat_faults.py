@@ -15,7 +15,7 @@ from mnemo.errors import InvalidReply, ModelError, ModelTimeout, ModelUnavailabl
 from mnemo.models import AnthropicChatModel, OpenAIChatModel
 from mnemo.models.chat import HttpChatModel
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.merge_intent import merge_intent_question
+from mnemo.prompts.procedural import merge_intent_question
 from mnemo.prompts.usage import UsageMeter
 
 QUESTION = merge_intent_question("sail", "row", None)

@@ -52,10 +52,14 @@ async def forms_of(server: ScriptedServer, model: Any, purpose: Any = "semantic"
 
 def asking(purpose: Any = "semantic") -> Any:
     """A question that the scripted server knows, also where nothing names its purpose."""
-    from mnemo.prompts import merge_intent, procedural, semantic
+    from mnemo.prompts import procedural, semantic
 
-    rooms = {"semantic": semantic, "procedural": procedural, "merge_intent": merge_intent}
-    return question(purpose, messages=[("system", rooms[purpose].STANDING), ("user", "Who?")])
+    standing = {
+        "semantic": semantic.STANDING,
+        "procedural": procedural.STANDING,
+        "merge_intent": procedural.MERGE_INTENT_STANDING,
+    }
+    return question(purpose, messages=[("system", standing[purpose]), ("user", "Who?")])
 
 
 async def test_the_strictest_form_comes_first(server: ScriptedServer, make: Make) -> None:

@@ -21,9 +21,8 @@ from mnemo.models import OpenAIChatModel
 from mnemo.models.failures import retry_after
 from mnemo.models.openai_embedder import read_rows
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.data import block, read_block
-from mnemo.prompts.merge_intent import merge_intent_question
-from mnemo.prompts.question import is_short
+from mnemo.prompts.procedural import merge_intent_question
+from mnemo.prompts.question import block, is_short, read_block
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.runtime import user_code

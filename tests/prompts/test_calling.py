@@ -10,7 +10,7 @@ import pytest
 
 from mnemo.errors import BudgetExceeded, InvalidReply, ModelTimeout, ModelUnavailable, RateLimited
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.merge_intent import merge_intent_question
+from mnemo.prompts.procedural import merge_intent_question
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Usage
 from mnemo.testing import ScriptedChatModel

@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from mnemo.prompts.data import DATA_RULE, QUESTION, AskedQuestion, read_block
-from mnemo.prompts.plan import MAX_TAG_CHARACTERS, mode_question, plan_question
+from mnemo.prompts.plan import (
+    FOUND,
+    MAX_TAG_CHARACTERS,
+    mode_question,
+    plan_question,
+    refine_question,
+)
 from mnemo.prompts.profiles import Profile
-from mnemo.prompts.question import Question
+from mnemo.prompts.question import DATA_RULE, QUESTION, AskedQuestion, Question, read_block
 from mnemo.prompts.reason import (
     MAX_INFORMATION_CHARACTERS,
     MAX_SHOWN_CHARACTERS,
@@ -22,7 +27,6 @@ from mnemo.prompts.reason import (
     fitting,
     reason_question,
 )
-from mnemo.prompts.refine import FOUND, refine_question
 from mnemo.values.graph import Episodic, Procedural, Semantic, Subgoal
 from mnemo.values.steps import Step
 

@@ -9,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemo.prompts.annotate import NEW_STEPS, annotate_question
-from mnemo.prompts.data import (
+from mnemo.prompts.procedural import procedural_question, returns_question
+from mnemo.prompts.question import (
     DATA_RULE,
     MAX_BLOCK_CHARACTERS,
     MAX_TEXT_CHARACTERS,
+    Question,
     block,
     read_block,
     step_rows,
 )
-from mnemo.prompts.procedural import procedural_question
-from mnemo.prompts.question import Question
-from mnemo.prompts.returns import returns_question
 from mnemo.prompts.semantic import semantic_question
 from mnemo.protocols import AnnotationRequest
 from mnemo.values.steps import Annotation, Instruction, Step, Trajectory

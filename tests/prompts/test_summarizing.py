@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mnemo.conversation.compression import cut_to
 from mnemo.errors import InvalidReply
-from mnemo.prompts.data import read_block
 from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import read_block
 from mnemo.prompts.summarize import (
     EARLIER,
     MESSAGES,

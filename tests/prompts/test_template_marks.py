@@ -9,8 +9,8 @@ import pytest
 from helpers import OpenKit
 
 from mnemo import Config
-from mnemo.prompts.data import block, read_block
 from mnemo.prompts.mneme import eviction_messages, fold_messages
+from mnemo.prompts.question import block, read_block
 from mnemo.prompts.summarize import shorter_request, summary_request
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.testing import ScriptedChatModel

@@ -15,9 +15,9 @@ from mnemo.config import Config
 from mnemo.errors import InvalidReply, ModelTimeout, ModelUnavailable, RateLimited, RecallFailed
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.prompts.data import read_block
+from mnemo.prompts.plan import FOUND
+from mnemo.prompts.question import read_block
 from mnemo.prompts.reason import RECALLED
-from mnemo.prompts.refine import FOUND
 from mnemo.protocols import ChatRequest, Embedder
 from mnemo.recall.request import RecallContext
 from mnemo.recall.score import ask

@@ -13,7 +13,7 @@ from helpers import Kit, OpenKit
 
 from mnemo import Change, Changeset, NodeChange
 from mnemo.client import RemoteMnemo
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
 from mnemo.testing import ScriptedChatModel
 from mnemo.web import new_token, token_of, web_app

@@ -14,7 +14,7 @@ from mnemo import Conflict, ExtractionFailed, Message, ModelUnavailable, NotFoun
 from mnemo.config import Config
 from mnemo.events import SessionTransitioned
 from mnemo.log.transcript import TranscriptReader
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.runtime.traffic import Traffic, traffic
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.jobs import Job, JobState

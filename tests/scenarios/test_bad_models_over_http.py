@@ -22,7 +22,7 @@ from mnemo import (
     Session,
 )
 from mnemo.prompts.annotate import NEW_STEPS
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from mnemo.config import Config
 from mnemo.errors import ConfigError, ModelUnavailable, RecallFailed, UsageError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.prompts.data import read_block
+from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.graph import NODE_TYPES

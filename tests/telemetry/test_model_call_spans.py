@@ -22,7 +22,7 @@ from mnemo.errors import (
 )
 from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.merge_intent import merge_intent_question
+from mnemo.prompts.procedural import merge_intent_question
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import ChatReply, Usage
 from mnemo.runtime.spans import model_attributes

@@ -11,11 +11,9 @@ import pytest
 
 from mnemo.errors import ModelUnavailable
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.data import AskedQuestion
-from mnemo.prompts.plan import mode_question, plan_question
-from mnemo.prompts.question import Question
+from mnemo.prompts.plan import mode_question, plan_question, refine_question
+from mnemo.prompts.question import AskedQuestion, Question
 from mnemo.prompts.reason import ReasonPurpose, Recalled, reason_question
-from mnemo.prompts.refine import refine_question
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
 from mnemo.testing import ScriptedChatModel

@@ -1,5 +1,5 @@
 """
-Read a file of a chat into messages, for ``import --thread`` and ``notes update``.
+Read chats into messages: of ``import --thread`` and ``notes update``, of ChatGPT and Claude.
 
 The formats of ``dialogues.py``, and besides: chat completions' messages with their tool
 calls, lists of them, ``{"messages": […]}``, and what ``history --json`` prints.
@@ -10,13 +10,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
 from mnemo.cli.importing.json_stream import BadLine, ImportFileError, stream_values
-from mnemo.cli.importing.records import iso_time, optional_name
+from mnemo.cli.importing.records import (
+    Broken,
+    Item,
+    Record,
+    Skipped,
+    iso_time,
+    list_of,
+    mapping_of,
+    named,
+    optional_name,
+    optional_text,
+    time_of,
+)
+from mnemo.runtime.text import is_blank
 
 SIDES = {
     "agent": "assistant",
@@ -145,3 +159,333 @@ def _arguments(function: Mapping[str, Any]) -> Any:
         return json.loads(written)
     except (ValueError, RecursionError):
         return written  # as the model wrote them
+
+
+# ── ChatGPT ─────────────────────────────────────────────────────────────────────────────
+
+
+_HIDDEN = frozenset({"thoughts", "reasoning_recap", "model_editable_context", "system_error"})
+"""Contents that nobody said: the model's reasoning and its own settings."""
+
+
+def is_chatgpt(raw: Any) -> bool:
+    """Whether *raw* looks like one conversation of the export."""
+    return isinstance(raw, Mapping) and isinstance(raw.get("mapping"), Mapping)
+
+
+def chatgpt(raw: Any, place: str) -> Iterator[Item]:
+    """
+    Read one conversation: the branch that ends at ``current_node``.
+
+    An edited prompt and a regenerated answer are branches of their own; those that were left
+    are skipped, and counted.
+    """
+    conversation = mapping_of(raw)
+    nodes = mapping_of(conversation.get("mapping"), 'has a "mapping" that is')
+    branch = _branch(nodes, conversation.get("current_node"))
+    thread = f"chatgpt/{named(conversation, 'conversation_id', 'id')}"
+    walk = _Walk(thread, optional_text(conversation, "title"), _begun(conversation))
+    for id in branch:
+        yield from walk.node(nodes[id], f"{place}, message {id}")
+    left = sum(1 for id, node in nodes.items() if id not in branch and _has_text(node))
+    if left:
+        yield Skipped(place, f"{left} messages on branches that were left (edits, regenerations)")
+
+
+def _begun(conversation: Mapping[str, Any]) -> datetime | None:
+    return time_of(conversation.get("create_time"))
+
+
+def _branch(nodes: Mapping[str, Any], leaf: Any) -> dict[str, None]:
+    """The ids from the root to *leaf*; without one, to the last node that has no children."""
+    if not isinstance(leaf, str) or leaf not in nodes:
+        ends = [id for id, node in nodes.items() if not list_of(mapping_of(node), "children")]
+        if not ends:
+            raise ValueError('has no "current_node", and no last message either')
+        leaf = ends[-1]
+    found: dict[str, None] = {}
+    while isinstance(leaf, str) and leaf in nodes:
+        if leaf in found:
+            raise ValueError(f"has messages that are each other's parents: {leaf!r:.60}")
+        found[leaf] = None
+        leaf = mapping_of(nodes[leaf], "has a message that is").get("parent")
+    return dict.fromkeys(reversed(found))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A branch as it is read: a message without a time is as old as the one before it."""
+
+    thread: str
+    title: str | None
+    at: datetime | None
+    calls: list[str] = field(default_factory=list)
+
+    def node(self, node: Mapping[str, Any], place: str) -> Iterator[Item]:
+        raw = node.get("message")
+        if raw is None:
+            return
+        try:
+            found = self._message(mapping_of(raw, "has a message that is"))
+        except ValueError as error:
+            yield Broken(place, str(error))
+            return
+        if isinstance(found, str):
+            yield Skipped(place, found)
+        else:
+            yield Record(self.thread, found, place)
+
+    def _message(self, raw: Mapping[str, Any]) -> Message | str:
+        """The message, or why it is skipped."""
+        author = mapping_of(raw.get("author") or {}, "has an author that is")
+        content = mapping_of(raw.get("content") or {}, "has a content that is")
+        metadata = mapping_of(raw.get("metadata") or {}, "has metadata that are")
+        if str(content.get("content_type")) in _HIDDEN or raw.get("channel") == "commentary":
+            return "reasoning"
+        if metadata.get("is_visually_hidden_from_conversation"):
+            return "hidden"
+        text = _text(content)
+        if is_blank(text):
+            return "empty"
+        self.at = time_of(raw.get("create_time")) or self.at
+        return self._said(raw, str(author.get("role")), text, author.get("name"), metadata)
+
+    def _said(
+        self,
+        raw: Mapping[str, Any],
+        role: str,
+        text: str,
+        name: str | None,
+        metadata: Mapping[str, Any],
+    ) -> Message:
+        id, recipient = named(raw, "id"), raw.get("recipient")
+        kept = {"title": self.title, "model": metadata.get("model_slug")}
+        common: dict[str, Any] = {
+            "id": id,
+            "at": self.at,
+            "metadata": {name: value for name, value in kept.items() if value},
+        }
+        if role == "assistant" and isinstance(recipient, str) and recipient != "all":
+            self.calls.append(id)
+            call = ToolCall(id, recipient, {"text": text})
+            return Message("assistant", None, tool_calls=[call], **common)
+        if role == "tool":
+            called = self.calls.pop(0) if self.calls else f"{id}-call"
+            return Message("tool", text, tool_call_id=called, name=name or None, **common)
+        if role not in ("user", "assistant", "system"):
+            raise ValueError(f"has an author of the role {role!r:.40}")
+        return Message(role, text, **common)  # type: ignore[arg-type]
+
+
+def _has_text(node: Any) -> bool:
+    raw = node.get("message") if isinstance(node, Mapping) else None
+    content = raw.get("content") if isinstance(raw, Mapping) else None
+    return isinstance(content, Mapping) and not is_blank(_text(content))
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    """The words of a content of any type; an image or file stands as its name in brackets."""
+    parts = content.get("parts")
+    if isinstance(parts, list):
+        return "\n".join(filter(None, map(_part, parts)))
+    if content.get("content_type") == "user_editable_context":
+        fields = (content.get("user_profile"), content.get("user_instructions"))
+        return "\n".join(one for one in fields if isinstance(one, str))
+    return optional_text(content, "text", "result") or ""
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        return ""
+    said = optional_text(part, "text")
+    if said:
+        return said
+    kind = str(part.get("content_type", "attachment")).removesuffix("_asset_pointer")
+    return f"[{kind} {part.get('asset_pointer') or part.get('name') or ''}".rstrip() + "]"
+
+
+# ── Claude and Claude Code ──────────────────────────────────────────────────────────────
+
+
+_LINE_TYPES = frozenset({"user", "assistant", "system", "summary"})
+
+
+def is_claude(raw: Any) -> bool:
+    """Whether *raw* looks like one conversation of the account's export."""
+    return isinstance(raw, Mapping) and isinstance(raw.get("chat_messages"), list)
+
+
+def claude(raw: Any, place: str) -> Iterator[Item]:
+    """Read one conversation; attachments stand as text behind what was said with them."""
+    conversation = mapping_of(raw)
+    thread = f"claude/{named(conversation, 'uuid')}"
+    title = optional_text(conversation, "name")
+    metadata = {"title": title} if title else {}
+    for number, given in enumerate(list_of(conversation, "chat_messages"), 1):
+        where = f"{place}, message {number}"
+        try:
+            yield from _chat_message(mapping_of(given), thread, metadata, where)
+        except ValueError as error:
+            yield Broken(where, str(error))
+
+
+def _chat_message(
+    raw: Mapping[str, Any], thread: str, metadata: Mapping[str, Any], place: str
+) -> Iterator[Item]:
+    roles = {"human": "user", "user": "user", "assistant": "assistant"}
+    role = roles.get(str(raw.get("sender")))
+    if role is None:
+        raise ValueError(f"has the sender {raw.get('sender')!r:.40}")
+    blocks = list_of(raw, "content") or [{"type": "text", "text": raw.get("text") or ""}]
+    turn = _Turn(role, named(raw, "uuid"), time_of(raw.get("created_at")), metadata)
+    messages = turn.messages([*blocks, *_attachments(raw)])
+    if not messages:
+        yield Skipped(place, "empty")
+    for message in messages:
+        yield Record(thread, message, place)
+
+
+def _attachments(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What was attached, as blocks of text; of files only the name is in the export."""
+    for one in list_of(raw, "attachments"):
+        name = optional_text(mapping_of(one), "file_name") or "without a name"
+        text = optional_text(one, "extracted_content")
+        yield {"type": "text", "text": f"[attachment {name}]" + (f"\n{text}" if text else "")}
+    for one in list_of(raw, "files") + list_of(raw, "files_v2"):
+        name = optional_text(mapping_of(one), "file_name") or "without a name"
+        yield {"type": "text", "text": f"[file {name}]"}
+
+
+# ── Claude Code ──────────────────────────────────────────────────────────────────────────
+
+
+def is_claude_code(raw: Any) -> bool:
+    """Whether *raw* looks like one line of a transcript."""
+    if not isinstance(raw, Mapping) or "type" not in raw:
+        return False
+    return "sessionId" in raw or {"type", "leafUuid"} <= raw.keys()
+
+
+def claude_code(raw: Any, place: str) -> Iterator[Item]:
+    """Read one line; a subagent's lines go into a thread of their own."""
+    line = mapping_of(raw)
+    kind = line.get("type")
+    if kind not in ("user", "assistant"):
+        known = kind if isinstance(kind, str) else "no type"
+        yield Skipped(place, f"bookkeeping ({known:.40})")
+        return
+    if line.get("isMeta") or line.get("isApiErrorMessage"):
+        yield Skipped(place, "written by the program")
+        return
+    message = mapping_of(line.get("message"), 'has a "message" that is')
+    thread = f"claude-code/{named(line, 'sessionId')}"
+    if line.get("isSidechain"):
+        thread += f"/agent-{optional_text(line, 'agentId') or 'unnamed'}"
+    given = message.get("content")
+    blocks = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    if not isinstance(blocks, list):
+        raise ValueError('has a message whose "content" is neither text nor a list')
+    kept = {"cwd": line.get("cwd"), "branch": line.get("gitBranch"), "model": message.get("model")}
+    turn = _Turn(
+        kind,
+        named(line, "uuid"),
+        time_of(line.get("timestamp")),
+        {name: value for name, value in kept.items() if isinstance(value, str)},
+    )
+    messages = turn.messages(blocks)
+    if not messages:
+        yield Skipped(place, "empty, or reasoning alone")
+    for one in messages:
+        yield Record(thread, one, place)
+
+
+# ── Blocks ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class _Turn:
+    """
+    The messages of one turn's blocks: words and calls together, each result on its own.
+
+    Attributes:
+        id: Of the first message; the others have it with a number.
+    """
+
+    role: str
+    id: str
+    at: datetime | None
+    metadata: Mapping[str, Any]
+    made: list[Message] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
+
+    def messages(self, blocks: list[Any]) -> list[Message]:
+        """Read *blocks*; thinking is left out. *Raises* ``ValueError``: one is no block."""
+        for block in map(mapping_of, blocks):
+            kind = block.get("type")
+            if kind == "text":
+                self._text(optional_text(block, "text") or "")
+            elif kind in ("tool_use", "server_tool_use"):
+                self._call(block)
+            elif kind == "tool_result" or str(kind).endswith("_tool_result"):
+                self._result(block)
+            elif kind not in ("thinking", "redacted_thinking", "token_budget", "flag"):
+                self._text(f"[{kind}]")
+        self._flush()
+        return self.made
+
+    def _text(self, text: str) -> None:
+        if self.calls:
+            self._flush()
+        self.words.append(text)
+
+    def _call(self, block: Mapping[str, Any]) -> None:
+        place = len(self.called) + 1
+        id = optional_text(block, "id") or f"{self.id}-call-{place}"
+        name = optional_text(block, "name") or "unnamed"
+        self.called.append(id)
+        self.calls.append(ToolCall(id, name, block.get("input") or {}))
+
+    def _result(self, block: Mapping[str, Any]) -> None:
+        self._flush()
+        answered = {message.tool_call_id for message in self.made}
+        waiting = (id for id in self.called if id not in answered)
+        id = optional_text(block, "tool_use_id") or next(waiting, f"{self.id}-call")
+        self._add(
+            "tool",
+            _result_text(block.get("content")),
+            tool_call_id=id,
+            is_error=block.get("is_error") is True,
+            name=optional_text(block, "name"),
+        )
+
+    def _flush(self) -> None:
+        text = "\n\n".join(word for word in self.words if not is_blank(word))
+        if text or self.calls:
+            self._add(self.role, text or None, tool_calls=self.calls)
+        self.words, self.calls = [], []
+
+    def _add(self, role: str, content: str | None, **fields: Any) -> None:
+        place = len(self.made)
+        self.made.append(
+            Message(
+                role,  # type: ignore[arg-type]
+                content,
+                id=f"{self.id}#{place}" if place else self.id,
+                at=self.at,
+                metadata=self.metadata,
+                **fields,
+            )
+        )
+
+
+def _result_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return "" if content is None else json.dumps(content, ensure_ascii=False)
+    parts = (one if isinstance(one, Mapping) else {"text": str(one)} for one in content)
+    return "\n".join(optional_text(part, "text") or f"[{part.get('type')}]" for part in parts)

@@ -1,22 +1,197 @@
-"""Choose the reader of a file, and read its records one after the other."""
+"""Choose the reader of a file: an export of chats, of memories, or Markdown; read its records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mnemo import UsageError
-from mnemo.cli.importing.chatgpt import chatgpt, is_chatgpt
-from mnemo.cli.importing.chats import messages_of
-from mnemo.cli.importing.claude import claude, claude_code, is_claude, is_claude_code
+import yaml
+
+from mnemo import Message, UsageError
+from mnemo.cli.importing.chats import (
+    chatgpt,
+    claude,
+    claude_code,
+    is_chatgpt,
+    is_claude,
+    is_claude_code,
+    messages_of,
+)
 from mnemo.cli.importing.json_stream import BadLine, ImportFileError, OnRead, Value, stream_values
-from mnemo.cli.importing.markdown import is_markdown, markdown, size_of
-from mnemo.cli.importing.memories import is_mem0, is_store_item, mem0, store_item
-from mnemo.cli.importing.records import Broken, Item, Record
+from mnemo.cli.importing.records import (
+    Broken,
+    Item,
+    KeyedRecord,
+    MemoryRecord,
+    Record,
+    Skipped,
+    mapping_of,
+    named,
+    optional_text,
+    time_of,
+)
+from mnemo.runtime.text import is_blank
+
+_FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_HEADING = re.compile(r"^#{1,2} +(.+?)[ #]*$")
+_FENCE = re.compile(r"^(```|~~~)")
+_DATES = ("date", "created", "created_at", "updated")
+
+
+def is_markdown(file: Path) -> bool:
+    """Whether *file* is named like Markdown, or is a folder that holds such files."""
+    return file.suffix.casefold() in (".md", ".markdown") or any(file.rglob("*.md"))
+
+
+def markdown(file: Path) -> Iterator[Item]:
+    """
+    Read *file*, or every Markdown file below it, in order of their names.
+
+    A section begins at each heading of the first two levels. Its id is its file and heading,
+    its time the ``date`` of the file's front matter.
+    """
+    if not file.is_dir():
+        yield from _one(file, file.name)
+        return
+    for path in sorted(file.rglob("*.md")):
+        yield from _one(path, path.relative_to(file).as_posix())
+
+
+def size_of(file: Path) -> int:
+    """Bytes of *file*, or of every Markdown file below it."""
+    return sum(one.stat().st_size for one in (file.rglob("*.md") if file.is_dir() else [file]))
+
+
+def _one(path: Path, name: str) -> Iterator[Item]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ImportFileError("there is no such file", file=path) from None
+    except (OSError, UnicodeDecodeError) as error:
+        yield Broken(name, f"cannot be read: {error}")
+        return
+    try:
+        front, body = _parted(text)
+        at = next((_date(front[one]) for one in _DATES if front.get(one)), None)
+    except ValueError as error:
+        yield Broken(name, str(error))
+        return
+    seen: dict[str, int] = {}
+    for heading, section in _sections(body):
+        count = seen[heading] = seen.get(heading, 0) + 1
+        id = f"{name}#{heading}" + (f"-{count}" if count > 1 else "")
+        if is_blank(section.removeprefix(f"# {heading}")):
+            yield Skipped(id, "empty")
+            continue
+        metadata = {"file": name, "title": heading}
+        yield Record(
+            f"markdown/{name}", Message("user", section, id=id, at=at, metadata=metadata), id
+        )
+
+
+def _date(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    return time_of(value.isoformat() if hasattr(value, "isoformat") else value)
+
+
+def _parted(text: str) -> tuple[dict[str, Any], str]:
+    """Front matter and body. *Raises* ``ValueError``: the front matter is no YAML."""
+    found = _FRONT.match(text)
+    if not found:
+        return {}, text
+    try:
+        front = yaml.safe_load(found.group(1))
+    except yaml.YAMLError as error:
+        raise ValueError(f"has a front matter that is no YAML: {error}") from error
+    return front if isinstance(front, dict) else {}, text[found.end() :]
+
+
+def _sections(body: str) -> Iterator[tuple[str, str]]:
+    """Heading and text of each section, its heading included; a heading in code is none."""
+    heading, lines, in_code = "", list[str](), False
+    for line in body.splitlines():
+        in_code ^= bool(_FENCE.match(line))
+        found = None if in_code else _HEADING.match(line)
+        if found:
+            if heading or not is_blank("".join(lines)):
+                yield heading, "\n".join(lines).strip()
+            heading, lines = found.group(1), []
+        lines.append(line)
+    if heading or not is_blank("".join(lines)):
+        yield heading, "\n".join(lines).strip()
+
+
+_TEXTS = ("memory", "content", "text", "data", "new_memory")
+_OWNERS = ("user_id", "agent_id", "run_id", "app_id")
+
+
+def is_mem0(raw: Any) -> bool:
+    """Whether *raw* looks like one memory, or an entry of a history."""
+    if not isinstance(raw, Mapping) or "role" in raw:
+        return False
+    return "memory" in raw or "new_memory" in raw or {"id", "content", "state"} <= raw.keys()
+
+
+def mem0(raw: Any, place: str) -> Iterator[Item]:
+    """Read one memory, with its owner as the subject; a deleted one is skipped."""
+    memory = mapping_of(raw)
+    if _is_deleted(memory):
+        yield Skipped(place, "deleted")
+        return
+    text = optional_text(memory, *_TEXTS)
+    if text is None:
+        raise ValueError('has no text in "memory"')
+    owners = {name: memory[name] for name in _OWNERS if optional_text(memory, name)}
+    given = mapping_of(memory.get("metadata") or {}, "has metadata that are")
+    categories = {"categories": memory["categories"]} if memory.get("categories") else {}
+    times = {name: memory[name] for name in ("created_at", "updated_at") if memory.get(name)}
+    yield MemoryRecord(
+        _about(owners.get("user_id") or owners.get("agent_id"), text),
+        time_of(times.get("updated_at", times.get("created_at"))),
+        {**given, **owners, **categories, **times, "mem0_id": named(memory, "id", "memory_id")},
+        place,
+    )
+
+
+def _about(subject: str | None, text: str) -> str:
+    """The text with its subject in front, unless it names that: two users may like tea."""
+    if subject is None or re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", text, re.IGNORECASE):
+        return text
+    return f"{subject}: {text}"
+
+
+def _is_deleted(memory: Mapping[str, Any]) -> bool:
+    flags = (memory.get(name) for name in ("is_deleted", "deleted", "deleted_at"))
+    states = (str(memory.get(name, "")).casefold() for name in ("event", "state", "status"))
+    return any(flags) or any(state in ("delete", "deleted") for state in states)
+
+
+def is_store_item(raw: Any) -> bool:
+    """Whether *raw* looks like one item: namespace (or prefix), key and value."""
+    has_name = isinstance(raw, Mapping) and ("namespace" in raw or "prefix" in raw)
+    return has_name and {"key", "value"} <= raw.keys()
+
+
+def store_item(raw: Any, place: str) -> Iterator[Item]:
+    """Read one item; without a text in its value it is found by the value's JSON."""
+    item = mapping_of(raw)
+    value = mapping_of(item.get("value"), 'has a "value" that is')
+    names = item.get("namespace", item.get("prefix"))
+    names = names.split(".") if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError('has a "namespace" that is no list of texts')
+    texts = {name: value[name] for name in _TEXTS if optional_text(value, name)}
+    written = texts or {"$": json.dumps(value, ensure_ascii=False, sort_keys=True)}
+    yield KeyedRecord(tuple(names), named(item, "key"), value, written, place)
+
 
 _LOOKED_AT = 20
 """Values of a file by which its format is recognised."""

@@ -13,20 +13,21 @@ from itertools import pairwise
 from mnemo.config import Config
 from mnemo.english.clauses import bare, is_imperative
 from mnemo.english.sentences import sentences
-from mnemo.english.topics import content_count, generalised
-from mnemo.english.words import BASE_VERBS
-from mnemo.extraction.embedded.outcomes import (
+from mnemo.english.words import BASE_VERBS, content_count, generalised
+from mnemo.extraction.embedded.annotator import shortened
+from mnemo.extraction.embedded.scene import Parties, Scene, scene_of, workers
+from mnemo.extraction.embedded.speech import finished
+from mnemo.extraction.embedded.text_kinds import (
     OutcomeVerdict,
+    call_name,
+    calls_in,
     error_line,
+    excerpt,
     masked,
     success_line,
     verdict,
+    verdict_of_reply,
 )
-from mnemo.extraction.embedded.reply_outcomes import verdict_of_reply
-from mnemo.extraction.embedded.scene import Parties, Scene, scene_of, workers
-from mnemo.extraction.embedded.statements import finished
-from mnemo.extraction.embedded.subgoals import shortened
-from mnemo.extraction.embedded.text_kinds import call_name, calls_in, excerpt
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line
 from mnemo.values.steps import Instruction, Step, Trajectory

@@ -11,8 +11,7 @@ from mnemo.config import Config
 from mnemo.english.canonical import speaks_of_self
 from mnemo.english.clauses import has_verb, is_imperative
 from mnemo.english.sentences import sentences
-from mnemo.extraction.embedded.outcomes import verdict
-from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_of
+from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_of, verdict
 from mnemo.runtime.tasks import Threads, shared_threads
 from mnemo.runtime.text import fold, is_blank
 from mnemo.values.steps import Step

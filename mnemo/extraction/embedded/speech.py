@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from mnemo.english.canonical import (
     first_person,
     is_certain,
+    refers_outside,
     said_by,
     speaks_of_other,
     speaks_of_self,
@@ -16,30 +19,97 @@ from mnemo.english.canonical import (
 from mnemo.english.clauses import (
     bare,
     has_verb,
+    is_passing,
+    is_small_talk,
     split_clauses,
+    wanted_in,
     with_subject,
     without_lead,
     without_vocatives,
 )
 from mnemo.english.dates import with_dates
-from mnemo.english.pronouns import refers_outside
 from mnemo.english.sentences import ends_as_question, sentences, with_apostrophes
-from mnemo.english.speech_acts import is_passing, is_small_talk, wanted_in
-from mnemo.english.topics import content_count
 from mnemo.english.verbs import finite_verb, is_gerund, is_question, may_have_verb, tokens_of
-from mnemo.english.words import ADVERBS, EVALUATIVE, LIGHT, is_past, word_set
-from mnemo.extraction.embedded.answers import answer_in
-from mnemo.extraction.embedded.meeting_notes import is_note
-from mnemo.extraction.embedded.scene import Scene
-from mnemo.extraction.embedded.statements import (
-    FINAL,
-    PLAIN,
-    SpeechTurn,
-    Statement,
-    confidence_of,
-    finished,
+from mnemo.english.words import (
+    ADVERBS,
+    BASE_VERBS,
+    EVALUATIVE,
+    LIGHT,
+    content_count,
+    is_past,
+    word_set,
 )
-from mnemo.runtime.text import STOP_WORDS, words
+from mnemo.extraction.embedded.scene import Scene
+from mnemo.runtime.text import STOP_WORDS, fold, one_line, words
+
+PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
+"""Confidence of a plain statement, of hearsay, of a guess; the specification's numbers."""
+
+_POINTED = re.compile(r"[.!?][\"”]$")
+FINAL = re.compile(r"[\s.!…,;:]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechTurn:
+    """
+    One turn of speech.
+
+    Attributes:
+        text: Excerpt, secrets hidden.
+        asked: The question that this may answer.
+        asker: Who asked it, and the index of the step.
+    """
+
+    text: str
+    speaker: str
+    at: datetime
+    step: int
+    scene: Scene
+    asked: str | None = None
+    asker: tuple[str, int] | None = None
+
+    def answered(self) -> SpeechTurn:
+        """The rest of the turn: its question is answered."""
+        return replace(self, asked=None, asker=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A fact before its concepts are known."""
+
+    text: str
+    confidence: float
+    steps: tuple[int, ...]
+    speaker: str
+
+
+_HEDGE = re.compile(
+    r"\b(?:maybe|might|perhaps|probably|possibly|i think|i guess|i believe|i suppose|not sure"
+    r"|i assume|i feel like|kind of want|sounds like|seems like|i doubt|presumably)\b",
+    re.IGNORECASE,
+)
+_HEARSAY = re.compile(
+    r"\b(?:(?:he|she|they|someone|somebody|people|everyone|mom|dad|doctor|boss) (?:\w+ )?"
+    r"(?:said|says|say|told|tells|claims?|claimed|mentioned|thinks?)|i(?:['’]ve| have)? heard"
+    r"|apparently"
+    r"|(?<!\bI )(?<!\bwe )(?:said|says|claimed|claims|mentioned)"
+    r"|allegedly|supposedly|rumou?r|told me|i(?:['’]ve| have) been told|i was told)\b",
+    re.IGNORECASE,
+)
+
+
+def confidence_of(clause: str) -> float:
+    """How sure *clause* sounds: a guess, hearsay, or a plain statement."""
+    if _HEDGE.search(clause):
+        return HEDGED
+    return HEARSAY if _HEARSAY.search(clause) else PLAIN
+
+
+def finished(text: str) -> str:
+    """Finish *text* as a sentence: one line, a point behind."""
+    text = FINAL.sub("", one_line(text))
+    return text if _POINTED.search(text) else text + "."
+
 
 _LONGEST = 400  # characters; a longer "sentence" is no prose
 _LONGEST_JOINED = 60  # words of a fact of several sentences
@@ -295,3 +365,173 @@ def facts_of_agent(turn: SpeechTurn, breathe: Callable[[], None]) -> Iterator[St
             continue
         if confidence_of(clause) == PLAIN:
             yield _told(turn, told)
+
+
+# ── Notes of a meeting ──────────────────────────────────────────────────────────────────
+
+
+_LABEL = re.compile(
+    r"^(?:(?:final|key|team|our|my|the|new|next|open|main|action) ){0,2}"
+    r"(?:decisions?|decided|agreed|agreements?|resolutions?|resolved"
+    r"|actions?(?: (?:items?|points?))?|to-?dos?|tasks?|next steps?|follow-?ups?|notes?|updates?"
+    r"|outcomes?|results?|conclusions?"
+    r"|plans?|reminders?|important|fyi|blockers?|risks?|requirements?|preferences?|rules?|policy)"
+    r"(?:\s*:\s+|\s+[-–—]\s+)(?P<rest>\S.{3,})$",
+    re.IGNORECASE,
+)
+_VALUE = re.compile(r"^(?P<label>[#\w][\w'’&#.-]*(?: [\w'’&#.-]+){0,5}): (?P<rest>\S.{0,199})$")
+_TELLING = re.compile(r"\d|(?:^|\s)[A-Z][\w-]*[a-z]")
+_ASSIGNED = re.compile(
+    r"^@?[A-Z][\w'’-]*(?:(?: |, | and | & )[A-Z][\w'’-]*)* to (?P<verb>[a-z]+) (?P<what>\S.+)$"
+)
+_OBJECT = re.compile(r"^(?:the|a|an|my|our|his|her|their|all|every|each|both|\d+|[A-Z])")
+# What else stands before "to" and a verb: no name.
+_NO_NAME = word_set(
+    """
+    able afraid attempt chance decision effort free glad happy idea invitation keen option order
+    plan ready reason reminder request sorry welcome willing
+    """
+)
+
+
+def is_note(clause: str) -> bool:
+    """Whether *clause* is a labelled note, a labelled value, or a task given to somebody."""
+    if clause.rstrip().endswith("?"):
+        return False
+    if labelled := _LABEL.match(clause):
+        return content_count(labelled["rest"]) >= 2 and not is_small_talk(labelled["rest"])
+    return _is_value(clause) or _is_task(clause)
+
+
+def _is_value(clause: str) -> bool:
+    found = _VALUE.match(clause)
+    if found is None or not _TELLING.search(clause[1:]) or is_small_talk(found["rest"]):
+        return False
+    label = fold(found["label"]).split()
+    if label[0] in ("my", "our", "the"):
+        label = label[1:]
+    talk = all(word in LIGHT or word in STOP_WORDS for word in label)
+    return not talk and not has_verb(found["label"])
+
+
+def _is_task(clause: str) -> bool:
+    found = _ASSIGNED.match(clause)
+    if found is None or content_count(found["what"]) < 1:
+        return False
+    if found["verb"] not in BASE_VERBS and not _OBJECT.match(found["what"]):
+        return False
+    first = fold(clause.lstrip("@").split(None, 1)[0])
+    everyday = first in STOP_WORDS or first in LIGHT or first in BASE_VERBS or first in _NO_NAME
+    return not (everyday or first.endswith(("ing", "ed", "ly")))
+
+
+# ── Short answers ───────────────────────────────────────────────────────────────────────
+
+
+_FEW = 4  # content words below which a reply is an answer, not a statement
+_LONGEST_QUESTION = 160  # characters; a longer one explains no short answer
+_SHORT_QUESTION = 10  # words; among people a longer one is rather talk
+# A question that "yes" answers; one that offers a choice is answered by what is chosen.
+_YES_NO_QUESTION = re.compile(
+    r"^(?:so |and |but )?(?:is|are|was|were|do|does|did|have|has|had|can|could|will|would|should"
+    r"|may|you(?:r|['’]re|['’]ve)?)"
+    r"\b(?!.* or )|.*,? (?:right|correct|(?:is|do|are|have|did|was|would|can)n['’]t \w+)\?*$",
+    re.IGNORECASE,
+)
+_YES_NO = re.compile(
+    r"^(?:yes|yeah|yea|yep|yup|no(?! (?:worries|problem|idea|doubt|clue))|nope|nah"
+    r"|not (?:yet|really|at all|any ?more|often|since)|sure|never(?! mind)|sometimes|rarely"
+    r"|of course|absolutely|definitely|certainly|correct"
+    r"|(?:i|we) (?:do|am|are|have|did|was|were|can|could|will|would)(?:n['’]?t| not)?(?=\W*$)"
+    r"|i['’]?m not(?=\W*$))\b",
+    re.IGNORECASE,
+)
+_DODGES = re.compile(
+    r"^(?:\w{1,3},? )?(?:never ?mind|not sure|who knows|maybe|perhaps|hm+\b"
+    r"|no (?:idea|clue)|dunno|good question|let me|one (?:moment|second)"
+    r"|i (?:don['’]?t|do not) know|(?:it )?depends|why\b|skip|pass$|whatever)",
+    re.IGNORECASE,
+)
+_HAPPENED = re.compile(r"^did you\b(?! ever)", re.I)
+_GREETS = re.compile(
+    r"^(?:how(?:['’]s|['’]ve| is| are| was| were| have| did)|what(?:['’]s| is) (?:up|new))\b", re.I
+)
+_BARE = re.compile(r"^(?:yes|yeah|yea|yep|yup|no|nope|nah)\W*$", re.I)
+_ANY = re.compile(r"\bany\b", re.I)
+_NO = re.compile(r"^(?:no|nope|nah|not|never|i ?['’]?m not|(?:i|we) \w+(?:n['’]?t| not))\b", re.I)
+_OF_YOU = re.compile(r"\b(?:you|your)\b", re.I)
+
+
+def answer_in(turn: SpeechTurn, said: Sequence[str]) -> Statement | None:
+    """
+    The fact of a short answer: ``Bo: Do you smoke? Ana: No.``
+
+    Args:
+        said: The sentences of *turn* from the one that may answer.
+    """
+    if turn.asked is None or turn.asker is None or len(turn.asked) > _LONGEST_QUESTION:
+        return None
+    if ends_as_question(said[0]) or '"' in said[0] or _DODGES.match(bare(said[0])):
+        return None
+    answer = FINAL.sub("", without_vocatives(_with_detail(said), turn.scene.is_name))
+    content = [w for w in words(_YES_NO.sub("", answer)) if w not in STOP_WORDS]
+    if len(content) > 2 * _FEW or _has_own_verb(answer):
+        return None
+    if (
+        speaks_of_other(answer)
+        or is_small_talk(answer)
+        or (content and is_small_talk(bare(without_lead(answer))))
+    ):
+        return None
+    return _quoted(turn, answer) if _tells_together(turn, answer, content) else None
+
+
+def _judges(answer: str) -> bool:
+    return any(word in LIGHT for word in words(_YES_NO.sub("", answer)))
+
+
+def _has_own_verb(answer: str) -> bool:
+    """Whether *answer* has a verb besides that of its yes or no: "no I don't", "yes she is"."""
+    detail = _YES_NO.sub("", _YES_NO.sub("", answer, count=1).lstrip(" ,"), count=1)
+    short = detail != answer and len(detail.split()) <= 2
+    return not short and has_verb(detail)
+
+
+def _with_detail(said: Sequence[str]) -> str:
+    """The answer, with the fragment behind a bare "Yes.": "Yes. Peanuts"."""
+    behind = said[1] if len(said) > 1 and _BARE.match(said[0]) else ""
+    if not behind or has_verb(behind) or len(behind.split()) > _FEW:
+        return said[0]
+    return f"{said[0]} {behind}"
+
+
+def _quoted(turn: SpeechTurn, answer: str) -> Statement:
+    asker, step = turn.asker or ("", turn.step)
+    told = with_dates(said_by(turn.speaker, one_line(answer)), turn.at)
+    asked = FINAL.sub("", one_line(turn.asked or ""))
+    text = said_by(asker, f"{asked if asked.endswith('?') else f'{asked}?'} {told}")
+    steps = tuple(sorted({step, turn.step}))
+    return Statement(finished(text), confidence_of(answer), steps, turn.speaker)
+
+
+def _tells_together(turn: SpeechTurn, answer: str, content: Sequence[str]) -> bool:
+    """Whether question and answer together say something."""
+    telling = [w for w in content if w not in LIGHT and not turn.scene.is_name(w)]
+    asked = [w for w in words(turn.asked or "") if w not in STOP_WORDS and w not in LIGHT]
+    question = without_lead(turn.asked or "")
+    yes_no = _YES_NO_QUESTION.match(question) is not None
+    of_you = _OF_YOU.search(question) is not None
+    if refers_outside(question) or _GREETS.match(question):
+        return False
+    if turn.scene.is_talk and _HAPPENED.match(question):
+        return False
+    if turn.scene.is_talk and (len(question.split()) > _SHORT_QUESTION or _judges(answer)):
+        return False
+    if _YES_NO.match(answer):
+        plain = bool(telling) or len(answer.split()) <= _FEW - 1
+        # "Do you have any hobbies?" is not answered by a mere yes.
+        which = not telling and _ANY.search(question) and not _NO.match(answer)
+        return plain and yes_no and not which and len(asked) >= (1 if of_you else 2)
+    if refers_outside(answer) or (yes_no and not (of_you and asked and telling)):
+        return False
+    return bool(telling) and bool(asked or of_you)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from real_texts import TEXTS
 
 from mnemo.config import Config
-from mnemo.english.topics import content_count, topics
+from mnemo.english.words import content_count, topics
 from mnemo.extraction.embedded import annotator
 from mnemo.extraction.embedded.annotator import _last_question, _Seen
 from mnemo.extraction.embedded.scene import Parties
