@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mnemo.config import Config
 from mnemo.english.letters import is_gibberish
 from mnemo.index.corpus import CorpusView, DocumentsView, StepsView, thread_chain
+from mnemo.recall.request import ROUTES, RecallRun
 from mnemo.recall.result import Phase
 from mnemo.recall.score import Hits, Rarity, RecallQuestion, Scorer, parameters_of, relevance_of
 from mnemo.runtime.text import fold
@@ -54,7 +55,7 @@ class HopZero:
     Attributes:
         hits: Type → its scored documents; types with nothing eligible are absent.
         found: The best of each searched type, best first.
-        evidence: What tells how sure the answer is; see ``confidence.evidence``.
+        evidence: What tells how sure the answer is; see ``evidence``.
         abstained: Whether the question is no language, and nothing stored has a word of it.
     """
 
@@ -65,29 +66,15 @@ class HopZero:
 
 
 def hop_zero(
-    corpus: CorpusView,
-    question: RecallQuestion,
-    *,
-    searched: Iterable[NodeType],
-    routes: Iterable[NodeType],
-    filters: Filters,
-    unwanted: frozenset[str],
-    least: int,
-    config: Config,
-    dense_weight: float,
+    corpus: CorpusView, question: RecallQuestion, run: RecallRun, config: Config
 ) -> HopZero:
     """
-    Score every document of the *searched* types and of the *routes*.
+    Score every document of the types that *run* searches, and of those that its hops go over.
 
     Filters decide what is found, and change the score of nothing that is: words are counted
-    over all that exists at ``until``.
-
-    Args:
-        routes: Types that hops go over; scored, but never found.
-        unwanted: Node ids that are not to be found.
-        least: How many of each type are found at least, if there are as many.
+    over all that exists at ``until``. Of each type at least *k* are found, if there are as many.
     """
-    searched = tuple(searched)
+    filters, searched = run.request.filters, tuple(run.weights)
     until = filters.window.until
     end = until.timestamp() if until else None
     pieces = corpus.steps.pieces_until(end)
@@ -98,11 +85,11 @@ def hop_zero(
         return HopZero({}, abstained=True)
     steps = eligible_steps(corpus.steps, filters)
     agents = frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
-    scorer = Scorer(question, rarity, corpus.steps, pieces, agents, dense_weight)
+    scorer = Scorer(question, rarity, corpus.steps, pieces, agents, run.dense_weight)
     said = scorer.of_steps(steps) if corpus.steps.count else None
     hits: dict[NodeType, Hits] = {}
     gains = []
-    for kind in dict.fromkeys((*searched, *routes)):
+    for kind in dict.fromkeys((*searched, *ROUTES[run.mode])):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
             hits[kind] = scorer.of_nodes(view, eligible_nodes(corpus, kind, filters, steps))
@@ -112,12 +99,12 @@ def hop_zero(
     if said is not None:
         said = said.raised(np.max(gains, axis=0)) if gains else said
         hits["episodic"] = hits["source"] = said
-    unwanted = frozenset(map(corpus.steps.canonical, unwanted))
+    unwanted = frozenset(map(corpus.steps.canonical, run.request.unwanted))
     found = [
         f
         for kind in searched
         if kind in hits
-        for f in _best(hits[kind], kind, config, unwanted, least)
+        for f in _best(hits[kind], kind, config, unwanted, run.request.k)
     ]
     found.sort(key=lambda f: (-f.relevance, -f.match, f.id))
     return HopZero(hits, tuple(found), evidence(hits, searched))

@@ -43,7 +43,7 @@ from mnemo.recall.result import (
 )
 from mnemo.recall.search import Search, expand
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
+from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads
 from mnemo.values.graph import NODE_TYPES
 
@@ -115,7 +115,11 @@ class Recall:
                 result = await self._reported(query, run)
             finally:
                 self._running.discard(scope)
-            _set_found(span, result)
+            span.set("gen_ai.memory.record.count", len(result.candidates))
+            span.set("mnemo.recall.mode", result.mode)
+            if result.trace.degraded:
+                span.set("mnemo.recall.degraded", result.trace.degraded)
+            span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
             if self.access is not None and self.config.recall.record_access:
                 stored = (c.node for c in result.candidates if c.node.type in NODE_TYPES)
                 self.access.note(node.id for node in stored)
@@ -307,14 +311,6 @@ class Recall:
             return {}
         goals = await self.feed.goals(list(episodes.values()))
         return {session: goals.get(episode, "") for session, episode in episodes.items()}
-
-
-def _set_found(span: Span, result: RecallResult) -> None:
-    span.set("gen_ai.memory.record.count", len(result.candidates))
-    span.set("mnemo.recall.mode", result.mode)
-    if result.trace.degraded:
-        span.set("mnemo.recall.degraded", result.trace.degraded)
-    span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
 
 
 def _as_json(candidates: Iterable[Candidate]) -> str:

@@ -221,6 +221,12 @@ class RecallRun:
         self.asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
 
     @property
+    def weights(self) -> Mapping[NodeType, float]:
+        """The types that are searched, and the weight of each one's candidates."""
+        types = self.request.types
+        return MODE_WEIGHTS[self.mode] if types is None else dict.fromkeys(types, 1.0)
+
+    @property
     def calls(self) -> int:
         """Calls of the chat model that were started for this recall."""
         return self._meter.total.calls

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import islice
 
 import anyio
@@ -19,7 +18,7 @@ from mnemo.log.feed import StoredFeed
 from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
 from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
-from mnemo.recall.request import MODE_WEIGHTS, ROUTES, RecallRun
+from mnemo.recall.request import ROUTES, RecallRun
 from mnemo.recall.result import Candidate, Explanation, SourceRef
 from mnemo.recall.rivals import (
     BEST,
@@ -99,11 +98,6 @@ class Search:
         """All candidates, best first."""
         return sorted(self._scored.values(), key=lambda scored: scored.order)
 
-    @property
-    def _weights(self) -> Mapping[NodeType, float]:
-        types = self._request.types
-        return MODE_WEIGHTS[self.run.mode] if types is None else dict.fromkeys(types, 1.0)
-
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
     async def begin(self) -> None:
@@ -133,19 +127,7 @@ class Search:
         return question.embedded(rows)
 
     async def _hop_zero(self, question: RecallQuestion) -> HopZero:
-        score = partial(
-            hop_zero,
-            self.corpus,
-            question,
-            searched=self._weights,
-            routes=ROUTES[self.run.mode],
-            filters=self._request.filters,
-            unwanted=self._request.unwanted,
-            least=self._request.k,
-            config=self.config,
-            dense_weight=self.run.dense_weight,
-        )
-        return await self.threads.run(score)
+        return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
 
     async def hop(self, hop: int) -> float:
         """Add candidates over tags and intents; return the best new relevance, 0 without any."""
@@ -186,7 +168,7 @@ class Search:
         for route in routes:
             type = BEHIND[route.type]
             hits = self._zero.hits.get(type)
-            if type not in self._weights or hits is None:
+            if type not in self.run.weights or hits is None:
                 continue
             handed = HOP_DECAY**hop * route.relevance
             via = self._zero.hits[route.type].text(route.id)
@@ -268,7 +250,12 @@ class Search:
         await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
         nodes = await self._nodes(found)
         metadata = await self.graph.metadata([node.id for node in nodes.values()], intact=True)
-        self._choose_unread(found)
+        if self._asked.attributes:
+            # The best steps that are to be read themselves: no fact that was found tells them.
+            facts = (f.id for f in found if f.type == "semantic")
+            told = {step for id in facts for step in self._edges.support.get(id, ())}
+            steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
+            self._unread |= {*islice(steps, READ_AT_ONCE)}
         self._scored = await self.threads.run(self._with, found, nodes, metadata)
 
     def _with(
@@ -337,7 +324,7 @@ class Search:
         relevance = found.relevance + sum(answers.values()) / SCALE
         found = replace(found, relevance=min(max(relevance, 0.0), 1.0))
         value = self._value_of(found.relevance, node, metadata, parameters, self.run.now)
-        weighted = value * self._weights[found.type]
+        weighted = value * self.run.weights[found.type]
         latest = self._latest(node, support)
         return ScoredCandidate(found, node, metadata, weighted, support, latest, answers)
 
@@ -357,14 +344,6 @@ class Search:
             if asked.is_past_by(said):
                 forms.append("another")
         return {form: ANSWERS[form] for form in forms}
-
-    def _choose_unread(self, found: Sequence[Found]) -> None:
-        """Note the best steps that are to be read themselves: no fact that was found tells them."""
-        if self._asked.attributes:
-            facts = (f.id for f in found if f.type == "semantic")
-            told = {step for id in facts for step in self._edges.support.get(id, ())}
-            steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
-            self._unread |= {*islice(steps, READ_AT_ONCE)}
 
     def _support(self, found: Found) -> tuple[str, ...]:
         if found.type in ("episodic", "source"):
@@ -445,7 +424,7 @@ class Search:
             signals={**(parts or hits.parts_of(found.id)), **scored.answers},
             cosine=hits.cosine(found.id),
             via=found.via,
-            mode_weight=self._weights[found.type],
+            mode_weight=self.run.weights[found.type],
         )
 
 

@@ -15,6 +15,7 @@ from mnemo.index.corpus import CorpusView, Side
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
 from mnemo.recall.hop_zero import HopZero, eligible_steps, hop_zero
+from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import GROUPS
 from mnemo.recall.score import ask
 from mnemo.runtime.clock import Breather
@@ -118,17 +119,9 @@ def side(number: int, one: Said, text: str) -> Side:
 def found(view: CorpusView, filters: Filters, query: str, types: tuple[NodeType, ...]) -> HopZero:
     """What *query* finds at hop 0."""
     vectors = vector_of(7_777)[np.newaxis]
-    return hop_zero(
-        view,
-        ask(query).embedded(vectors),
-        searched=types,
-        routes=(),
-        filters=filters,
-        unwanted=frozenset(),
-        least=500,
-        config=Config(),
-        dense_weight=0.6,
-    )
+    request = RecallRequest(query=query, filters=filters, types=types, k=500)
+    run = RecallRun(request, datetime(2026, 1, 1, tzinfo=UTC), 0.6)
+    return hop_zero(view, ask(query).embedded(vectors), run, Config())
 
 
 filters = st.one_of(

@@ -19,6 +19,7 @@ from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, CorpusView, Side
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import form_of, node_document, step_sides
 from mnemo.recall.hop_zero import HopZero, hop_zero
+from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.score import WEIGHTS, ask
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Filters
@@ -84,18 +85,9 @@ def view_of(turns: Sequence[Turn], **how: Any) -> CorpusView:
 def asked(view: CorpusView, query: str, **others: Any) -> HopZero:
     """What *query* finds among all documents."""
     config = Config(recall={"agent_actors": {"robot"}})
-    given = {"filters": Filters.checked(), "searched": ("episodic", "semantic")} | others
-    question = ask(query).embedded(ASKED[np.newaxis])
-    return hop_zero(
-        view,
-        question,
-        routes=(),
-        unwanted=frozenset(),
-        least=100,
-        config=config,
-        dense_weight=1.0,
-        **given,
-    )
+    given = {"types": ("episodic", "semantic"), "k": 100} | others
+    run = RecallRun(RecallRequest(query=query, **given), datetime(2026, 1, 1, tzinfo=UTC), 1.0)
+    return hop_zero(view, ask(query).embedded(ASKED[np.newaxis]), run, config)
 
 
 def part(view: CorpusView, query: str, signal: str, **others: Any) -> list[float]:
