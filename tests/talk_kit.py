@@ -13,13 +13,14 @@ import anyio
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
+from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Erased, Selection
-from mnemo.values.messages import Message, StoredMessage, ToolCall, embedded_text
+from mnemo.values.messages import Message, StoredMessage, ToolCall
 
 
 @dataclass
@@ -46,15 +47,11 @@ class Talk:
         """What a handle's keywords come to."""
         return settings_of(thread_id, self.parts.config, **keywords)
 
-    async def embed(self, thread_id: str = "t") -> int:
-        """Give every message that is owed a vector one, as the indexer does; how many."""
-        transcript = self.parts.store
-        owed = await transcript.reading(lambda tx: tx.owed(limit=10_000, thread_id=thread_id))
-        rows = await self.parts.embedder.embed([embedded_text(message) for message in owed])
-        vectors = {(m.thread_id, m.seq): row for m, row in zip(owed, rows, strict=True)}
-        space = self.parts.embedder.space
-        await transcript.writing(lambda tx: tx.save_vectors(space, vectors))
-        return len(vectors)
+    async def embed(self) -> None:
+        """Give every message that is owed a vector one."""
+        feed = self.store.feed("r")
+        index = RepositoryIndex(feed=feed, embedder=self.parts.embedder, agent_name="agent")
+        await index.embed_waiting()
 
     async def row(self, thread_id: str = "t") -> Thread:
         """What the store keeps of a thread."""

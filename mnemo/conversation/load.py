@@ -120,12 +120,11 @@ class Uncovered:
         found = self._messages(self._scope.thread.epoch_start, None, role="system")
         return [Unit((message,)) for message in found if not self.covers(message.seq)]
 
-    def vectors(self) -> tuple[list[int], NDArray[np.float32]]:
-        """Seqs of the epoch's live messages that have a vector, covered or not; and those."""
+    def vectors(self, newest: int | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The last *newest* vectors of the epoch's live messages, covered or not, by seq."""
         scope = self._scope
-        return self._tx.vectors(
-            scope.thread.id, from_seq=scope.thread.epoch_start, since=scope.since
-        )
+        start = scope.thread.epoch_start
+        return self._tx.vectors(scope.thread.id, from_seq=start, since=scope.since, newest=newest)
 
     def _units(self) -> list[Unit]:
         """Units that lie wholly in what was read; what is only known in part lies before."""
@@ -314,21 +313,20 @@ class Nearness:
         """
         Seqs that have a vector, the nearest first, ties newest first; ``None``: it failed.
 
+        A message of several passages is as near as the nearest of them.
+
         Args:
             newest: Only so many of the vectors count, the last ones.
         """
         if self.failure is not None or self.vector is None:
             return None
         try:
-            seqs, vectors = live.vectors()
-            kept = slice(-newest, None) if newest else slice(None)
-            cosines = vectors[kept] @ self.vector if seqs else np.empty(0, np.float32)
+            seqs, vectors = live.vectors(newest)
+            cosines = vectors @ self.vector if len(seqs) else np.empty(0, np.float32)
         except Exception as error:
             self.failure = error
             return None
-        places = np.array(seqs[kept], np.int64)
-        order = np.lexsort((-places, -cosines))
-        return [int(seq) for seq in places[order]]
+        return list(dict.fromkeys(seqs[np.lexsort((-seqs, -cosines))].tolist()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from mnemo.errors import Conflict
 from mnemo.items.item_rows import owe_items
 from mnemo.jobs.job_rows import find_jobs
 from mnemo.log.feed import owned_keys
-from mnemo.log.message_vectors import owe_all
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_changeset, decode_vector, encode_changeset, encode_node
@@ -141,8 +140,8 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     """
     Put the staged vectors in the place of the old ones; give how many there are.
 
-    Staged changesets, annotations of unfinished sessions, messages and items lose theirs,
-    to be embedded again.
+    Staged changesets, annotations of unfinished sessions and items lose theirs, to be embedded
+    again.
 
     Raises:
         Conflict: The repository is not on its way to *space* any more.
@@ -158,7 +157,6 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     tx.run(_STAMP, (space.name, space.dimensions, repo))
     tx.run(_CLEAR, (repo,))
     tx.run(_FORGET_SUBGOALS, (repo,))
-    owe_all(tx, repo)
     owe_items(tx, repo)
     breather = Breather()
     passed: Passed = []

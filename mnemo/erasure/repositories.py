@@ -131,10 +131,7 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
         sessions=gone["sessions"],
         nodes=gone["nodes"],
         edges=gone["edges"],
-        vectors=gone["vectors"]
-        + gone["message_vectors"]
-        + gone["note_vectors"]
-        + gone["item_vectors"],
+        vectors=gone["vectors"] + gone["note_vectors"] + gone["item_vectors"],
         fulltext_rows=texts,
         notes=gone["notes"],
         note_versions=gone["note_versions"],

@@ -458,6 +458,12 @@ class Corpus:
         places = [self._waiting[key] for key in keys if key in self._waiting]
         return {group.ids[number]: group.nodes[number] for group, number, _ in places}
 
+    def waits_in(self, thread_id: str) -> bool:
+        """Whether something that was said in the thread waits for a vector."""
+        numbers = [number for group, number, _ in self._waiting.values() if group is self._steps]
+        threads = self._steps.columns["thread"].view()[numbers]
+        return bool((threads == self._steps._sessions.get(thread_chain(thread_id), -2)).any())
+
     def remove(self, ids: Sequence[str]) -> dict[str, str | None]:
         """
         Remove nodes, steps and messages by id; a step that repeats a message takes its place.

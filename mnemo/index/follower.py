@@ -360,6 +360,19 @@ class RepositoryIndex:
 
     # ── Embedding in the background ──────────────────────────────────────────────────
 
+    async def is_behind(self, thread_id: str) -> bool:
+        """
+        Catch up, and tell whether vectors of the thread are to be made that can be.
+
+        Raises:
+            StoreError: The feed could not be read. *Cancellation*: safe.
+        """
+        await self.catch_up()
+        self._poked.set()
+        async with self._lock:
+            waits = await self._threads.run(self._corpus.waits_in, thread_id)
+        return waits and self._failing is None
+
     def poke(self, *, by_job: bool = False) -> None:
         """
         Say that something was written; a plain call, cheap enough for every append.

@@ -64,7 +64,6 @@ _LET_GO = {
     ],
 }
 _DROP_RANGES = "DELETE FROM {} WHERE no IN $numbers"
-_DROP_VECTOR = "DELETE FROM message_vectors WHERE thread = ? AND seq = ?"
 _DROP_MOVING = "DELETE FROM moving WHERE repo = ? AND key IN $texts"
 _DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
 _DROP_MESSAGES = "DELETE FROM messages WHERE no IN $numbers"
@@ -203,14 +202,14 @@ def _erase(
     _drop_calls(tx, numbers)
     documents = [message_document(row[0]) for row in messages]
     keys = [f"{document}{end}" for document in documents for end in SIDE_KEYS]
-    drop_vectors(tx, repo, keys)
+    vectors = drop_vectors(tx, repo, keys)
     tx.run(_DROP_MOVING, (repo, listed(keys)))
     leave_recall(tx, repo, documents)
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
     return ErasedRows(
         fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
-        vectors=_drop(tx, _DROP_VECTOR, [(thread, row[1]) for row in messages]),
+        vectors=vectors,
         pins=_drop(tx, _DROP_PIN, [(thread, row[2], row[1]) for row in messages]),
         compactions=_drop_ranges(tx, "compactions", thread, ranges["compactions"]),
         snapshots=_drop_ranges(tx, "snapshots", thread, snapshots),

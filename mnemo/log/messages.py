@@ -13,7 +13,7 @@ from mnemo.store.codec import decode_vector, utc_text
 from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, message_row, messages_among
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.tx import Tx
-from mnemo.values.messages import Role, StoredMessage, embedded_text
+from mnemo.values.messages import Role, StoredMessage
 
 # ``$join`` keeps the order: the one thread, then its messages by an index.
 _OF_THREAD = f"""
@@ -44,24 +44,13 @@ _SPAN = """
 SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
 WHERE thread = ? AND seq >= ?
 """
-_OWED = f"""
-SELECT {MESSAGE_COLUMNS} FROM messages m $by(messages_owed) $join threads t ON t.no = m.thread
-WHERE m.repo = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
+# The keys of a message's sides and passages: what begins with its document and a slash.
+_VECTORS = """
+SELECT m.seq, v.vector FROM messages m $by(messages_place) $join vectors v ON v.repo = m.repo
+AND v.key > 'message-' || m.no || '/' AND v.key < 'message-' || m.no || '0'
+WHERE m.thread = ? AND m.seq >= ? AND m.recorded_at >= ? ORDER BY m.seq DESC, v.key LIMIT ?
 """
-_OWED_IN = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m $by(messages_owed_in)
-ON m.thread = t.no WHERE t.no = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
-"""
-_OWED_COUNT = """
-SELECT count(*) FROM
-    (SELECT 1 FROM messages $by(messages_owed) WHERE repo = ? AND owed = 1 LIMIT ?) counted
-"""
-_VECTORS = "SELECT v.seq, v.vector FROM message_vectors v WHERE v.thread = ? AND v.seq >= ?"
-_ALIVE = """
-AND EXISTS (SELECT 1 FROM messages m WHERE m.thread = v.thread AND m.seq = v.seq
-            AND m.recorded_at >= ?)
-"""
-_INSERTED = ("no", "repo", "thread", "owed", *MESSAGES.columns)
+_INSERTED = ("no", "repo", "thread", *MESSAGES.columns)
 _CALL = ("thread", "call_id", "seq")
 
 
@@ -78,8 +67,7 @@ def insert_messages(tx: Tx, repo: int, messages: Sequence[tuple[int, StoredMessa
     last = tx.dialect.reserve(tx, "messages", len(messages), [repo])
     rows, texts, calls = [], [], []
     for no, (thread, message, text) in enumerate(messages, last + 1):
-        owed = bool(embedded_text(message))
-        rows.append((no, repo, thread, owed, *MESSAGES.values(message)))
+        rows.append((no, repo, thread, *MESSAGES.values(message)))
         texts.append((message_row(no), text, message.said_at))
         calls += [(thread, call.id, message.seq) for call in message.tool_calls]
     with tx.refusing(Conflict("a message's id or seq is in the thread already")):
@@ -153,34 +141,22 @@ def span_of(tx: Tx, thread: int, from_seq: int, since: datetime | None) -> tuple
     return int(row[0]), int(row[1])
 
 
-def owed_messages(tx: Tx, repo: int, thread: int | None, limit: int) -> list[StoredMessage]:
-    """Messages that wait for their vector, oldest first; of one thread or of all."""
-    if thread is None:
-        return MESSAGES.rows.all(tx.run(_OWED, (repo, limit)))
-    return MESSAGES.rows.all(tx.run(_OWED_IN, (thread, limit)))
-
-
-def owed_count(tx: Tx, repo: int, limit: int) -> int:
-    """How many messages wait for their vector, at most *limit*."""
-    return int(tx.run(_OWED_COUNT, (repo, limit)).fetchone()[0])
-
-
 def vectors_of(
     tx: Tx,
     thread: int,
     dimensions: int,
+    *,
     from_seq: int,
     since: datetime | None,
-) -> tuple[list[int], NDArray[np.float32]]:
-    """Seqs and vectors, ascending; damaged ones are passed by."""
-    query, values = _VECTORS, [thread, from_seq]
-    if since is not None:
-        query, values = query + _ALIVE, [*values, utc_text(since)]  # type: ignore[list-item]
-    read = Rows("message_vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions)))
+    newest: int | None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Seqs and vectors, one a passage, the last messages first; damaged ones are left out."""
+    recorded = "" if since is None else utc_text(since)
+    read = Rows("vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions)))
     passed: Passed = []
-    rows = read.all(tx.run(query + " ORDER BY v.seq", values), passed)
+    rows = read.all(tx.run(_VECTORS, (thread, from_seq, recorded, newest or _LAST_SEQ)), passed)
     log_passed(passed)
     vectors = np.empty((len(rows), dimensions), dtype=np.float32)
     for place, (_, vector) in enumerate(rows):
         vectors[place] = vector
-    return [seq for seq, _ in rows], vectors
+    return np.array([seq for seq, _ in rows], np.int64), vectors

@@ -7,7 +7,7 @@ decided by that work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,29 +18,23 @@ from mnemo.errors import Conflict
 from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages
-from mnemo.log.message_vectors import drop_old_vectors, save_vectors
 from mnemo.log.messages import (
     insert_messages,
     messages_by_id,
     messages_in,
     messages_of_calls,
-    owed_count,
-    owed_messages,
     span_of,
     vectors_of,
 )
 from mnemo.log.surfaced import index_shown, unindex_shown
 from mnemo.log.threads import put_threads, read_threads, thread_rows
 from mnemo.protocols import Clock
-from mnemo.store.codec import encode_vector
 from mnemo.store.engine import Engine
 from mnemo.store.rows import repo_number, repo_row, snapshot_row
 from mnemo.store.tables import JOBS, THREADS, table_of
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
-from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
-from mnemo.values.graph import Vector
 from mnemo.values.jobs import Job, JobKind, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage, searchable_text
@@ -152,22 +146,30 @@ class TranscriptReader:
         """Those of *ids* that were erased from the thread, by whatever."""
         return erased_messages(self._tx, self._number(thread_id), ids)
 
-    def owed(self, *, limit: int, thread_id: str | None = None) -> list[StoredMessage]:
-        """Messages with ``embedded_text`` that wait for their vector, oldest first."""
-        number = None if thread_id is None else self._number(thread_id)
-        return owed_messages(self._tx, self._repo, number, limit)
-
-    def owed_count(self, *, limit: int) -> int:
-        """How many ``owed`` gives with this *limit*; reads none of them."""
-        return owed_count(self._tx, self._repo, limit)
-
     def vectors(
-        self, thread_id: str, *, from_seq: int = 0, since: datetime | None = None
-    ) -> tuple[list[int], NDArray[np.float32]]:
-        """Seqs of messages that have a vector, ascending, and the vectors, shape ``(n, d)``."""
-        dimensions = repo_row(self._tx, self._repo_id)[3] or 0
-        number = self._number(thread_id)
-        return vectors_of(self._tx, number, dimensions, from_seq, since)
+        self,
+        thread_id: str,
+        *,
+        from_seq: int = 0,
+        since: datetime | None = None,
+        newest: int | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """
+        The vectors of messages as recall has them, shape ``(n, d)``, and the seq of each.
+
+        A long message has several. The last messages come first.
+
+        Args:
+            newest: Only so many vectors.
+        """
+        return vectors_of(
+            self._tx,
+            self._number(thread_id),
+            repo_row(self._tx, self._repo_id)[3] or 0,
+            from_seq=from_seq,
+            since=since,
+            newest=newest,
+        )
 
     # ── Jobs ─────────────────────────────────────────────────────────────────────────
 
@@ -307,16 +309,6 @@ class TranscriptWriter(TranscriptReader):
             self.flush()
         return super()._number(thread_id)
 
-    def owed(self, *, limit: int, thread_id: str | None = None) -> list[StoredMessage]:
-        """Messages that wait for their vector, oldest first."""
-        self.flush()
-        return super().owed(limit=limit, thread_id=thread_id)
-
-    def owed_count(self, *, limit: int) -> int:
-        """How many ``owed`` gives with this *limit*."""
-        self.flush()
-        return super().owed_count(limit=limit)
-
     def threads(self, *, watched: bool = False) -> list[Thread]:
         """All threads by id, or those that have a viewport's budget."""
         self.flush()
@@ -374,25 +366,6 @@ class TranscriptWriter(TranscriptReader):
         if erased.messages:
             self._out.dialect.note_expired(self._out, self._repo)
         return erased
-
-    def save_vectors(
-        self, space: EmbeddingSpace, vectors: Mapping[tuple[str, int], Vector]
-    ) -> None:
-        """
-        Keep the vectors of messages, by thread and seq, that are still there and owed one.
-
-        Raises:
-            EmbeddingSpaceMismatch: The repository is stamped with another space.
-        """
-        rows = [
-            (self._number(thread_id), seq, encode_vector(vector))
-            for (thread_id, seq), vector in vectors.items()
-        ]
-        save_vectors(self._out, self._repo_id, space, rows)
-
-    def drop_vectors(self, thread_id: str, *, keep_newest: int) -> int:
-        """Delete all but the newest vectors of the thread; they are owed no more. How many."""
-        return drop_old_vectors(self._out, self._number(thread_id), keep_newest)
 
 
 # ── Snapshots and their rows in the full text ────────────────────────────────────────

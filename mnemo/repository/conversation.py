@@ -14,14 +14,19 @@ from mnemo.context.passive import PassiveRecall
 from mnemo.context.rendering import Overview, WindowLook, look
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.compression import Compressing
-from mnemo.conversation.indexer import Indexing
 from mnemo.conversation.log import ExpirySweep, MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.prompts.usage import UsageMeter
-from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord, guarded
+from mnemo.repository.parts import (
+    ConversationStatistics,
+    RepositoryParts,
+    ThreadRecord,
+    guarded,
+    settled,
+)
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
@@ -127,7 +132,7 @@ class Conversation(MessageLog):
         shared = self._shared
         await shared.compressing.settled(self.thread_id)
         await shared.mneme.settled(self.thread_id)
-        await shared.indexing.settled(self.thread_id)
+        await settled(partial(shared.is_behind, self.thread_id))
 
     async def _append(
         self, batch: Sequence[Given], *, also: Any = None, **given: Any
@@ -222,7 +227,6 @@ class RepositoryConversations:
         )
         self._expiry = ExpirySweep(self._parts)
         self.compressing = Compressing(self._parts)
-        self.indexing = Indexing(self._parts)
         self.feeding = Feeding(self._parts)
         self.mneme = Mneme(self._parts)
         self.recall = PassiveRecall(self._parts, parts.records)
@@ -239,7 +243,7 @@ class RepositoryConversations:
         default_ttl_s = self._parts.config.conversation.ttl_s
         return await self._parts.store.reading(partial(_threads, default_ttl_s=default_ttl_s))
 
-    async def statistics(self) -> ConversationStatistics:
+    def statistics(self) -> ConversationStatistics:
         """Count what the tasks have in progress."""
         mneme = self.mneme.statistics()
         return ConversationStatistics(
@@ -247,14 +251,17 @@ class RepositoryConversations:
             evicting=mneme.running + mneme.waiting,
             evictions=mneme.evictions,
             eviction_failures=mneme.failures,
-            waiting_for_vectors=await self.indexing.depth(),
             usage=self.usage.by_purpose,
         )
+
+    async def is_behind(self, thread_id: str) -> bool:
+        """Whether messages of the thread wait for their vectors."""
+        self.check_usable()
+        return await self._index.is_behind(thread_id)
 
     def open(self) -> None:
         """Start the tasks; the first does what an earlier run left due."""
         self._tasks.spawn(self._take_up)
-        self._tasks.spawn(self.indexing.run)
 
     async def _take_up(self) -> None:
         for work in (self._expiry.sweep, self.mneme.resume):
@@ -274,7 +281,6 @@ class RepositoryConversations:
             return
         self._index.poke()
         self._expiry.appended(settings)
-        self.indexing.appended(settings)
         self.feeding.appended(settings.thread_id)
         self.compressing.appended(settings)
         self.mneme.appended(settings)

@@ -84,7 +84,6 @@ class ConversationStatistics:
         evicting: Threads that Mneme looks at, or that wait for their turn.
         evictions: Ranges that left a window since the repository was opened.
         eviction_failures: Runs that brought no outcome since then.
-        waiting_for_vectors: Messages that are owed one.
         usage: Purpose → what the calls of models cost since then.
     """
 
@@ -92,7 +91,6 @@ class ConversationStatistics:
     evicting: int = 0
     evictions: int = 0
     eviction_failures: int = 0
-    waiting_for_vectors: int = 0
     usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
 
 
@@ -150,7 +148,6 @@ class RepositoryStatistics:
             "steps to annotate": self.append_backlog,
             "sessions that extract or commit": self.busy_sessions,
             "texts to embed": self.index.waiting,
-            "messages to embed": conversations.waiting_for_vectors,
             "histories to summarise": conversations.compressing + conversations.evicting,
         }
         return {what: number for what, number in levels.items() if number}

@@ -808,7 +808,7 @@ class Repository(MemoryCalls):
             index=self._parts.index.statistics(),
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
-            conversations=await self._conversations.statistics(),
+            conversations=self._conversations.statistics(),
             jobs=jobs,
             notes=await self._notes.statistics(),
         )
@@ -828,7 +828,6 @@ class Repository(MemoryCalls):
         """Read the index anew in the embedder's present space; for ``Mnemo.reembed``."""
         await self._parts.index.renew()
         self._items._renew()
-        self._conversations.indexing.poke()
 
     # ── The end ──────────────────────────────────────────────────────────────────────────
 

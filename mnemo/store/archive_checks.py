@@ -143,12 +143,6 @@ CHECKS: tuple[tuple[str, str], ...] = (
         for table, end in _THREAD_ENDS.items()
     ),
     (
-        "what the vector is of has none, or waits for one",
-        """SELECT v.line FROM staging.message_vectors v WHERE NOT EXISTS
-           (SELECT 1 FROM staging.messages m WHERE m.thread = v.thread AND m.seq = v.seq
-            AND m.speaks = 1 AND m.owed = 0) ORDER BY v.n""",
-    ),
-    (
         "the message that it pins is not in the archive",
         """SELECT p.line FROM staging.pins p WHERE NOT EXISTS
            (SELECT 1 FROM staging.messages m WHERE m.thread = p.thread AND m.seq = p.seq

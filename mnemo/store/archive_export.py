@@ -14,7 +14,6 @@ from mnemo.store.tables import STEP_COLUMNS, STEPS
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import (
     ArchivedMessage,
-    ArchivedMessageVector,
     ArchivedNode,
     ArchivedStep,
     ArchivedTrajectory,
@@ -30,7 +29,6 @@ OWNED: dict[str, Table[Any]] = {
     "changeset": tables.CHANGESETS,
     "thread": tables.THREADS,
     "message": tables.MESSAGES,
-    "message_vector": tables.MESSAGE_VECTORS,
     "compaction": tables.COMPACTIONS,
     "snapshot": tables.SNAPSHOTS,
     "outcome": tables.OUTCOMES,
@@ -131,14 +129,8 @@ SELECT {", ".join(tables.CHANGESETS.columns)} FROM changesets WHERE +repo = ? OR
 SEARCHED = "{searched}"
 """Stands in a query for the condition that the message is in the full text."""
 _MESSAGES = f"""
-SELECT t.id, {tables.MESSAGES.of("m")}, m.owed,
-       {SEARCHED}
+SELECT t.id, {tables.MESSAGES.of("m")}, {SEARCHED}
 FROM messages m $join threads t ON t.no = m.thread WHERE +m.repo = ? ORDER BY m.no
-"""
-_MESSAGE_VECTORS = """
-SELECT t.id, v.seq, v.vector, r.space_dimensions FROM repos r JOIN threads t ON t.repo = r.no
-$join message_vectors v ON v.thread = t.no
-JOIN messages m ON m.thread = v.thread AND m.seq = v.seq WHERE t.repo = ? ORDER BY m.no
 """
 _NOTE_CHANGES = f"""
 SELECT n.topic, {tables.NOTE_CHANGES.of("j")} FROM note_journal j JOIN notes n ON n.no = j.note
@@ -194,13 +186,7 @@ def _vector(row: Sequence[Any]) -> Record:
 
 def _message(row: Sequence[Any]) -> Record:
     message = tables.MESSAGES.rows.one(row)
-    return ArchivedMessage(message=message, owed=bool(row[-2]), searched=bool(row[-1]))
-
-
-def _message_vector(row: Sequence[Any]) -> Record:
-    thread_id, seq, blob, dimensions = row
-    vector = decode_vector(blob, dimensions)
-    return ArchivedMessageVector(thread_id=thread_id, seq=seq, vector=vector)
+    return ArchivedMessage(message=message, searched=bool(row[-1]))
 
 
 _SPECIAL: dict[str, tuple[str, Rows[Any]]] = {
@@ -213,10 +199,6 @@ _SPECIAL: dict[str, tuple[str, Rows[Any]]] = {
     "vector": (_VECTORS, Rows("vectors", "s b i", _vector)),
     "changeset": (_CHANGESETS, tables.CHANGESETS.rows),
     "message": (_MESSAGES, Rows("messages", "", _message)),
-    "message_vector": (
-        _MESSAGE_VECTORS,
-        Rows("message_vectors", "s i b i", _message_vector, key=(0, 1)),
-    ),
     "note_change": (_NOTE_CHANGES, tables.NOTE_CHANGES.rows),
     "note_mark": (_NOTE_MARKS, tables.NOTE_MARKS.rows),
     "note_request": (_NOTE_REQUESTS, tables.NOTE_REQUESTS.rows),

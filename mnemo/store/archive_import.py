@@ -36,7 +36,7 @@ from mnemo.values.archive import (
 from mnemo.values.graph import Edge
 from mnemo.values.items import Item
 from mnemo.values.lookup import lookup_keys
-from mnemo.values.messages import embedded_text, searchable_text
+from mnemo.values.messages import searchable_text
 from mnemo.values.notes import NoteRow
 from mnemo.values.passages import owner_of_vector
 
@@ -44,7 +44,7 @@ Batch = list[tuple[str, list[tuple[Any, ...]]]]
 """Staged tables, each with rows of it."""
 
 _STAGED_MORE = {
-    "messages": {"owed": "INTEGER", "text": "TEXT", "speaks": "INTEGER"},
+    "messages": {"text": "TEXT"},
     "notes": {"terms": "TEXT"},
     "steps": {"committed": "INTEGER", "gone": "INTEGER"},
     "nodes": {"revision": "INTEGER"},
@@ -164,9 +164,9 @@ def _row(record: Record) -> tuple[Any, ...]:
             return (key, encode_vector(vector), *owner_of_vector(key))
         case ArchivedTrajectory(episode_id=episode, staged=staged):
             return (episode, *tables.STAGED.values(staged))
-        case ArchivedMessage(message=message, owed=owed, searched=searched):
+        case ArchivedMessage(message=message, searched=searched):
             text = searchable_text(message, tools=True) if searched else ""
-            return (*tables.MESSAGES.owned(message), owed, text, bool(embedded_text(message)))
+            return (*tables.MESSAGES.owned(message), text)
         case NoteRow():
             return (*tables.NOTES.values(record), " ".join(terms(record.text)))
         case _:
@@ -238,7 +238,6 @@ _MOVED_MORE = {
         "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
         "FROM staging.steps t WHERE t.episode = a.id), 0)"
     },
-    "messages": {"owed": "a.owed"},
 }
 """Columns that no staged one holds, and their values."""
 

@@ -23,7 +23,7 @@ from mnemo.values.messages import Kind, Role
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
-    *("messages", "message_vectors", "compactions", "snapshots", "goals", "pins"),
+    *("messages", "compactions", "snapshots", "goals", "pins"),
     *("notes", "note_versions", "checkpoints", "items", "item_vectors"),
 )
 _SHOWN_PER_TABLE = 20
@@ -114,10 +114,10 @@ def _no(table: str, condition: str) -> str:
 
 
 _OF_THREADS = (
-    *("messages", "message_calls", "message_vectors", "compactions", "snapshots", "outcomes"),
+    *("messages", "message_calls", "compactions", "snapshots", "outcomes"),
     *("goals", "pins", "surfaced"),
 )
-_OF_MESSAGES = ("message_calls", "message_vectors", "pins")
+_OF_MESSAGES = ("message_calls", "pins")
 _DOCUMENT = "CASE WHEN v.key LIKE '%#_' THEN substr(v.key, 1, length(v.key) - 2) ELSE v.key END"
 _OWNER = f"""
 CASE WHEN {_DOCUMENT} LIKE '%/observation' THEN substr(v.key, 1, length({_DOCUMENT}) - 12)
@@ -159,12 +159,6 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "n.topic",
         """note_vectors v JOIN notes n ON n.no = v.note
         WHERE length(v.vector) <> 4 * v.dimensions""",
-    ),
-    (
-        "vectors of messages of a wrong length",
-        "v.seq",
-        """message_vectors v JOIN threads t ON t.no = v.thread JOIN repos r ON r.no = t.repo
-        WHERE length(v.vector) <> 4 * r.space_dimensions""",
     ),
     (
         "vectors of items of a wrong length",
@@ -252,12 +246,6 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "messages of another repository than their thread",
         "m.id",
         "messages m JOIN threads t ON t.no = m.thread WHERE m.repo <> t.repo",
-    ),
-    (
-        "messages that are owed a vector and have one",
-        "m.id",
-        """messages m JOIN message_vectors v ON v.thread = m.thread AND v.seq = m.seq
-        WHERE m.owed = 1""",
     ),
     (
         "outcomes that do not follow each other",

@@ -30,7 +30,7 @@ GUARDS: Mapping[str, Sequence[str]] = {
     "session": ("sessions", "episodes", "steps", "staged"),
     "graph": ("nodes", "node_keys", "edges", "vectors", "changesets", "moving"),
     "transcript": (
-        *("threads", "messages", "message_calls", "message_vectors", "compactions", "snapshots"),
+        *("threads", "messages", "message_calls", "compactions", "snapshots"),
         *("outcomes", "goals", "pins", "surfaced", "surfaced_records", "jobs"),
     ),
     "notes": (

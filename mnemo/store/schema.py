@@ -105,8 +105,6 @@ _CONVERSATIONS = (
     "CREATE INDEX messages_user ON messages (thread, seq) WHERE role = 'user'",
     """CREATE INDEX messages_answers ON messages (thread, tool_call_id)
        WHERE tool_call_id IS NOT NULL""",
-    "CREATE INDEX messages_owed ON messages (repo, no) WHERE owed = 1",
-    "CREATE INDEX messages_owed_in ON messages (thread, no) WHERE owed = 1",
     # Which message makes a call; who answers it is in the messages themselves.
     """
     CREATE TABLE message_calls (
@@ -116,7 +114,6 @@ _CONVERSATIONS = (
         PRIMARY KEY (thread, call_id, seq)
     ) $clustered
     """,
-    tables.MESSAGE_VECTORS.ddl,
     tables.COMPACTIONS.ddl,
     "CREATE INDEX compactions_range ON compactions (thread, epoch, start_seq, end_seq, id)",
     """CREATE INDEX compactions_live ON compactions (thread, epoch, start_seq, end_seq, id)

@@ -179,13 +179,12 @@ MESSAGES = _Messages(
     entities.MESSAGE,
     parent="thread",
     number=_NUMBERED,
-    extra=("repo INTEGER NOT NULL", "owed INTEGER NOT NULL"),
+    extra=("repo INTEGER NOT NULL",),
     columns={"token_count": "tokens"},
     last=("content", "tool_calls", "metadata", "extra"),
     nullable=("at", "token_count"),
     constraint="",
 )
-MESSAGE_VECTORS = Table("message_vectors", entities.MESSAGE_VECTOR, parent="thread")
 COMPACTIONS = Table(
     "compactions",
     entities.COMPACTION,

@@ -6,8 +6,9 @@ The repository's own id is in none of them, nor are numbers that a store gives. 
 erased leaves no trace in them: the digests by which a store knows an erased message's id
 again are that store's own, and so is what surfaced by itself, which only the present needs.
 Of notes, what calls of models cost stays at home, and when an update last ended; vectors of
-notes and items are owed after an import. Marks and requests are known by digests of the words
-themselves, the same in every store: after an import nothing is judged or written twice.
+messages, notes and items are owed after an import. Marks and requests are known by digests of
+the words themselves, the same in every store: after an import nothing is judged or written
+twice.
 """
 
 from __future__ import annotations
@@ -129,21 +130,10 @@ class ArchivedMessage:
 
     Attributes:
         searched: Whether keyword search knows it.
-        owed: Whether it waits for its vector.
     """
 
     message: StoredMessage
     searched: bool
-    owed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedMessageVector:
-    """The vector of a message."""
-
-    thread_id: str
-    seq: int
-    vector: Vector = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +185,6 @@ Record: TypeAlias = (
     | ArchivedChangeset
     | Thread
     | ArchivedMessage
-    | ArchivedMessageVector
     | Compaction
     | Snapshot
     | EvictionOutcome
@@ -227,7 +216,6 @@ KINDS: dict[str, type[Record]] = {
     "changeset": ArchivedChangeset,
     "thread": Thread,
     "message": ArchivedMessage,
-    "message_vector": ArchivedMessageVector,
     "compaction": Compaction,
     "snapshot": Snapshot,
     "outcome": EvictionOutcome,

@@ -21,7 +21,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.values.archive import (
     KINDS,
     ArchivedChangeset,
-    ArchivedMessageVector,
     ArchivedNode,
     ArchivedVector,
     ArchiveHead,
@@ -187,7 +186,7 @@ class ArchiveReader:
 
     def _check_against_head(self, record: Record) -> None:
         match record:
-            case ArchivedVector(vector=vector) | ArchivedMessageVector(vector=vector):
+            case ArchivedVector(vector=vector):
                 self._dimensions = self._dimensions or len(vector)
                 if len(vector) != self._dimensions:
                     raise self._wrong(

@@ -13,7 +13,6 @@ from mnemo.values.archive import (
     ArchivedChangeset,
     ArchivedEpisode,
     ArchivedMessage,
-    ArchivedMessageVector,
     ArchivedNoteChange,
     ArchivedNoteMark,
     ArchivedNoteRequest,
@@ -39,7 +38,7 @@ from mnemo.values.fields import Entity, Key, Positive, Text, at_most
 from mnemo.values.items import Item
 from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
-from mnemo.values.messages import StoredMessage, ToolCall, embedded_text, searchable_text
+from mnemo.values.messages import StoredMessage, ToolCall, searchable_text
 from mnemo.values.notes import (
     ConversationRow,
     Covered,
@@ -68,7 +67,6 @@ __all__ = [
     "ITEM",
     "JOB",
     "MESSAGE",
-    "MESSAGE_VECTOR",
     "NODE",
     "NOTE",
     "NOTE_CHANGE",
@@ -211,23 +209,18 @@ MESSAGE = Entity(
 )
 
 
-def _archived_message(*, searched: bool, owed: bool, **values: Any) -> ArchivedMessage:
+def _archived_message(*, searched: bool, **values: Any) -> ArchivedMessage:
     calls = tuple(ToolCall(*call) for call in values["tool_calls"])
     given = {name: value for name, value in values.items() if name != "token_count"}
     message = StoredMessage(**given | {"tool_calls": calls})
-    if owed and not embedded_text(message):
-        raise ValueError("it has nothing that a vector could be made of, but waits for one")
     if searched and not searchable_text(message, tools=True):
         raise ValueError("it has nothing that could be searched for, but is said to be")
     exact = {name: getattr(message, name) for name in given}
     exact["token_count"] = values["token_count"]
-    return ArchivedMessage(message=StoredMessage.restored(**exact), searched=searched, owed=owed)
+    return ArchivedMessage(message=StoredMessage.restored(**exact), searched=searched)
 
 
 ARCHIVED_MESSAGE = Entity(ArchivedMessage, inline={"message": MESSAGE}, checked=_archived_message)
-MESSAGE_VECTOR = Entity(
-    ArchivedMessageVector, owners=("thread_id",), key=("seq",), lines={"thread_id": "thread"}
-)
 
 
 def _ranged(value: Any, first: int, last: int) -> Any:
@@ -392,7 +385,6 @@ ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
     "changeset": CHANGESET_APPLIED,
     "thread": THREAD,
     "message": ARCHIVED_MESSAGE,
-    "message_vector": MESSAGE_VECTOR,
     "compaction": COMPACTION,
     "snapshot": SNAPSHOT,
     "outcome": OUTCOME,

@@ -252,11 +252,6 @@ def searchable_text(message: Message, *, tools: bool = False) -> str:
     return message.text
 
 
-def embedded_text(message: Message) -> str:
-    """What its vector is made of; ``""``: it gets none."""
-    return message.text.strip() if message.kind in EMBEDDED else ""
-
-
 def _thought_of(call: ToolCall) -> str:
     arguments = call.arguments
     if isinstance(arguments, Mapping):

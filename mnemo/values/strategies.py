@@ -41,7 +41,7 @@ class Nearest:
     Without a query the last ``k`` units.
 
     Attributes:
-        max_index_size: Vectors kept per thread, the oldest go first; ``None``: all.
+        max_index_size: Vectors of the thread that are compared, the newest; ``None``: all.
     """
 
     k: int = 10

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from contracts.kit import NOON, Kit, StoreContract, unit_vector
 from contracts.talk import (
     call,
     compaction,
@@ -17,6 +17,7 @@ from contracts.talk import (
     pin,
     result,
     said,
+    save_vectors,
     snapshot,
     surfaced,
 )
@@ -36,7 +37,7 @@ def talk(tx: TranscriptWriter, thread: str) -> None:
     tx.add([said(seq, thread=thread, epoch=2) for seq in (0, 3)])
     calls = [call(1, "c", thread=thread, epoch=2), result(2, "c", thread=thread, epoch=2)]
     tx.add(calls, search_tools=True)
-    tx.save_vectors(SPACE, {(thread, 0): unit_vector(1, 2, 3, 4)})
+    save_vectors(tx, {(thread, 0): unit_vector(1, 2, 3, 4)})
     tx.put(compaction(0, 1, thread=thread, epoch=2), compaction(3, 3, thread=thread, epoch=2))
     tx.put(snapshot(0, 2, thread=thread, epoch=2), snapshot(3, 3, thread=thread, epoch=2))
     tx.put(outcome(0, 2, snapshot_id="s0-2", thread=thread, epoch=2))
@@ -87,7 +88,7 @@ class ForgettingContract(StoreContract):
         assert after["a:b"] == before["a:b"]
         row = Thread(id="a", next_seq=4, epoch=3, epoch_start=4, boundary=4, budget_tokens=9)
         assert after["a"]["row"] == row
-        assert (after["a"]["messages"], after["a"]["vectors"], after["a"]["owed"]) == ([], {}, [])
+        assert (after["a"]["messages"], after["a"]["vectors"]) == ([], {})
         assert after["a"]["derived"] == [[]] * 6
         assert after["a"]["erased"] == ["m0", "m3"]
         assert await self._steps(kit) == ["episodic-1", "episodic-2"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from contracts.kit import NOON
+from contracts.kit import NOON, SPACE
+from guarded_rows import GuardedTx
 
-from mnemo.log.transcript import TranscriptReader
+from mnemo.log.feed import _save_vectors
+from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.store.codec import encode_vector
+from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import (
     Compaction,
     EvictionOutcome,
@@ -17,6 +22,8 @@ from mnemo.values.derived import (
     Snapshot,
     Surfaced,
 )
+from mnemo.values.feed import message_document
+from mnemo.values.graph import Vector
 from mnemo.values.messages import Role, StoredMessage, ToolCall
 
 KINDS = (Compaction, Snapshot, EvictionOutcome, Goal, Pin, Surfaced)
@@ -122,6 +129,30 @@ def surfaced(seq: int, *shown: tuple[str, str], thread: str = "t", **values: Any
     return Surfaced(thread_id=thread, seq=seq, shown=shown, **(given | values))
 
 
+def save_vectors(
+    tx: TranscriptWriter,
+    vectors: Mapping[tuple[str, int], Vector],
+    space: EmbeddingSpace = SPACE,
+) -> None:
+    """Give messages vectors, by thread and seq, as the index does; those that are gone get none."""
+    tx.flush()
+    rows = tx._tx.run(_NUMBERS, (tx._repo,)).fetchall()
+    numbers = {(thread, seq): no for thread, seq, no in rows}
+    keys = {
+        f"{message_document(numbers[place])}/observation": encode_vector(vector)
+        for place, vector in vectors.items()
+        if place in numbers
+    }
+    out = tx._out
+    # Without the lock of vectors, which works on conversations do not name.
+    _save_vectors(out._tx if isinstance(out, GuardedTx) else out, tx._repo_id, space, keys)
+
+
+_NUMBERS = (
+    "SELECT t.id, m.seq, m.no FROM messages m JOIN threads t ON t.no = m.thread AND t.repo = ?"
+)
+
+
 def dump(tx: TranscriptReader, *threads: str, ids: tuple[str, ...] = ()) -> dict[str, Any]:
     """Everything that the transaction shows of threads."""
     found: dict[str, Any] = {"threads": tx.threads()}
@@ -134,8 +165,7 @@ def dump(tx: TranscriptReader, *threads: str, ids: tuple[str, ...] = ()) -> dict
             "messages": [_plain(message) for message in messages],
             "derived": [tx.all(kind, id) for kind in KINDS],
             "live": [tx.all(kind, id, live=True) for kind in KINDS],
-            "vectors": dict(zip(seqs, vectors.tolist(), strict=True)),
-            "owed": [(m.seq, m.stored_id) for m in tx.owed(limit=10_000, thread_id=id)],
+            "vectors": dict(zip(seqs.tolist(), vectors.tolist(), strict=True)),
             "erased": sorted(tx.erased_ids(id, sorted(known))),
             "span": tx.span(id, from_seq=0),
         }

@@ -8,7 +8,6 @@ from operator import methodcaller
 from typing import Any, TypeVar
 
 import numpy as np
-import pytest
 from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.talk import (
     KINDS,
@@ -19,14 +18,13 @@ from contracts.talk import (
     pin,
     result,
     said,
+    save_vectors,
     snapshot,
     surfaced,
 )
 from contracts.transcript import transcript_of
 
-from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import (
     Compaction,
     Derived,
@@ -242,134 +240,58 @@ class DerivedContract(_OnTranscript):
 
 
 class MessageVectorsContract(_OnTranscript):
-    """A message is owed a vector, gets it, and may lose it."""
-
-    async def _owed(self, kit: Kit, **choice: Any) -> list[tuple[str, int]]:
-        choice = {"limit": 100} | choice
-        owed = await self._read(kit, lambda tx: tx.owed(**choice))
-        if "thread_id" not in choice:
-            count = methodcaller("owed_count", limit=choice["limit"])
-            assert await self._read(kit, count) == await self._write(kit, count) == len(owed)
-        return [(message.thread_id, message.seq) for message in owed]
+    """The vectors of messages are those of recall, read by thread."""
 
     async def _save(self, kit: Kit, *seqs: int, thread: str = "t") -> None:
         vectors = {(thread, seq): unit_vector(1, seq, 0, 0) for seq in seqs}
-        await self._write(kit, lambda tx: tx.save_vectors(SPACE, vectors))
+        await self._write(kit, lambda tx: save_vectors(tx, vectors))
 
     async def _seqs(self, kit: Kit, **choice: Any) -> list[int]:
         seqs, vectors = await self._read(kit, lambda tx: tx.vectors("t", **choice))
-        assert vectors.shape == (len(seqs), 4 if seqs else vectors.shape[1])
-        return seqs
+        assert vectors.shape == (len(seqs), 4 if len(seqs) else vectors.shape[1])
+        return list(seqs.tolist())
 
-    async def test_messages_that_speak_are_owed_a_vector(self, kit: Kit) -> None:
-        """Oldest first over all threads, or of one; blank ones, systems and tools are not."""
-
-        def work(tx: TranscriptWriter) -> None:
-            tx.add([said(0, thread="b"), said(0, thread="a")])
-            tx.add([said(1, " "), call(2, "c"), result(3, "c"), said(4, role="system")])
-            tx.add([said(5, role="assistant"), said(6, role="assistant", kind="thought")])
-            tx.add([result(7, "d", kind="reply"), said(1, thread="b")])
-
-        await self._write(kit, work)
-        expected = [("b", 0), ("a", 0), ("t", 5), ("t", 6), ("t", 7), ("b", 1)]
-        assert await self._owed(kit) == expected
-        assert await self._owed(kit, limit=2) == expected[:2]
-        assert await self._owed(kit, thread_id="b") == [("b", 0), ("b", 1)]
-        assert await self._owed(kit, thread_id="b", limit=1) == [("b", 0)]
-        await kit.reopen()
-        assert await self._owed(kit) == expected
-
-    async def test_a_saved_vector_settles_the_debt(self, kit: Kit) -> None:
-        """It is given back as it was, by seq; the space is the repository's from then on."""
+    async def test_a_threads_vectors_are_read_by_seq(self, kit: Kit) -> None:
+        """As they were given, the last first; of no other thread, whatever its number is."""
         await self._begin(kit, 4)
+        await self._write(kit, lambda tx: tx.add([said(seq, thread="u") for seq in range(12)]))
+        await self._save(kit, *range(12), thread="u")
         await self._save(kit, 3, 1)
-        assert await self._owed(kit) == [("t", 0), ("t", 2)]
         seqs, vectors = await self._read(kit, lambda tx: tx.vectors("t"))
-        assert seqs == [1, 3]
+        assert seqs.tolist() == [3, 1]
         assert vectors.dtype == np.float32
-        assert vectors.tolist() == [unit_vector(1, seq, 0, 0).tolist() for seq in seqs]
-        assert await kit.store.feed("r").space() == SPACE
+        assert vectors.tolist() == [unit_vector(1, seq, 0, 0).tolist() for seq in (3, 1)]
         assert await self._seqs(kit, from_seq=2) == [3]
         assert await self._seqs(kit, since=said(2).recorded_at) == [3]
+        assert await self._seqs(kit, newest=1) == [3]
         await kit.reopen()
-        assert await self._seqs(kit) == [1, 3]
+        assert await self._seqs(kit) == [3, 1]
 
-    async def test_only_what_is_there_and_owed_gets_a_vector(self, kit: Kit) -> None:
-        """A second one changes nothing, nor does one for a message that is gone."""
-        await self._begin(kit, 3)
-        await self._write(kit, lambda tx: tx.add([said(3, role="system")]))
-        await self._save(kit, 0)
-        await self._write(kit, lambda tx: tx.erase("t", [1]))
-        other = {("t", seq): unit_vector(0, 0, 0, 1) for seq in (0, 1, 3, 99)}
-        await self._write(
-            kit, lambda tx: tx.save_vectors(SPACE, {**other, ("x", 0): other["t", 0]})
-        )
+    async def test_a_long_message_has_several_vectors(self, kit: Kit) -> None:
+        """Those of its passages, in order, on whichever side it stands."""
+        await self._begin(kit, 11)
+        (first,) = (await kit.changes()).messages.keys() & {"message-1"}
+        keys = [f"{first}/action", f"{first}/action#1", f"{first}/observation"]
+        rows = {key: unit_vector(0, at, 1, 0) for at, key in enumerate(keys)}
+        await kit.store.feed("r").save_vectors(SPACE, rows)
         seqs, vectors = await self._read(kit, lambda tx: tx.vectors("t"))
-        assert (seqs, vectors.tolist()) == ([0], [unit_vector(1, 0, 0, 0).tolist()])
-        assert await self._owed(kit) == [("t", 2)]
+        assert seqs.tolist() == [0, 0, 0]
+        assert vectors.tolist() == [row.tolist() for row in rows.values()]
 
-    async def test_a_vector_of_another_space_is_refused(self, kit: Kit) -> None:
-        """Whatever stamped the repository first; nothing of the work is written."""
-        await self._begin(kit, 2)
-        await self._save(kit, 0)
-        for space in (EmbeddingSpace("other", 4), EmbeddingSpace(SPACE.name, 2)):
-            vector = unit_vector(*range(1, space.dimensions + 1))
-
-            def work(tx: TranscriptWriter, space: Any = space, vector: Any = vector) -> None:
-                tx.put(goal(1))
-                tx.save_vectors(space, {("t", 1): vector})
-
-            with pytest.raises(EmbeddingSpaceMismatch):
-                await self._write(kit, work)
-        assert await self._owed(kit) == [("t", 1)]
-        assert await self._all(kit, Goal) == []
-
-    async def test_a_vector_saved_is_nobody_elses(self, kit: Kit) -> None:
-        """The caller's array may change, the one given back as well."""
+    async def test_a_vector_read_is_nobody_elses(self, kit: Kit) -> None:
+        """The array that is given may change."""
         await self._begin(kit, 1)
-        mine = unit_vector(1, 0, 0, 0)
-        await self._write(kit, lambda tx: tx.save_vectors(SPACE, {("t", 0): mine}))
-        mine[:] = 0
+        await self._save(kit, 0)
         for _ in range(2):
             _, vectors = await self._read(kit, lambda tx: tx.vectors("t"))
             assert vectors.tolist() == [[1, 0, 0, 0]]
             if vectors.flags.writeable:
                 vectors[:] = 0
 
-    async def test_the_oldest_vectors_can_be_dropped(self, kit: Kit) -> None:
-        """Only the newest stay; those dropped are not owed again, those still owed are."""
-        await self._begin(kit, 6)
-        await self._save(kit, 0, 1, 3, 4)
-        assert await self._write(kit, lambda tx: tx.drop_vectors("t", keep_newest=4)) == 0
-        assert await self._write(kit, lambda tx: tx.drop_vectors("t", keep_newest=2)) == 2
-        assert await self._seqs(kit) == [3, 4]
-        assert await self._owed(kit) == [("t", 2), ("t", 5)]
-        assert await self._write(kit, lambda tx: tx.drop_vectors("u", keep_newest=0)) == 0
-        assert await self._write(kit, lambda tx: tx.drop_vectors("t", keep_newest=0)) == 2
-        assert await self._seqs(kit) == []
-
-    async def test_an_erased_message_takes_its_vector_and_its_debt_along(self, kit: Kit) -> None:
-        """The vector is counted; nothing waits for what is gone."""
+    async def test_an_erased_message_takes_its_vector_along(self, kit: Kit) -> None:
+        """It is counted."""
         await self._begin(kit, 4)
         await self._save(kit, 0, 1)
         erased = await self._write(kit, lambda tx: tx.erase("t", [1, 2]))
         assert (erased.messages, erased.vectors) == (2, 1)
         assert await self._seqs(kit) == [0]
-        assert await self._owed(kit) == [("t", 3)]
-
-    async def test_a_move_to_another_space_owes_the_vectors_anew(self, kit: Kit) -> None:
-        """Those that were there, in their order; what was dropped before stays without."""
-        other = EmbeddingSpace("other", 2)
-        await self._begin(kit, 4)
-        await self._save(kit, 0, 1, 3)
-        await self._write(kit, lambda tx: tx.drop_vectors("t", keep_newest=2))
-        overhaul = kit.store.overhaul("r")
-        await overhaul.begin_move(other)
-        await overhaul.switch(other, (await kit.changes()).cursor)
-        assert await self._owed(kit) == [("t", 1), ("t", 2), ("t", 3)]
-        seqs, _ = await self._read(kit, lambda tx: tx.vectors("t"))
-        assert seqs == []
-        vectors = {("t", 1): unit_vector(3, 4)}
-        await self._write(kit, lambda tx: tx.save_vectors(other, vectors))
-        assert await self._owed(kit) == [("t", 2), ("t", 3)]
-        assert (await kit.store.check()).problems == ()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contracts.talk import save_vectors
 from numpy.typing import NDArray
 from talk_kit import OpenTalk, Talk, assistant, result, texts, user
 
@@ -82,7 +83,7 @@ async def test_another_threads_nearer_vectors_take_nothing_away(talk: Talk) -> N
     """The search is within the thread, however near what others said may be."""
     await filled(talk)
     await talk.log("other").append([user("ferry tickets")] * 50)
-    await talk.embed("other")
+    await talk.embed()
     loaded = await talk.log(retrieval=Nearest(1)).load(query="ferry tickets")
     assert texts(loaded) == [SAID[2]]
 
@@ -150,11 +151,9 @@ async def test_a_failing_embedder_gives_the_newest_messages(
 async def test_an_index_of_another_space_gives_the_newest_messages(talk: Talk) -> None:
     """Vectors that do not fit the query's are no reason to load nothing."""
     await talk.log().append([user(text) for text in SAID])
-    store = talk.parts.store
+    vectors = {("t", seq): np.array([1, 0], np.float32) for seq in range(len(SAID))}
     narrow = EmbeddingSpace("narrow", 2)
-    owed = await store.reading(lambda tx: tx.owed(limit=10))
-    vectors = {(m.thread_id, m.seq): np.array([1, 0], np.float32) for m in owed}
-    await store.writing(lambda tx: tx.save_vectors(narrow, vectors))
+    await talk.parts.store.writing(lambda tx: save_vectors(tx, vectors, narrow))
     assert texts(await talk.log(retrieval=Nearest(2)).load(query="ferry")) == SAID[1:]
     assert len(talk.seen.of(RecallFailed)) == 1
 

@@ -153,4 +153,4 @@ async def test_work_that_breaks_ends_no_other_work(
     await talk.settle()
     assert (await viewport.render()).token_count <= 150
     assert (await talk.snapshots.outcomes()) != []
-    assert (await kit.repo.statistics()).conversations.waiting_for_vectors == 0
+    assert (await kit.repo.statistics()).index.waiting == 0

@@ -196,7 +196,7 @@ def speak(tx: TranscriptWriter, spoken: list[Spoken]) -> None:
             for seq, (hour, text) in enumerate(zip(one.hours, texts, strict=False))
         ]
         tx.add(messages)
-        tx.save_vectors(SPACE, {(thread, seq): unit_vector(1, seq, 0, 0) for seq in (1, 4)})
+        told.save_vectors(tx, {(thread, seq): unit_vector(1, seq, 0, 0) for seq in (1, 4)})
         tx.put(told.goal(1, thread=thread), told.goal(2, parent_id=1, thread=thread))
         put: set[str] = set()
         for number, (first, length) in enumerate(one.ranges):

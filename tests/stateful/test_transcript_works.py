@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from contracts import talk as told
-from contracts.kit import NOON, SPACE, unit_vector
+from contracts.kit import NOON, unit_vector
 from engines import emptied, store_at
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
@@ -174,29 +174,15 @@ def erased(thread: str, seqs: list[int]) -> Op:
     return Op(lambda tx: tx.erase(thread, seqs), lambda model: model.erase(thread, seqs))
 
 
-def embedded(count: int, thread: str | None, skip: int) -> Op:
-    def op(tx: TranscriptWriter) -> list[Any]:
-        owed = tx.owed(limit=count, thread_id=thread)[skip:]
-        places = {(m.thread_id, m.seq): unit_vector(1, m.seq, len(m.thread_id), 0) for m in owed}
-        tx.save_vectors(SPACE, places | {("t", 99): unit_vector(1, 0, 0, 0)})
-        return list(places)
-
-    return Op(op)
+def embedded(thread: str, seqs: list[int]) -> Op:
+    places = {(thread, seq): unit_vector(1, seq, len(thread), 0) for seq in [*seqs, 99]}
+    return Op(lambda tx: told.save_vectors(tx, places))
 
 
 def mismatched(thread: str) -> Op:
     """Vectors of another space: refused, if there is anything to be kept of them."""
-
-    def op(tx: TranscriptWriter) -> None:
-        owed = tx.owed(limit=1, thread_id=thread)
-        vectors = {(m.thread_id, m.seq): unit_vector(3, 4) for m in owed}
-        tx.save_vectors(EmbeddingSpace("other", 2), vectors)
-
-    return Op(op)
-
-
-def thinned(thread: str, keep: int) -> Op:
-    return Op(lambda tx: tx.drop_vectors(thread, keep_newest=keep))
+    other = EmbeddingSpace("other", 2)
+    return Op(lambda tx: told.save_vectors(tx, {(thread, 0): unit_vector(3, 4)}, other))
 
 
 THREAD = st.sampled_from(THREADS)
@@ -226,9 +212,8 @@ OPS = st.one_of(
     st.builds(cleared, THREAD, st.sampled_from([None, 900])),
     st.builds(dropped, THREAD, st.integers(2, 5), st.integers(0, 5)),
     st.builds(erased, THREAD, st.lists(st.integers(0, 11), max_size=4)),
-    st.builds(embedded, st.integers(0, 6), st.none() | THREAD, st.integers(0, 1)),
+    st.builds(embedded, THREAD, st.lists(st.integers(0, 11), max_size=6)),
     st.builds(mismatched, THREAD),
-    st.builds(thinned, THREAD, st.integers(0, 3)),
 )
 WORKS = st.builds(
     Work,
@@ -244,7 +229,6 @@ def look(tx: TranscriptReader) -> Any:
     """Everything that can be asked, with every way of choosing."""
     since = NOON + timedelta(minutes=3)
     seen: list[Any] = [told.dump(tx, *THREADS, ids=IDS), tx.threads(watched=True)]
-    seen.append([(m.thread_id, m.seq) for m in tx.owed(limit=4)])
     for thread in THREADS:
         epoch = tx.thread(thread).epoch
         seen += [
@@ -254,7 +238,7 @@ def look(tx: TranscriptReader) -> Any:
             sorted(tx.by_id(thread, IDS[::2])),
             [m.seq for m in tx.of_calls(thread, ["c0", "c2", "c9"])],
             tx.span(thread, from_seq=3, since=since),
-            tx.vectors(thread, from_seq=1, since=since)[0],
+            tx.vectors(thread, from_seq=1, since=since)[0].tolist(),
         ]
         for kind in told.KINDS:
             seen.append(tx.all(kind, thread, epoch=epoch, newest=2))

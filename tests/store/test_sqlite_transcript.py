@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.kit import NOON, SPACE, Kit, unit_vector
+from contracts.kit import NOON, Kit
 from contracts.talk import (
     KINDS,
     call,
@@ -42,8 +42,6 @@ READS: dict[str, Callable[[TranscriptReader], Any]] = {
     "of calls": lambda tx: tx.of_calls("t", ["a", "b"]),
     "a span": lambda tx: tx.span("t", from_seq=3),
     "a span that lives": lambda tx: tx.span("t", from_seq=3, since=SINCE),
-    "the owed": lambda tx: tx.owed(limit=5),
-    "the owed of a thread": lambda tx: tx.owed(limit=5, thread_id="t"),
     "vectors": lambda tx: tx.vectors("t", from_seq=1),
     "vectors that live": lambda tx: tx.vectors("t", since=SINCE),
     "the thread": lambda tx: tx.thread("t"),
@@ -68,7 +66,6 @@ def talk(tx: TranscriptWriter) -> None:
     tx.keep(Thread(id="t", next_seq=8))
     tx.add([said(0), said(1, role="system"), call(2, "a", "b"), result(3, "a"), result(4, "b")])
     tx.add([said(5), said(6), said(7)])
-    tx.save_vectors(SPACE, {("t", 0): unit_vector(1, 2, 3, 4)})
     tx.put(compaction(0, 1), compaction(2, 4), snapshot(0, 1), snapshot(2, 4))
     tx.put(outcome(0, 1), goal(1), pin(5), surfaced(5))
 
@@ -154,7 +151,6 @@ async def test_beside_a_failing_work_the_others_are_kept(kit: Kit) -> None:
     ("damage", "problem"),
     [
         ("DELETE FROM threads", "messages of no thread"),
-        ("DELETE FROM messages WHERE seq = 0", "message_vectors without their message"),
         ("DELETE FROM messages WHERE seq = 2", "message_calls without their message"),
         ("DELETE FROM messages WHERE seq = 5", "pins without their message"),
         ("DELETE FROM messages WHERE seq = 6", "threads with a gap in their seqs"),
@@ -162,9 +158,7 @@ async def test_beside_a_failing_work_the_others_are_kept(kit: Kit) -> None:
         ("UPDATE threads SET boundary = 10", "boundary is not in their epoch"),
         ("UPDATE threads SET epoch_start = 5", "boundary is not in their epoch"),
         ("UPDATE messages SET repo = 9", "of another repository than their thread"),
-        ("UPDATE messages SET owed = 1 WHERE seq = 0", "are owed a vector and have one"),
         ("DELETE FROM message_calls WHERE call_id = 'b'", "calls are not known by their ids"),
-        ("UPDATE message_vectors SET vector = x'00'", "of messages of a wrong length"),
         ("UPDATE outcomes SET from_seq = 2", "outcomes that do not follow each other"),
         ("UPDATE outcomes SET snapshot_id = 'x'", "outcomes whose snapshot is gone"),
         ("UPDATE compactions SET superseded_by = 'x'", "summaries whose replacement is gone"),
@@ -202,8 +196,8 @@ async def test_the_check_counts_conversations(kit: Kit) -> None:
     """Rows of each kind, beside those of sessions and the graph."""
     await kit.store.transcript("r").writing(talk)
     counts = (await kit.store.check()).counts
-    named = ("threads", "messages", "message_vectors", "compactions", "snapshots", "goals", "pins")
-    assert [counts[name] for name in named] == [1, 8, 1, 2, 2, 1, 1]
+    named = ("threads", "messages", "compactions", "snapshots", "goals", "pins")
+    assert [counts[name] for name in named] == [1, 8, 2, 2, 1, 1]
     assert counts["texts"] == 7
 
 

@@ -26,7 +26,6 @@ from mnemo.errors import InvalidArchive
 from mnemo.values.archive import (
     KINDS,
     ArchivedMessage,
-    ArchivedMessageVector,
     ArchivedStep,
     ArchiveHead,
 )
@@ -46,9 +45,9 @@ def head_of(**counts: int) -> str:
     return head_line(head)
 
 
-def archived(message: StoredMessage, *, searched: bool = True, owed: bool = False) -> Any:
+def archived(message: StoredMessage, *, searched: bool = True) -> Any:
     """A message as an archive has it."""
-    return ArchivedMessage(message=message, searched=searched, owed=owed)
+    return ArchivedMessage(message=message, searched=searched)
 
 
 @settings(max_examples=examples(60))
@@ -74,10 +73,9 @@ VECTOR = np.array([1, 0, 0, 0], dtype=np.float32)
 RECORDS: dict[str, list[Any]] = {
     "thread": [Thread(id="a"), Thread(id="t", next_seq=9, epoch=2, epoch_start=3, boundary=4,
                budget_tokens=5, ttl_s=0.5, next_goal=6, declined_to=8)],
-    "message": [archived(said(0), owed=True), archived(call(1, "c"), searched=False),
+    "message": [archived(said(0)), archived(call(1, "c"), searched=False),
                 archived(result(2, "c", is_error=True, name="look")),
                 archived(said(3, "hm", role="assistant", kind="thought", actor="Ana"))],
-    "message_vector": [ArchivedMessageVector(thread_id="t", seq=3, vector=VECTOR)],
     "compaction": [compaction(0, 1, superseded_by="x"), compaction(0, 3, level=2, origin="model")],
     "snapshot": [snapshot(0, 1, covered_by="y"), snapshot(0, 3, level=2, text="\u2028お茶")],
     "outcome": [outcome(0, 1, kind="snapshot", snapshot_id="s", attempts=3), outcome(2, 2)],
@@ -107,8 +105,7 @@ def test_every_kind_is_read_back_as_it_was():
         ("message", {"role": "tool"}, "tool_call_id"),
         ("message", {"type": "reply"}, "does not fit"),
         ("message", {"type": "dream"}, "type: "),
-        ("message", {"content": " "}, "waits for one"),
-        ("message", {"content": "", "owed": False}, "nothing that could be searched"),
+        ("message", {"content": ""}, "nothing that could be searched"),
         ("message", {"content": 7}, "content"),
         ("message", {"tool_calls": [["a", "b"]]}, "tool_calls.0: "),
         ("message", {"id": ""}, "id: "),
@@ -116,7 +113,6 @@ def test_every_kind_is_read_back_as_it_was():
         ("message", {"at": None}, "at: "),
         ("message", {"tokens": 1.5}, "tokens: "),
         ("message", {"secret": 1}, "secret: "),
-        ("message_vector", {"vector": "AACAPw=="}, "1 dimensions, not 4"),
         ("compaction", {"start_seq": 2}, "ends before it begins"),
         ("compaction", {"level": 3}, "level: "),
         ("snapshot", {"to_seq": -1}, "to_seq: "),
