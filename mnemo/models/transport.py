@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from importlib import import_module
 from typing import Any, TypeVar
 
 import anyio
@@ -45,6 +46,12 @@ GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 """For ``zlib``: whichever of the two the header says."""
 INLINE_BYTES = 64 * 1024
 """Longest JSON that is handled on the event loop: well under a millisecond."""
+
+BACKOFF_S = 0.5
+"""Seconds before the second try; doubled for each further one, plus up to as much jitter."""
+MAX_BACKOFF_S = 20.0
+TIMEOUT_TRIES = 2
+"""Tries that may time out: each has already taken as long as the caller allowed."""
 
 T = TypeVar("T")
 
@@ -156,9 +163,7 @@ class Transport:
         The error carries *purpose*, and nothing of the client: no cause and no context.
         """
         await _ready()
-        from mnemo.models.retrying import retrying
-
-        policy = retrying(
+        policy = _retrying(
             max_retries=self._max_retries, max_wait_s=self._max_wait_s, sleep=self._clock.sleep
         )
 
@@ -166,7 +171,8 @@ class Transport:
             return await work()
 
         try:
-            return await policy(one_try)
+            result: T = await policy(one_try)
+            return result
         except Failure as failure:
             tries = int(policy.statistics.get("attempt_number", 1))
             error = self._final(failure, float(policy.statistics.get("idle_for", 0)))
@@ -385,14 +391,55 @@ def _connection_errors() -> tuple[type[Exception], ...]:
 
 async def _ready() -> None:
     """Import ``httpx`` and ``tenacity`` once, in a worker thread."""
-    if "mnemo.models.retrying" not in sys.modules or "httpx" not in sys.modules:
-        await anyio.to_thread.run_sync(_import)
+    for name in ("httpx", "tenacity"):
+        if name not in sys.modules:
+            await anyio.to_thread.run_sync(import_module, name)
 
 
-def _import() -> None:
-    import httpx  # noqa: F401
+def _retrying(
+    *, max_retries: int, max_wait_s: float, sleep: Callable[[float], Awaitable[None]]
+) -> Any:
+    """
+    The policy of one call: backoff with jitter, or what the server asked for.
 
-    import mnemo.models.retrying  # noqa: F401
+    Args:
+        max_wait_s: Seconds of waiting between tries, together; a longer wait is not begun.
+        sleep: The clock's.
+    """
+    from tenacity import (
+        AsyncRetrying,
+        RetryCallState,
+        retry_if_exception,
+        stop_after_attempt,
+        wait_exponential,
+        wait_random,
+    )
+
+    stop_trying = stop_after_attempt(max_retries + 1)
+    backoff = wait_exponential(multiplier=BACKOFF_S, max=MAX_BACKOFF_S) + wait_random(0, BACKOFF_S)
+
+    def failure(state: RetryCallState) -> Failure | None:
+        error = state.outcome.exception() if state.outcome else None
+        return error if isinstance(error, Failure) else None
+
+    def stop(state: RetryCallState) -> bool:
+        failed = failure(state)
+        timed_out = failed is not None and isinstance(failed.error, ModelTimeout)
+        waited_s = state.idle_for + state.upcoming_sleep
+        timed_out_enough = timed_out and state.attempt_number >= TIMEOUT_TRIES
+        return timed_out_enough or waited_s > max_wait_s or stop_trying(state)
+
+    def wait(state: RetryCallState) -> float:
+        failed = failure(state)
+        return (failed and failed.retry_after_s) or backoff(state)
+
+    return AsyncRetrying(
+        sleep=sleep,
+        stop=stop,
+        wait=wait,
+        retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.again),
+        reraise=True,
+    )
 
 
 def number(
