@@ -87,11 +87,12 @@ async def transacted(
         results[:] = [work(tx)]
         return results[0]
 
-    async def write() -> list[T]:
-        await writing(noting)
-        return results
+    async def find() -> bool:
+        return bool(results) and await reading(lambda tx: made(tx, results[0]))
 
-    async def find() -> list[T] | None:
-        return results if results and await reading(lambda tx: made(tx, results[0])) else None
-
-    return (await confirmed(write, find))[0]
+    try:
+        return await writing(noting)
+    except StoreError:
+        if await found_written(find):
+            return results[0]
+        raise
