@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
 from mnemo.store.codec import (
@@ -241,12 +242,12 @@ class Table(Generic[T]):
         """``columns`` of the table called *alias* in a query."""
         return ", ".join(f"{alias}.{column}" for column in self.columns)
 
-    @property
+    @cached_property
     def select(self) -> str:
         """Select ``columns`` of a parent's rows; conditions and an order may follow."""
         return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {self.parent} = ?"
 
-    @property
+    @cached_property
     def insert(self) -> str:
         """Insert parents and ``columns``."""
         return self.insert_with()
@@ -258,7 +259,7 @@ class Table(Generic[T]):
             f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({', '.join('?' for _ in names)})"
         )
 
-    @property
+    @cached_property
     def upsert(self) -> str:
         """``insert``, or replace what has the same key."""
         return self.upsert_of(1)
