@@ -281,11 +281,11 @@ def _places(tx: Tx, repo: int, listing: Listing) -> Iterator[list[int]]:
     """Numbers of the nodes of *listing* in its order, some at a time."""
     after = listing.after and (utc_text(listing.after[0]), listing.after[1])
     limit = listing.limit if listing.filters.is_open else max(listing.limit, _WALKED)
-    among = _resting_on(tx, repo, listing.filters)
+    among = resting_on(tx, repo, listing.filters)
     while True:
         statement, values = _walk(repo, listing, after, limit, among)
         places = tx.run(statement, values).fetchall()
-        yield _may_match(tx, [number for number, *_ in places], listing.filters)
+        yield may_match(tx, [number for number, *_ in places], listing.filters)
         if len(places) < limit:
             return
         after = places[-1][1:]
@@ -414,7 +414,7 @@ _BEHIND_ROWS: Rows[tuple[int, Sequence[Any] | None]] = Rows(
 )
 
 
-def _resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
+def resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
     """The numbers of all claims of the session or thread of *filters*; ``None``: of any."""
     if filters.session_id is None and filters.thread_id is None:
         return None
@@ -427,7 +427,7 @@ def _resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
     return set.intersection(*found)
 
 
-def _may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
+def may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
     """
     Those of *claims*, by number, whose evidence matches *filters*, in their order.
 
