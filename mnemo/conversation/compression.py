@@ -243,8 +243,9 @@ class Compressing:
                     made = made or found
         except UsageError:
             raise
-        except Exception as error:
+        except Exception as error:  # the store failed
             self._failed(thread_id, error)
+            self._backoff.begin(thread_id, partial(self._flights.poke, thread_id))
         if made is not None or self._backoff.holds(thread_id):
             self._triggered.setdefault(thread_id, settings)
         if made is not None:

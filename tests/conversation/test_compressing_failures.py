@@ -235,6 +235,29 @@ async def test_a_store_that_fails_at_the_commit_is_tried_again(
     assert await kit.ranges() == [(0, 7)]
 
 
+async def test_a_store_that_fails_as_it_is_read_is_tried_again(
+    open_conversations: OpenTalk,
+) -> None:
+    """What is due could not be read: without another append it is read after the pause."""
+    kit = await compressed(open_conversations, SUMMARY)
+    store, failed = kit.talk.parts.store, []
+    reading = store.reading
+
+    async def failing(work: Callable[[Any], Any]) -> Any:
+        if not failed:
+            failed.append(work)
+            raise StoreError("the disk is away")
+        return await reading(work)
+
+    await kit.log.append(ten())
+    store.reading = failing
+    await kit.compressing.settled("t")
+    assert [event.error for event in kit.failures] == ["StoreError: the disk is away"]
+    await kit.talk.clock.advance(5)
+    await kit.compressing.settled("t")
+    assert await kit.ranges() == [(0, 7)]
+
+
 async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
     open_conversations: OpenTalk,
 ) -> None:
