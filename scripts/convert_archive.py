@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mnemo.values.archive import KINDS
 from mnemo.values.archive_lines import DEVELOPMENT_FORMAT, FORMAT, VERSION
+from mnemo.values.entities import KINDS
 
 LAST = 3
 """The format version of the last development archive."""

@@ -19,8 +19,9 @@ from mnemo.store.archive_import import STAGING, StagedRows, move, put, refuse_fi
 from mnemo.store.engine import Engine, Snapshot, Staging, compute, repository_locks
 from mnemo.store.rows import Passed, Rows, log_passed
 from mnemo.store.tx import Result, Tx
-from mnemo.values.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
+from mnemo.values.archive import ArchiveHead, LeftOut, NumberedRecord, Record
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
+from mnemo.values.entities import KINDS
 
 _PAGE_ROWS, _PAGE_LINES = 500, 500
 

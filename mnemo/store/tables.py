@@ -10,7 +10,7 @@ from mnemo.store.codec import decode_list, decode_node, encode_json, stored_node
 from mnemo.store.rows import Rows
 from mnemo.store.table import LETTERS, Table
 from mnemo.values import entities
-from mnemo.values.archive_nodes import StoredNode
+from mnemo.values.archive_nodes import COUNTS, EDGE, NODE, REMOVAL, StoredNode
 from mnemo.values.derived import Derived
 from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
@@ -80,7 +80,7 @@ class _Nodes(Table[StoredNode]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        counts = Table(self.name, entities.COUNTS)
+        counts = Table(self.name, COUNTS)
         self.counted = ", ".join(("id", *counts.columns))
         self.whole: Rows[Node] = Rows(self.name, "s s s b?", lambda row: decode_node(*row[:4]))
         self.counts: Rows[tuple[str, NodeMetadata]] = Rows(
@@ -147,15 +147,15 @@ _FOLLOWED = "seq $lasting"
 
 NODES = _Nodes(
     "nodes",
-    entities.NODE,
+    NODE,
     number="no $number",
     extra=("revision INTEGER NOT NULL",),
     last=("body",),
     constraint="",
 )
-EDGES = Table("edges", entities.EDGE, parent="source", also=("target",), rowid=False)
+EDGES = Table("edges", EDGE, parent="source", also=("target",), rowid=False)
 VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED, constraint="UNIQUE")
-REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, constraint="")
+REMOVALS = Table("removals", REMOVAL, number=_FOLLOWED, constraint="")
 CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED, arrival=True)
 
 # One of a kind and subject; done ones are kept, for their token.

@@ -20,13 +20,10 @@ from typing import Literal, TypeAlias
 
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
-from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Thread
-from mnemo.values.graph import Edge, Node, NodeMetadata, Vector
-from mnemo.values.items import Item
+from mnemo.values.graph import Node, NodeMetadata, Vector
 from mnemo.values.journal import SessionState, StagedTrajectory
 from mnemo.values.messages import StoredMessage
-from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion
+from mnemo.values.notes import Covered, NoteChange
 from mnemo.values.steps import Step
 
 EpisodeStatus: TypeAlias = Literal["open", "closed", "committed", "discarded"]
@@ -174,72 +171,7 @@ class LeftOut:
     key: str
 
 
-Record: TypeAlias = (
-    ArchivedSession
-    | ArchivedEpisode
-    | ArchivedTrajectory
-    | ArchivedStep
-    | ArchivedNode
-    | Edge
-    | ArchivedVector
-    | ArchivedChangeset
-    | Thread
-    | ArchivedMessage
-    | Compaction
-    | Snapshot
-    | EvictionOutcome
-    | Goal
-    | Pin
-    | NoteRow
-    | NoteVersion
-    | ArchivedNoteChange
-    | ArchivedNoteMark
-    | ArchivedNoteRequest
-    | ArchivedNoteTask
-    | CheckpointHead
-    | ChannelValue
-    | CheckpointWrite
-    | Item
-    | LeftOut
-)
+Record: TypeAlias = object
+"""A value of one of the kinds of ``values.entities.KINDS``, or ``LeftOut``."""
 NumberedRecord: TypeAlias = tuple[int, Record]
 """A record and the line that it came from."""
-
-KINDS: dict[str, type[Record]] = {
-    "session": ArchivedSession,
-    "episode": ArchivedEpisode,
-    "trajectory": ArchivedTrajectory,
-    "step": ArchivedStep,
-    "node": ArchivedNode,
-    "edge": Edge,
-    "vector": ArchivedVector,
-    "changeset": ArchivedChangeset,
-    "thread": Thread,
-    "message": ArchivedMessage,
-    "compaction": Compaction,
-    "snapshot": Snapshot,
-    "outcome": EvictionOutcome,
-    "goal": Goal,
-    "pin": Pin,
-    "note": NoteRow,
-    "note_version": NoteVersion,
-    "note_change": ArchivedNoteChange,
-    "note_mark": ArchivedNoteMark,
-    "note_request": ArchivedNoteRequest,
-    "note_task": ArchivedNoteTask,
-    "checkpoint": CheckpointHead,
-    "channel_value": ChannelValue,
-    "checkpoint_write": CheckpointWrite,
-    "item": Item,
-}
-"""
-The kinds of record, in the order of an archive.
-
-Within a kind: sessions as they were made, episodes and trajectories by those, steps as
-they arrived, nodes as they were stored, edges by the places of their ends, vectors and
-changesets as they were written; threads by their ids, messages as they arrived, what is
-derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
-too; versions by topic and number; changes by update and then as they were made; marks as they
-were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
-namespace and id; items by namespace and key, expired ones too.
-"""

@@ -19,7 +19,6 @@ from typing_extensions import TypedDict
 from mnemo.errors import InvalidArchive
 from mnemo.runtime.clock import Breather
 from mnemo.values.archive import (
-    KINDS,
     ArchivedChangeset,
     ArchivedNode,
     ArchivedVector,
@@ -29,7 +28,7 @@ from mnemo.values.archive import (
     Record,
 )
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.entities import ARCHIVED
+from mnemo.values.entities import ARCHIVED, KINDS
 from mnemo.values.fields import STRICT, Count, Id, Positive
 
 FORMAT: Final = "mnemo-archive"

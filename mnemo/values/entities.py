@@ -24,10 +24,7 @@ from mnemo.values.archive import (
 )
 from mnemo.values.archive_nodes import (
     CHANGESET,
-    COUNTS,
     EDGE,
-    NODE,
-    REMOVAL,
     NodeLines,
     changeset_line,
 )
@@ -51,42 +48,6 @@ from mnemo.values.notes import (
     checked_topic,
 )
 from mnemo.values.steps import Annotation, Step
-
-__all__ = [
-    "ANNOTATION",
-    "ARCHIVED",
-    "CHANGESET_APPLIED",
-    "CHANNEL_VALUE",
-    "CHECKPOINT",
-    "CHECKPOINT_WRITE",
-    "COMPACTION",
-    "COUNTS",
-    "EDGE",
-    "EPISODE",
-    "GOAL",
-    "ITEM",
-    "JOB",
-    "MESSAGE",
-    "NODE",
-    "NOTE",
-    "NOTE_CHANGE",
-    "NOTE_CONVERSATION",
-    "NOTE_MARK",
-    "NOTE_REQUEST",
-    "NOTE_TASK",
-    "NOTE_USAGE",
-    "NOTE_VERSION",
-    "OUTCOME",
-    "PIN",
-    "REMOVAL",
-    "SESSION",
-    "SNAPSHOT",
-    "STAGED",
-    "STEP",
-    "SURFACED",
-    "THREAD",
-    "VECTOR",
-]
 
 MOST_BODY, MOST_DESCRIPTION = 4_000, 200
 """Code points of a note's texts that any configuration allows."""
@@ -401,4 +362,16 @@ ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
     "checkpoint_write": CHECKPOINT_WRITE,
     "item": ITEM,
 }
-"""What makes the lines of each kind of record, in the order of an archive."""
+"""
+What makes the lines of each kind of record, in the order of an archive.
+
+Within a kind: sessions as they were made, episodes and trajectories by those, steps as
+they arrived, nodes as they were stored, edges by the places of their ends, vectors and
+changesets as they were written; threads by their ids, messages as they arrived, what is
+derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
+too; versions by topic and number; changes by update and then as they were made; marks as they
+were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
+namespace and id; items by namespace and key, expired ones too.
+"""
+KINDS: dict[str, type[Any]] = {kind: entity.kind for kind, entity in ARCHIVED.items()}
+"""The values of each kind of record, in that order."""

@@ -362,13 +362,9 @@ class Entity(Generic[T]):
             pydantic.ValidationError: A field is missing, unknown or of another form.
             ValueError: The fields do not fit each other.
         """
-        return self.checked(**self.read_fields(raw))
-
-    def read_fields(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that a line says, by name. *Raises* ``pydantic.ValidationError``."""
         if self._adapter is None:
             self._adapter = TypeAdapter(self.shape)
-        return self._defaults | self._adapter.validate_python(raw)
+        return self.checked(**self._defaults | self._adapter.validate_python(raw))
 
     @property
     def shape(self) -> Any:

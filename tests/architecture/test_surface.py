@@ -30,10 +30,9 @@ def test_all_is_sorted_and_whole():
 
 
 def test_only_modules_that_others_type_list_their_names():
-    """``__all__`` stands in public modules, and where a module hands on names of others."""
+    """``__all__`` stands in public modules."""
     root = Path(mnemo.__file__).parent
     single = {"config.py", "errors.py", "events.py", "protocols.py", "sync.py"}
-    handing_on = {"values/entities.py"}
     listing = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
@@ -41,7 +40,7 @@ def test_only_modules_that_others_type_list_their_names():
         and path.parent.name != "adapters"
         and "\n__all__" in path.read_text("utf-8")
     }
-    assert listing == single | handing_on
+    assert listing == single
 
 
 def test_every_error_is_importable_from_mnemo():

@@ -14,7 +14,6 @@ from values.archive_kit import JSON, NOON, TEXTS, TIMES, read_back
 
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.values.archive import (
-    KINDS,
     ArchivedNode,
     ArchivedSession,
     ArchivedStep,
@@ -23,6 +22,7 @@ from mnemo.values.archive import (
 )
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.entities import KINDS
 from mnemo.values.graph import NodeMetadata, Semantic
 from mnemo.values.journal import SessionState
 from mnemo.values.steps import Annotation, Step

@@ -15,7 +15,6 @@ from values.archive_kit import NOON, TEXTS, TIMES, read_back
 from mnemo.errors import InvalidArchive
 from mnemo.runtime.text import is_blank
 from mnemo.values.archive import (
-    KINDS,
     ArchivedNoteChange,
     ArchivedNoteMark,
     ArchivedNoteRequest,
@@ -23,6 +22,7 @@ from mnemo.values.archive import (
     ArchiveHead,
 )
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
+from mnemo.values.entities import KINDS
 from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion, plain_text
 
 BODIES = (

@@ -24,7 +24,6 @@ from values.archive_kit import JSON, NOON, TEXTS, TIMES, read_back
 
 from mnemo.errors import InvalidArchive
 from mnemo.values.archive import (
-    KINDS,
     ArchivedMessage,
     ArchivedStep,
     ArchiveHead,
@@ -32,6 +31,7 @@ from mnemo.values.archive import (
 from mnemo.values.archive_lines import head_line, record_lines
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Thread
+from mnemo.values.entities import KINDS
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
