@@ -39,6 +39,7 @@ def converted(lines: Iterable[str]) -> Iterator[str]:
     yield _line(head | {"format": FORMAT, "version": VERSION, "counts": counts})
     for line in old:
         record = json.loads(line)
+        record.pop("owed", None)  # messages have no vectors of their own any more
         if record["kind"] in KINDS:
             yield _line(record)
 
