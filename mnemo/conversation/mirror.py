@@ -44,7 +44,10 @@ class FeedTarget(Protocol):
         ...
 
     async def _take_fed(self, messages: Sequence[StoredMessage], /) -> None:
-        """Keep *messages*, but for those that it knows, were erased, or a job has extracted."""
+        """
+        Keep *messages*, in one transaction where there is room for all of them, but for those
+        that it knows, were erased, or a job has extracted.
+        """
         ...
 
     def held_messages(self, thread_id: str, /) -> Sequence[str]:

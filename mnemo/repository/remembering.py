@@ -387,7 +387,7 @@ class Remembering:
     async def _take_in(self, session: Session, portion: Portion) -> None:
         if session.state is SessionState.COLLECTING:
             for some in portions(portion.messages):
-                await session.append_messages(some)
+                await session._take_fed(some)
             await self._require_all(portion)
             await session.close()
         elif session.state is SessionState.FAILED:

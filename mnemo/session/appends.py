@@ -33,7 +33,7 @@ from mnemo.wire import Given, messages_of
 class Appending:
     """One step that is being written."""
 
-    __slots__ = ("draft", "lane", "listeners", "waiters")
+    __slots__ = ("draft", "lane", "listeners", "result", "waiters")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Appending:
         self.draft = draft
         self.listeners = [on_done] if on_done is not None else []
         self.waiters: list[asyncio.Future[Step]] = []
+        self.result: Step | BaseException | None = None
 
     def done(self, result: Step | BaseException) -> None:
         """The store's answer, on the event loop."""
@@ -55,16 +56,21 @@ class Appending:
 
     def answer(self, result: Step | BaseException) -> None:
         """Give *result*, which is final, to the lane and to all callers."""
+        self.result = result
         self.lane.finished(self, result)
         for waiter in self.waiters:
-            if waiter.done():
-                continue
-            if isinstance(result, Step):
-                waiter.set_result(result)
-            else:
-                waiter.set_exception(result)
+            self._settle(waiter, result)
         for listener in self.listeners:
             listener(result)
+
+    @staticmethod
+    def _settle(waiter: asyncio.Future[Step], result: Step | BaseException) -> None:
+        if waiter.done():
+            return
+        if isinstance(result, Step):
+            waiter.set_result(result)
+        else:
+            waiter.set_exception(result)
 
     def tell(self, listener: Callable[[Step | BaseException], None]) -> None:
         """Call *listener* with the answer too."""
@@ -73,7 +79,10 @@ class Appending:
     async def wait(self) -> Step:
         """Wait for the answer. *Cancellation*: only the wait ends."""
         waiter: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
-        self.waiters.append(waiter)
+        if self.result is None:
+            self.waiters.append(waiter)
+        else:
+            self._settle(waiter, self.result)
         return await waiter
 
 

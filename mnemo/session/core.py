@@ -319,6 +319,17 @@ class SessionCore:
             SessionError: The table does not allow it, or there is no room.
             StoreError: The step was not written. *Cancellation*: only the wait ends.
         """
+        taken = await self.take(draft, waits=waits)
+        step = taken if isinstance(taken, Step) else await taken.wait()
+        span.set("mnemo.step.index", step.index)
+        return step
+
+    async def take(self, draft: StepDraft, *, waits: bool = True) -> Step | Appending:
+        """
+        Hand *draft* to the store, or give what its key has already; see ``append``.
+
+        Drafts that are taken in one turn of the loop, as where there is room, are written together.
+        """
         if self.in_doubt:
             await self.settle("append")
         draft, taken = self.appends.find(draft)
@@ -330,9 +341,7 @@ class SessionCore:
                 taken = await self._taken_with_room(draft)
             else:
                 taken = self.appends.submit(self.the_book().id, draft)
-        step = taken if isinstance(taken, Step) else await taken.wait()
-        span.set("mnemo.step.index", step.index)
-        return step
+        return taken
 
     async def _taken_with_room(self, draft: StepDraft) -> Step | Appending:
         """Hand *draft* to the store, in order of arrival, as soon as there is room."""

@@ -31,7 +31,7 @@ from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import Home, completed, computed, on_clock
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_text, whole_number
-from mnemo.session.appends import drafts_of, make_draft
+from mnemo.session.appends import Appending, drafts_of, make_draft
 from mnemo.session.parts import CommitReceipt, SessionContext, SessionParts, SessionStatistics
 from mnemo.session.work import EpisodeWork
 from mnemo.values.journal import Journal, SessionState
@@ -257,14 +257,28 @@ class Session:
                 after it was tried: the same messages again add the rest.
                 *Cancellation*: as for a failure; the step being written is durable or not.
         """
-        return await self._append_all(listed(messages), is_fed=False)
+        steps: list[Step] = []
+        for draft in await self._drafts(listed(messages), is_fed=False):
+            with (
+                self._parts.spans.span("append", attributes=self._named) as span,
+                suppress(NotToFeed),
+            ):
+                self._check_usable("append")
+                steps.append(await self._core.append(draft, span))
+        return steps
 
     async def _take_fed(self, messages: Sequence[StoredMessage]) -> None:
-        """See ``FeedTarget``. *Cancellation*: the step being written is durable or not."""
-        await self._append_all(messages, is_fed=True)
+        """See ``FeedTarget``. *Cancellation*: each step is durable or not."""
+        with self._parts.spans.span("append", attributes=self._named):
+            drafts = await self._drafts(messages, is_fed=True)
+            # Handed over in one turn of the loop, so written together.
+            taken = [await self._core.take(draft) for draft in drafts]
+            for one in taken:
+                with suppress(NotToFeed):
+                    if isinstance(one, Appending):
+                        await one.wait()
 
-    async def _append_all(self, given: Sequence[Given], *, is_fed: bool) -> list[Step]:
-        """Append *given*, one after the other, but for those that ``NotToFeed`` refuses."""
+    async def _drafts(self, given: Sequence[Given], *, is_fed: bool) -> list[StepDraft]:
         self._check_usable("append")
         make = partial(
             drafts_of,
@@ -273,15 +287,9 @@ class Session:
             default_actor=self._parts.config.extraction.default_actor,
             is_fed=is_fed,
         )
-        steps: list[Step] = []
-        for draft in await computed(make, *given):
-            with (
-                self._parts.spans.span("append", attributes=self._named) as span,
-                suppress(NotToFeed),
-            ):
-                self._check_usable("append")
-                steps.append(await self._core.append(draft, span))
-        return steps
+        drafts = await computed(make, *given)
+        self._check_usable("append")
+        return drafts
 
     def held_messages(self, thread_id: str) -> list[str]:
         """

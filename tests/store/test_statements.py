@@ -22,6 +22,9 @@ from mnemo.values.steps import Step
 
 MOST_PER_COMMIT = 60
 MOST_PER_BATCH = 10
+MOST_PER_REMEMBERED = 120
+MOST_PER_FED = 24
+"""Of a portion of 64, which the writer may begin before all of it is handed over."""
 
 
 class CountingTx:
@@ -132,3 +135,19 @@ async def test_appends_of_many_callers_cost_few_statements(kit: Kit, count: int)
     statements.clear()
     await kit.store.engine.writing(write)
     assert len(statements) <= MOST_PER_BATCH, statements
+
+
+async def test_what_is_remembered_together_costs_few_statements(path: Path) -> None:
+    """Stored, made steps, extracted and committed; and a thread that is fed to a session."""
+    texts = [f"The kettle {n} is in room {n} of the blue house." for n in range(64)]
+    async with Mnemo(path, embedder=HashingEmbedder(64)) as memory:
+        repo = await memory.open_repo("r")
+        with counted(memory) as statements:
+            await repo.remember(texts, wait=True)
+        assert len(statements) <= MOST_PER_REMEMBERED, statements
+        thread, session = repo.conversation("t"), await repo.start_session("g")
+        await thread.append([{"role": "user", "content": text} for text in texts])
+        with counted(memory) as statements:
+            await (await thread.feed(session, from_seq=0)).caught_up()
+        assert len(statements) <= MOST_PER_FED, statements
+        assert len(session.recent_steps(65)) == 64
