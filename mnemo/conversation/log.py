@@ -597,7 +597,7 @@ class ExpirySweep:
                 return deleted
             if found.expired:
                 erase = partial(self._erase, thread_id, found.expired)
-                deleted += await self._parts.store.writing(erase)
+                deleted += await self._parts.store.writing(erase, thread_id=thread_id)
             self._known[thread_id] = found.then
             if len(self._known) > MOST_KNOWN:
                 del self._known[next(iter(self._known))]

@@ -21,7 +21,7 @@ from mnemo.store.codec import (
     encode_json,
     utc_text,
 )
-from mnemo.store.engine import Bulk, Engine, compute, session_lock
+from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
 from mnemo.store.rows import Passed, Rows, log_passed, repo_number
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
@@ -133,7 +133,7 @@ class StoredSessions:
         handed = Handed(self._repo_id, session_id, episode_id, draft, owner.token)
         locks = [self._lock(session_id)]
         if draft.thread_id is not None:
-            locks.append(("thread", f"{self._repo_id}\0{draft.thread_id}"))
+            locks.append(thread_lock(self._repo_id, draft.thread_id))
         self._engine.post(self._append_steps, handed, done, locks=locks)
 
     async def record(self, act: Act, owner: Owner) -> None:

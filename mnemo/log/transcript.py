@@ -29,7 +29,7 @@ from mnemo.log.messages import (
 from mnemo.log.surfaced import index_shown, unindex_shown
 from mnemo.log.threads import put_threads, read_threads, thread_rows
 from mnemo.protocols import Clock
-from mnemo.store.engine import Engine
+from mnemo.store.engine import Engine, thread_lock
 from mnemo.store.rows import repo_number, repo_row, snapshot_row
 from mnemo.store.tables import JOBS, THREADS, table_of
 from mnemo.store.tombstones import erased_messages
@@ -431,7 +431,8 @@ class StoredTranscript:
         Run *work* in one transaction, with others that wait, and give its result once durable.
 
         Args:
-            thread_id: The thread that *work* asks for first, read with those of the others.
+            thread_id: The thread that *work* asks for first, read with those of the others. Whoever
+                adds or erases messages names theirs: nobody makes steps of these meanwhile.
 
         Raises:
             Exception: What *work* raised; nothing was written.
@@ -439,6 +440,8 @@ class StoredTranscript:
         """
         handed = HandedWork(self._repo_id, thread_id, work, self._clock, self._lease_time)
         locks = [("transcript", self._repo_id)]
+        if thread_id is not None:
+            locks.append(thread_lock(self._repo_id, thread_id))
         result: T = await self._engine.merging(write_together, handed, locks=locks)
         return result
 

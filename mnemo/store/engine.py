@@ -60,6 +60,11 @@ def session_lock(repo_id: str, session_id: str) -> tuple[str, str]:
     return ("session", f"{repo_id}\0{session_id}")
 
 
+def thread_lock(repo_id: str, thread_id: str) -> tuple[str, str]:
+    """What a writer names that adds or erases messages of a thread, or makes steps of them."""
+    return ("thread", f"{repo_id}\0{thread_id}")
+
+
 def repository_locks(repo_id: str) -> Locks:
     """What a writer names that changes all of a repository but its sessions."""
     return [(kind, repo_id) for kind in GUARDS if kind not in ("session", "owner")]

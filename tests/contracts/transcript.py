@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
-from contracts.kit import NOON, Kit, StoreContract, unit_vector
+from contracts.kit import NOON, Kit, StoreContract, draft, unit_vector
 from contracts.talk import (
     KINDS,
     call,
@@ -28,11 +28,12 @@ from contracts.talk import (
     surfaced,
 )
 
-from mnemo.errors import Conflict, StoreError
+from mnemo.errors import Conflict, NotToFeed, StoreError
 from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter
 from mnemo.protocols import Store
 from mnemo.values.derived import Snapshot, Thread
 from mnemo.values.messages import StoredMessage, ToolCall
+from mnemo.values.steps import Step
 
 T = TypeVar("T")
 NEAR = ("a", "a:b", "A", "a%", "a_", " a")
@@ -386,6 +387,35 @@ class TranscriptContract(StoreContract):
         await self._write(kit, lambda tx: tx.erase("t", list(range(9))))
         assert await self._read(kit, dump, "q") == before
         assert await self._read(kit, lambda tx: tx.threads(), "empty") == []
+
+    async def test_what_is_swept_is_fed_no_more(self, kit: Kit) -> None:
+        """A step of a message waits for the sweep of its thread, and is refused then."""
+        await self._add(kit, said(0))
+        await kit.start()
+        other, _ = await kit.another()
+        swept, go_on = threading.Event(), threading.Event()
+        answered, answers = anyio.Event(), list[Step | BaseException]()
+
+        def sweep(tx: TranscriptWriter) -> None:
+            tx.erase("t", [0])
+            swept.set()
+            go_on.wait(60)
+
+        def note(answer: Step | BaseException) -> None:
+            answers.append(answer)
+            answered.set()
+
+        writing = partial(other.transcript("r").writing, sweep, thread_id="t")
+        fed = draft("message 0", key="m0", thread_id="t", message_id="m0", is_fed=True)
+        async with anyio.create_task_group() as group:
+            group.start_soon(writing)
+            await anyio.to_thread.run_sync(swept.wait)
+            kit.store.sessions("r").append("s", "s-1", fed, kit.owner, note)
+            with anyio.move_on_after(0.2):
+                await answered.wait()
+            go_on.set()
+            await answered.wait()
+        assert [type(answer) for answer in answers] == [NotToFeed]
 
 
 def _fill(tx: TranscriptWriter, thread: str = "t") -> None:

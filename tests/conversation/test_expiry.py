@@ -129,8 +129,8 @@ async def test_a_long_past_goes_in_batches(open_conversations: OpenTalk) -> None
     erased: list[int] = []
     writing = talk.parts.store.writing
 
-    async def counted(work: Any) -> Any:
-        result = await writing(work)
+    async def counted(work: Any, **named: Any) -> Any:
+        result = await writing(work, **named)
         erased.append(result)
         return result
 
@@ -191,7 +191,7 @@ async def test_a_failing_store_is_swept_later(open_conversations: OpenTalk) -> N
     talk.clock.advance(61)
     writing = talk.parts.store.writing
 
-    async def failing(work: Any) -> Any:
+    async def failing(work: Any, **_: Any) -> Any:
         raise StoreError("not now")
 
     talk.parts.store.writing = failing
