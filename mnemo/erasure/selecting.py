@@ -10,12 +10,10 @@ from typing import Any
 from mnemo.erasure.plan import CLAIMS, Column, End, Link, NodeRow
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
 from mnemo.log.erase_messages import whole_units
-from mnemo.log.messages import messages_in
-from mnemo.log.threads import read_thread, thread_number
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import decode_object, decode_time
-from mnemo.store.rows import Passed, Rows, listed, repo_row
-from mnemo.store.tables import NODES
+from mnemo.store.codec import decode_object, decode_time, utc_text
+from mnemo.store.rows import Passed, Rows, listed, repo_row, thread_number
+from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata
@@ -219,6 +217,10 @@ _NAMED_STEPS = """
 SELECT t.ordinal, t.session, t.episode, t.node_id, t.thread, t.message FROM steps t
 WHERE t.repo = ? AND t.node_id IN $texts
 """
+_NEWEST = f"""
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m $by(messages_place) ON m.thread = t.no
+WHERE t.no = ? AND m.seq >= t.epoch_start AND m.recorded_at >= ? ORDER BY m.seq DESC LIMIT ?
+"""
 _STEPS_OF_MESSAGES = """
 SELECT t.node_id FROM threads h $join messages m ON m.thread = h.no
 $join steps t ON t.repo = h.repo AND t.thread = h.id
@@ -268,15 +270,9 @@ class _Named:
         """The last messages of a thread's epoch, with the steps that were made of them."""
         id = self._selection.thread_id or ""
         thread = thread_number(self._tx, self._repo, id) or 0
-        found = messages_in(
-            self._tx,
-            thread,
-            from_seq=read_thread(self._tx, self._repo, id).epoch_start,
-            to_seq=None,
-            newest=self._selection.newest,
-            role=None,
-            since=self._selection.since,
-        )
+        since = self._selection.since
+        values = (thread, "" if since is None else utc_text(since), self._selection.newest)
+        found = MESSAGES.rows.all(self._tx.run(_NEWEST, values))[::-1]
         self._take(thread, {message.seq for message in found})
         return replace(self._found([]), newest=tuple(found))
 

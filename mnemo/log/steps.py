@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mnemo.errors import Conflict, NotFound, NotToFeed, UsageError
 from mnemo.jobs.job_rows import stepped_messages
-from mnemo.log.messages import held_messages
 from mnemo.protocols import Clock
 from mnemo.store import tables
 from mnemo.store.codec import utc_text
-from mnemo.store.rows import listed, step_row
+from mnemo.store.rows import listed, messages_among, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Text, Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
@@ -35,6 +34,10 @@ _INSERTED = ("ordinal", "repo", "session", "episode", "recorded_at", *tables.STE
 _ANNOTATE = f"""
 UPDATE steps SET {", ".join(f"{column} = ?" for column in tables.ANNOTATIONS.columns)}
 WHERE episode = ? AND idx = ?
+"""
+_HELD = """
+SELECT t.id, m.id FROM threads t $join messages m $by(messages_id) ON m.thread = t.no
+WHERE t.repo = ? AND t.id IN ({}) AND m.id IN ({})
 """
 _INDEXES = "SELECT idx FROM steps WHERE episode = ?"
 
@@ -173,7 +176,7 @@ def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
         by_hand = {message for message, is_job, _ in drafts.values() if not is_job}
         read = {message for message, _, was_read in drafts.values() if was_read}
         taken = stepped_messages(tx, repo, by_hand, by_job=True) if by_hand else set()
-        erased = read - held_messages(tx, repo, read) if read else set()
+        erased = read - messages_among(tx, _HELD, repo, read) if read else set()
         for node_id, (message, is_job, was_read) in drafts.items():
             if (message in taken and not is_job) or (message in erased and was_read):
                 unfit.add(node_id)

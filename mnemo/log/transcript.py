@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,20 +19,22 @@ from mnemo.errors import Conflict
 from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages
-from mnemo.log.messages import (
-    insert_messages,
-    messages_by_id,
-    messages_in,
-    messages_of_calls,
-    span_of,
-    vectors_of,
-)
 from mnemo.log.surfaced import index_shown, unindex_shown
-from mnemo.log.threads import put_threads, read_threads, thread_rows
 from mnemo.protocols import Clock
+from mnemo.store.codec import decode_vector, utc_text
 from mnemo.store.engine import Engine, thread_lock
-from mnemo.store.rows import repo_number, repo_row, snapshot_row
-from mnemo.store.tables import JOBS, THREADS, table_of
+from mnemo.store.rows import (
+    Passed,
+    Rows,
+    chunks,
+    holes,
+    log_passed,
+    message_row,
+    repo_number,
+    repo_row,
+    snapshot_row,
+)
+from mnemo.store.tables import JOBS, MESSAGE_COLUMNS, MESSAGES, THREADS, table_of
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
@@ -44,6 +47,51 @@ D = TypeVar("D", bound=Derived)
 
 # What no thread has: everything is looked up under it in vain.
 _NOBODY = 0
+_THREAD_ROWS = f"""
+SELECT id, no, {", ".join(THREADS.columns)} FROM threads WHERE repo = ? AND id IN ({{}})
+"""
+_ALL_THREADS = f"{THREADS.select} ORDER BY id"
+_WATCHED_THREADS = f"{THREADS.select} AND budget_tokens IS NOT NULL ORDER BY id"
+_PUTS_AT_ONCE = 32
+"""Few sizes of a statement stay prepared (S)."""
+# ``$join`` keeps the order: the one thread, then its messages by an index.
+_OF_THREAD = f"""
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m {{index}} ON m.thread = t.no
+WHERE t.no = ?
+"""
+_BY_PLACE = _OF_THREAD.format(index="$by(messages_place)")
+_BY_ROLE = {
+    "user": _OF_THREAD.format(index="$by(messages_user)") + "AND m.role = 'user'",
+    "system": _OF_THREAD.format(index="$by(messages_system)") + "AND m.role = 'system'",
+    "assistant": _BY_PLACE + "AND m.role = 'assistant'",
+    "tool": _BY_PLACE + "AND m.role = 'tool'",
+}
+_BY_ID = _OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN ({})"
+_BY_SEQ = _BY_PLACE + "AND m.seq IN ({}) ORDER BY m.seq"
+_OF_CALLS = """
+SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
+UNION SELECT seq FROM messages $by(messages_answers)
+WHERE thread = ? AND tool_call_id IN ({0})
+"""
+_LAST_SEQ = 2**63 - 1
+"""The last that a column holds; whoever asks beyond it asks for nothing."""
+_SPAN = """
+SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
+WHERE thread = ? AND seq >= ? AND recorded_at >= ?
+"""
+# The keys of a message's sides and passages: what begins with its document and a slash.
+_VECTORS = """
+SELECT m.seq, v.vector FROM messages m $by(messages_place) $join vectors v ON v.repo = m.repo
+AND v.key > 'message-' || m.no || '/' AND v.key < 'message-' || m.no || '0'
+WHERE m.thread = ? AND m.seq >= ? AND m.recorded_at >= ? ORDER BY m.seq DESC, v.key LIMIT ?
+"""
+_INSERTED = ("no", "repo", "thread", *MESSAGES.columns)
+_CALL = ("thread", "call_id", "seq")
+
+
+@cache
+def _put_threads(count: int) -> str:
+    return f"{THREADS.upsert_of(count)} RETURNING id, no"
 
 
 class TranscriptReader:
@@ -51,7 +99,6 @@ class TranscriptReader:
     Messages and what was derived from them, as of one moment: rows out, plain calls.
 
     Args:
-        repo: The repository's row number; 0: there is none yet.
         lease_time: Default: always *now*.
     """
 
@@ -59,13 +106,11 @@ class TranscriptReader:
         self,
         tx: Tx,
         repo_id: str,
-        repo: int,
         now: datetime,
         lease_time: LeaseTime | None = None,
     ) -> None:
         self._tx = tx
-        self._repo_id = repo_id
-        self._repo = repo
+        self._repo, _, _, self._dimensions = repo_row(tx, repo_id)
         self._now = now
         self._lease_time = lease_time
         self._lease_now: datetime | None = None
@@ -96,8 +141,10 @@ class TranscriptReader:
 
     def look_up(self, thread_ids: Sequence[str]) -> None:
         """Read the rows of threads that are asked for next, all at once."""
-        found = thread_rows(self._tx, self._repo, thread_ids)
-        self._rows.update((id, found.get(id)) for id in thread_ids)
+        self._rows.update(dict.fromkeys(thread_ids))
+        for some in chunks(thread_ids):
+            rows = self._tx.run(_THREAD_ROWS.format(holes(some)), (self._repo, *some))
+            self._rows.update((id, row) for id, *row in rows)
 
     # ── Messages ─────────────────────────────────────────────────────────────────────
 
@@ -118,29 +165,46 @@ class TranscriptReader:
             newest: Only so many, the last ones.
             since: Only those recorded then or later: what was before is expired.
         """
-        return messages_in(
-            self._tx,
-            self._number(thread_id),
-            from_seq=from_seq,
-            to_seq=to_seq,
-            newest=newest,
-            role=role,
-            since=since,
-        )
+        query = (_BY_ROLE[role] if role else _BY_PLACE) + " AND m.seq >= ?"
+        values: list[Any] = [self._number(thread_id), min(from_seq, _LAST_SEQ)]
+        last = None if to_seq is None else min(to_seq, _LAST_SEQ)
+        given = ((" AND m.seq <= ?", last), (" AND m.recorded_at >= ?", since and utc_text(since)))
+        for condition, value in given:
+            if value is not None:
+                query += condition
+                values.append(value)
+        if newest is None:
+            return MESSAGES.rows.all(self._tx.run(query + " ORDER BY m.seq", values))
+        query += " ORDER BY m.seq DESC LIMIT ?"
+        return MESSAGES.rows.all(self._tx.run(query, [*values, newest]))[::-1]
 
     def by_id(self, thread_id: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
         """Those of *ids* that the thread holds, expired ones included."""
-        return messages_by_id(self._tx, self._number(thread_id), ids)
+        number, found = self._number(thread_id), dict[str, StoredMessage]()
+        for chunk in chunks(list(dict.fromkeys(ids))):
+            rows = self._tx.run(_BY_ID.format(holes(chunk)), (number, *chunk))
+            found.update((message.stored_id, message) for message in MESSAGES.rows.all(rows))
+        return found
 
     def of_calls(self, thread_id: str, call_ids: Sequence[str]) -> list[StoredMessage]:
         """The messages that make these calls, and those that answer them, ascending."""
-        return messages_of_calls(self._tx, self._number(thread_id), call_ids)
+        number, seqs = self._number(thread_id), set[int]()
+        for chunk in chunks(list(dict.fromkeys(call_ids))):
+            query = _OF_CALLS.format(holes(chunk))
+            seqs.update(seq for (seq,) in self._tx.run(query, (number, *chunk, number, *chunk)))
+        found: list[StoredMessage] = []  # after: a message may make more calls than are asked for
+        for places in chunks(sorted(seqs)):
+            rows = self._tx.run(_BY_SEQ.format(holes(places)), (number, *places))
+            found += MESSAGES.rows.all(rows)
+        return found
 
     def span(
         self, thread_id: str, *, from_seq: int, since: datetime | None = None
     ) -> tuple[int, int]:
         """How many messages there are from *from_seq* on, and their tokens together."""
-        return span_of(self._tx, self._number(thread_id), from_seq, since)
+        values = (self._number(thread_id), from_seq, "" if since is None else utc_text(since))
+        count, tokens = self._tx.run(_SPAN, values).fetchone()
+        return int(count), int(tokens)
 
     def erased_ids(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
         """Those of *ids* that were erased from the thread, by whatever."""
@@ -162,14 +226,17 @@ class TranscriptReader:
         Args:
             newest: Only so many vectors.
         """
-        return vectors_of(
-            self._tx,
-            self._number(thread_id),
-            repo_row(self._tx, self._repo_id)[3] or 0,
-            from_seq=from_seq,
-            since=since,
-            newest=newest,
-        )
+        dimensions = self._dimensions or 0
+        recorded = "" if since is None else utc_text(since)
+        values = (self._number(thread_id), from_seq, recorded, newest or _LAST_SEQ)
+        read = Rows("vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions)))
+        passed: Passed = []
+        rows = read.all(self._tx.run(_VECTORS, values), passed)
+        log_passed(passed)
+        vectors = np.empty((len(rows), dimensions), dtype=np.float32)
+        for place, (_, vector) in enumerate(rows):
+            vectors[place] = vector
+        return np.array([seq for seq, _ in rows], np.int64), vectors
 
     # ── Jobs ─────────────────────────────────────────────────────────────────────────
 
@@ -224,8 +291,12 @@ class TranscriptReader:
         return self._threads[thread_id]
 
     def threads(self, *, watched: bool = False) -> list[Thread]:
-        """All threads by id, or those that have a viewport's budget."""
-        return read_threads(self._tx, self._repo, watched=watched)
+        """All threads by id, or those with a viewport's budget; damaged ones are passed by."""
+        query = _WATCHED_THREADS if watched else _ALL_THREADS
+        passed: Passed = []
+        found = THREADS.rows.all(self._tx.run(query, (self._repo,)), passed)
+        log_passed(passed)
+        return found
 
     def all(
         self,
@@ -269,9 +340,10 @@ class TranscriptWriter(TranscriptReader):
     def __init__(
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None
     ) -> None:
-        repo = repo_row(tx, repo_id)[0]
-        super().__init__(tx, repo_id, repo or repo_number(tx, repo_id), now, lease_time)
-        self._is_new = not repo
+        super().__init__(tx, repo_id, now, lease_time)
+        self._is_new = not self._repo
+        if self._is_new:
+            self._repo = repo_number(tx, repo_id)
         self._has_written = False
         self._kept: dict[str, None] = {}
         self._added: list[tuple[StoredMessage, str]] = []
@@ -298,11 +370,30 @@ class TranscriptWriter(TranscriptReader):
             return
         kept, self._kept, added, self._added = self._kept, {}, self._added, []
         has_written, self._has_written = self._has_written, True
-        numbers = put_threads(self._tx, self._repo, [self._threads[id] for id in kept])
-        self._rows.update((id, (number,)) for id, number in numbers.items())
-        messages = [(numbers[message.thread_id], message, text) for message, text in added]
-        insert_messages(self._tx, self._repo, messages)
+        for some in chunks(list(kept), _PUTS_AT_ONCE):
+            threads = (THREADS.values(self._threads[id]) for id in some)
+            values = [value for one in threads for value in (self._repo, *one)]
+            rows = self._tx.run(_put_threads(len(some)), values).fetchall()
+            self._rows.update((id, (number,)) for id, number in rows)
+        self._insert(added)
         self._has_written = has_written
+
+    def _insert(self, added: Sequence[tuple[StoredMessage, str]]) -> None:
+        """Insert messages, with calls and full text, into threads whose rows are written."""
+        tx, last = (
+            self._tx,
+            self._tx.dialect.reserve(self._tx, "messages", len(added), [self._repo]),
+        )
+        rows, texts, calls = [], [], []
+        for no, (message, text) in enumerate(added, last + 1):
+            thread = self._number(message.thread_id)
+            rows.append((no, self._repo, thread, *MESSAGES.values(message)))
+            texts.append((message_row(no), text, message.said_at))
+            calls += [(thread, call.id, message.seq) for call in message.tool_calls]
+        with tx.refusing(Conflict("a message's id or seq is in the thread already")):
+            tx.insert("messages", _INSERTED, rows)
+        tx.insert("message_calls", _CALL, calls)
+        tx.dialect.put_texts(tx, self._repo, texts)
 
     def _number(self, thread_id: str) -> int:
         if thread_id in self._kept:
@@ -417,10 +508,7 @@ class StoredTranscript:
         """
 
         def read(tx: Tx) -> T:
-            repo = repo_row(tx, self._repo_id)[0]
-            return work(
-                TranscriptReader(tx, self._repo_id, repo, self._clock.now(), self._lease_time)
-            )
+            return work(TranscriptReader(tx, self._repo_id, self._clock.now(), self._lease_time))
 
         return await self._engine.reading(read)
 

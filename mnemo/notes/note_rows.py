@@ -7,12 +7,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from mnemo.log.threads import thread_number
 from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.engine import Engine
-from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, repo_number, repo_row
+from mnemo.store.rows import (
+    Passed,
+    Rows,
+    chunks,
+    holes,
+    log_passed,
+    repo_number,
+    repo_row,
+    thread_number,
+)
 from mnemo.store.tables import (
     NOTE_CHANGES,
     NOTE_CONVERSATIONS,

@@ -127,12 +127,13 @@ _REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE 
 _REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
 _ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
 _FIND_REPO = "SELECT no FROM repos WHERE id = ?"
+_FIND_THREAD = "SELECT no FROM threads WHERE repo = ? AND id = ?"
 
 
-def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def chunks(items: Sequence[T], size: int = _CHUNK) -> Iterator[Sequence[T]]:
     """*items* in pieces that fit one statement."""
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def holes(items: Sequence[object]) -> str:
@@ -200,3 +201,9 @@ def repo_number(tx: Tx, repo_id: str) -> int:
         tx.run(_ADD_REPO, (repo_id,))
         row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
     return int(row[0])
+
+
+def thread_number(tx: Tx, repo: int, id: str) -> int | None:
+    """The thread's row number; ``None``: nobody wrote to it yet."""
+    row = tx.run(_FIND_THREAD, (repo, id)).fetchone()
+    return None if row is None else int(row[0])

@@ -144,8 +144,9 @@ def save_vectors(
         if place in numbers
     }
     out = tx._out
+    ((repo_id,),) = tx._tx.run("SELECT id FROM repos WHERE no = ?", (tx._repo,)).fetchall()
     # Without the lock of vectors, which works on conversations do not name.
-    _save_vectors(out._tx if isinstance(out, GuardedTx) else out, tx._repo_id, space, keys)
+    _save_vectors(out._tx if isinstance(out, GuardedTx) else out, repo_id, space, keys)
 
 
 _NUMBERS = (

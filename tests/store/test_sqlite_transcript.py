@@ -72,10 +72,10 @@ def talk(tx: TranscriptWriter) -> None:
 
 def plans_of(connection: sqlite3.Connection, work: Callable[[TranscriptReader], Any]) -> list[str]:
     """How SQLite goes about the statements of a work."""
-    repo = connection.execute("SELECT no FROM repos WHERE id = 'r'").fetchone()[0]
+    reader = TranscriptReader(SqliteTx(connection), "r", NOON)
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
-    work(TranscriptReader(SqliteTx(connection), "r", repo, NOON))
+    work(reader)
     connection.set_trace_callback(None)
     return [
         row[3]
