@@ -35,11 +35,11 @@ from mnemo.graph.upkeep import remove_nodes
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import (
     erase_messages,
+    erase_showing,
     erase_thread,
     messages_of,
 )
 from mnemo.log.feed import hide_uncommitted, leave_recall
-from mnemo.log.surfaced import erase_showing
 from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.store.rows import (

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from mnemo.errors import Conflict
 from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
-from mnemo.log.erase_messages import erase_messages
-from mnemo.log.surfaced import index_shown, unindex_shown
+from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
 from mnemo.protocols import Clock
 from mnemo.store.codec import decode_vector, utc_text
 from mnemo.store.engine import Engine, thread_lock
