@@ -8,7 +8,9 @@ both live in the file's header and change with the transaction.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store import schema
@@ -20,6 +22,9 @@ APPLICATION_ID = 0x6D6E6D6F
 _DEVELOPMENT_ID = 0x6D6E656D
 # Its words are folded and stemmed before they come here, as those of a query are.
 _NOTE_WORDS = "CREATE VIRTUAL TABLE note_words USING fts5(terms, tokenize = 'unicode61')"
+
+ON_FILE: dict[int, Callable[[Any], None]] = {}
+"""Schema version → what it takes on SQLite alone, given a ``sqlite_utils.Database``."""
 
 # One statement, so one moment: another process may be creating the tables just now.
 _IDENTITY = """
@@ -108,3 +113,7 @@ def _make(connection: sqlite3.Connection, found: int, number: int) -> None:
             connection.execute(spelled(statement))
         return
     schema.MIGRATIONS[found - 1](SqliteTx(connection))
+    if number in ON_FILE:
+        from sqlite_utils import Database
+
+        ON_FILE[number](Database(connection, execute_plugins=False))
