@@ -10,6 +10,7 @@ the write, the session is in doubt, and its next operation reads the journal.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class _Doubt:
     then: Callable[[], None]
 
 
-class SessionCore:
+class SessionCore(ABC):
     """
     State, episode and bounded parts of one session.
 
@@ -94,17 +95,17 @@ class SessionCore:
 
     # ── What the work on the episode does when something is due ──────────────────────
 
+    @abstractmethod
     def annotated(self, annotations: Sequence[Annotation]) -> None:
         """Take annotations that became durable."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def flush(self) -> None:
         """Auto-commit's flush timer is due."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def repeat_commit(self) -> None:
         """The journal holds a commit whose answer was lost."""
-        raise NotImplementedError
 
     # ── Levels ──────────────────────────────────────────────────────────────────────
 
