@@ -30,8 +30,7 @@ from mnemo.commit.changes import (
     with_vectors,
     without,
 )
-from mnemo.commit.intents import MergeIntent, plan_intents
-from mnemo.commit.reconcile import reconcile
+from mnemo.commit.reconcile import MergeIntent, plan_intents, reconcile
 from mnemo.config import CommitConfig
 from mnemo.errors import Barred, CommitFailed, MnemoError, ModelError, StaleRevision, StoreError
 from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed

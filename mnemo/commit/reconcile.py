@@ -9,29 +9,39 @@ differences go to the survivor.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+import numpy as np
+
 from mnemo.commit.changes import Known, Neighbours
 from mnemo.commit.draft import Draft
-from mnemo.commit.intents import IntentPlan
 from mnemo.commit.timeline import Support, place_facts, restates
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
+from mnemo.errors import ModelError
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (
     Claim,
     EdgeKind,
+    Intent,
     MetadataDelta,
     Procedural,
     Semantic,
     Tag,
+    Vector,
+    Wording,
     united_confidence,
 )
 from mnemo.values.lookup import former_key, label_key, text_key
+from mnemo.values.vectors import COSINE_ROUNDING
+from mnemo.values.wordings import added
 
 
 def reconcile(
@@ -171,3 +181,173 @@ def _is_same(new: Procedural, other: Procedural | None, intents: dict[str, set[s
         return False
     mine, theirs = intents.get(new.id, set()), intents.get(other.id, set())
     return bool(mine & theirs) or not (mine or theirs)
+
+
+# ── Intents ─────────────────────────────────────────────────────────────────────────────
+
+
+log = logging.getLogger("mnemo")
+
+MergeIntent = Callable[[str, str], Awaitable[str]]
+"""Words the common description of a stored and a new intent."""
+
+VectorsOf = Callable[[Sequence[str]], Awaitable[Mapping[str, Vector]]]
+"""Vectors of texts, as far as the embedder gave them."""
+
+
+@dataclass(slots=True)
+class IntentPlan:
+    """
+    What becomes of the intents of a changeset.
+
+    Attributes:
+        same: Id of a new intent → the stored or earlier new one that stands for it.
+        reworded: Id of a surviving intent → its new description and vector.
+        worded: Id of a surviving intent → its wordings, where they are new.
+    """
+
+    same: dict[str, str] = field(default_factory=dict)
+    reworded: dict[str, tuple[str, Vector]] = field(default_factory=dict)
+    worded: dict[str, tuple[Wording, ...]] = field(default_factory=dict)
+
+
+async def plan_intents(
+    changeset: Changeset,
+    known: Known,
+    *,
+    config: CommitConfig,
+    merge: MergeIntent | None,
+    vectors_of: VectorsOf,
+) -> IntentPlan:
+    """
+    Decide for each new intent, in order, whether one that is known stands for it.
+
+    An intent that is reworded keeps the vectors of what it was called before, so that
+    what was near it stays near.
+
+    Args:
+        merge: ``None`` where there is no model: then the known one is used as it is.
+    """
+    planner = _Planner(known, config, merge, vectors_of, _sources(changeset))
+    for intent in changeset.nodes:
+        if isinstance(intent, Intent):
+            await planner.place(intent)
+    return planner.plan
+
+
+def _sources(changeset: Changeset) -> dict[str, tuple[str, ...]]:
+    """Intent → the steps behind its instructions."""
+    steps: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
+    for edge in changeset.edges:
+        if edge.kind is EdgeKind.PROVENANCE:
+            steps.setdefault(edge.source, []).append(edge.target)
+    for edge in changeset.edges:
+        if edge.kind is EdgeKind.HIERARCHICAL:
+            behind = dict.fromkeys(steps.get(edge.target, ()))
+            found.setdefault(edge.source, {}).update(behind)
+    return {id: tuple(ids) for id, ids in found.items()}
+
+
+class _Planner:
+    def __init__(
+        self,
+        known: Known,
+        config: CommitConfig,
+        merge: MergeIntent | None,
+        vectors_of: VectorsOf,
+        sources: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self.plan = IntentPlan()
+        self._sources = sources
+        self._known = known
+        self._config = config
+        self._merge = merge
+        self._vectors_of = vectors_of
+        self._kept: list[Intent] = []
+
+    async def place(self, intent: Intent) -> None:
+        found, cosine = self._nearest(intent)
+        said = Wording(intent.description, self._sources.get(intent.id, ()))
+        if found is None or cosine < self._config.intent_merge_threshold - COSINE_ROUNDING:
+            self._kept.append(intent)
+            self._word(intent, said)
+            return
+        self.plan.same[intent.id] = found.id
+        if cosine < self._config.intent_identity_threshold - COSINE_ROUNDING:
+            await self._reword(found, intent, said)
+        elif any(one.text == said.text for one in self._wordings(found)):
+            self._word(found, said)
+
+    def _wordings(self, intent: Intent) -> tuple[Wording, ...]:
+        return self.plan.worded.get(intent.id, intent.wordings)
+
+    def _word(self, intent: Intent, said: Wording) -> None:
+        self.plan.worded[intent.id] = added(self._wordings(intent), said)
+
+    def _nearest(self, intent: Intent) -> tuple[Intent | None, float]:
+        if equal := self._equal(intent):
+            return equal, 1.0
+        found = [*self._stored_cosines(intent), *self._own_cosines(intent)]
+        return max(found, key=lambda pair: pair[1], default=(None, -1.0))
+
+    def _equal(self, intent: Intent) -> Intent | None:
+        stored = self._known.keys.get(("intent", text_key(intent.description)), ())
+        candidates = [n for n in stored if isinstance(n, Intent)] + self._kept
+        same = (c for c in candidates if equal_text(self._text(c), intent.description))
+        return next(same, None)
+
+    def _stored_cosines(self, intent: Intent) -> Iterable[tuple[Intent, float]]:
+        for id, cosine in self._known.near.get(intent.id, ()):
+            stored = self._known.nodes.get(id)
+            if isinstance(stored, Intent):
+                yield stored, max(cosine, self._cosine(intent, self._vectors(stored)))
+
+    def _own_cosines(self, intent: Intent) -> Iterable[tuple[Intent, float]]:
+        for kept in self._kept:
+            yield kept, self._cosine(intent, self._vectors(kept))
+
+    def _cosine(self, intent: Intent, vectors: Iterable[Vector]) -> float:
+        if intent.vector is None:
+            return -1.0
+        return max((float(np.dot(intent.vector, vector)) for vector in vectors), default=-1.0)
+
+    def _text(self, intent: Intent) -> str:
+        return self.plan.reworded[intent.id][0] if self._is_reworded(intent) else intent.description
+
+    def _vectors(self, intent: Intent) -> list[Vector]:
+        """Its own vector and those of its wordings, as far as they are known here."""
+        own = self.plan.reworded[intent.id][1] if self._is_reworded(intent) else intent.vector
+        vectors = (own, *(one.vector for one in self._wordings(intent)))
+        return [vector for vector in vectors if vector is not None]
+
+    def _is_reworded(self, intent: Intent) -> bool:
+        return intent.id in self.plan.reworded
+
+    async def _reword(self, stored: Intent, intent: Intent, said: Wording) -> None:
+        before = self._text(stored)
+        text = await self._common(before, intent.description)
+        if text is None or text == before:
+            return
+        wordings = self._wordings(stored)
+        bare = [one.text for one in wordings if one.vector is None]
+        vectors = await self._vectors_of([text, *bare])
+        # Without its vector the new text could not be found: the old one stays.
+        if text in vectors:
+            self.plan.reworded[stored.id] = text, vectors[text]
+            kept = [
+                replace(one, vector=vectors[one.text]) if one.text in bare else one
+                for one in wordings
+                if one.text not in bare or one.text in vectors
+            ]
+            self.plan.worded[stored.id] = added(kept, replace(said, vector=intent.vector))
+
+    async def _common(self, stored: str, new: str) -> str | None:
+        if self._merge is None:
+            return None
+        try:
+            text = one_line(await self._merge(stored, new))
+        except ModelError as error:
+            log.warning("intents were not merged, the stored one is used: %s", error)
+            return None
+        return None if is_blank(text) else text
