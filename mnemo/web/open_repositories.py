@@ -121,29 +121,45 @@ class OpenRepositories:
             return None
         own = [id for id, name in self._users.items() if name == token.name]
         again = {"Retry-After": RETRY_S}
-        if len(own) >= self._share and not await self._close_one_of(own):
+        if len(own) >= self._share and not await self._close_one_of(token.name):
             return HTTPException(429, "this token has too many repositories in use", again)
-        if len(self._users) >= self._most and not await self._close_one_of(list(self._users)):
+        if len(self._users) >= self._most and not await self._close_one_of():
             return HTTPException(503, "too many repositories are in use", again)
         return None
 
-    async def _close_one_of(self, ids: Iterable[str]) -> bool:
-        """Close the first of *ids* that nobody needs open; whether there was one."""
-        for repo_id in ids:
-            if not self._visitors[repo_id] and await self._is_idle(repo_id):
+    async def _close_one_of(self, token_name: str | None = None) -> bool:
+        """
+        Close the least recently used that nobody needs open; whether there was one.
+
+        Args:
+            token_name: Of those that this token used last; of all.
+        """
+        owing: set[str] = set()
+        while True:
+            free = (
+                id
+                for id, name in self._users.items()
+                if token_name in (None, name) and id not in owing and not self._visitors[id]
+            )
+            repo_id = next(free, None)
+            if repo_id is None:
+                return False
+            is_idle = await self._is_idle(repo_id)
+            if self._looked_at != repo_id:
+                continue  # somebody came during the look, and may have gone again
+            if is_idle:
                 # No pause since the end of the look: closing begins with its removal.
                 del self._users[repo_id]
                 await self._memory.close_repo(repo_id)
                 return True
-        return False
+            owing.add(repo_id)
 
     async def _is_idle(self, repo_id: str) -> bool:
         self._looked_at = repo_id
         try:
-            is_idle = await self._memory.repo(repo_id).is_idle()
+            return await self._memory.repo(repo_id).is_idle()
         except UsageError:
             return False  # somebody else has closed it
-        return is_idle and self._looked_at == repo_id
 
 
 class Visits:

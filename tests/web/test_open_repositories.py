@@ -171,6 +171,25 @@ async def test_who_comes_during_the_look_keeps_the_repository(
         assert opened.memory.list_repos() == ["r0"]
 
 
+async def test_one_that_was_used_during_the_look_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A caller that comes and goes while all are looked at leaves one free in the end."""
+    async with service(most=1) as opened:
+        await opened.fill("r1", "r0")
+        look = Repository.is_idle
+
+        async def looked(self: Repository) -> bool:
+            found = await look(self)
+            monkeypatch.undo()
+            assert await opened.recall("r0") == 200
+            return found
+
+        monkeypatch.setattr(Repository, "is_idle", looked)
+        assert await opened.recall("r1") == 200
+        assert opened.memory.list_repos() == ["r1"]
+
+
 async def test_one_token_at_its_bound_leaves_room_for_others() -> None:
     """A reader that holds streams is refused with 429; the others work on."""
     async with service(most=4, most_of_token=2) as opened:
