@@ -167,8 +167,13 @@ def _stands(left: str, joint: re.Match[str]) -> bool:
 
 
 def _stands_after(right: str, joint: re.Match[str]) -> bool:
-    if ";" in joint.group() or joint["ask"] is not None or joint["which"] is not None:
+    if joint["ask"] is not None or joint["which"] is not None:
         return True
+    if ";" in joint.group():
+        # "The cache caused lock errors; replaced by Redis" has one subject.
+        part = right.split(";", 1)[0].strip()
+        first = part.split(None, 1)[0].lower() if part else ""
+        return has_verb(part) and not (first in _DONE_TO and _PASSIVE.search(part))
     words = right.split(None, 12)
     if len(words) < 3 or not has_verb(right.split(",", 1)[0]):
         return False

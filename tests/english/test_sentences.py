@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mnemo.english.clauses import split_clauses
 from mnemo.english.sentences import sentences
 
 
@@ -62,3 +63,16 @@ def test_stage_directions_and_wide_marks_split() -> None:
         "[shares a photo of a lake] 你好。",
         "再见！",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "parts"),
+    [
+        ("The cache caused lock errors; replaced by Redis.", 1),
+        ("CI runs on GitHub; about 14 minutes.", 1),
+        ("The cache caused lock errors; we replaced it.", 2),
+    ],
+)
+def test_what_has_no_subject_behind_a_semicolon_stays(sentence: str, parts: int) -> None:
+    """Alone it would be no fact, and nothing that was said may be lost."""
+    assert len(split_clauses(sentence)) == parts
