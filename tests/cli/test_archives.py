@@ -63,12 +63,6 @@ def test_a_backup_is_a_store_with_the_same_repositories(filled, tmp_path):
     assert (again.code, again.out, again.err.count("\n")) == (2, "", 1)
 
 
-def test_json_and_the_archive_cannot_share_stdout(filled):
-    """One line on stderr, exit code 2, nothing on stdout."""
-    ran = filled("export", "-", "--repo", "a", "--json")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-
-
 @pytest.mark.parametrize(
     ("broken", "wrong"),
     [

@@ -255,37 +255,3 @@ def test_a_mere_look_changes_nothing(cli, tmp_path):
 
 
 # ── What goes wrong ──────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("arguments", "wrong"),
-    [
-        (("history", "typo"), "there is no thread 'typo' in repository 'default'"),
-        (("window", "typo"), "there is no thread 'typo'"),
-        (("window", "t", "--budget", "0"), "at least 1 token"),
-        (("history", "t", "--from-seq", "-1"), "at least 0"),
-        (("history", "t", "--from-seq", "3", "--to-seq", "1"), "turned round"),
-        (("history", " "), "blank"),
-        (("search", " "), "Query cannot be blank"),
-        (("search", "x", "--limit", "0"), "limit must be a whole number, at least 1"),
-        (("view", "typo"), "not found"),
-        (("view", "chat#1", "--before", "-1"), "before must be"),
-        (("view", "chat#1", "--budget", "1"), "at least 100"),
-    ],
-)
-def test_a_wrong_call_about_talk_is_one_line(filled, arguments, wrong):
-    """On stderr, exit code 2, and nothing is made by it."""
-    failed = filled(*arguments)
-    assert (failed.code, failed.out, failed.err.count("\n")) == (2, "", 1)
-    assert wrong in failed.err
-    assert len(filled("threads", "--json").data["threads"]) == 1
-
-
-@pytest.mark.parametrize(
-    "command", [("threads",), ("history", "t"), ("window", "t"), ("search", "x"), ("view", "x")]
-)
-def test_looking_never_makes_a_store_or_a_repository(cli, filled, tmp_path, command):
-    """A mistyped name is told."""
-    assert "there is no store" in cli(*command, "--store", "typo.db").err
-    assert "holds nothing" in cli(*command, "--repo", "typo").err
-    assert not (tmp_path / "typo.db").exists()

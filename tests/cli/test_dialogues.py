@@ -95,12 +95,6 @@ def test_steps_keep_their_action(write):
     ]
 
 
-def test_a_byte_order_mark_is_no_content(write):
-    """As some editors write it."""
-    marked = b"\xef\xbb\xbf" + b'{"role": "user", "content": "one"}'
-    assert read_talks(write("log.jsonl", marked)).turns == 1
-
-
 def test_a_talk_keeps_its_name_when_it_grows(write):
     """The name is that of its beginning, and tells apart files of one name."""
     line = '{"role": "user", "content": "one"}\n'
@@ -129,14 +123,6 @@ def test_long_sessions_of_lines_are_given_in_parts(write, monkeypatch):
 # ── Mistakes ─────────────────────────────────────────────────────────────────────────
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
-    """Not found, a directory, empty: nothing to read."""
-    (tmp_path / "empty").write_bytes(b" \n")
-    for name, what in (("none", "no such file"), ("", "is a directory"), ("empty", "is empty")):
-        with pytest.raises(ImportFileError, match=what):
-            list(stream_talks(tmp_path / name))
-
-
 def test_bytes_that_are_not_utf8_are_placed_and_what_is_before_them_is_read(write):
     """The line and the byte in it; lines before are whole, the line itself is not read."""
     content = b'{"role": "user", "content": "one"}\n{"role": "user", "content": "caf\xe9"}\n'
@@ -147,15 +133,6 @@ def test_bytes_that_are_not_utf8_are_placed_and_what_is_before_them_is_read(writ
     assert "not UTF-8 (byte 0xe9)" in str(reading.problem)
 
 
-def test_bytes_that_are_not_utf8_leave_the_dialogues_before_them(write):
-    """Also behind a byte order mark, where the codec counts anew."""
-    content = b"\xef\xbb\xbf[" + json.dumps(DIALOGUE).encode() + b',\n{"id": "\xff"}]'
-    reading = read_talks(write("a.json", content))
-    assert reading.turns == 2
-    assert reading.problem is not None
-    assert (reading.problem.line, reading.problem.column) == (2, 9)
-
-
 def test_a_mistake_before_the_bad_bytes_is_told_first(write):
     """The first thing that is wrong, not the last."""
     content = b'{"role": "user"}\n{"role": "user", "content": "caf\xe9"}\n'
@@ -163,36 +140,6 @@ def test_a_mistake_before_the_bad_bytes_is_told_first(write):
     assert problem is not None
     assert problem.line == 1
     assert 'no "text" or "content"' in str(problem)
-
-
-def test_a_truncated_line_is_placed(write):
-    """Line and column, and the lines before it."""
-    reading = read_talks(
-        write("log.jsonl", '{"role": "user", "content": "one"}\n{"role": "user", "con')
-    )
-    assert reading.turns == 1
-    assert reading.problem is not None
-    assert (reading.problem.line, reading.problem.column) == (2, 18)
-    assert "ends inside the string" in str(reading.problem)
-
-
-@pytest.mark.parametrize("cut", [0.55, 0.7, 0.9, 0.98])
-def test_a_truncated_list_keeps_its_whole_dialogues(write, cut):
-    """Wherever the end is missing, the first dialogue is whole and the second is not read."""
-    text = json.dumps([DIALOGUE, DIALOGUE | {"id": "e"}], indent=1)
-    reading = read_talks(write("a.json", text[: int(len(text) * cut)]))
-    assert [talk.goal for talk in reading.talks] == ["d, session 1", "d, session 2"]
-    assert reading.problem is not None
-    assert reading.problem.line is not None
-    assert reading.problem.line > 10
-
-
-@pytest.mark.parametrize("text", ["[", "[1", '[{"id"', "{", '{\n "id": 1,\n', "[{}] x", "[}"])
-def test_broken_documents_are_placed(write, text):
-    """Nothing is read, and the place is told."""
-    reading = read_talks(write("a.json", text))
-    assert reading.talks == []
-    assert reading.problem is not None
 
 
 @pytest.mark.parametrize(

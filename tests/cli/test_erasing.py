@@ -55,17 +55,6 @@ def test_what_is_older_is_forgotten(filled):
     assert len(ids(filled)) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "wrong"),
-    [((), "say what to forget"), (("--before", "last week"), "ISO 8601")],
-)
-def test_what_to_forget_must_be_said(filled, arguments, wrong):
-    """One line, and exit code 2."""
-    ran = filled("forget", "--repo", "r", "--yes", *arguments)
-    assert ran.code == 2
-    assert wrong in ran.err
-
-
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_terminal_is_asked(filled, monkeypatch, answer):
     """No is no; yes erases."""

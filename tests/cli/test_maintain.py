@@ -54,9 +54,3 @@ def test_reports_as_json(filled):
     assert consolidated["merged"] == {}
     assert "old" in decayed["deleted_ids"]
     assert filled("maintain", "--decay", "--json").data["reports"][0]["deleted"] == 0
-
-
-def test_a_store_that_is_not_there_is_not_made(cli, tmp_path):
-    """A mistyped name is an error."""
-    assert cli("maintain", "--store", "nowhere.db").code == 2
-    assert not (tmp_path / "nowhere.db").exists()

@@ -175,14 +175,6 @@ def test_background_work_is_cancelled_and_tried_again(cli):
         assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
-def test_a_mistake_is_one_line_and_changes_nothing(filled):
-    """An unknown id, a condition without a value."""
-    ran = filled("edit", "nope", "x")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    ran = filled("memories", "--where", "project")
-    assert (ran.code, "KEY=VALUE" in ran.err) == (2, True)
-
-
 def test_a_remembered_text_is_found_and_listed(cli):
     """As a fact with ``--wait``, the default; at once without it."""
     told = cli("remember", "I am allergic to peanuts.", "--actor", "Ada", "--json").data

@@ -165,10 +165,3 @@ def test_a_worker_ends_on_sigterm_and_its_jobs_are_done(tmp_path):
     assert not health.exists()
     listed = mnemo("memories", "--json", folder=tmp_path)
     assert "cello" in listed.stdout
-
-
-@pytest.mark.slow
-def test_a_worker_of_an_unknown_kind_is_one_line(tmp_path):
-    """A wrong kind of job is refused before anything is claimed."""
-    ran = mnemo("worker", "mnemo.db", "--kinds", "paint", folder=tmp_path)
-    assert (ran.returncode, ran.stderr.count("\n"), "paint" in ran.stderr) == (2, 1, True)

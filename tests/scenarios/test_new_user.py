@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from mnemo import Config, ConfigError, Mnemo, Repository, StoreError, Subscription, UsageError
-from mnemo.cli.app import run
 from mnemo.testing import RecordingObserver
 
 
@@ -203,16 +202,3 @@ async def test_a_store_that_may_only_be_read_is_read_and_closed_without_an_error
 
 
 # ── The command line ─────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("command", ["recall figs", "sessions", "stats", "doctor"])
-def test_a_command_that_only_reads_makes_no_store_of_an_empty_file(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    """An empty file is no store yet, whatever its name."""
-    store = tmp_path / "empty.db"
-    store.touch()
-    assert run([*command.split(), "--store", str(store)]) == 2
-    assert "there is no store at" in capsys.readouterr().err
-    assert store.stat().st_size == 0
-    assert list(tmp_path.iterdir()) == [store]
