@@ -9,11 +9,10 @@ import pytest
 from helpers import Kit, OpenKit
 
 from mnemo import Config, SessionClosed
-from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.runtime.flights import Backoff
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.messages import Message
-from mnemo.values.strategies import Recent, Summary
+from mnemo.values.strategies import Summary
 
 SUMMARY = Summary(max_tokens=100, keep_last=2)
 
@@ -37,39 +36,6 @@ async def opened(
     return await open_kit(model=model, store=db, config=settings)
 
 
-async def test_old_messages_become_a_summary(open_kit: OpenKit, db: Path) -> None:
-    """Above the limit load is the summary and the last two; history has them all."""
-    kit = await opened(open_kit, db, "They counted.")
-    talk = kit.repo.conversation("t")
-    await talk.append(said(10))
-    await talk.settle()
-    assert await talk.compactions() == []
-    await talk.append(said(1, tokens=1))
-    await talk.settle()
-    (record,) = await talk.compactions()
-    assert (record.start_seq, record.end_seq, record.origin) == (0, 8, "model")
-    loaded = await talk.load()
-    assert [message.kind for message in loaded] == ["summary", "user", "user"]
-    assert "They counted." in str(loaded[0].content)
-    assert len(await talk.history()) == 11
-    assert len(kit.seen.of(CompactionRecorded)) == 1
-
-
-@pytest.mark.parametrize("script", [RuntimeError("boom"), "  "])
-async def test_a_failing_summariser_is_in_nobodys_way(
-    open_kit: OpenKit, db: Path, script: Any
-) -> None:
-    """Appended, loaded whole, no record; the failure is an event."""
-    kit = await opened(open_kit, db, script, retrieval=Recent(50))
-    talk = kit.repo.conversation("t")
-    assert len(await talk.append(said(20))) == 20
-    await talk.settle()
-    assert await talk.compactions() == []
-    assert len(await talk.load()) == 20
-    assert await talk.compress() is None
-    assert {event.thread_id for event in kit.seen.of(CompressionFailed)} == {"t"}
-
-
 async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Path) -> None:
     """Reopened, the next record begins right after the last one's end."""
     for number, expected in enumerate([[(0, 8)], [(0, 8), (9, 17)]]):
@@ -79,38 +45,6 @@ async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Pa
         await talk.settle()
         assert [(r.start_seq, r.end_seq) for r in await talk.compactions()] == expected
         await kit.memory.aclose()
-
-
-async def test_expired_messages_are_gone(open_kit: OpenKit, db: Path) -> None:
-    """At 60 s a message is there, at 61 s neither in history nor in load, swept or not."""
-    kit = await opened(open_kit, db, "Said.", ttl_s=60)
-    talk = kit.repo.conversation("t")
-    await talk.append(said(1))
-    await kit.pass_time(60)
-    assert len(await talk.history()) == len(await talk.load()) == 1
-    await kit.pass_time(1)
-    assert await talk.history() == await talk.load() == []
-
-
-async def test_what_was_said_becomes_memory_that_names_its_message(
-    open_kit: OpenKit, db: Path
-) -> None:
-    """Issue 5, point 4: history into a session, commit, recall: the source is the message."""
-    kit = await opened(open_kit, db, "Said.")
-    talk = kit.repo.conversation("trip")
-    (stored, _) = await talk.append(
-        [
-            {"role": "user", "content": "I am allergic to peanuts.", "actor": "Ana"},
-            {"role": "assistant", "content": "I keep that in mind."},
-        ]
-    )
-    session = await kit.started("plan the trip")
-    await session.append_messages(await talk.history())
-    await session.append_messages(await talk.load())
-    assert session.statistics().steps == 2
-    await session.close_and_commit()
-    found = await kit.repo.recall("What is Ana allergic to?", reason=False)
-    assert ("trip", stored.id) in [(s.thread_id, s.message_id) for s in found.sources]
 
 
 async def test_purging_a_thread_takes_the_steps_made_of_it(open_kit: OpenKit, db: Path) -> None:

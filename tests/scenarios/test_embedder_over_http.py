@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 import scripted_faults as faults
-from http_kit import DIMENSIONS, HttpKit, collect, embedder_of, http_kit, unused_port
+from http_kit import DIMENSIONS, HttpKit, collect, embedder_of, http_kit
 from scripted_server import ScriptedServer
 
 from mnemo import EmbeddingSpaceMismatch, ExtractionFailed, InvalidReply, ModelUnavailable
@@ -150,19 +150,6 @@ async def test_another_width_than_the_stores_is_refused_at_the_door(
         assert await kit.healthy()
 
 
-async def test_other_prefixes_are_another_space(server: ScriptedServer, tmp_path: Path) -> None:
-    """Vectors made with a prefix are not comparable to those without."""
-    path = tmp_path / "memory.db"
-    async with kit_of(server, store=path) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        await until_embedded(kit)
-    prefixed = embedder_of(server, document_prefix="passage: ")
-    with pytest.raises(EmbeddingSpaceMismatch):
-        async with kit_of(server, store=path, embedder=prefixed):
-            pytest.fail("it was let in")
-
-
 async def test_a_width_the_server_does_not_give_says_which_it_gives(
     server: ScriptedServer,
 ) -> None:
@@ -178,25 +165,3 @@ async def test_a_width_the_server_does_not_give_says_which_it_gives(
         assert "48 dimensions" in said
         assert "64 were expected" in said
         assert "dimensions=48" in said
-
-
-async def test_a_wrong_address_is_put_right_by_the_next_service(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
-    """Nobody listens: the steps are durable, and with the right address the retry completes."""
-    path = tmp_path / "memory.db"
-    nowhere = embedder_of(server, base_url=f"http://127.0.0.1:{unused_port()}/v1")
-    async with kit_of(server, store=path, embedder=nowhere) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        with pytest.raises(ExtractionFailed) as caught:
-            await session.close_and_commit(max_retries=0)
-        assert "is the server running" in str(caught.value.__cause__)
-    async with kit_of(server, store=path) as kit:
-        again = await kit.repo.resume_session(session.id)
-        assert again.state == "failed"
-        assert (await again.commit()).status == "retrying"
-        await again.wait_for("ready", timeout_s=120)
-        await again.commit()
-        assert await kit.steps_in_graph() == [(session.id, i) for i in range(3)]
-        assert await kit.healthy()

@@ -149,74 +149,6 @@ async def test_the_other_questions_of_extraction_fail_alike(
         await expect_retry(kit, session)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [*faults.TRANSIENT, faults.rate_limited(2), faults.TRUNCATED_JSON],
-    ids=lambda fault: fault.name,
-)
-async def test_what_passes_by_itself_is_not_noticed(
-    server: ScriptedServer, provider: Provider, fault: faults.Fault
-) -> None:
-    """The adapter tries again by itself: one more request, and the session is ready."""
-    server.fail(fault, purpose="semantic")
-    async with kit_of(server, provider) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        await session.close()
-        assert await session.wait_for("ready", "failed", timeout_s=120) == "ready"
-        assert len(server.calls("semantic")) == 2
-        await session.commit()
-        assert len(await kit.steps_in_graph()) == 3
-
-
-@pytest.mark.slow
-async def test_a_late_reply_is_waited_for_once_more(
-    server: ScriptedServer, provider: Provider
-) -> None:
-    """One try that times out is followed by another one."""
-    server.fail(faults.NEVER_ANSWERS, purpose="semantic")
-    async with kit_of(server, provider, timeout_s=2 * SHORT_S) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        await session.close_and_commit(max_retries=0)
-        assert len(server.calls("semantic")) == 2
-        assert server.calls("semantic")[0].left
-
-
-@pytest.mark.parametrize("fault", faults.REPLIES, ids=lambda fault: fault.name)
-async def test_one_reply_that_does_not_fit_is_corrected(
-    server: ScriptedServer, provider: Provider, fault: faults.Fault
-) -> None:
-    """Exactly one corrective call, which shows the reply and says what is wrong with it."""
-    server.fail(fault, purpose="semantic")
-    async with kit_of(server, provider) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        await session.close_and_commit(max_retries=0)
-        first, second = server.calls("semantic")
-        assert first.chat is not None
-        assert second.chat is not None
-        assert len(second.chat.messages) == len(first.chat.messages) + 2
-        assert "cannot be used" in second.chat.messages[-1].content
-        assert len(second.chat.messages[-2].content) <= 2_000
-        assert len(await kit.steps_in_graph()) == 3
-
-
-async def test_a_retry_does_not_ask_again_what_was_answered(
-    server: ScriptedServer, provider: Provider
-) -> None:
-    """Annotations are kept; only the trajectory that failed is asked about."""
-    server.fail(faults.KEY_REFUSED, purpose="returns", times=FOREVER)
-    async with kit_of(server, provider) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        await expect_failure(kit, session, ModelUnavailable)
-        annotated = len(server.calls("annotate"))
-        server.heal()
-        await expect_retry(kit, session)
-        assert len(server.calls("annotate")) == annotated
-
-
 class AskedClock(ManualClock):
     """Keeps for how many seconds it was asked to sleep."""
 
@@ -287,20 +219,6 @@ async def test_a_failing_merge_of_intents_does_not_fail_the_commit(
         assert len(linked) == 2
 
 
-async def test_usage_reaches_the_sessions_figures(
-    server: ScriptedServer, provider: Provider
-) -> None:
-    """Calls, failed ones included, and the tokens that the server counted."""
-    server.fail(faults.EMPTY_OBJECT, purpose="semantic")
-    async with kit_of(server, provider) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        await session.close_and_commit(max_retries=0)
-        figures = session.statistics()
-        assert figures.model_calls == len(server.requests)
-        assert figures.input_tokens > figures.output_tokens > 0
-
-
 async def test_a_background_trajectory_that_fails_is_taken_up_at_the_close(
     server: ScriptedServer, provider: Provider
 ) -> None:
@@ -343,18 +261,3 @@ async def test_a_service_closed_under_a_hanging_server_goes_on_at_the_next_start
         await again.commit()
         assert await kit.steps_in_graph() == [(session.id, i) for i in range(3)]
         assert await kit.healthy()
-
-
-async def test_a_server_without_schemas_is_asked_in_another_form(
-    server: ScriptedServer,
-) -> None:
-    """500 for ``json_schema``, as llama.cpp's answers: the session commits all the same."""
-    server.refuses = {"json_schema": 500}
-    async with kit_of(server, OPENAI) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
-        await session.close_and_commit(max_retries=0)
-        forms = [call.body["response_format"]["type"] for call in server.requests]
-        assert forms[:2] == ["json_schema", "json_object"]
-        assert forms[-1] == "json_object"
-        assert len(await kit.steps_in_graph()) == 3

@@ -15,7 +15,7 @@ from http_kit import ANTHROPIC, OPENAI, Provider
 from notes_kit import NotesKit, assistant, make_notes, task, user
 from scripted_server import ScriptedServer
 
-from mnemo.errors import BudgetExceeded, InvalidReply, ModelError
+from mnemo.errors import ModelError
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.protocols import ChatReply, ChatRequest
 
@@ -122,58 +122,6 @@ async def test_a_task_with_tools_of_its_own_is_repeated_as_it_was(open_over, ser
     assert [dict(c) for m in messages for c in m.tool_calls] == [call]
     assert [m.content for m in messages if m.role == "tool"] == ["a.txt"]
     assert INSTRUCTION_MARK in messages[-1].content
-
-
-async def test_tools_that_it_may_not_use_are_denied(open_over, server):
-    """The host's tools and made-up ones: denied, and the loop goes on."""
-    forbidden = calls({"name": "shell", "command": "rm -rf /"}, {"name": "forget_all"})
-    seen = scripted(server, forbidden, calls(writing()), ChatReply(text="Done."))
-    kit = await open_over()
-    update = await kit.update(HISTORY, tools=[SHELL])
-    assert [answer.get("code") for answer in told(seen)] == ["denied", "denied", None]
-    assert "travel" in {change.topic for change in update.notes}
-
-
-async def test_a_hundred_kilobytes_are_too_long(open_over, server):
-    """The body is refused whole, nothing is cut, and the model may try again."""
-    seen = scripted(
-        server, calls(writing(body="x" * 50_000)), calls(writing()), ChatReply(text="Done.")
-    )
-    kit = await open_over()
-    update = await kit.update(HISTORY)
-    assert told(seen)[0]["code"] == "body_too_long"
-    assert update.error is None
-    scripted(server, calls(writing(body="y" * 100_000)), ChatReply(text="Done."))
-    update = await kit.update(task("We fly to Tokyo in March, again"), thread_id="b")
-    assert (update.error, update.wrote) == (None, False)
-    assert (await kit.notes.read("travel")).body == "- Tokyo in March"
-
-
-async def test_a_model_that_loops_for_ever_is_stopped(open_over, server):
-    """After six calls the turns are used up; the request is kept all the same."""
-    seen = scripted(server, calls({"name": "list_notes"}))
-    kit = await open_over()
-    update = await kit.update(HISTORY)
-    assert isinstance(update.error, BudgetExceeded)
-    assert len(seen) == 6
-    assert [change.topic for change in update.notes] == ["rex-dog"]
-
-
-async def test_a_model_that_answers_nothing_is_no_decision(open_over, server):
-    """An empty reply: an error, and the part stays new."""
-    scripted(server, ChatReply(text=""))
-    kit = await open_over()
-    update = await kit.update(HISTORY)
-    assert isinstance(update.error, ModelError)
-    assert kit.phases[-1] == "finished"
-    assert update.wrote
-
-
-async def test_misfit_calls_end_it(open_over, server):
-    """Two turns of nothing but calls without their arguments."""
-    scripted(server, calls({"name": "write_note"}))
-    kit = await open_over()
-    assert isinstance((await kit.update(HISTORY)).error, InvalidReply)
 
 
 @pytest.mark.parametrize(
