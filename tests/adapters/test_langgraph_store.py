@@ -257,33 +257,6 @@ async def test_several_conditions_of_one_kind_must_all_hold(store: MnemoStore):
         await listed(("middle", ("a",)))
 
 
-async def test_a_prefix_ends_between_labels(store: MnemoStore):
-    """No label matches another one that it begins, in searches and listings alike."""
-    await fill(store, ("foo",), ("foo", "child"), ("foobar",), ("foobar", "baz"), ("foo2",))
-    assert await found_in(store, "foo") == {("foo",), ("foo", "child")}
-    assert await found_in(store, "foobar") == {("foobar",), ("foobar", "baz")}
-    assert await found_in(store, "fo") == set()
-    assert await store.alist_namespaces(prefix=["foo"]) == [("foo",), ("foo", "child")]
-    assert len(await found_in(store)) == 5
-
-
-@pytest.mark.parametrize(
-    ("label", "decoy"),
-    [
-        ("star*", "starX"), ("q?m", "qXm"), ("br[ack]et", "brXacXket"), ("user_1", "userX1"),
-        ("a%b", "axxb"), ("plus+", "plusX"), ("Foo", "foo"), ("alice", "alice\n"),
-        ('quote"', "quote"), ("back\\", "back"), ("a,b", "a"), ("é", "e"), (" ", "  "),
-    ],
-)  # fmt: skip
-async def test_no_character_of_a_label_means_anything(store: MnemoStore, label: str, decoy: str):
-    """Labels are compared whole and exactly, with wildcards beside them, too."""
-    await fill(store, (label,), (decoy,), (label, "child"))
-    assert await found_in(store, label) == {(label,), (label, "child")}
-    assert await found_in(store, decoy) == {(decoy,)}
-    assert await store.alist_namespaces(prefix=(label, "*")) == [(label, "child")]
-    assert await store.alist_namespaces(suffix=(label,)) == [(label,)]
-
-
 @pytest.mark.parametrize(
     "namespace", [(), ("a.b",), ("", "a"), ("a", ""), (1,), ("langgraph", "x")]
 )
@@ -349,18 +322,6 @@ async def test_an_unknown_operator_is_refused(store: MnemoStore):
         await store.asearch(("test",), filter={"x": {"$regex": "a"}})
 
 
-async def test_pages_are_stable_and_newest_first(store: MnemoStore, clock: ManualClock):
-    """Pages do not overlap; the filter applies before them."""
-    for number in range(25):
-        await store.aput(("n",), f"{number:02}", {"even": number % 2 == 0})
-        clock.advance(1)
-    pages = [await store.asearch(("n",), limit=10, offset=offset) for offset in (0, 10, 20, 30)]
-    keys = [item.key for page in pages for item in page]
-    assert keys == [f"{number:02}" for number in reversed(range(25))]
-    even = await store.asearch(("n",), filter={"even": True}, limit=5, offset=10)
-    assert [item.key for item in even] == ["04", "02", "00"]
-
-
 # ── Vectors ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -379,21 +340,6 @@ async def test_items_are_found_by_their_texts(store: MnemoStore):
         assert (found[0].key, len(found)) == (best, count)
         scores = [item.score for item in found]
         assert scores == sorted(scores, reverse=True)
-
-
-async def test_an_updated_item_is_found_by_its_new_text(store: MnemoStore):
-    """The old text counts no more; what is not indexed comes last, without a score."""
-    for key, text in (("doc1", "zany zebra Xerxes"), ("doc2", "dogs"), ("doc3", "birds")):
-        await store.aput(("test",), key, {"text": text})
-    before = (await store.asearch(("test",), query="Zany Xerxes"))[0]
-    await store.aput(("test",), "doc1", {"text": "new text about dogs"})
-    after = {item.key: item.score for item in await store.asearch(("test",), query="Zany Xerxes")}
-    assert before.key == "doc1"
-    assert after["doc1"] < before.score
-    await store.aput(("test",), "doc4", {"text": "new text about dogs"}, index=False)
-    found = await store.asearch(("test",), query="new text about dogs")
-    assert (found[0].key, found[-1].key, found[-1].score) == ("doc1", "doc4", None)
-    assert len(await store.asearch(("test",), query="new text about dogs", limit=3)) == 3
 
 
 async def test_each_field_has_a_vector_of_its_own(repo: Any):
@@ -575,14 +521,6 @@ async def test_a_bad_put_leaves_its_neighbours_alone(store: MnemoStore):
     )
     assert [type(result) for result in results] == [type(None), ValueError, type(None)]
     assert sorted(item.key for item in await store.asearch(("n",))) == ["one", "two"]
-
-
-@pytest.mark.slow
-async def test_ten_megabytes_come_back(store: MnemoStore):
-    """A value of one long text, and one of many."""
-    value = {"text": "é" * 5_000_000, "list": ["x"] * 100_000}
-    await store.aput(("n",), "big", value)
-    assert (await store.aget(("n",), "big")).value == value
 
 
 async def test_what_is_no_operation_or_repository_is_refused(store: MnemoStore):

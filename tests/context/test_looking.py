@@ -69,15 +69,6 @@ async def test_an_unknown_thread_is_empty_and_not_made():
         assert await repo.threads() == []
 
 
-@pytest.mark.parametrize("budget", [0, -1, 1.5, True])
-async def test_a_budget_that_is_none_is_refused(budget):
-    """As a viewport refuses it."""
-    async with Mnemo("memory:", embedder="static") as memory:
-        repo = await memory.open_repo()
-        with pytest.raises(ValueError, match="budget"):
-            await repo.conversation("t").look(budget)
-
-
 async def test_without_auto_evict_room_is_made_only_when_asked(tmp_path):
     """What is due waits for who evicts on purpose: appending and opening leave it."""
     store = str(tmp_path / "m.db")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
-from talk_kit import assistant, result, user
+from talk_kit import assistant
 
 from mnemo.context.eviction import DueEviction
 from mnemo.prompts.mneme import STANDING
@@ -43,15 +43,6 @@ def names(request: ChatRequest) -> list[str]:
 def results(request: ChatRequest) -> list[str]:
     """What tools have answered so far."""
     return [message.content for message in request.messages if message.role == "tool"]
-
-
-async def test_five_messages_call_no_model(opened: Open) -> None:
-    """500 tokens are below the trigger."""
-    async with opened(snapshot()) as kit:
-        await kit.say(5)
-        await kit.settle()
-        assert kit.requests == []
-        assert await kit.boundary() == 0
 
 
 async def test_six_messages_leave_a_snapshot_of_the_first_two(opened: Open) -> None:
@@ -88,14 +79,6 @@ async def test_the_trigger_is_passed_not_reached(opened: Open, last: int, calls:
         await kit.say(1, tokens=last)
         await kit.settle()
         assert len(kit.requests) == calls
-
-
-async def test_one_message_however_long_is_not_due(opening: Open) -> None:
-    """The window holds the newest unit always."""
-    async with opening(snapshot()) as kit:
-        await kit.say(1, tokens=5_000)
-        await kit.settle()
-        assert kit.requests == []
 
 
 async def test_a_run_asks_with_its_purpose_and_its_tools(opening: Open) -> None:
@@ -323,20 +306,6 @@ async def test_the_window_is_brought_below_the_trigger_run_by_run(opened: Open) 
         assert await kit.verdicts() == ranges
         assert len(kit.requests) == 4
         assert await kit.boundary() == 8
-
-
-async def test_tool_calls_leave_with_their_results(opening: Open) -> None:
-    """A zone ends at a clean cut, and Mneme sees of them only their number."""
-    async with opening(snapshot("s")) as kit:
-        call = assistant(None, "c", token_count=50)
-        asked, answer = user("Look", token_count=100), result("c", "secret", token_count=50)
-        await kit.log.append([asked, call, answer])
-        await kit.say(4)
-        await kit.settle()
-        assert await kit.verdicts() == [(0, 2, "snapshot")]
-        shown = kit.requests[0].messages[1].content
-        assert "[1 tool called]" in shown
-        assert "secret" not in shown
 
 
 async def test_an_open_call_holds_the_window(opening: Open) -> None:

@@ -32,14 +32,6 @@ async def test_an_empty_thread_has_an_empty_window(threads):
     assert threads.mneme.poked == []
 
 
-async def test_five_messages_stay_in_the_window(threads):
-    """The boundary is 0 and nobody is told."""
-    await threads.say(*numbered(0, 4))
-    assert texts(await threads.viewport().messages()) == ["m0", "m1", "m2", "m3", "m4"]
-    assert (await threads.row()).boundary == 0
-    assert threads.mneme.poked == []
-
-
 @pytest.mark.parametrize(("tokens", "told"), [(595, []), (596, ["t"])])
 async def test_mneme_is_told_above_the_trigger(threads, tokens, told):
     """At a span of exactly 595 it is not, at 596 it is; reading evicts in neither case."""

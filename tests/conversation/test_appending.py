@@ -172,28 +172,6 @@ async def test_an_invalid_message_is_refused(talk: Talk, invalid: Any) -> None:
     assert await talk.log().history() == []
 
 
-async def test_one_id_in_two_threads_is_two_messages(talk: Talk) -> None:
-    """An id is unique within its thread only, and ids of threads are compared exactly."""
-    names = ["a", "a:b", "A", "a%"]
-    for name in names:
-        await talk.log(name).append(user(f"of {name}", id="same"))
-    for name in names:
-        assert texts(await talk.log(name).history()) == [f"of {name}"]
-
-
-async def test_a_reopened_store_knows_everything(open_conversations: OpenTalk) -> None:
-    """History, ids, seqs, records and the next seq are as before."""
-    talk = await open_conversations()
-    log = talk.log()
-    await log.append(turns(6))
-    made = await log.compact(0, 3, "the beginning")
-    before = await log.history(), await log.load()
-    log = (await open_conversations(after=talk)).log()
-    assert (await log.history(), await log.load()) == before
-    assert await log.compactions() == [made]
-    assert seqs(await log.append(user("next"))) == [6]
-
-
 async def test_what_load_made_is_not_stored(talk: Talk) -> None:
     """Appending what was loaded and one new message stores exactly the new one."""
     log = talk.log()
@@ -290,16 +268,6 @@ async def test_a_cancelled_append_is_whole_or_absent(talk: Talk, after: int) -> 
     assert stored in (0, 40)
     assert len(talk.appended) == (stored > 0)
     assert seqs(await log.append(turns(40))) == list(range(40))
-
-
-async def test_concurrent_appends_get_distinct_seqs_without_gaps(talk: Talk) -> None:
-    """Two handles that append at the same time share the row of seqs."""
-    async with anyio.create_task_group() as group:
-        for writer in range(5):
-            for number in range(4):
-                message = user(f"{writer}.{number}")
-                group.start_soon(talk.log().append, message)
-    assert seqs(await talk.log().history()) == list(range(20))
 
 
 @pytest.mark.parametrize(

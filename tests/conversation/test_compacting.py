@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from talk_kit import Talk, assistant, result, texts, turns, user
+from talk_kit import Talk, assistant, result, turns, user
 
 from mnemo.conversation.compaction import NewRecord, insert_record, reconstructed
 from mnemo.conversation.scope import ThreadScope
@@ -216,11 +216,3 @@ def test_every_message_is_shown_or_in_exactly_one_range(data: some.DataObject) -
     expected = [(start, f"{start}..{end}") for start, end in pairs]
     expected += [(seq, str(seq)) for seq in present if not any(s <= seq <= e for s, e in pairs)]
     assert shown == [text for _, text in sorted(expected)]
-
-
-async def test_texts_of_a_thread_are_its_own(talk: Talk) -> None:
-    """A record of one thread does nothing to another."""
-    for name in ("a", "b"):
-        await talk.log(name).append(turns(3))
-    await talk.log("a").compact(0, 1, "s")
-    assert texts(await talk.log("b").load()) == ["m0", "m1", "m2"]

@@ -6,7 +6,6 @@ import pytest
 from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
-from mnemo.values.strategies import Nearest
 
 
 async def test_a_message_expires_after_its_time(talk: Talk) -> None:
@@ -19,16 +18,6 @@ async def test_a_message_expires_after_its_time(talk: Talk) -> None:
     await log.append([result("a", "A"), user("new")])
     assert texts(await log.history()) == ["A", "new"]
     assert texts(await log.load()) == ["[late result of a] A", "new"]
-
-
-async def test_an_expired_message_is_not_found_by_meaning(talk: Talk) -> None:
-    """The index does not lead to it either."""
-    log = talk.log(ttl_s=60, retrieval=Nearest(1))
-    await log.append(user("apples and pears"))
-    await talk.clock.advance(61)
-    await log.append([user("ships at sea"), user("winter snow")])
-    await talk.embed()
-    assert texts(await log.load(query="apples and pears")) in (["ships at sea"], ["winter snow"])
 
 
 async def test_a_record_goes_with_the_first_message_of_its_range(talk: Talk) -> None:
@@ -108,12 +97,6 @@ async def test_a_purge_leaves_nothing_but_the_next_seq(talk: Talk) -> None:
     assert len(await other.history()) == 2
     assert await log.append(turns(5)) == []
     assert seqs(await log.append(user("new"))) == [5]
-
-
-async def test_purging_an_unknown_thread_counts_nothing(talk: Talk) -> None:
-    """It succeeds, and creates nothing."""
-    assert (await talk.log("nobody").purge()).is_empty
-    assert await talk.parts.store.reading(lambda tx: tx.threads()) == []
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, float("nan"), float("inf"), "60", True])

@@ -90,17 +90,6 @@ async def test_appends_sweep(open_conversations: OpenTalk) -> None:
     assert await kept(talk) == [5, 6]
 
 
-async def test_ids_and_seqs_do_not_come_back(open_conversations: OpenTalk) -> None:
-    """A swept message that is appended again is left out; the seqs go on."""
-    talk, expiry = await swept(open_conversations, config=MINUTE)
-    await talk.log().append(user("tea", id="m"))
-    talk.clock.advance(61)
-    await expiry.sweep()
-    assert await talk.log().append(user("tea", id="m")) == []
-    (stored,) = await talk.log().append(user("milk"))
-    assert stored.seq == 1
-
-
 async def test_records_go_with_what_they_held(open_conversations: OpenTalk) -> None:
     """A record whose range held an expired message goes; one of living messages stays."""
     talk, expiry = await swept(open_conversations, config=MINUTE)

@@ -16,10 +16,7 @@ from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.question import read_block
 from mnemo.prompts.semantic import StoredFact
-from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatReply
 from mnemo.testing import ScriptedChatModel
-from mnemo.testing.models import Answer
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Node, Procedural, Semantic
 from mnemo.values.steps import Step, Trajectory
@@ -125,29 +122,6 @@ async def test_an_invalid_reply_is_corrected_once(
     assert "I would rather not" in shown
     assert "no complete JSON object" in shown
     assert second.response_schema == first.response_schema
-
-
-async def test_two_invalid_replies_are_a_failure(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
-    """Exactly two calls, then ``InvalidReply`` with the raw reply."""
-    model = ScriptedChatModel({**NOTHING, "semantic": "never"})
-    with pytest.raises(InvalidReply) as caught:
-        await make_extraction(model).extract(make_trajectory(1))
-    assert (caught.value.raw, caught.value.purpose) == ("never", "semantic")
-    assert len(model.calls("semantic")) == 2
-
-
-async def test_a_reply_in_a_fence_behind_a_thought_is_accepted(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
-    """No corrective call is needed."""
-    thought = '<think>{"facts": [1]} or so?</think>'
-    text = thought + '\n```json\n{"facts": [{"proposition": "Bo sings"}]}\n```'
-    model = ScriptedChatModel({**NOTHING, "semantic": text})
-    changeset = await make_extraction(model).extract(make_trajectory(1))
-    assert [node.proposition for node in of_type(changeset, Semantic)] == ["Bo sings"]
-    assert len(model.calls("semantic")) == 1
 
 
 async def test_a_fact_with_a_leading_pronoun_is_dropped_alone(
@@ -280,21 +254,6 @@ async def test_a_slow_model_is_a_typed_timeout(
     assert len(model.calls("semantic")) == 1
 
 
-async def test_every_call_is_metered(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
-    """Corrective and failed calls count as well."""
-    meter = UsageMeter()
-    bad: list[Answer] = ["not JSON", ModelUnavailable("gone")]
-    model = ScriptedChatModel({**NOTHING, "semantic": bad})
-    with pytest.raises(ModelUnavailable):
-        await make_extraction(model, meter=meter).extract(make_trajectory(1))
-    assert meter.total.calls == len(model.requests) == 3
-    assert meter.total.input_tokens > 0
-    assert meter.total.output_tokens > 0
-    assert meter.total.cost_usd is None
-
-
 async def test_a_model_may_close_only_facts_that_it_was_shown(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
@@ -414,13 +373,3 @@ async def test_a_blank_intent_is_no_intent() -> None:
     assert merge is not None
     assert await merge("deploy an app", "deploy a server") == "deploy a service"
     assert len(model.calls("merge_intent")) == 2
-
-
-async def test_a_parsed_reply_is_taken_before_its_text(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
-    """An adapter that has parsed the reply already is believed."""
-    reply = ChatReply(text="see the tool call", parsed={"facts": [fact("Bo sings")]})
-    model = ScriptedChatModel({**NOTHING, "semantic": reply})
-    changeset = await make_extraction(model).extract(make_trajectory(1))
-    assert [node.proposition for node in of_type(changeset, Semantic)] == ["Bo sings"]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from mnemo.config import AnnotationConfig, Config, ExtractionConfig
-from mnemo.errors import ModelUnavailable
+from mnemo.config import Config, ExtractionConfig
 from mnemo.extraction.pipeline import build_extraction
 from mnemo.prompts.usage import UsageMeter
-from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.testing import HashingEmbedder
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import EdgeKind, Semantic
 from mnemo.values.steps import Step, Trajectory, split_trajectories
@@ -74,26 +71,6 @@ async def test_equal_input_gives_equal_nodes(make_step: MakeStep) -> None:
     """Nodes, edges and texts are the same the second time, ids aside."""
     steps = [make_step(i, said, done) for i, (said, done) in enumerate(TALK)]
     assert shape(await extracted(steps)) == shape(await extracted(steps))
-
-
-async def test_the_embedded_annotator_steps_in_for_a_failing_model(make_step: MakeStep) -> None:
-    """With ``on_failure="embedded"`` annotation goes on, and says who did it."""
-    config = Config(annotation=AnnotationConfig(on_failure="embedded"))
-    model = ScriptedChatModel.answering({"annotate": ModelUnavailable("gone")})
-    extraction = build_extraction(chat_model=model, embedder=HashingEmbedder(), config=config)
-    found = await extraction.annotate(
-        goal="talk", known=(), fresh=[make_step(0, "I adopted a cat.")], closing=True
-    )
-    assert [annotation.embedded for annotation in found] == [True]
-    assert found[0].subgoal
-
-
-async def test_without_it_the_failure_stands(make_step: MakeStep) -> None:
-    """By default nobody steps in."""
-    model = ScriptedChatModel.answering({"annotate": ModelUnavailable("gone")})
-    extraction = build_extraction(chat_model=model, embedder=HashingEmbedder(), config=Config())
-    with pytest.raises(ModelUnavailable):
-        await extraction.annotate(goal="talk", known=(), fresh=[make_step(0)], closing=True)
 
 
 async def test_a_long_trajectory_becomes_one_changeset(

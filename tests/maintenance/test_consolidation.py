@@ -9,7 +9,7 @@ import anyio
 import pytest
 from maintenance_kit import at_angle_to_all, at_cosine
 
-from mnemo import Changeset, Edge, EdgeKind, MaintenanceReport, Semantic, Tag
+from mnemo import Changeset, MaintenanceReport, Semantic
 from mnemo.events import ChangesetApplied, ConsolidationCompleted, NodesDeleted
 from mnemo.protocols import GraphWrite
 
@@ -59,40 +59,6 @@ async def test_a_threshold_that_is_no_cosine_is_refused(memory: Any, threshold: 
     with pytest.raises(ValueError, match="cosine"):
         await memory.repo.consolidate(threshold=threshold)
     assert memory.kit.seen.of(ConsolidationCompleted) == []
-
-
-async def test_the_losers_edges_are_the_survivors(memory: Any) -> None:
-    """Its tag, its provenance and its sibling."""
-    for id in ("s1", "s2"):
-        await memory.step(id)
-    await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), tags=["tea"], steps=["s1"])
-    await memory.fact(
-        "Ana likes green tea very much", "b", vector=at_cosine(0.9), tags=["drinks"], steps=["s2"]
-    )
-    await memory.fact("Bo bakes bread", "c")
-    await memory.repo.apply(Changeset(edges=(Edge("b", "c", EdgeKind.SIBLING),)))
-    await memory.repo.consolidate()
-    kept = await memory.repo.get_linked_nodes(["a"])
-    assert {node.text for node in kept} == {"tea", "drinks", "seen", "Bo bakes bread"}
-    assert await memory.ids("episodic") == {"s1", "s2"}
-    assert await memory.edges("b") == set()
-
-
-async def test_accesses_and_rewards_are_added(memory: Any) -> None:
-    """3 and 4 accesses, 1.0 of 2 and 0.5 of 1 rewards."""
-    await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), reward=(1.0, 2))
-    await memory.fact(
-        "Ana likes green tea very much", "b", vector=at_cosine(0.9), reward=(0.5, 1), days=3
-    )
-    await memory.accessed("a", 3)
-    await memory.accessed("b", 4, hours=5)
-    report = await memory.repo.consolidate()
-    (survivor,) = report.merged.values()
-    kept = (await memory.repo.get_metadata([survivor]))[survivor]
-    assert (kept.access_count, kept.cumulative_reward, kept.reward_count) == (7, 1.5, 3)
-    assert kept.created_at == memory.ago(3)
-    assert kept.last_accessed_at == memory.kit.clock.now()
-    assert (await memory.repo.get_node(survivor)).created_at == memory.ago(3)
 
 
 async def test_recalls_count_before_it_is_decided_who_survives(memory: Any) -> None:
@@ -271,14 +237,6 @@ async def test_facts_without_a_vector_are_left_alone(memory: Any) -> None:
     write = GraphWrite(changeset_id="c", expected_revision=0, nodes=nodes)
     await memory.graph.apply(write, memory.repo._parts.owner)
     assert (await memory.repo.consolidate()).deleted == 0
-
-
-async def test_orphans_are_cleaned_up_on_the_way(memory: Any) -> None:
-    """A tag without a member goes with any consolidation, and is reported."""
-    await memory.repo.apply(Changeset((Tag("lonely", id="t"),)))
-    report = await memory.repo.consolidate()
-    assert report.deleted_ids == ("t",)
-    assert await memory.ids("tag") == set()
 
 
 async def test_recall_finds_the_survivor_by_the_losers_tags(memory: Any) -> None:

@@ -437,20 +437,6 @@ async def test_long_json_is_read_in_another_thread(monkeypatch: pytest.MonkeyPat
 # ── Cancelling and closing ───────────────────────────────────────────────────────────
 
 
-async def test_cancelling_closes_the_connection(server: ScriptedServer) -> None:
-    """A call that is given up leaves no half-read connection and no task."""
-    server.fail(faults.NEVER_ANSWERS)
-    transport = Transport(f"{server.url}/v1")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(transport.post, "/embeddings", BODY)
-        await server.until(lambda: server.in_flight == 1)
-        tasks.cancel_scope.cancel()
-    await server.until(lambda: server.requests[0].left and server.connections == 0)
-    assert len(asyncio.all_tasks()) == 1
-    await transport.post("/embeddings", BODY)
-    await transport.aclose()
-
-
 async def test_cancelling_at_every_turn_leaves_nothing_behind(server: ScriptedServer) -> None:
     """Whenever a call is given up, its slot is free again and its connection closed."""
     transport = Transport(f"{server.url}/v1", max_concurrency=1)

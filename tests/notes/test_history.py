@@ -103,20 +103,6 @@ async def test_only_the_latest_versions_are_kept(open_notes):
         await kit.notes.undo(update.id)
 
 
-async def test_purging_leaves_nothing(open_notes, tmp_path):
-    """A purged note is gone with all its versions."""
-    kit = await open_notes()
-    await kit.notes.write("travel", "- the zeppelin", "Travel")
-    report = await kit.notes.purge("travel")
-    assert (report.fulltext_rows, report.vectors, report.scrubbed) == (1, 1, True)
-    assert (report.notes, report.note_versions) == (1, 1)
-    for file in tmp_path.glob("notes.db*"):
-        assert b"zeppelin" not in file.read_bytes()
-    with pytest.raises(NotFound):
-        await kit.notes.history("travel")
-    assert not (await kit.notes.recall("travel")).hits
-
-
 async def test_purging_what_a_request_made_leaves_none_of_its_words(open_notes, tmp_path):
     """The topic is made of them, too; the request stays covered."""
     kit = await open_notes(without_model=True)

@@ -233,17 +233,6 @@ async def test_a_fact_added_by_hand_goes_alone(kit: Kit, db: Path) -> None:
     assert SECRET not in await archive_of(kit)
 
 
-async def test_what_a_forgotten_fact_replaced_holds_again(kit: Kit) -> None:
-    """As after any erasure."""
-    await say(kit, "I live in Paris.")
-    await say(kit, "I live in London.")
-    (new,) = await facts_with(kit, "London")
-    report = await kit.repo.forget(memory_ids=[new.id])
-    assert report.facts_restored == 1
-    (old,) = await facts_with(kit, "Paris")
-    assert (old.superseded_by, old.valid_to) == (None, None)
-
-
 # ── Without the sources ──────────────────────────────────────────────────────────────────
 
 

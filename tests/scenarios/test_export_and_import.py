@@ -165,17 +165,6 @@ async def test_a_step_keeps_the_role_of_its_message(tmp_path):
         assert [step.role for step in resumed.recent_steps(2)] == ["user", None]
 
 
-async def test_a_commit_that_was_exported_is_not_done_again(tmp_path):
-    """A replay of the same changeset gives the first revision and writes nothing."""
-    changeset = Changeset(nodes=(Semantic("The pier is closed."),), id="by hand")
-    async with service(tmp_path / "a.db", ManualClock()) as here:
-        revision = await (await here.open_repo("r")).apply(changeset)
-        await here.import_repo("copy", await lines_of(here))
-        copy = await here.open_repo("copy")
-        assert await copy.apply(changeset) == revision
-        assert len(await copy.get_nodes(["semantic"])) == 1
-
-
 async def test_lines_are_ascii_json_after_a_head(tmp_path):
     """The head names format and version; nothing names the repository."""
     async with service(tmp_path / "a.db", ManualClock()) as memory:
@@ -276,30 +265,6 @@ async def test_what_was_forgotten_is_not_exported(tmp_path):
     assert "peanuts" in text
     assert "cello" not in text
     assert "r-ready" not in text
-
-
-async def test_writers_go_on_while_a_repository_is_exported(tmp_path):
-    """The lines are of the moment at which the context was entered."""
-    async with service(tmp_path / "a.db", ManualClock()) as memory:
-        await fill(memory)
-        before = await lines_of(memory)
-        repo = await memory.open_repo("r")
-        session = await repo.resume_session("r-collecting")
-        async with memory.export_repo("r") as lines:
-            await session.append("Said too late.", "")
-            await repo.delete_nodes([node.id for node in await repo.get_nodes(["tag"])])
-            assert [line async for line in lines] == before
-        assert "Said too late." in "".join(await lines_of(memory))
-
-
-async def test_an_export_may_be_left_in_the_middle(tmp_path):
-    """Nothing is held: the service closes, and its file is removed with its log."""
-    async with service(tmp_path / "a.db", ManualClock()) as memory:
-        await fill(memory)
-        async with memory.export_repo("r") as lines:
-            async for _ in lines:
-                break
-    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
 
 async def test_a_broken_line_leaves_the_store_as_it_was(tmp_path):

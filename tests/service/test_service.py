@@ -27,7 +27,7 @@ from mnemo import (
     Tag,
     UsageError,
 )
-from mnemo.events import ChangesetApplied, NodesDeleted
+from mnemo.events import NodesDeleted
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 
@@ -289,40 +289,6 @@ async def test_deleted_nodes_are_gone_with_their_edges(open_kit, db):
     assert await kit.repo.get_linked_nodes([tag.id]) == []
     assert await kit.repo.get_node(node.id) is None
     assert (await kit.memory.check()).problems == ()
-
-
-async def test_one_changeset_is_applied_once(open_kit):
-    """Applied twice it gives equal revisions and one event."""
-    kit = await open_kit()
-    changeset = Changeset(nodes=fact("Ana lives in Porto", "Ana").nodes, id="changeset-1")
-    first = await kit.repo.apply(changeset)
-    assert await kit.repo.apply(changeset) == first
-    assert len(kit.seen.of(ChangesetApplied)) == 1
-
-
-async def test_a_changeset_that_does_not_validate_stores_nothing(open_kit):
-    """An edge to an unknown node is refused; the revision is unchanged."""
-    kit = await open_kit()
-    node = Semantic("Ana lives in Porto")
-    bad = Changeset(nodes=(node,), edges=(Edge("nowhere", node.id, EdgeKind.MEMBERSHIP),))
-    with pytest.raises(ValueError, match="nowhere"):
-        await kit.repo.apply(bad)
-    assert (await kit.repo.statistics()).revision == 0
-    assert await kit.repo.get_nodes(["semantic"]) == []
-
-
-async def test_repositories_do_not_leak(open_kit):
-    """What one repository holds is unknown to another of the same store."""
-    kit = await open_kit()
-    other = await kit.memory.open_repo("other")
-    changeset = fact("Ana lives in Porto", "Ana")
-    await kit.repo.apply(changeset)
-    session = await kit.started()
-    await session.append("a secret word: xylophone", "")
-    assert await other.get_node(changeset.nodes[0].id) is None
-    assert await other.search("xylophone") == []
-    assert (await other.recall("Ana Porto xylophone")).candidates == []
-    assert (await other.statistics()).nodes == {}
 
 
 async def test_statistics_show_the_levels(open_kit):

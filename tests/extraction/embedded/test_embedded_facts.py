@@ -44,13 +44,6 @@ async def test_a_secret_enters_no_fact(step: Any, facts_of: Any, text: Any) -> N
     assert not any(s in told for s in ("sk-", "hunter22", "4f9a8b"))
 
 
-async def test_equal_input_gives_equal_facts(step: Any, facts_of: Any) -> None:
-    """The same steps give the same facts, in the same order."""
-    steps = [step(0, "I moved to Porto last week. My sister Eva lives in Braga.", actor="Ana")]
-
-    assert await facts_of(*steps) == await facts_of(*steps) != []
-
-
 # ── Speech ───────────────────────────────────────────────────────────────────────────
 
 
