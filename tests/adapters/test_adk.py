@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,7 +66,7 @@ def texts(memories: list[MemoryEntry]) -> str:
     return "\n".join(part.text or "" for m in memories for part in m.content.parts or ())
 
 
-def test_every_method_of_the_base_is_its_own() -> None:
+def test_every_method_of_the_base_is_its_own():
     """None is left to the base class, which refuses or does nothing."""
     names = [name for name in vars(BaseMemoryService) if name.endswith(("_memory", "_to_memory"))]
     assert len(names) == 5
@@ -75,7 +74,7 @@ def test_every_method_of_the_base_is_its_own() -> None:
 
 
 @pytest.mark.slow
-async def test_a_long_session_is_remembered_in_parts(service: MnemoMemoryService, kit: Kit) -> None:
+async def test_a_long_session_is_remembered_in_parts(service, kit):
     """A session has no bound, a call has one."""
     said = [event(f"I count {n}.", f"e{n}") for n in range(2_500)]
     await service.add_session_to_memory(session(*said))
@@ -83,7 +82,7 @@ async def test_a_long_session_is_remembered_in_parts(service: MnemoMemoryService
     assert await repo.conversation("s").next_seq() == len(said)
 
 
-async def test_a_session_is_remembered_once(service: MnemoMemoryService, kit: Kit) -> None:
+async def test_a_session_is_remembered_once(service, kit):
     """Added again with more events, only those are new; id, author and time come back."""
     first = event("My cat is called Tom.", "e1", timestamp=1_700_000_000.0)
     await service.add_session_to_memory(session(first))
@@ -98,7 +97,7 @@ async def test_a_session_is_remembered_once(service: MnemoMemoryService, kit: Ki
     assert message.at.timestamp() == 1_700_000_000.0
 
 
-async def test_facts_are_extracted_in_the_background(service: MnemoMemoryService, kit: Kit) -> None:
+async def test_facts_are_extracted_in_the_background(service, kit):
     """Once the repository has settled there is a fact, and a search gives what it says."""
     await service.add_session_to_memory(session(event("My cat is called Tom.", "e1")))
     await kit.memory.repo(repo_id_of("app", "ada")).settle()
@@ -107,7 +106,7 @@ async def test_facts_are_extracted_in_the_background(service: MnemoMemoryService
     assert "My cat is called Tom." in texts(await found(service, "What is the cat called?"))
 
 
-async def test_users_and_applications_are_apart(service: MnemoMemoryService, kit: Kit) -> None:
+async def test_users_and_applications_are_apart(service, kit):
     """Each has a repository, whatever signs its names hold; a search makes none."""
     await service.add_session_to_memory(session(event(f"I am {SECRET}.", "e")))
     for user in ({"user_id": "bob"}, {"app_name": "other"}, {"app_name": "app/ada", "user_id": ""}):
@@ -119,9 +118,7 @@ async def test_users_and_applications_are_apart(service: MnemoMemoryService, kit
     assert max(map(len, ids)) <= 200
 
 
-async def test_repositories_are_listed_for_unknown_users_only(
-    service: MnemoMemoryService, kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_repositories_are_listed_for_unknown_users_only(service, kit, monkeypatch):
     """A search of a user who is known costs no listing of all others."""
     await service.add_session_to_memory(session(event(f"I am {SECRET}.", "e")))
     monkeypatch.delattr(type(kit.memory), "repos")
@@ -130,7 +127,7 @@ async def test_repositories_are_listed_for_unknown_users_only(
         await found(service, SECRET, user_id="bob")
 
 
-async def test_events_are_added_as_a_delta(service: MnemoMemoryService, kit: Kit) -> None:
+async def test_events_are_added_as_a_delta(service, kit):
     """Beside those before, also without a session, with metadata that filters match."""
     await service.add_events_to_memory(
         **ADA, events=[event("I like figs.", "a")], session_id="s", custom_metadata={"kind": "food"}
@@ -143,9 +140,7 @@ async def test_events_are_added_as_a_delta(service: MnemoMemoryService, kit: Kit
     assert [hit.message_id for hit in hits] == ["a"]
 
 
-async def test_an_event_that_says_nothing_is_left_out(
-    service: MnemoMemoryService, kit: Kit
-) -> None:
+async def test_an_event_that_says_nothing_is_left_out(service, kit):
     """Calls, files, thoughts and empty contents; of the rest the words are kept."""
     parts = [
         Part(function_call=FunctionCall(name="f", args={})),
@@ -161,9 +156,7 @@ async def test_an_event_that_says_nothing_is_left_out(
     assert [message.content for message in history] == ["shown"]
 
 
-async def test_an_event_that_was_changed_stays_as_it_was(
-    service: MnemoMemoryService, kit: Kit
-) -> None:
+async def test_an_event_that_was_changed_stays_as_it_was(service, kit):
     """What is new beside it is remembered all the same."""
     await service.add_session_to_memory(session(event("first", "e1")))
     changed = [event("another wording", "e1"), event("second", "e2")]
@@ -172,7 +165,7 @@ async def test_an_event_that_was_changed_stays_as_it_was(
     assert [message.content for message in history] == ["first", "second"]
 
 
-async def test_memories_are_added_by_hand(service: MnemoMemoryService, kit: Kit) -> None:
+async def test_memories_are_added_by_hand(service, kit):
     """Facts with their time, author and metadata; one without text stops all."""
     entry = MemoryEntry(
         content=Content(parts=[Part(text="Ada lives in Bern.")]),
@@ -196,9 +189,7 @@ async def test_memories_are_added_by_hand(service: MnemoMemoryService, kit: Kit)
     assert len((await kit.memory.repo("app/ada").memories()).items) == 1
 
 
-async def test_a_message_is_deleted_with_what_came_of_it(
-    service: MnemoMemoryService, kit: Kit
-) -> None:
+async def test_a_message_is_deleted_with_what_came_of_it(service, kit):
     """Its fact goes, too; added again with its session, it does not come back."""
     events = session(event(f"My cat is called {SECRET}.", "e1"), event("I like tea.", "e2"))
     await service.add_session_to_memory(events)
@@ -211,7 +202,7 @@ async def test_a_message_is_deleted_with_what_came_of_it(
     assert "tea" in texts(await found(service, "tea"))
 
 
-async def test_a_fact_is_deleted_alone(service: MnemoMemoryService, kit: Kit) -> None:
+async def test_a_fact_is_deleted_alone(service, kit):
     """The message that says it stays; what is unknown, or named by nothing, is gone already."""
     await service.add_session_to_memory(session(event("My cat is called Tom.", "e1")))
     await kit.memory.repo("app/ada").settle()
@@ -224,7 +215,7 @@ async def test_a_fact_is_deleted_alone(service: MnemoMemoryService, kit: Kit) ->
     await service.delete_memory(app_name="app", user_id="nobody", memory_id="e1")
 
 
-async def test_a_search_gives_at_most_so_many(kit: Kit) -> None:
+async def test_a_search_gives_at_most_so_many(kit):
     """Best first; none for a blank query."""
     service = MnemoMemoryService(kit.memory, most=2)
     events = [event(f"I like fig number {n}.", f"e{n}") for n in range(5)]
@@ -234,9 +225,7 @@ async def test_a_search_gives_at_most_so_many(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"bad": object()}, {"bad": float("nan")}])
-async def test_metadata_that_is_no_json_is_refused(
-    service: MnemoMemoryService, kit: Kit, metadata: Any
-) -> None:
+async def test_metadata_that_is_no_json_is_refused(service, kit, metadata):
     """Nothing is stored, and no repository made."""
     events = [event("one", "a"), event("two", "b")]
     with pytest.raises(ValueError, match="metadata"):
@@ -244,7 +233,7 @@ async def test_metadata_that_is_no_json_is_refused(
     assert [one.id for one in await kit.memory.repos()] == []
 
 
-def test_what_is_no_service_is_refused(kit: Kit) -> None:
+def test_what_is_no_service_is_refused(kit):
     """A repository is none: users would share it."""
     for given in ("memory.db", kit.repo, None):
         with pytest.raises(ConfigError, match="Mnemo"):
@@ -253,7 +242,7 @@ def test_what_is_no_service_is_refused(kit: Kit) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_missing_extra_is_named() -> None:
+def test_a_missing_extra_is_named():
     """Without ADK the import says what to install."""
     code = "import sys; sys.modules['google.adk'] = None; import mnemo.adapters.adk"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -289,7 +278,7 @@ async def turn(runner: Runner, session_id: str, text: str) -> str:
 
 
 @pytest.mark.slow
-async def test_the_runner_finds_what_another_session_said(service: MnemoMemoryService) -> None:
+async def test_the_runner_finds_what_another_session_said(service):
     """One session is added to memory; in the next the model loads it, and it is preloaded."""
     call = Part(function_call=FunctionCall(name="load_memory", args={"query": "cat"}))
     script = [Part(text="Nice."), call, Part(text="Tom."), Part(text="Yes.")]
@@ -315,7 +304,7 @@ async def test_the_runner_finds_what_another_session_said(service: MnemoMemorySe
 # ── Blocking, and from a path ────────────────────────────────────────────────────────
 
 
-def test_a_blocking_service_serves_loops_of_their_own(db: Path) -> None:
+def test_a_blocking_service_serves_loops_of_their_own(db):
     """``mnemo.sync``: each call runs in a worker thread."""
     with mnemo.sync.Mnemo(db, embedder=HashingEmbedder()) as memory:
         service = MnemoMemoryService(memory)
@@ -324,7 +313,7 @@ def test_a_blocking_service_serves_loops_of_their_own(db: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_path_is_opened_by_the_first_call_and_closed(db: Path) -> None:
+async def test_a_path_is_opened_by_the_first_call_and_closed(db):
     """What was added is there in the next service; a closed one refuses."""
     async with MnemoMemoryService.from_path(db) as service:
         assert not db.exists()

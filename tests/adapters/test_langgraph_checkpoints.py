@@ -112,7 +112,7 @@ async def over_sync() -> AsyncIterator[MnemoSaver]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("made", [asynchronous, over_sync], ids=lambda made: made.name)
-async def test_the_conformance_suite_is_green_with_every_capability(made: Any) -> None:
+async def test_the_conformance_suite_is_green_with_every_capability(made):
     """All that the published suite knows, detected and passed, whatever the repository."""
     report = await validate(made)
     assert {name: (r.passed, r.failures) for name, r in report.results.items()} == {
@@ -123,7 +123,7 @@ async def test_the_conformance_suite_is_green_with_every_capability(made: Any) -
 # ── Metadata and listings ────────────────────────────────────────────────────────────
 
 
-async def test_metadata_is_joined_by_that_of_the_config(saver: MnemoSaver) -> None:
+async def test_metadata_is_joined_by_that_of_the_config(saver):
     """What the config says of a run is kept; private keys are not."""
     named = config("t", __private="x") | {"metadata": {"run_id": "run"}}
     metadata: Any = {"source": "loop", "step": 1, "writes": {"foo": "bar"}, "score": None}
@@ -154,15 +154,13 @@ async def searchable(saver: MnemoSaver) -> None:
         ({"x') OR '1'='1": "dummy"}, 0),
     ],
 )
-async def test_a_search_compares_metadata(
-    saver: MnemoSaver, wanted: dict[str, Any], count: int
-) -> None:
+async def test_a_search_compares_metadata(saver, wanted, count):
     """Each key with an equal value; what looks like SQL is a key as any other."""
     await searchable(saver)
     assert len(await listed(saver, None, filter=wanted)) == count
 
 
-async def test_a_search_is_narrowed_by_config_before_and_limit(saver: MnemoSaver) -> None:
+async def test_a_search_is_narrowed_by_config_before_and_limit(saver):
     """A thread without a namespace means all of them."""
     await searchable(saver)
     of_two = await listed(saver, {"configurable": {"thread_id": "2"}})
@@ -175,9 +173,7 @@ async def test_a_search_is_narrowed_by_config_before_and_limit(saver: MnemoSaver
 
 
 @pytest.mark.parametrize("id", [{}, {"checkpoint_id": None}, {"checkpoint_id": ""}])
-async def test_an_id_that_names_no_checkpoint_is_as_none_given(
-    saver: MnemoSaver, id: dict[str, Any]
-) -> None:
+async def test_an_id_that_names_no_checkpoint_is_as_none_given(saver, id):
     """Missing, ``None`` or empty: the newest, all of them, and no parent, as in LangGraph's own."""
     for one in (saver, InMemorySaver()):
         first, second = empty_checkpoint(), empty_checkpoint()
@@ -195,7 +191,7 @@ async def test_an_id_that_names_no_checkpoint_is_as_none_given(
         assert oldest.parent_config is None
 
 
-async def test_keys_with_hyphens_and_digits_are_compared(saver: MnemoSaver) -> None:
+async def test_keys_with_hyphens_and_digits_are_compared(saver):
     """At the top and below, where a dot leads down."""
     metadata: Any = {"access-level": 1, "user": {"access-level": 2, "1a": 3}, "1a": 4, "a.b": 5}
     await saver.aput(config(), empty_checkpoint(), metadata, {})
@@ -203,7 +199,7 @@ async def test_keys_with_hyphens_and_digits_are_compared(saver: MnemoSaver) -> N
         assert len(await listed(saver, None, filter=wanted)) == 1
 
 
-async def test_a_long_listing_is_read_in_pages(saver: MnemoSaver) -> None:
+async def test_a_long_listing_is_read_in_pages(saver):
     """Copies have the same ids in another thread; each is given once."""
     for _ in range(PAGE + 3):
         await saver.aput(config(), empty_checkpoint(), {}, {})
@@ -237,7 +233,7 @@ def logging(saver: Any, nodes: int = 3) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-async def test_a_value_that_does_not_change_is_stored_once(db: Path) -> None:
+async def test_a_value_that_does_not_change_is_stored_once(db):
     """A large value in a long run takes its place once, not once per checkpoint."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         graph = logging(MnemoSaver(await memory.open_repo()), nodes=8)
@@ -251,7 +247,7 @@ async def test_a_value_that_does_not_change_is_stored_once(db: Path) -> None:
         assert connection.execute(query, (WORD,)).fetchone() == (2,)
 
 
-async def test_a_value_without_news_is_found_all_the_same(saver: MnemoSaver) -> None:
+async def test_a_value_without_news_is_found_all_the_same(saver):
     """A checkpoint made by hand, with values that no ancestor has, is stored whole."""
     made = checkpoint(a=[1], b={"c": b"bytes"})
     made["channel_values"]["loose"] = 3
@@ -264,7 +260,7 @@ async def test_a_value_without_news_is_found_all_the_same(saver: MnemoSaver) -> 
     assert (await saver.aget(config())) == again
 
 
-async def test_branches_of_one_version_keep_their_own_values(saver: MnemoSaver) -> None:
+async def test_branches_of_one_version_keep_their_own_values(saver):
     """Two forks that come to the same version do not see each other's value."""
     root = await saver.aput(config(), checkpoint(a="root"), {}, {"a": "1"})
     forks = []
@@ -279,7 +275,7 @@ async def test_branches_of_one_version_keep_their_own_values(saver: MnemoSaver) 
             assert found["channel_values"] == {"a": value}
 
 
-def test_versions_rise_and_differ() -> None:
+def test_versions_rise_and_differ():
     """From nothing, from a number of another saver, and from one of its own."""
     saver = object.__new__(MnemoSaver)
     first = saver.get_next_version(None, None)
@@ -318,14 +314,14 @@ def told(history: Any) -> list[str]:
     return [item for _, channel, value in history["items"]["writes"] for item in value]
 
 
-async def test_no_channel_has_no_history(saver: MnemoSaver) -> None:
+async def test_no_channel_has_no_history(saver):
     """Nothing is read for it."""
     assert await saver.aget_delta_channel_history(config=config(), channels=[]) == {}
     found = await saver.aget_delta_channel_history(config=config("nowhere"), channels=["a"])
     assert found == {"a": {"writes": []}}
 
 
-async def test_a_history_is_told_oldest_first(saver: MnemoSaver) -> None:
+async def test_a_history_is_told_oldest_first(saver):
     """At each checkpoint it is what the framework's own walk finds."""
     await driven(resting(Delta, saver), 3)
     for found in await listed(saver, config()):
@@ -337,7 +333,7 @@ async def test_a_history_is_told_oldest_first(saver: MnemoSaver) -> None:
             assert history == {"items": {"writes": []}}
 
 
-async def test_a_snapshot_of_an_ancestor_is_the_seed(saver: MnemoSaver) -> None:
+async def test_a_snapshot_of_an_ancestor_is_the_seed(saver):
     """One that is put into a stored ancestor is found, and the rest of the chain goes on."""
     await driven(resting(Delta, saver), 2)
     newest, _, ancestor, *_ = await listed(saver, config())
@@ -351,7 +347,7 @@ async def test_a_snapshot_of_an_ancestor_is_the_seed(saver: MnemoSaver) -> None:
     assert told(history) == told(expected)
 
 
-async def test_a_thread_moves_from_a_plain_channel_to_a_delta(saver: MnemoSaver) -> None:
+async def test_a_thread_moves_from_a_plain_channel_to_a_delta(saver):
     """Every state of before reads the same; what comes after is added to it."""
     plain = resting(Plain, saver)
     await driven(plain, 3, "u")
@@ -365,7 +361,7 @@ async def test_a_thread_moves_from_a_plain_channel_to_a_delta(saver: MnemoSaver)
     assert now.values["items"] == [*before[0].values["items"], "after"]
 
 
-async def test_pruning_keeps_the_state_of_delta_channels(saver: MnemoSaver) -> None:
+async def test_pruning_keeps_the_state_of_delta_channels(saver):
     """The newest state reads as before, and the thread goes on."""
     graph = resting(Delta, saver)
     await driven(graph, 3)
@@ -375,7 +371,7 @@ async def test_pruning_keeps_the_state_of_delta_channels(saver: MnemoSaver) -> N
     assert (await graph.aget_state(config())).values["items"][-1] == "more"
 
 
-async def test_pruning_keeps_one_checkpoint_of_plain_channels(saver: MnemoSaver) -> None:
+async def test_pruning_keeps_one_checkpoint_of_plain_channels(saver):
     """Nothing but the newest is needed; an unknown strategy is refused."""
     graph = resting(Plain, saver)
     await driven(graph, 3)
@@ -388,7 +384,7 @@ async def test_pruning_keeps_one_checkpoint_of_plain_channels(saver: MnemoSaver)
     assert await saver.aget_tuple(config()) is None
 
 
-async def test_parallel_tasks_are_replayed_in_the_order_of_the_run(saver: MnemoSaver) -> None:
+async def test_parallel_tasks_are_replayed_in_the_order_of_the_run(saver):
     """Writes of one step to one delta channel, whose task ids sort otherwise than their paths."""
     for made in (saver, InMemorySaver()):
         builder = StateGraph(Delta)
@@ -404,7 +400,7 @@ async def test_parallel_tasks_are_replayed_in_the_order_of_the_run(saver: MnemoS
 # ── Blocking calls ───────────────────────────────────────────────────────────────────
 
 
-def test_a_graph_runs_without_an_event_loop(blocking: MnemoSaver) -> None:
+def test_a_graph_runs_without_an_event_loop(blocking):
     """Plain, with delta channels, and through every blocking form."""
     graph = logging(blocking)
     assert graph.invoke({"items": [], "file": "f"}, config())["items"] == ["n0", "n1", "n2"]
@@ -425,7 +421,7 @@ def test_a_graph_runs_without_an_event_loop(blocking: MnemoSaver) -> None:
     assert len(list(blocking.list(config(), limit=2))) == 2
 
 
-async def test_blocking_calls_come_from_other_threads(saver: MnemoSaver) -> None:
+async def test_blocking_calls_come_from_other_threads(saver):
     """On the repository's own loop each is refused; in a worker thread it is served."""
     made = checkpoint(a=1)
     calls = [
@@ -443,14 +439,14 @@ async def test_blocking_calls_come_from_other_threads(saver: MnemoSaver) -> None
     assert await anyio.to_thread.run_sync(saver.get, config()) == made
 
 
-def test_an_asynchronous_repository_needs_its_loop() -> None:
+def test_an_asynchronous_repository_needs_its_loop():
     """What is no repository is refused as well."""
     with pytest.raises(ConfigError, match="Repository"):
         MnemoSaver("m.db")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
-async def test_a_saver_opens_its_own_file(db: Path) -> None:
+async def test_a_saver_opens_its_own_file(db):
     """At the first call, from either form; another one finds what the first has stored."""
     made = checkpoint(a=1)
     async with MnemoSaver.from_path(db) as saver:
@@ -466,7 +462,7 @@ async def test_a_saver_opens_its_own_file(db: Path) -> None:
 # ── Bad input ────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_cannot_be_serialized_leaves_nothing(repo: Repository) -> None:
+async def test_what_cannot_be_serialized_leaves_nothing(repo):
     """A value, the checkpoint itself, metadata, one write of several: nothing is written."""
     saver = MnemoSaver(repo)
     lock = threading.Lock()
@@ -488,7 +484,7 @@ async def test_what_cannot_be_serialized_leaves_nothing(repo: Repository) -> Non
     assert found.pending_writes == []
 
 
-async def test_pickles_are_refused_unless_the_serde_takes_them(repo: Repository) -> None:
+async def test_pickles_are_refused_unless_the_serde_takes_them(repo):
     """What was stored as a pickle is read by a saver that allows it, by no other."""
     allowing = MnemoSaver(repo, serde=JsonPlusSerializer(pickle_fallback=True))
     form, data = JsonPlusSerializer().dumps_typed(checkpoint(a=1))
@@ -505,9 +501,7 @@ async def test_pickles_are_refused_unless_the_serde_takes_them(repo: Repository)
     "named",
     [{}, {"thread_id": ""}, {"thread_id": "a\0b"}, {"thread_id": "t", "checkpoint_ns": "\ud800"}],
 )
-async def test_a_thread_that_cannot_be_stored_is_refused(
-    saver: MnemoSaver, named: dict[str, str]
-) -> None:
+async def test_a_thread_that_cannot_be_stored_is_refused(saver, named):
     """With a typed error, and nothing is written."""
     with pytest.raises(ValueError, match=r"thread_id|namespace"):
         await saver.aput({"configurable": named}, checkpoint(a=1), {}, {})
@@ -516,7 +510,7 @@ async def test_a_thread_that_cannot_be_stored_is_refused(
     assert await listed(saver, None) == []
 
 
-async def test_a_copy_onto_a_thread_in_use_is_refused(saver: MnemoSaver) -> None:
+async def test_a_copy_onto_a_thread_in_use_is_refused(saver):
     """Neither thread changes."""
     for thread in ("t", "u"):
         await saver.aput(config(thread), checkpoint(a=thread), {}, {})
@@ -527,7 +521,7 @@ async def test_a_copy_onto_a_thread_in_use_is_refused(saver: MnemoSaver) -> None
     assert found["channel_values"] == {"a": "u"}
 
 
-async def test_a_value_that_is_gone_is_named(db: Path) -> None:
+async def test_a_value_that_is_gone_is_named(db):
     """``StoreCorrupt``; a listing passes the checkpoint by, and the check names it."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         saver = MnemoSaver(await memory.open_repo())
@@ -547,7 +541,7 @@ async def test_a_value_that_is_gone_is_named(db: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_checkpoints_are_no_memories(repo: Repository) -> None:
+async def test_checkpoints_are_no_memories(repo):
     """Neither search nor recall finds them, and ``forget`` leaves them."""
     saver = MnemoSaver(repo)
     (message,) = await repo.conversation("t").append([{"role": "user", "content": "Lea sails."}])
@@ -560,7 +554,7 @@ async def test_checkpoints_are_no_memories(repo: Repository) -> None:
     assert await saver.aget_tuple(config()) is not None
 
 
-async def test_a_task_may_write_more_than_a_list_holds(repo: Repository) -> None:
+async def test_a_task_may_write_more_than_a_list_holds(repo):
     """A step that fans out over 1,500 documents: all writes are kept, in their order."""
     saver = MnemoSaver(repo)
     stored = await saver.aput(config(), checkpoint(a=WORD), {}, {})
@@ -570,7 +564,7 @@ async def test_a_task_may_write_more_than_a_list_holds(repo: Repository) -> None
     assert [value for _, _, value in found.pending_writes or ()] == list(range(1_500))
 
 
-async def test_threads_runs_and_channels_may_be_more_than_a_list_holds(repo: Repository) -> None:
+async def test_threads_runs_and_channels_may_be_more_than_a_list_holds(repo):
     """Those of a graph are taken together: which runs go decides what has to stay."""
     saver, many = MnemoSaver(repo), [f"x{number}" for number in range(2_500)]
     first = await saver.aput(config(), checkpoint(a=WORD), {"run_id": "old"}, {"a": "1"})
@@ -583,7 +577,7 @@ async def test_threads_runs_and_channels_may_be_more_than_a_list_holds(repo: Rep
     assert (await repo.statistics()).checkpoints == 0
 
 
-async def test_a_deleted_thread_leaves_no_bytes(db: Path) -> None:
+async def test_a_deleted_thread_leaves_no_bytes(db):
     """Values and writes are gone from the store's files."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         saver = MnemoSaver(await memory.open_repo())
@@ -594,7 +588,7 @@ async def test_a_deleted_thread_leaves_no_bytes(db: Path) -> None:
         assert not any(WORD.encode() in file.read_bytes() for file in db.parent.iterdir())
 
 
-def test_an_allowlist_makes_a_saver_of_the_same_repository(blocking: MnemoSaver) -> None:
+def test_an_allowlist_makes_a_saver_of_the_same_repository(blocking):
     """Another serializer over the same checkpoints."""
     strict = JsonPlusSerializer(allowed_msgpack_modules=[("a", "B")])
     saver = MnemoSaver(blocking._handle.wait(lambda repo: repo), serde=strict)
@@ -608,7 +602,7 @@ def test_an_allowlist_makes_a_saver_of_the_same_repository(blocking: MnemoSaver)
 # ── Several writers ──────────────────────────────────────────────────────────────────
 
 
-async def test_two_writers_on_one_thread_lose_nothing(db: Path) -> None:
+async def test_two_writers_on_one_thread_lose_nothing(db):
     """Two services that put and write side by side: all is there, each with its own values."""
     async with (
         Mnemo(db, embedder=HashingEmbedder()) as first,
@@ -685,7 +679,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 @pytest.mark.long
-async def test_a_graph_killed_between_two_steps_goes_on_in_another_process(db: Path) -> None:
+async def test_a_graph_killed_between_two_steps_goes_on_in_another_process(db):
     """Interrupted in one process, answered and killed in a second, finished in a third."""
 
     async def run(argument: str, **environment: str) -> int:
@@ -741,7 +735,7 @@ def killed_after(db: Path, puts: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("puts", [1, 17, 40])
 @pytest.mark.long
-async def test_a_put_that_is_killed_is_whole_or_not_there(db: Path, puts: int) -> None:
+async def test_a_put_that_is_killed_is_whole_or_not_there(db, puts):
     """All that was reported is there, in full, and the store has no problem."""
     reported = await anyio.to_thread.run_sync(killed_after, db, puts)
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:

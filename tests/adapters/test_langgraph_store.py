@@ -114,7 +114,7 @@ async def found_in(store: BaseStore, *prefix: str) -> set[tuple[str, ...]]:
 # ── Basic operations ─────────────────────────────────────────────────────────────────────
 
 
-async def test_an_item_is_put_read_replaced_and_deleted(store: MnemoStore, clock: ManualClock):
+async def test_an_item_is_put_read_replaced_and_deleted(store, clock):
     """It is LangGraph's own type, with both times; other namespaces have their own keys."""
     await store.aput(("test", "documents"), "doc1", {"title": "one", "n": {"x": [1, None]}})
     first = await store.aget(("test", "documents"), "doc1")
@@ -132,7 +132,7 @@ async def test_an_item_is_put_read_replaced_and_deleted(store: MnemoStore, clock
     assert await store.aget(("test", "documents"), "doc1") is None
 
 
-async def test_reads_of_a_batch_see_what_was_there_before(store: MnemoStore):
+async def test_reads_of_a_batch_see_what_was_there_before(store):
     """Results come in the order of the operations; a put gives ``None``."""
     await store.aput(("test", "foo"), "key1", {"data": "value1"})
     await store.aput(("test", "bar"), "key2", {"data": "value2"})
@@ -155,7 +155,7 @@ async def test_reads_of_a_batch_see_what_was_there_before(store: MnemoStore):
     assert after[1] is None
 
 
-async def test_the_last_put_of_a_batch_holds(store: MnemoStore):
+async def test_the_last_put_of_a_batch_holds(store):
     """Two puts of one key are done in their order."""
     puts = [PutOp(("n",), "k", {"v": number}) for number in range(3)]
     assert await store.abatch(puts) == [None] * 3
@@ -163,7 +163,7 @@ async def test_the_last_put_of_a_batch_holds(store: MnemoStore):
 
 
 @pytest.mark.slow
-async def test_a_batch_of_any_length_is_done_in_portions(store: MnemoStore):
+async def test_a_batch_of_any_length_is_done_in_portions(store):
     """All reads still come first; a bad put leaves the thousands before it, in both forms."""
     puts = [PutOp(("m",), f"{i}", {"i": i}) for i in range(2_500)]
     bad = [*puts[:1_999], PutOp(("m",), "bad", {"i": object()}), *puts[1_999:]]
@@ -179,7 +179,7 @@ async def test_a_batch_of_any_length_is_done_in_portions(store: MnemoStore):
 
 @pytest.mark.slow
 @pytest.mark.long
-async def test_a_large_batch_and_many_calls_at_once(store: MnemoStore):
+async def test_a_large_batch_and_many_calls_at_once(store):
     """Everything is there in the end."""
     await asyncio.gather(
         *(store.aput(("n", str(i % 10)), f"{i}", {"i": i}) for i in range(100)),
@@ -224,7 +224,7 @@ LISTED = [
         {"prefix": ("a", "b", "c", "d", "e", "f")},
     ],
 )
-async def test_namespaces_are_listed_as_in_memory(store: MnemoStore, wanted: dict[str, Any]):
+async def test_namespaces_are_listed_as_in_memory(store, wanted):
     """The same answer as ``InMemoryStore``, for every condition, depth and page."""
     memory = InMemoryStore()
     for one in (store, memory):
@@ -233,7 +233,7 @@ async def test_namespaces_are_listed_as_in_memory(store: MnemoStore, wanted: dic
     assert found == await memory.alist_namespaces(**wanted)
 
 
-async def test_an_empty_store_lists_nothing(store: MnemoStore):
+async def test_an_empty_store_lists_nothing(store):
     """Neither before the first put nor after the last delete."""
     assert await store.alist_namespaces() == []
     await fill(store, ("a",))
@@ -241,7 +241,7 @@ async def test_an_empty_store_lists_nothing(store: MnemoStore):
     assert await store.alist_namespaces() == []
 
 
-async def test_several_conditions_of_one_kind_must_all_hold(store: MnemoStore):
+async def test_several_conditions_of_one_kind_must_all_hold(store):
     """Operations may say more than the methods do; contradictions list nothing."""
     await fill(store, ("a", "b"), ("a", "c"), ("b", "c"))
 
@@ -260,7 +260,7 @@ async def test_several_conditions_of_one_kind_must_all_hold(store: MnemoStore):
 @pytest.mark.parametrize(
     "namespace", [(), ("a.b",), ("", "a"), ("a", ""), (1,), ("langgraph", "x")]
 )
-async def test_a_namespace_that_langgraph_refuses_is_refused(store: MnemoStore, namespace: Any):
+async def test_a_namespace_that_langgraph_refuses_is_refused(store, namespace):
     """By the framework's own error, and nothing of a batch is stored."""
     with pytest.raises(InvalidNamespaceError):
         await store.aput(namespace, "k", {})
@@ -297,7 +297,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
         {"color') = 'red' OR '1'='1' OR json_extract(value, '$.": "x"},
     ],
 )  # fmt: skip
-async def test_filters_select_as_in_memory(store: MnemoStore, filter: dict[str, Any] | None):
+async def test_filters_select_as_in_memory(store, filter):
     """The same items as ``InMemoryStore``."""
     memory = InMemoryStore()
     for key, value in DOCUMENTS.items():
@@ -309,14 +309,14 @@ async def test_filters_select_as_in_memory(store: MnemoStore, filter: dict[str, 
 
 @pytest.mark.parametrize("operator", ["$gt", "$gte", "$lt", "$lte"])
 @pytest.mark.parametrize("key", ["color", "m", "tags", "missing"])
-async def test_what_cannot_be_compared_does_not_match(store: MnemoStore, key: str, operator: str):
+async def test_what_cannot_be_compared_does_not_match(store, key, operator):
     """No error: ``InMemoryStore`` raises for these."""
     for name, value in DOCUMENTS.items():
         await store.aput(("test",), name, value)
     assert await store.asearch(("test",), filter={key: {operator: 1}}) == []
 
 
-async def test_an_unknown_operator_is_refused(store: MnemoStore):
+async def test_an_unknown_operator_is_refused(store):
     """Even where nothing is stored."""
     with pytest.raises(ValueError, match="unknown operator"):
         await store.asearch(("test",), filter={"x": {"$regex": "a"}})
@@ -325,7 +325,7 @@ async def test_an_unknown_operator_is_refused(store: MnemoStore):
 # ── Vectors ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_items_are_found_by_their_texts(store: MnemoStore):
+async def test_items_are_found_by_their_texts(store):
     """Best first, each with its cosine; filters apply to them, too."""
     for key, value in DOCUMENTS.items():
         await store.aput(("test",), key, value)
@@ -342,7 +342,7 @@ async def test_items_are_found_by_their_texts(store: MnemoStore):
         assert scores == sorted(scores, reverse=True)
 
 
-async def test_each_field_has_a_vector_of_its_own(repo: Any):
+async def test_each_field_has_a_vector_of_its_own(repo):
     """The nearest of an item's texts counts; absent fields and others are passed by."""
     store = MnemoStore(repo, index={"fields": ["key0", "key1", "key3"]})
     await store.aput(("test",), "doc1", {"key1": "xxx", "key2": "yyy", "key3": "zzz"})
@@ -357,7 +357,7 @@ async def test_each_field_has_a_vector_of_its_own(repo: Any):
     assert all(item.score < one.score for item in unindexed)
 
 
-async def test_an_operation_names_its_own_fields(repo: Any):
+async def test_an_operation_names_its_own_fields(repo):
     """Instead of the store's; nested paths and lists of texts as LangGraph reads them."""
     store = MnemoStore(repo, index={"fields": ["key17"]})
     await store.aput(("t",), "doc3", {"key0": "aaa", "key1": "bbb"}, index=["key0", "key1"])
@@ -375,7 +375,7 @@ async def test_an_operation_names_its_own_fields(repo: Any):
     ]
 
 
-async def test_without_fields_the_whole_value_is_indexed(repo: Any):
+async def test_without_fields_the_whole_value_is_indexed(repo):
     """An empty index means everything; none means that queries are passed by."""
     whole = MnemoStore(repo, index={})
     for key, text in (("a", "short text"), ("b", "zzz qqq"), ("c", "some other words")):
@@ -387,7 +387,7 @@ async def test_without_fields_the_whole_value_is_indexed(repo: Any):
     assert [item.score for item in found] == [None] * 4
 
 
-async def test_queries_of_many_kinds(store: MnemoStore):
+async def test_queries_of_many_kinds(store):
     """A blank query lists; long, odd and non-ASCII ones find."""
     texts = ["这是中文", "これは日本語です", "이건 한국어야", "Это русский", "यह रूसी है"]
     for number, text in enumerate(texts):
@@ -400,7 +400,7 @@ async def test_queries_of_many_kinds(store: MnemoStore):
     assert len(await store.asearch((), query="test!@#$%^&*()")) == 5
 
 
-async def test_pages_of_a_query_do_not_overlap(store: MnemoStore):
+async def test_pages_of_a_query_do_not_overlap(store):
     """Through scored and unscored items."""
     for number in range(5):
         await store.aput(("test",), f"doc{number}", {"text": f"test document number {number}"})
@@ -411,7 +411,7 @@ async def test_pages_of_a_query_do_not_overlap(store: MnemoStore):
     assert keys[-1] == "plain"
 
 
-async def test_the_best_of_many_is_first(store: MnemoStore):
+async def test_the_best_of_many_is_first(store):
     """One match among two hundred others."""
     await store.aput(("test", "M"), "M", {"text": "mmm"})
     others = [
@@ -425,7 +425,7 @@ async def test_the_best_of_many_is_first(store: MnemoStore):
 
 
 @pytest.mark.parametrize("query", ["aaa", "bbb", "ccc", "abcd", "poisson"])
-async def test_a_score_is_the_cosine(store: MnemoStore, query: str):
+async def test_a_score_is_the_cosine(store, query):
     """Of the embedder's unit vectors."""
     await store.aput(("test",), "doc", {"text": "aaa bbb"})
     (found,) = await store.asearch(("test",), query=query)
@@ -434,7 +434,7 @@ async def test_a_score_is_the_cosine(store: MnemoStore, query: str):
 
 
 @pytest.mark.parametrize("index", [{"embed": str}, {"dims": 4}, {"other": 1}, {"fields": "text"}])
-async def test_an_index_of_its_own_is_refused(repo: Any, index: dict[str, Any]):
+async def test_an_index_of_its_own_is_refused(repo, index):
     """The embedder is the repository's; the error says where to give another."""
     with pytest.raises(ConfigError, match="index"):
         MnemoStore(repo, index=index)
@@ -443,7 +443,7 @@ async def test_an_index_of_its_own_is_refused(repo: Any, index: dict[str, Any]):
 # ── Expiry ───────────────────────────────────────────────────────────────────────────────
 
 
-async def test_minutes_of_the_default_and_of_a_put(repo: Any, clock: ManualClock):
+async def test_minutes_of_the_default_and_of_a_put(repo, clock):
     """A put's own TTL goes before the store's; ``None`` is for ever."""
     store = MnemoStore(repo, ttl={"default_ttl": 10, "refresh_on_read": False})
     await store.aput(("n",), "default", {})
@@ -459,7 +459,7 @@ async def test_minutes_of_the_default_and_of_a_put(repo: Any, clock: ManualClock
     assert await store.alist_namespaces() == [("n",)]
 
 
-async def test_a_read_refreshes(repo: Any, clock: ManualClock):
+async def test_a_read_refreshes(repo, clock):
     """By get and by search, unless it says otherwise; what has expired does not come back."""
     store = MnemoStore(repo, ttl={"default_ttl": 1})
     for key in ("get", "search", "left"):
@@ -477,7 +477,7 @@ async def test_a_read_refreshes(repo: Any, clock: ManualClock):
     assert await store.aget(("left",), "left", refresh_ttl=True) is None
 
 
-async def test_expired_items_leave_no_gap_in_a_page(repo: Any, clock: ManualClock):
+async def test_expired_items_leave_no_gap_in_a_page(repo, clock):
     """A page is of live items."""
     store = MnemoStore(repo)
     for key, ttl in (("c", 9), ("b", 9), ("expired", 1), ("a", 9)):
@@ -489,7 +489,7 @@ async def test_expired_items_leave_no_gap_in_a_page(repo: Any, clock: ManualCloc
 
 
 @pytest.mark.parametrize("ttl", [0, -1, float("nan")])
-async def test_a_ttl_of_no_use_is_refused(store: MnemoStore, ttl: float):
+async def test_a_ttl_of_no_use_is_refused(store, ttl):
     """Nothing is stored."""
     with pytest.raises(ValueError, match="ttl_s"):
         await store.aput(("n",), "k", {}, ttl=ttl)
@@ -502,7 +502,7 @@ async def test_a_ttl_of_no_use_is_refused(store: MnemoStore, ttl: float):
 @pytest.mark.parametrize(
     "value", [{"x": object()}, {"x": {1}}, {"x": float("inf")}, {"x": b"bytes"}, {(1, 2): 3}]
 )
-async def test_a_value_that_is_no_json_stores_nothing(store: MnemoStore, value: Any):
+async def test_a_value_that_is_no_json_stores_nothing(store, value):
     """Neither it nor anything else of its batch, whether it is indexed or not."""
     whole = PutOp(("n",), "bad", value, index=["$"])
     for bad in (whole, PutOp(("n",), "bad", value)):
@@ -511,7 +511,7 @@ async def test_a_value_that_is_no_json_stores_nothing(store: MnemoStore, value: 
     assert await store.asearch(()) == []
 
 
-async def test_a_bad_put_leaves_its_neighbours_alone(store: MnemoStore):
+async def test_a_bad_put_leaves_its_neighbours_alone(store):
     """Calls at one time are no batch: only the bad one fails."""
     results = await asyncio.gather(
         store.aput(("n",), "one", {}),
@@ -523,7 +523,7 @@ async def test_a_bad_put_leaves_its_neighbours_alone(store: MnemoStore):
     assert sorted(item.key for item in await store.asearch(("n",))) == ["one", "two"]
 
 
-async def test_what_is_no_operation_or_repository_is_refused(store: MnemoStore):
+async def test_what_is_no_operation_or_repository_is_refused(store):
     """The error says what was given."""
     with pytest.raises(ValueError, match="unknown operation"):
         await store.abatch(["get"])
@@ -563,7 +563,7 @@ async def test_a_blocking_call_on_the_repositorys_loop_is_refused():
         assert found.value == {"v": 1}
 
 
-def test_a_program_without_a_loop_uses_a_file(tmp_path: Path):
+def test_a_program_without_a_loop_uses_a_file(tmp_path):
     """Every blocking call; the file keeps what was put."""
     path = tmp_path / "memory.db"
     with MnemoStore.from_path(path) as store:
@@ -615,7 +615,7 @@ def counting_graph(store: BaseStore, *, blocking: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-async def test_a_graph_remembers_between_runs(store: MnemoStore, blocking: bool):
+async def test_a_graph_remembers_between_runs(store, blocking):
     """Its nodes get the store from LangGraph; users do not see each other."""
     graph = counting_graph(store, blocking=blocking)
     for user, said in (("ada", "likes apples"), ("bo", "likes boats"), ("ada", "lives in Bern")):
@@ -646,7 +646,7 @@ def start_writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path):
+def test_what_was_acknowledged_survives_a_kill(tmp_path):
     """A process is killed while it writes: every key it printed is there, with its vector."""
     path = tmp_path / "memory.db"
     with start_writer(path, "a", 100_000) as process:
@@ -662,7 +662,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_two_processes_write_one_file(tmp_path: Path):
+def test_two_processes_write_one_file(tmp_path):
     """Each put is whole: nothing is lost, and a shared key holds one of them."""
     path = tmp_path / "memory.db"
     processes = [start_writer(path, name, 40) for name in "ab"]

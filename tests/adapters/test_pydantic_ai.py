@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -50,7 +50,7 @@ from pydantic_ai.usage import RunUsage
 import mnemo.sync
 from mnemo import ConfigError, Message, StoreCorrupt, StoreError
 from mnemo.adapters.pydantic_ai import MnemoConversationStore, MnemoMemory, thread_of
-from mnemo.testing import FailingStore, HashingEmbedder
+from mnemo.testing import HashingEmbedder
 
 SECRET = "vqzkxwbrtd"
 """Occurs nowhere else."""
@@ -99,7 +99,7 @@ def texts(conversation: Conversation | None) -> list[str]:
 # ── The protocol ─────────────────────────────────────────────────────────────────────
 
 
-async def test_a_conversation_is_saved_and_loaded(store: ConversationStore) -> None:
+async def test_a_conversation_is_saved_and_loaded(store):
     """Messages, usage, revision; a second save stores what is new alone."""
     assert await store.load("c") is None
     conversation = talk(2)
@@ -114,7 +114,7 @@ async def test_a_conversation_is_saved_and_loaded(store: ConversationStore) -> N
     assert await store.save(loaded) == []
 
 
-async def test_facts_are_extracted_from_saved_messages_that_are_remembered(kit: Kit) -> None:
+async def test_facts_are_extracted_from_saved_messages_that_are_remembered(kit):
     """With ``remember=True`` facts come of a conversation without a session, each once."""
     store = MnemoConversationStore(kit.repo, remember=True)
     conversation = Conversation(messages=[asked("I live in Lund.")], conversation_id="c")
@@ -129,9 +129,7 @@ async def test_facts_are_extracted_from_saved_messages_that_are_remembered(kit: 
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(0, []), (1, ["a2"]), (3, ["a1", "q2", "a2"])])
-async def test_a_limit_loads_the_last_messages(
-    store: ConversationStore, limit: int, expected: list[str]
-) -> None:
+async def test_a_limit_loads_the_last_messages(store, limit, expected):
     """A window saved again appends to the whole conversation."""
     await store.save(talk(3))
     window = await store.load("c", limit=limit)
@@ -143,7 +141,7 @@ async def test_a_limit_loads_the_last_messages(
     assert len(texts(await store.load("c"))) == 7
 
 
-async def test_a_stale_copy_is_a_conflict_and_stores_nothing(store: ConversationStore) -> None:
+async def test_a_stale_copy_is_a_conflict_and_stores_nothing(store):
     """Two loaded the same revision: the second to save must load again."""
     await store.save(talk(1))
     one, other = await store.load("c"), await store.load("c")
@@ -159,7 +157,7 @@ async def test_a_stale_copy_is_a_conflict_and_stores_nothing(store: Conversation
     assert texts(await store.load("c")) == ["q0", "a0", "one"]
 
 
-async def test_a_rewritten_history_is_a_branch(store: ConversationStore) -> None:
+async def test_a_rewritten_history_is_a_branch(store):
     """The old one stays stored, and can be branched back to."""
     await store.save(talk(2))
     loaded = await store.load("c")
@@ -175,7 +173,7 @@ async def test_a_rewritten_history_is_a_branch(store: ConversationStore) -> None
     assert texts(await store.load("c")) == texts(back)
 
 
-async def test_a_conversation_is_branched_from_an_earlier_message(store: ConversationStore) -> None:
+async def test_a_conversation_is_branched_from_an_earlier_message(store):
     """The turn after it goes on the branch; a wrong place or revision is refused."""
     await store.save(talk(2))
     loaded = await store.load("c")
@@ -190,7 +188,7 @@ async def test_a_conversation_is_branched_from_an_earlier_message(store: Convers
     assert texts(await store.load("c")) == ["q0", "a0", "again"]
 
 
-async def test_a_fork_shares_entries_and_goes_its_own_way(store: ConversationStore) -> None:
+async def test_a_fork_shares_entries_and_goes_its_own_way(store):
     """Neither sees the other's new turns; the entries before are the same ones."""
     await store.save(talk(2), scope="ada")
     fork = await store.fork("c", at=2, new_conversation_id="f")
@@ -210,7 +208,7 @@ async def test_a_fork_shares_entries_and_goes_its_own_way(store: ConversationSto
         await store.fork("c", new_conversation_id="f")
 
 
-async def test_scopes_keep_conversations_apart(store: ConversationStore) -> None:
+async def test_scopes_keep_conversations_apart(store):
     """Another scope's conversation does not load, list, save or go."""
     await store.save(talk(1, "a"), scope="ada")
     await store.save(talk(1, "b"), scope="bob")
@@ -224,7 +222,7 @@ async def test_scopes_keep_conversations_apart(store: ConversationStore) -> None
         await store.save(loaded, scope="bob")
 
 
-async def test_conversations_are_listed_last_saved_first(store: ConversationStore) -> None:
+async def test_conversations_are_listed_last_saved_first(store):
     """At most as many as asked for."""
     for id in ("a", "b", "c"):
         await store.save(talk(1, id))
@@ -240,8 +238,8 @@ async def test_conversations_are_listed_last_saved_first(store: ConversationStor
 
 @pytest.mark.slow
 async def test_a_deleted_conversation_is_gone_and_may_be_new_again(
-    store: ConversationStore,
-) -> None:
+    store,
+):
     """A copy loaded before cannot be saved over the new one; a fork keeps what it shares."""
     await store.save(talk(2))
     stale = await store.load("c")
@@ -263,7 +261,7 @@ async def test_a_deleted_conversation_is_gone_and_may_be_new_again(
     assert await store.list_conversations() == []
 
 
-async def test_an_entry_that_is_not_stored_is_a_lookup_error(store: ConversationStore) -> None:
+async def test_an_entry_that_is_not_stored_is_a_lookup_error(store):
     """By its id; those that are stored are found, of whatever conversation."""
     entries = await store.save(talk(1))
     assert await store.read_entry(entries[1].id) == entries[1]
@@ -309,7 +307,7 @@ PARTS: list[ModelMessage] = [
 
 
 @pytest.mark.parametrize("message", PARTS, ids=lambda message: message.kind)
-async def test_a_message_comes_back_equal(store: ConversationStore, message: ModelMessage) -> None:
+async def test_a_message_comes_back_equal(store, message):
     """Whatever its parts are: images, bytes, thoughts, calls with ids that are none."""
     if "\ud83d" in str(message):
         message.parts[1].content = "Two calls: \x00 😊"  # type: ignore[union-attr]
@@ -322,7 +320,7 @@ async def test_a_message_comes_back_equal(store: ConversationStore, message: Mod
 # ── As messages of a repository ──────────────────────────────────────────────────────
 
 
-async def test_what_was_said_is_searched_and_shown(kit: Kit) -> None:
+async def test_what_was_said_is_searched_and_shown(kit):
     """Prompts, answers and results are messages of the thread, in their order and roles."""
     store = MnemoConversationStore(kit.repo)
     await store.save(
@@ -341,7 +339,7 @@ async def test_what_was_said_is_searched_and_shown(kit: Kit) -> None:
 
 
 @pytest.mark.slow
-async def test_deleting_erases_what_no_fork_needs(open_kit: OpenKit, db: Path) -> None:
+async def test_deleting_erases_what_no_fork_needs(open_kit, db):
     """Rows, index and bytes; what a fork shared goes with the fork."""
     kit = await open_kit(embedded=True, store=db)
     store = MnemoConversationStore(kit.repo)
@@ -357,9 +355,7 @@ async def test_deleting_erases_what_no_fork_needs(open_kit: OpenKit, db: Path) -
     assert [f.name for f in db.parent.iterdir() if SECRET.encode() in f.read_bytes()] == []
 
 
-async def test_a_fork_of_what_is_deleted_meanwhile_is_refused(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fork_of_what_is_deleted_meanwhile_is_refused(kit, monkeypatch):
     """Deleted between the fork's look and its write: a conflict, and nothing of it is left."""
     store = MnemoConversationStore(kit.repo)
     await store.save(talk(1))
@@ -377,7 +373,7 @@ async def test_a_fork_of_what_is_deleted_meanwhile_is_refused(
     assert await kit.repo.search("q0") == []
 
 
-async def test_messages_of_others_in_the_thread_are_passed_by(kit: Kit) -> None:
+async def test_messages_of_others_in_the_thread_are_passed_by(kit):
     """Whoever appends to a conversation's thread hides nothing and breaks no save."""
     store = MnemoConversationStore(kit.repo)
     await store.save(talk(1))
@@ -391,7 +387,7 @@ async def test_messages_of_others_in_the_thread_are_passed_by(kit: Kit) -> None:
     assert texts(await store.load("c", limit=2)) == ["a0", "q1"]
 
 
-async def test_saves_at_once_have_one_winner(kit: Kit) -> None:
+async def test_saves_at_once_have_one_winner(kit):
     """Of twenty copies of one revision one is saved, nineteen are told."""
     store = MnemoConversationStore(kit.repo)
     await store.save(talk(1))
@@ -419,9 +415,7 @@ async def test_saves_at_once_have_one_winner(kit: Kit) -> None:
 
 
 @pytest.mark.slow
-async def test_a_save_of_any_length_is_whole_or_not_there(
-    open_kit: OpenKit, failing_store: Callable[[], FailingStore]
-) -> None:
+async def test_a_save_of_any_length_is_whole_or_not_there(open_kit, failing_store):
     """It is stored in portions, the record with the last; one that fails takes back the others."""
     failing, writes = failing_store(), count()
     kit = await open_kit(store=failing, embedded=True)
@@ -440,7 +434,7 @@ async def test_a_save_of_any_length_is_whole_or_not_there(
     assert texts(await store.load("c")) == texts(long)
 
 
-async def test_what_the_sdk_cannot_read_is_named(kit: Kit) -> None:
+async def test_what_the_sdk_cannot_read_is_named(kit):
     """A message of another version is StoreCorrupt, with the row."""
     extra = '{"format": "pydantic-ai", "item": {"record": {"conversation_id": 7}}}'
     odd = Message(role="assistant", id="odd", extra=extra)
@@ -451,14 +445,14 @@ async def test_what_the_sdk_cannot_read_is_named(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("id", ["x" * 600, "\x00"])
-async def test_an_id_that_cannot_be_stored_is_refused(kit: Kit, id: str) -> None:
+async def test_an_id_that_cannot_be_stored_is_refused(kit, id):
     """Nothing is stored."""
     with pytest.raises(ValueError, match="id"):
         await MnemoConversationStore(kit.repo).save(talk(1, id))
     assert await kit.repo.threads() == []
 
 
-async def test_metadata_that_is_no_json_is_refused_whole(kit: Kit) -> None:
+async def test_metadata_that_is_no_json_is_refused_whole(kit):
     """The message before it is not stored either."""
     store = MnemoConversationStore(kit.repo)
     bad = ModelRequest(parts=[UserPromptPart("x")], metadata={"bad": object()})
@@ -469,7 +463,7 @@ async def test_metadata_that_is_no_json_is_refused_whole(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("make", [MnemoConversationStore, MnemoMemory])
-def test_what_is_no_repository_is_refused(make: Any) -> None:
+def test_what_is_no_repository_is_refused(make):
     """The error says what to give."""
     with pytest.raises(ConfigError, match="Repository"):
         make("memory.db")
@@ -477,7 +471,7 @@ def test_what_is_no_repository_is_refused(make: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_missing_extra_is_named() -> None:
+def test_a_missing_extra_is_named():
     """Without the SDK the import says what to install."""
     code = "import sys; sys.modules['pydantic_ai'] = None; import mnemo.adapters.pydantic_ai"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -488,7 +482,7 @@ def test_a_missing_extra_is_named() -> None:
 # ── Under an agent ───────────────────────────────────────────────────────────────────
 
 
-async def test_an_agent_goes_on_from_the_store(store: ConversationStore) -> None:
+async def test_an_agent_goes_on_from_the_store(store):
     """Two runs around a save: the second is sent the first; its tool calls are stored."""
     agent = Agent(TestModel(), tools=[])
 
@@ -508,7 +502,7 @@ async def test_an_agent_goes_on_from_the_store(store: ConversationStore) -> None
     assert sum(isinstance(part, ToolReturnPart) for part in parts) == 1
 
 
-async def test_a_paused_run_is_resumed_from_the_store(store: ConversationStore) -> None:
+async def test_a_paused_run_is_resumed_from_the_store(store):
     """The requests that wait for a human are stored with the conversation."""
     agent = Agent(TestModel(), output_type=[str, DeferredToolRequests])
 
@@ -531,7 +525,7 @@ async def test_a_paused_run_is_resumed_from_the_store(store: ConversationStore) 
     assert any(isinstance(p, ToolReturnPart) for m in done.messages for p in m.parts)
 
 
-async def test_the_capability_offers_tools_that_find_and_remember(kit: Kit) -> None:
+async def test_the_capability_offers_tools_that_find_and_remember(kit):
     """Search, view, recall and remember, with mnemo's schemas; remember appends elsewhere."""
     await kit.repo.remember("Ada is allergic to peanuts.")
     seen: list[AgentInfo] = []
@@ -564,7 +558,7 @@ async def test_the_capability_offers_tools_that_find_and_remember(kit: Kit) -> N
 
 
 @pytest.mark.slow
-async def test_the_window_is_sent_and_the_whole_is_kept(kit: Kit) -> None:
+async def test_the_window_is_sent_and_the_whole_is_kept(kit):
     """Earlier turns are cut and told in words; the run's history and the store stay whole."""
     store = MnemoConversationStore(kit.repo)
     sent: list[list[ModelMessage]] = []
@@ -588,7 +582,7 @@ async def test_the_window_is_sent_and_the_whole_is_kept(kit: Kit) -> None:
     assert not any(isinstance(m.parts[0], SystemPromptPart) for m in result.all_messages())
 
 
-async def test_an_unsaved_conversation_is_sent_as_it_is(kit: Kit) -> None:
+async def test_an_unsaved_conversation_is_sent_as_it_is(kit):
     """Nothing is known of it, so nothing is cut, and nothing is stored."""
     seen: list[int] = []
 
@@ -613,8 +607,8 @@ def blocking_repo(db: Path) -> Iterator[mnemo.sync.Repository]:
 
 
 def test_a_blocking_program_uses_a_blocking_repository(
-    blocking_repo: mnemo.sync.Repository,
-) -> None:
+    blocking_repo,
+):
     """``run_sync`` with the capability; the store under a loop of its own."""
     store = MnemoConversationStore(blocking_repo)
     agent = Agent(TestModel(), capabilities=[MnemoMemory(blocking_repo)])
@@ -630,7 +624,7 @@ def test_a_blocking_program_uses_a_blocking_repository(
 
 
 @pytest.mark.slow
-async def test_a_path_is_opened_by_the_first_call(db: Path) -> None:
+async def test_a_path_is_opened_by_the_first_call(db):
     """What one store saved another one loads."""
     async with MnemoConversationStore.from_path(db) as store:
         assert not db.exists()

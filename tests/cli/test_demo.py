@@ -17,6 +17,6 @@ from mnemo.cli.demo import _without_password
         ("postgres://ada:p%40secret@host/db?user=ada", "postgres://ada@host/db?user=ada"),
     ],
 )
-def test_the_password_of_a_store_is_not_printed(store: str, shown: str) -> None:
+def test_the_password_of_a_store_is_not_printed(store, shown):
     """A URL is shown without it, wherever it stands; a path as it is."""
     assert _without_password(store) == shown

@@ -56,7 +56,7 @@ async def six(threads: Threads) -> Threads:
     return threads
 
 
-async def test_the_boundary_moves_with_its_reason(six: Threads) -> None:
+async def test_the_boundary_moves_with_its_reason(six):
     """Snapshot, outcome and boundary are one transaction."""
     done = await committed(six, await read(six), text="  s \n")
     assert done is not None
@@ -71,7 +71,7 @@ async def test_the_boundary_moves_with_its_reason(six: Threads) -> None:
 
 
 @pytest.mark.parametrize("change", ["epoch", "boundary"])
-async def test_a_thread_that_moved_on_is_left_alone(six: Threads, change: str) -> None:
+async def test_a_thread_that_moved_on_is_left_alone(six, change):
     """Nothing is written, whatever the verdict is."""
     found = await read(six)
     changed = replace(found[0], **{change: 1})
@@ -82,7 +82,7 @@ async def test_a_thread_that_moved_on_is_left_alone(six: Threads, change: str) -
     assert await six.row() == changed
 
 
-async def test_a_range_that_lost_a_message_is_left_alone(six: Threads) -> None:
+async def test_a_range_that_lost_a_message_is_left_alone(six):
     """A text about erased words is not kept."""
     found = await read(six)
     await six.parts.store.writing(lambda tx: tx.erase("t", [1]))
@@ -90,7 +90,7 @@ async def test_a_range_that_lost_a_message_is_left_alone(six: Threads) -> None:
     assert await six.kept(Snapshot) == []
 
 
-async def test_a_range_whose_message_has_expired_is_left_alone(six: Threads) -> None:
+async def test_a_range_whose_message_has_expired_is_left_alone(six):
     """As soon as it expires, swept or not."""
     found = await read(six)
     kept = replace(found[0], ttl_s=60.0)
@@ -99,7 +99,7 @@ async def test_a_range_whose_message_has_expired_is_left_alone(six: Threads) -> 
     assert await committed(six, (kept, found[1])) is None
 
 
-async def test_pins_are_part_of_the_transaction(six: Threads) -> None:
+async def test_pins_are_part_of_the_transaction(six):
     """One that cannot be made undoes nothing, for nothing was done."""
     await six.goals().add("one")
     found = await read(six)
@@ -112,7 +112,7 @@ async def test_pins_are_part_of_the_transaction(six: Threads) -> None:
     assert [(pin.seq, pin.goal_ids) for pin in await six.kept(Pin)] == [(0, (1,)), (5, (1,))]
 
 
-async def test_zones_leave_by_rule_one_after_the_other(six: Threads) -> None:
+async def test_zones_leave_by_rule_one_after_the_other(six):
     """In one transaction, each with an outcome of its own and a text that fits."""
     config = Config(viewport=ViewportConfig(snapshot_max_chars=60))
 
@@ -129,7 +129,7 @@ async def test_zones_leave_by_rule_one_after_the_other(six: Threads) -> None:
     assert all(len(s.text) <= 60 for s in await six.kept(Snapshot))
 
 
-async def test_a_fallback_of_another_range_is_not_reworded(six: Threads) -> None:
+async def test_a_fallback_of_another_range_is_not_reworded(six):
     """Only exactly the range that the model saw."""
     await six.say(*(said(f"More {i}.") for i in range(4)))
     thread, zone = await read(six)

@@ -49,7 +49,7 @@ async def evictions(kit: Watched, number: int) -> None:
         await kit.settle()
 
 
-async def test_five_snapshots_are_folded_into_one_of_level_2(opened: Open) -> None:
+async def test_five_snapshots_are_folded_into_one_of_level_2(opened):
     """Four are not; the request has all five texts, the result their whole range."""
     writer = Writer()
     async with opened(writer) as kit:
@@ -70,7 +70,7 @@ async def test_five_snapshots_are_folded_into_one_of_level_2(opened: Open) -> No
         assert [e.level for e in kit.events("SnapshotTaken")] == [1, 1, 1, 1, 1, 2]
 
 
-async def test_ranges_that_needed_no_snapshot_are_within(opened: Open) -> None:
+async def test_ranges_that_needed_no_snapshot_are_within(opened):
     """The level 2 spans from the first start to the last end."""
     answers = [snapshot("a"), ok(), snapshot("b")]
 
@@ -82,7 +82,7 @@ async def test_ranges_that_needed_no_snapshot_are_within(opened: Open) -> None:
         assert await kit.texts(current=True) == [(0, 5, "ab")]
 
 
-async def test_a_refusal_is_remembered_also_over_a_restart(tmp_path: Path) -> None:
+async def test_a_refusal_is_remembered_also_over_a_restart(tmp_path):
     """Nobody is asked again before as many further snapshots exist."""
     writer = Writer(ok(), snapshot("folded"))
     async with watched(tmp_path, script=writer, l2_threshold=2) as kit:
@@ -100,7 +100,7 @@ async def test_a_refusal_is_remembered_also_over_a_restart(tmp_path: Path) -> No
         assert await kit.texts(current=True) == [(0, 7, "folded")]
 
 
-async def test_a_failing_level_2_concerns_it_alone(opened: Open) -> None:
+async def test_a_failing_level_2_concerns_it_alone(opened):
     """No level-1 work is repeated; after its attempts it is made by rule."""
     writer = Writer("prose")
     async with opened(writer, l2_threshold=2) as kit:
@@ -112,7 +112,7 @@ async def test_a_failing_level_2_concerns_it_alone(opened: Open) -> None:
         assert (folded.level, folded.origin, folded.text) == (2, "fallback", "s0\ns1")
 
 
-async def test_a_level_2_that_waits_holds_up_no_eviction(opened: Open) -> None:
+async def test_a_level_2_that_waits_holds_up_no_eviction(opened):
     """Its attempts have waits of their own."""
     writer = Writer(ModelUnavailable("down"))
     async with opened(writer, l2_threshold=2, retry_backoff_s=60) as kit:
@@ -125,7 +125,7 @@ async def test_a_level_2_that_waits_holds_up_no_eviction(opened: Open) -> None:
         assert len(writer.folds) == 1
 
 
-async def test_without_a_model_level_2_is_of_first_paragraphs(opened: Open) -> None:
+async def test_without_a_model_level_2_is_of_first_paragraphs(opened):
     """At once; whatever they were, they fit the limit together."""
     async with opened(l2_threshold=2, snapshot_max_chars=200) as kit:
         await evictions(kit, 2)
@@ -136,7 +136,7 @@ async def test_without_a_model_level_2_is_of_first_paragraphs(opened: Open) -> N
         assert len(folded.text) <= 200
 
 
-async def test_long_term_memory_over_its_share_is_folded_again(opened: Open) -> None:
+async def test_long_term_memory_over_its_share_is_folded_again(opened):
     """The two oldest become one over both ranges; there is no level 3."""
     writer = Writer(snapshot("x" * 180), snapshot("y" * 180), snapshot("both"))
     async with opened(writer, l2_threshold=2) as kit:
@@ -149,7 +149,7 @@ async def test_long_term_memory_over_its_share_is_folded_again(opened: Open) -> 
         assert len(await kit.snapshots.list(level=1)) == 4
 
 
-async def test_a_single_snapshot_over_the_share_is_left(opened: Open) -> None:
+async def test_a_single_snapshot_over_the_share_is_left(opened):
     """It is cut as it is shown."""
     writer = Writer(snapshot("x" * 4_000))
     async with opened(writer, l2_threshold=2) as kit:
@@ -157,7 +157,7 @@ async def test_a_single_snapshot_over_the_share_is_left(opened: Open) -> None:
         assert len(writer.folds) == 1
 
 
-async def test_a_level_2_of_snapshots_that_changed_is_thrown_away(opened: Open) -> None:
+async def test_a_level_2_of_snapshots_that_changed_is_thrown_away(opened):
     """It is made anew of what there is."""
 
     async def script(request: ChatRequest) -> Any:
@@ -177,7 +177,7 @@ async def test_a_level_2_of_snapshots_that_changed_is_thrown_away(opened: Open) 
         assert "other" in kit.requests[3].messages[1].content
 
 
-async def test_a_fallback_gets_better_words_after_a_success(opened: Open) -> None:
+async def test_a_fallback_gets_better_words_after_a_success(opened):
     """The newest one, once per run, in its place: same id, same range."""
     asked: list[str] = []
 
@@ -204,7 +204,7 @@ async def test_a_fallback_gets_better_words_after_a_success(opened: Open) -> Non
         assert len(asked) == 6
 
 
-async def test_a_fallback_that_the_model_leaves_is_not_offered_again(opened: Open) -> None:
+async def test_a_fallback_that_the_model_leaves_is_not_offered_again(opened):
     """A failure is told, and the next run offers it again."""
     answers: list[Any] = ["prose"] * 3 + [
         snapshot("a"),
@@ -224,7 +224,7 @@ async def test_a_fallback_that_the_model_leaves_is_not_offered_again(opened: Ope
         assert kit.mneme.statistics().failures == 4
 
 
-async def test_only_current_snapshots_of_a_level_are_listed(opened: Open) -> None:
+async def test_only_current_snapshots_of_a_level_are_listed(opened):
     """By range, whatever their level; there is no third."""
     async with opened(Writer(), l2_threshold=2) as kit:
         await evictions(kit, 3)
@@ -235,7 +235,7 @@ async def test_only_current_snapshots_of_a_level_are_listed(opened: Open) -> Non
             await kit.snapshots.list(level=3)  # type: ignore[arg-type]
 
 
-async def test_memory_shows_each_text_once_at_its_level(opened: Open) -> None:
+async def test_memory_shows_each_text_once_at_its_level(opened):
     """Under its heading, nowhere else; what is covered is absent."""
     async with opened(Writer(), l2_threshold=2) as kit:
         view = kit.viewport()

@@ -45,7 +45,7 @@ def results(request: ChatRequest) -> list[str]:
     return [message.content for message in request.messages if message.role == "tool"]
 
 
-async def test_six_messages_leave_a_snapshot_of_the_first_two(opened: Open) -> None:
+async def test_six_messages_leave_a_snapshot_of_the_first_two(opened):
     """One level-1 snapshot, and the window starts behind it."""
     async with opened(snapshot("s")) as kit:
         await kit.say(6)
@@ -61,7 +61,7 @@ async def test_six_messages_leave_a_snapshot_of_the_first_two(opened: Open) -> N
         assert len(kit.requests) == 1
 
 
-async def test_what_is_not_worth_keeping_leaves_without_a_snapshot(opened: Open) -> None:
+async def test_what_is_not_worth_keeping_leaves_without_a_snapshot(opened):
     """The outcome says ``ok``."""
     async with opened(ok()) as kit:
         await kit.say(6)
@@ -72,7 +72,7 @@ async def test_what_is_not_worth_keeping_leaves_without_a_snapshot(opened: Open)
 
 
 @pytest.mark.parametrize(("last", "calls"), [(95, 0), (96, 1)])
-async def test_the_trigger_is_passed_not_reached(opened: Open, last: int, calls: int) -> None:
+async def test_the_trigger_is_passed_not_reached(opened, last, calls):
     """A span of exactly 595 is not due, one of 596 is."""
     async with opened(snapshot()) as kit:
         await kit.say(5)
@@ -81,7 +81,7 @@ async def test_the_trigger_is_passed_not_reached(opened: Open, last: int, calls:
         assert len(kit.requests) == calls
 
 
-async def test_a_run_asks_with_its_purpose_and_its_tools(opening: Open) -> None:
+async def test_a_run_asks_with_its_purpose_and_its_tools(opening):
     """Pinning is offered only while a goal is active."""
     async with opening(ok()) as kit:
         await kit.say(6)
@@ -101,7 +101,7 @@ async def test_a_run_asks_with_its_purpose_and_its_tools(opening: Open) -> None:
         assert schema["properties"]["text"]["maxLength"] == 8_192
 
 
-async def test_a_run_shows_window_goals_and_pins(opening: Open) -> None:
+async def test_a_run_shows_window_goals_and_pins(opening):
     """The compressed viewport as it is, then what can be pinned to, then what is."""
     async with opening(ok()) as kit:
         await kit.say(2)
@@ -124,7 +124,7 @@ async def test_a_run_shows_window_goals_and_pins(opening: Open) -> None:
         assert "message 0 -> goals 1, 3" in user.content
 
 
-async def test_a_blank_text_is_refused_and_the_next_one_counts(opened: Open) -> None:
+async def test_a_blank_text_is_refused_and_the_next_one_counts(opened):
     """The model is told, and one snapshot has the second text."""
     async with opened([snapshot(" \n"), snapshot("s")]) as kit:
         await kit.say(6)
@@ -133,7 +133,7 @@ async def test_a_blank_text_is_refused_and_the_next_one_counts(opened: Open) -> 
         assert await kit.texts() == [(0, 1, "s")]
 
 
-async def test_a_text_that_is_too_long_is_refused(opened: Open) -> None:
+async def test_a_text_that_is_too_long_is_refused(opened):
     """The error names both numbers, and nothing is stored."""
     async with opened([snapshot("x" * 8_193), "I give up."], retry_backoff_s=5) as kit:
         await kit.say(6)
@@ -144,7 +144,7 @@ async def test_a_text_that_is_too_long_is_refused(opened: Open) -> None:
         assert await kit.boundary() == 0
 
 
-async def test_messages_are_pinned_with_the_snapshot(opened: Open) -> None:
+async def test_messages_are_pinned_with_the_snapshot(opened):
     """Two messages and two goals are two pins and four links."""
     async with opened([attach([0, 1, 1], [1, 2]), snapshot()]) as kit:
         await kit.goals.add("one")
@@ -157,7 +157,7 @@ async def test_messages_are_pinned_with_the_snapshot(opened: Open) -> None:
         assert await kit.boundary() == 2
 
 
-async def test_all_that_is_wrong_with_a_pin_is_told_at_once(opened: Open) -> None:
+async def test_all_that_is_wrong_with_a_pin_is_told_at_once(opened):
     """In the table's order; nothing is pinned."""
     async with opened([attach([999, 0], [1]), ok()]) as kit:
         await kit.goals.add("one")
@@ -170,7 +170,7 @@ async def test_all_that_is_wrong_with_a_pin_is_told_at_once(opened: Open) -> Non
         assert await kit.pins.list() == []
 
 
-async def test_all_calls_of_one_reply_are_carried_out(opened: Open) -> None:
+async def test_all_calls_of_one_reply_are_carried_out(opened):
     """Pin and snapshot in one reply take one request, and both are committed."""
     async with opened(both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
@@ -181,7 +181,7 @@ async def test_all_calls_of_one_reply_are_carried_out(opened: Open) -> None:
         assert await kit.texts() == [(0, 1, "s")]
 
 
-async def test_the_last_valid_snapshot_counts(opening: Open) -> None:
+async def test_the_last_valid_snapshot_counts(opening):
     """Also beside ``everything_ok``: with both, the snapshot is the outcome."""
     reply = both(snapshot("a"), ok(), snapshot("b"), snapshot(" "))
     async with opening(reply) as kit:
@@ -191,7 +191,7 @@ async def test_the_last_valid_snapshot_counts(opening: Open) -> None:
         assert await kit.verdicts() == [(0, 1, "snapshot")]
 
 
-async def test_what_mneme_says_is_no_part_of_the_conversation(opened: Open) -> None:
+async def test_what_mneme_says_is_no_part_of_the_conversation(opened):
     """Neither its requests nor its tools' results are stored as messages."""
     async with opened([snapshot(" "), snapshot("s")]) as kit:
         await kit.say(6)
@@ -200,7 +200,7 @@ async def test_what_mneme_says_is_no_part_of_the_conversation(opened: Open) -> N
         assert [message.id for message in history] == [f"m{i}" for i in range(6)]
 
 
-async def test_a_thread_without_a_viewport_is_left_alone(opened: Open) -> None:
+async def test_a_thread_without_a_viewport_is_left_alone(opened):
     """No model is asked, nothing is evicted, whatever its length."""
     async with opened(snapshot(), budget=None) as kit:
         for _ in range(10):
@@ -231,9 +231,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "told"), WRONG)
-async def test_a_call_that_is_wrong_is_answered_in_words(
-    opening: Open, call: Any, told: str
-) -> None:
+async def test_a_call_that_is_wrong_is_answered_in_words(opening, call, told):
     """A tool never raises into the loop, and nothing is staged."""
     async with opening([call, ok()]) as kit:
         await kit.goals.add("one")
@@ -246,7 +244,7 @@ async def test_a_call_that_is_wrong_is_answered_in_words(
         assert await kit.verdicts() == [(0, 1, "ok")]
 
 
-async def test_pinning_without_a_goal_is_an_unknown_tool(opening: Open) -> None:
+async def test_pinning_without_a_goal_is_an_unknown_tool(opening):
     """It was not offered."""
     async with opening([attach([0], [1]), ok()]) as kit:
         await kit.say(6)
@@ -254,7 +252,7 @@ async def test_pinning_without_a_goal_is_an_unknown_tool(opening: Open) -> None:
         assert "Unknown tool 'attach_messages_to_goals'" in results(kit.requests[1])[0]
 
 
-async def test_anything_passed_to_everything_ok_is_ignored(opening: Open) -> None:
+async def test_anything_passed_to_everything_ok_is_ignored(opening):
     """Whatever shape it has."""
     async with opening({**tool_call("everything_ok"), "arguments": 7}) as kit:
         await kit.say(6)
@@ -262,7 +260,7 @@ async def test_anything_passed_to_everything_ok_is_ignored(opening: Open) -> Non
         assert await kit.verdicts() == [(0, 1, "ok")]
 
 
-async def test_a_pin_alone_is_no_verdict(opening: Open) -> None:
+async def test_a_pin_alone_is_no_verdict(opening):
     """The model is asked on; without a verdict what it staged is dropped."""
     async with opening(attach([0], [1]), max_attempts=1, max_rounds=3) as kit:
         await kit.goals.add("one")
@@ -273,7 +271,7 @@ async def test_a_pin_alone_is_no_verdict(opening: Open) -> None:
         assert await kit.verdicts() == [(0, 1, "fallback")]
 
 
-async def test_events_follow_the_commit(opened: Open) -> None:
+async def test_events_follow_the_commit(opened):
     """What they tell can be read from the store as they are told."""
     async with opened(snapshot("s")) as kit:
         await kit.say(6)
@@ -285,7 +283,7 @@ async def test_events_follow_the_commit(opened: Open) -> None:
         assert told == ("t", 0, 1, "snapshot")
 
 
-async def test_evict_runs_now_and_tells_the_outcome(opened: Open) -> None:
+async def test_evict_runs_now_and_tells_the_outcome(opened):
     """``None`` where nothing is due."""
     async with opened(snapshot()) as kit:
         assert await kit.mneme.evict("t") is None
@@ -297,7 +295,7 @@ async def test_evict_runs_now_and_tells_the_outcome(opened: Open) -> None:
         assert (outcome.from_seq, outcome.to_seq) == (0, 1)
 
 
-async def test_the_window_is_brought_below_the_trigger_run_by_run(opened: Open) -> None:
+async def test_the_window_is_brought_below_the_trigger_run_by_run(opened):
     """Each run deals with one zone; the zones follow each other without a gap."""
     async with opened([snapshot(str(n)) for n in range(9)]) as kit:
         await kit.say(12)
@@ -308,7 +306,7 @@ async def test_the_window_is_brought_below_the_trigger_run_by_run(opened: Open) 
         assert await kit.boundary() == 8
 
 
-async def test_an_open_call_holds_the_window(opening: Open) -> None:
+async def test_an_open_call_holds_the_window(opening):
     """Until its deadline nothing behind it can be cut off; then it counts as abandoned."""
     async with opening(snapshot("s")) as kit:
         await kit.log.append(assistant(None, "c", token_count=100))
@@ -321,7 +319,7 @@ async def test_an_open_call_holds_the_window(opening: Open) -> None:
         assert (await kit.verdicts())[0][0] == 0
 
 
-async def test_usage_of_every_request_is_counted(opening: Open) -> None:
+async def test_usage_of_every_request_is_counted(opening):
     """On the repository's meter, with how the stage ran."""
     async with opening([snapshot(" "), snapshot("s")]) as kit:
         await kit.say(6)
@@ -332,7 +330,7 @@ async def test_usage_of_every_request_is_counted(opening: Open) -> None:
         assert kit.mneme.statistics().evictions == 1
 
 
-async def test_a_reply_with_junk_for_calls_is_survived(opening: Open) -> None:
+async def test_a_reply_with_junk_for_calls_is_survived(opening):
     """What is no call is answered like a wrong one."""
     junk = ChatReply(tool_calls=(7, None, {"name": ["x"]}, snapshot("s")))
     async with opening(junk) as kit:
@@ -341,7 +339,7 @@ async def test_a_reply_with_junk_for_calls_is_survived(opening: Open) -> None:
         assert await kit.texts() == [(0, 1, "s")]
 
 
-async def test_a_long_backlog_is_not_read_again_for_each_zone(opened: Open) -> None:
+async def test_a_long_backlog_is_not_read_again_for_each_zone(opened):
     """A thread that is first watched late costs each run the beginning of its window."""
     async with opened(ok(), budget=None) as kit:
         await kit.say(3_000, tokens=10)

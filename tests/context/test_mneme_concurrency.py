@@ -75,8 +75,8 @@ class HeldTranscript:
 
 
 async def test_an_eviction_asked_for_after_the_append_that_makes_it_due_finds_it(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """The run under way had looked before the append, so it is not the one that answers."""
     held_store = Held(make_store(tmp_path, ManualClock()))
     async with watched(store=held_store, auto_evict=False) as kit:
@@ -111,7 +111,7 @@ async def by_fallback(kit: Watched) -> EvictionOutcome:
     return await kit.talk.parts.store.writing(work)
 
 
-async def test_appends_do_not_wait_and_do_not_spoil_a_run(opened: Open) -> None:
+async def test_appends_do_not_wait_and_do_not_spoil_a_run(opened):
     """The range was read before; what came meanwhile is judged after."""
     async with opened(snapshot("s")) as kit:
         await held(kit)
@@ -122,7 +122,7 @@ async def test_appends_do_not_wait_and_do_not_spoil_a_run(opened: Open) -> None:
         assert len(kit.requests) == 1
 
 
-async def test_any_number_of_triggers_costs_what_the_span_calls_for(opened: Open) -> None:
+async def test_any_number_of_triggers_costs_what_the_span_calls_for(opened):
     """A hundred appends during a run are merged into one look after it."""
     async with opened(snapshot("s")) as kit:
         await held(kit)
@@ -134,7 +134,7 @@ async def test_any_number_of_triggers_costs_what_the_span_calls_for(opened: Open
         assert await kit.boundary() == 2
 
 
-async def test_a_clear_during_a_run_throws_its_result_away(opened: Open) -> None:
+async def test_a_clear_during_a_run_throws_its_result_away(opened):
     """The new epoch begins with nothing."""
     async with opened(both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
@@ -148,7 +148,7 @@ async def test_a_clear_during_a_run_throws_its_result_away(opened: Open) -> None
         assert kit.mneme.statistics().failures == 0
 
 
-async def test_a_purge_during_a_run_throws_its_result_away(opened: Open) -> None:
+async def test_a_purge_during_a_run_throws_its_result_away(opened):
     """Nothing of what was erased comes back as a snapshot."""
     async with opened(snapshot("s")) as kit:
         await held(kit)
@@ -162,7 +162,7 @@ async def test_a_purge_during_a_run_throws_its_result_away(opened: Open) -> None
         assert await kit.texts() == [(6, 7, "t")]
 
 
-async def test_a_fallback_of_exactly_the_range_gets_the_models_words(opened: Open) -> None:
+async def test_a_fallback_of_exactly_the_range_gets_the_models_words(opened):
     """Same id, boundary as it was, pins added."""
     async with opened(both(attach([0], [1]), snapshot("better"))) as kit:
         await kit.goals.add("one")
@@ -178,7 +178,7 @@ async def test_a_fallback_of_exactly_the_range_gets_the_models_words(opened: Ope
         assert [event.origin for event in kit.events("SnapshotTaken")] == ["model"]
 
 
-async def test_everything_ok_changes_nothing_after_a_fallback(opened: Open) -> None:
+async def test_everything_ok_changes_nothing_after_a_fallback(opened):
     """The text by rule stays, and nothing is pinned."""
     async with opened(both(attach([0], [1]), ok())) as kit:
         await kit.goals.add("one")
@@ -190,7 +190,7 @@ async def test_everything_ok_changes_nothing_after_a_fallback(opened: Open) -> N
         assert await kit.pins.list() == []
 
 
-async def test_a_fallback_of_another_range_throws_the_result_away(opened: Open) -> None:
+async def test_a_fallback_of_another_range_throws_the_result_away(opened):
     """What is due is judged anew; no range is dealt with twice."""
     async with opened(snapshot("s")) as kit:
         await held(kit)
@@ -204,7 +204,7 @@ async def test_a_fallback_of_another_range_throws_the_result_away(opened: Open) 
         assert await kit.boundary() >= boundary
 
 
-async def test_a_reading_does_not_wait_for_a_run(opened: Open) -> None:
+async def test_a_reading_does_not_wait_for_a_run(opened):
     """What does not fit is dealt with by rule; the run's words take its place if they match."""
     async with opened(snapshot("better")) as kit:
         await held(kit)
@@ -215,7 +215,7 @@ async def test_a_reading_does_not_wait_for_a_run(opened: Open) -> None:
         assert (0, 1, "better") in await kit.texts()
 
 
-async def test_a_goal_completed_during_a_run_gets_no_pin(opened: Open) -> None:
+async def test_a_goal_completed_during_a_run_gets_no_pin(opened):
     """The others keep theirs; the outcome is committed."""
     async with opened(both(attach([0], [1, 2]), attach([1], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
@@ -239,7 +239,7 @@ async def test_a_goal_completed_during_a_run_gets_no_pin(opened: Open) -> None:
         assert await kit.boundary() == 2
 
 
-async def test_a_message_erased_before_it_is_pinned_makes_the_check_fail(opened: Open) -> None:
+async def test_a_message_erased_before_it_is_pinned_makes_the_check_fail(opened):
     """The range is dealt with anew, without it."""
     async with opened([both(attach([5], [1]), snapshot("s")), snapshot("t")]) as kit:
         await kit.goals.add("one")
@@ -263,7 +263,7 @@ async def test_a_message_erased_before_it_is_pinned_makes_the_check_fail(opened:
         assert await kit.boundary() > 0
 
 
-async def test_two_services_on_one_file_store_one_result(tmp_path: Path) -> None:
+async def test_two_services_on_one_file_store_one_result(tmp_path):
     """Both may ask a model; the check at commit lets one through."""
     async with (
         watched(tmp_path, script=snapshot("one")) as one,
@@ -282,7 +282,7 @@ async def test_two_services_on_one_file_store_one_result(tmp_path: Path) -> None
         assert (await one.snapshots.outcomes()) == (await other.snapshots.outcomes())
 
 
-async def test_threads_run_side_by_side_up_to_a_limit(opened: Open) -> None:
+async def test_threads_run_side_by_side_up_to_a_limit(opened):
     """``max_parallel_runs`` of them; the others wait for their turn."""
     async with opened(snapshot("s"), max_parallel_runs=2, budget=None) as kit:
         kit.model.block()
@@ -298,7 +298,7 @@ async def test_threads_run_side_by_side_up_to_a_limit(opened: Open) -> None:
         assert [(await kit.talk.row(name)).boundary for name in "abc"] == [2, 2, 2]
 
 
-async def test_joining_a_run_gives_its_outcome(opened: Open) -> None:
+async def test_joining_a_run_gives_its_outcome(opened):
     """Whoever asks for an eviction meanwhile gets that of the run in flight."""
     async with opened(snapshot("s")) as kit:
         await held(kit)
@@ -316,7 +316,7 @@ async def test_joining_a_run_gives_its_outcome(opened: Open) -> None:
         assert len(kit.requests) == 1
 
 
-async def test_a_closing_repository_leaves_a_run_undone(tmp_path: Path) -> None:
+async def test_a_closing_repository_leaves_a_run_undone(tmp_path):
     """Nothing was written; the next service finds it due."""
     async with watched(tmp_path, script=snapshot("s")) as kit:
         await held(kit)

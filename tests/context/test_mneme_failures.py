@@ -39,7 +39,7 @@ FAILING: list[Any] = [
 
 
 @pytest.mark.parametrize("answer", FAILING, ids=lambda answer: str(answer)[:20])
-async def test_after_three_attempts_the_range_leaves_by_rule(opened: Open, answer: Any) -> None:
+async def test_after_three_attempts_the_range_leaves_by_rule(opened, answer):
     """Whatever the model does instead of a verdict; what it staged is dropped."""
     async with opened(answer, max_rounds=2) as kit:
         await kit.goals.add("one")
@@ -57,7 +57,7 @@ async def test_after_three_attempts_the_range_leaves_by_rule(opened: Open, answe
         assert len(kit.events("EvictionFailed")) == 3
 
 
-async def test_an_attempt_waits_for_its_time(opened: Open) -> None:
+async def test_an_attempt_waits_for_its_time(opened):
     """Five seconds, then ten, by the clock; the boundary stays until the last."""
     async with opened("prose", retry_backoff_s=5) as kit:
         await kit.say(6)
@@ -76,7 +76,7 @@ async def test_an_attempt_waits_for_its_time(opened: Open) -> None:
         assert await kit.verdicts() == [(0, 1, "fallback")]
 
 
-async def test_who_asks_for_it_does_not_wait(opened: Open) -> None:
+async def test_who_asks_for_it_does_not_wait(opened):
     """``evict`` runs at once, and ``None`` says that the run brought no outcome."""
     async with opened("prose", retry_backoff_s=5) as kit:
         await kit.say(6)
@@ -88,7 +88,7 @@ async def test_who_asks_for_it_does_not_wait(opened: Open) -> None:
         await kit.settle()
 
 
-async def test_what_cannot_be_retried_is_not(opened: Open) -> None:
+async def test_what_cannot_be_retried_is_not(opened):
     """A refusal that would be repeated ends the attempts."""
     async with opened(ModelUnavailable("no such model", retryable=False)) as kit:
         await kit.say(6)
@@ -98,7 +98,7 @@ async def test_what_cannot_be_retried_is_not(opened: Open) -> None:
         assert (outcome.kind, outcome.attempts) == ("fallback", 1)
 
 
-async def test_a_run_that_hangs_is_ended_by_the_clock(opened: Open) -> None:
+async def test_a_run_that_hangs_is_ended_by_the_clock(opened):
     """After ``run_timeout_s``, whatever the model does."""
     async with opened(snapshot("late"), max_attempts=1) as kit:
         kit.model.block()
@@ -113,7 +113,7 @@ async def test_a_run_that_hangs_is_ended_by_the_clock(opened: Open) -> None:
         assert "no verdict within 120 s" in failed.error
 
 
-async def test_a_later_attempt_may_succeed(opened: Open) -> None:
+async def test_a_later_attempt_may_succeed(opened):
     """Its outcome says how many it took; the next range begins at one."""
     async with opened(["prose", OSError("gone"), snapshot("s"), ok()]) as kit:
         await kit.say(8)
@@ -123,7 +123,7 @@ async def test_a_later_attempt_may_succeed(opened: Open) -> None:
         assert (second.kind, second.attempts) == ("ok", 1)
 
 
-async def test_what_a_failed_run_staged_is_dropped(opened: Open) -> None:
+async def test_what_a_failed_run_staged_is_dropped(opened):
     """A later run without pins commits none."""
     async with opened([attach([0], [1]), "prose", snapshot("s")]) as kit:
         await kit.goals.add("one")
@@ -133,7 +133,7 @@ async def test_what_a_failed_run_staged_is_dropped(opened: Open) -> None:
         assert await kit.pins.list() == []
 
 
-async def test_without_a_model_the_fallback_is_the_ordinary_way(opened: Open) -> None:
+async def test_without_a_model_the_fallback_is_the_ordinary_way(opened):
     """At once, and a pure function of the zone."""
     async with opened() as kit:
         await kit.say(6)
@@ -151,8 +151,8 @@ async def test_without_a_model_the_fallback_is_the_ordinary_way(opened: Open) ->
 
 
 async def test_the_same_zone_elsewhere_gives_the_same_text_but_for_its_dates(
-    opened: Open,
-) -> None:
+    opened,
+):
     """Another thread, another day."""
     async with opened() as kit:
         await kit.say(6)
@@ -168,7 +168,7 @@ async def test_the_same_zone_elsewhere_gives_the_same_text_but_for_its_dates(
         assert elsewhere.text == taken.text.replace("2024-01-01", "2024-01-02")
 
 
-async def test_a_zone_without_speech_tells_its_range_and_its_tools(opened: Open) -> None:
+async def test_a_zone_without_speech_tells_its_range_and_its_tools(opened):
     """There is nothing else to tell."""
     async with opened() as kit:
         batch = [m for i in range(6) for m in _called(i)]
@@ -186,7 +186,7 @@ def _called(number: int) -> list[Any]:
     return [call, result(f"c{number}", token_count=50)]
 
 
-async def test_nobody_notices_a_model_that_always_raises(opened: Open) -> None:
+async def test_nobody_notices_a_model_that_always_raises(opened):
     """Append, load, messages and render answer throughout."""
     async with opened(RuntimeError("boom"), retry_backoff_s=5) as kit:
         view = kit.viewport()
@@ -200,7 +200,7 @@ async def test_nobody_notices_a_model_that_always_raises(opened: Open) -> None:
         assert kit.mneme.statistics().failures > 0
 
 
-async def test_a_store_that_fails_is_an_event_and_tried_again(opened: Open) -> None:
+async def test_a_store_that_fails_is_an_event_and_tried_again(opened):
     """The next append finds the thread still due."""
     async with opened(snapshot("s")) as kit:
         real = kit.talk.parts.store.writing
@@ -222,9 +222,7 @@ async def test_a_store_that_fails_is_an_event_and_tried_again(opened: Open) -> N
         assert await kit.boundary() == 2
 
 
-async def test_a_repository_that_closes_is_no_failure(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_repository_that_closes_is_no_failure(opened, monkeypatch, caplog):
     """A look that meets a closed repository is no event, no count, and no warning."""
     async with opened(ok()) as kit:
         await kit.say(6)
@@ -241,9 +239,7 @@ async def test_a_repository_that_closes_is_no_failure(
         assert [one.message for one in caplog.records if one.levelname != "INFO"] == []
 
 
-async def test_a_reply_that_finds_its_repository_closed_is_no_failure(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_reply_that_finds_its_repository_closed_is_no_failure(opened, monkeypatch, caplog):
     """A run whose model answers while the repository closes is no event, count or warning."""
     async with opened(both(snapshot("s"))) as kit:
         kit.model.block()
@@ -262,7 +258,7 @@ async def test_a_reply_that_finds_its_repository_closed_is_no_failure(
         assert [one.message for one in caplog.records if one.levelname != "INFO"] == []
 
 
-async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) -> None:
+async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path):
     """The budget, the boundary, outcomes, snapshots and pins are as before."""
     async with watched(tmp_path, script=both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
@@ -280,7 +276,7 @@ async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) 
         assert (await kit.verdicts())[:2] == [(0, 1, "snapshot"), (2, 3, "ok")]
 
 
-async def test_to_settle_is_to_wait_for_what_an_earlier_process_left_due(tmp_path: Path) -> None:
+async def test_to_settle_is_to_wait_for_what_an_earlier_process_left_due(tmp_path):
     """Nobody has looked at the thread since it was opened; what is due is due all the same."""
     async with watched(tmp_path, script=snapshot()) as kit:
         kit.model.block()
@@ -302,7 +298,7 @@ async def _all_of(kit: Watched) -> Any:
     )
 
 
-async def test_threads_that_are_not_watched_are_not_looked_at_again(opened: Open) -> None:
+async def test_threads_that_are_not_watched_are_not_looked_at_again(opened):
     """Not for a while; a viewport changes that at once."""
     async with opened(snapshot(), budget=None) as kit:
         reads = 0
@@ -324,7 +320,7 @@ async def test_threads_that_are_not_watched_are_not_looked_at_again(opened: Open
         assert len(kit.requests) > 0
 
 
-async def test_a_thread_that_waits_holds_up_no_other(opened: Open) -> None:
+async def test_a_thread_that_waits_holds_up_no_other(opened):
     """Threads run independently."""
 
     def by_thread(request: ChatRequest) -> Any:

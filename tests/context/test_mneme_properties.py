@@ -205,9 +205,7 @@ async def lived(answers: Sequence[Any], steps: Sequence[tuple[Any, ...]], **rest
     steps=st.lists(STEPS, min_size=1, max_size=14),
     threshold=st.integers(2, 4),
 )
-def test_the_invariants_hold_after_every_step(
-    answers: list[Any], steps: list[tuple[Any, ...]], threshold: int
-) -> None:
+def test_the_invariants_hold_after_every_step(answers, steps, threshold):
     """
     Coverage, only forward, no over-eviction, raw log untouched, and no run without need.
 
@@ -224,7 +222,7 @@ def test_the_invariants_hold_after_every_step(
 @pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(steps=st.lists(STEPS, min_size=4, max_size=14))
-def test_a_window_is_below_its_trigger_once_all_is_settled(steps: list[tuple[Any, ...]]) -> None:
+def test_a_window_is_below_its_trigger_once_all_is_settled(steps):
     """Unless an unanswered call, or the newest unit alone, holds it."""
 
     async def live() -> None:

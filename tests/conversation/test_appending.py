@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
+from talk_kit import assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
 from mnemo.conversation.log import MessageDraft, drafts_of
@@ -15,7 +15,7 @@ from mnemo.errors import Conflict
 from mnemo.values.messages import Message, ToolCall
 
 
-async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk: Talk) -> None:
+async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk):
     """Of an unknown thread everything is empty, also with a ttl to be stored."""
     log = talk.log(ttl_s=5)
     assert [await log.load(), await log.history(), await log.compactions()] == [[], [], []]
@@ -24,7 +24,7 @@ async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk: Talk)
     assert await log.next_seq() == 0
 
 
-async def test_seqs_start_at_zero_and_grow_by_one(talk: Talk) -> None:
+async def test_seqs_start_at_zero_and_grow_by_one(talk):
     """Three messages get 0, 1, 2, the next one 3."""
     log = talk.log()
     a, b, c, d = turns(4)
@@ -33,7 +33,7 @@ async def test_seqs_start_at_zero_and_grow_by_one(talk: Talk) -> None:
     assert texts(await log.history()) == ["m0", "m1", "m2", "m3"]
 
 
-async def test_a_batch_appended_twice_is_stored_once(talk: Talk) -> None:
+async def test_a_batch_appended_twice_is_stored_once(talk):
     """The second append gives the same seqs, and the history has each message once."""
     log = talk.log()
     first = await log.append(turns(3))
@@ -43,7 +43,7 @@ async def test_a_batch_appended_twice_is_stored_once(talk: Talk) -> None:
     assert len(talk.appended) == 1
 
 
-async def test_expected_seq_must_be_the_next_one(talk: Talk) -> None:
+async def test_expected_seq_must_be_the_next_one(talk):
     """The next seq is accepted; one too low or too high is a conflict that stores nothing."""
     log = talk.log()
     await log.append(turns(2), expected_seq=0)
@@ -55,14 +55,14 @@ async def test_expected_seq_must_be_the_next_one(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["0", -1, 0.0, True])
-async def test_expected_seq_must_be_a_number(talk: Talk, wrong: Any) -> None:
+async def test_expected_seq_must_be_a_number(talk, wrong):
     """What can never be next is a mistake to mend, no conflict to try again."""
     with pytest.raises(ValueError, match="expected_seq must be a whole number"):
         await talk.log().append(user("first"), expected_seq=wrong)
     assert await talk.log().history() == []
 
 
-async def test_expected_seq_is_not_compared_when_nothing_is_new(talk: Talk) -> None:
+async def test_expected_seq_is_not_compared_when_nothing_is_new(talk):
     """A retry of a batch whose reply was lost succeeds; with anything new it does not."""
     log = talk.log()
     first = await log.append(turns(2), expected_seq=0)
@@ -71,7 +71,7 @@ async def test_expected_seq_is_not_compared_when_nothing_is_new(talk: Talk) -> N
         await log.append([*turns(2), user("new")], expected_seq=0)
 
 
-async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk: Talk) -> None:
+async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk):
     """Nothing of the batch is stored, and the next append begins where it would have."""
     log = talk.log()
     await log.append(turns(1))
@@ -90,7 +90,7 @@ async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk: Talk) -> Non
         {"role": "tool", "content": "m0", "tool_call_id": "c"},
     ],
 )
-async def test_an_id_cannot_stand_for_two_messages(talk: Talk, other: dict[str, Any]) -> None:
+async def test_an_id_cannot_stand_for_two_messages(talk, other):
     """The same id with another role, content or call is a conflict; the first text stays."""
     log = talk.log()
     await log.append(turns(1))
@@ -99,7 +99,7 @@ async def test_an_id_cannot_stand_for_two_messages(talk: Talk, other: dict[str, 
     assert texts(await log.history()) == ["m0"]
 
 
-async def test_other_tool_calls_under_one_id_are_a_conflict(talk: Talk) -> None:
+async def test_other_tool_calls_under_one_id_are_a_conflict(talk):
     """Calls are compared too, their arguments included; time and metadata are not."""
     log = talk.log()
     first = assistant(None, "c1", id="a")
@@ -111,7 +111,7 @@ async def test_other_tool_calls_under_one_id_are_a_conflict(talk: Talk) -> None:
         await log.append(changed)
 
 
-async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(talk: Talk) -> None:
+async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(talk):
     """The same message twice gives one entry for each; two unlike ones are a conflict."""
     log = talk.log()
     twice = await log.append([user("a", id="x"), user("a", id="x")])
@@ -121,7 +121,7 @@ async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(talk: Talk) -> 
     assert await log.next_seq() == 1
 
 
-async def test_equal_texts_without_ids_are_two_messages(talk: Talk) -> None:
+async def test_equal_texts_without_ids_are_two_messages(talk):
     """Nothing is taken for the same because its words are."""
     log = talk.log()
     stored = await log.append([user("ok"), user("ok")])
@@ -129,7 +129,7 @@ async def test_equal_texts_without_ids_are_two_messages(talk: Talk) -> None:
     assert stored[0].id != stored[1].id
 
 
-async def test_everything_about_a_message_comes_back(talk: Talk) -> None:
+async def test_everything_about_a_message_comes_back(talk):
     """None, calls in order, nested metadata and equal times survive, as the caller's own."""
     log = talk.log()
     at = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
@@ -165,14 +165,14 @@ async def test_everything_about_a_message_comes_back(talk: Talk) -> None:
         "words",
     ],
 )
-async def test_an_invalid_message_is_refused(talk: Talk, invalid: Any) -> None:
+async def test_an_invalid_message_is_refused(talk, invalid):
     """An unknown role, a result without its call, an unknown key: nothing is stored."""
     with pytest.raises(ValueError, match=r".+"):
         await talk.log().append([invalid])
     assert await talk.log().history() == []
 
 
-async def test_what_load_made_is_not_stored(talk: Talk) -> None:
+async def test_what_load_made_is_not_stored(talk):
     """Appending what was loaded and one new message stores exactly the new one."""
     log = talk.log()
     await log.append([*turns(3), assistant(None, "c1", id="call"), user("u"), result("gone")])
@@ -185,13 +185,13 @@ async def test_what_load_made_is_not_stored(talk: Talk) -> None:
     assert entries[-1].id == "new"
 
 
-async def test_nothing_is_checked_of_an_empty_batch(talk: Talk) -> None:
+async def test_nothing_is_checked_of_an_empty_batch(talk):
     """No message, no entry, whatever seq is expected."""
     assert await talk.log().append([], expected_seq=77) == []
     assert talk.appended == []
 
 
-async def test_a_big_batch_is_one_batch(talk: Talk) -> None:
+async def test_a_big_batch_is_one_batch(talk):
     """Many messages are checked off the event loop, and stored in order all the same."""
     log = talk.log()
     stored = await log.append(iter(turns(300)))
@@ -199,7 +199,7 @@ async def test_a_big_batch_is_one_batch(talk: Talk) -> None:
     assert texts(await log.history(from_seq=298)) == ["m298", "m299"]
 
 
-async def test_history_gives_a_range_or_refuses_it(talk: Talk) -> None:
+async def test_history_gives_a_range_or_refuses_it(talk):
     """Both ends are inclusive; a negative seq or a range turned round is refused."""
     log = talk.log()
     await log.append(turns(5))
@@ -210,7 +210,7 @@ async def test_history_gives_a_range_or_refuses_it(talk: Talk) -> None:
             await log.history(**arguments)
 
 
-async def test_times_without_a_zone_are_utc_and_default_to_the_recording(talk: Talk) -> None:
+async def test_times_without_a_zone_are_utc_and_default_to_the_recording(talk):
     """``at`` is when it was said; where nobody says, it is when it was stored."""
     log = talk.log()
     said, unsaid = await log.append([user("a", at=datetime(2020, 1, 1)), user("b")])
@@ -218,13 +218,13 @@ async def test_times_without_a_zone_are_utc_and_default_to_the_recording(talk: T
     assert unsaid.at == unsaid.recorded_at == said.recorded_at == talk.clock.now()
 
 
-async def test_text_that_no_store_can_hold_is_mended(talk: Talk) -> None:
+async def test_text_that_no_store_can_hold_is_mended(talk):
     """U+0000 and lone surrogates become U+FFFD; all else stays as it is."""
     [stored] = await talk.log().append(user("a\0b\ud800c\u00e9"))
     assert stored.content == "a\ufffdb\ufffdc\u00e9"
 
 
-async def test_tokens_are_estimated_unless_given(talk: Talk) -> None:
+async def test_tokens_are_estimated_unless_given(talk):
     """Bytes over four, rounded up; a positive count is kept, 0 is replaced."""
     log = talk.log()
     given = [user(text) for text in ("hello world", "a", "")] + [Message(role="user")]
@@ -235,7 +235,7 @@ async def test_tokens_are_estimated_unless_given(talk: Talk) -> None:
     assert called.token_count == -(-len(f"é{compact}".encode()) // 4)
 
 
-async def test_a_counter_belongs_to_its_service(open_conversations: OpenTalk) -> None:
+async def test_a_counter_belongs_to_its_service(open_conversations):
     """A service's counter counts there only; one that fails is passed over."""
 
     def broken(text: str) -> int:
@@ -252,7 +252,7 @@ async def test_a_counter_belongs_to_its_service(open_conversations: OpenTalk) ->
 
 
 @pytest.mark.parametrize("after", range(12))
-async def test_a_cancelled_append_is_whole_or_absent(talk: Talk, after: int) -> None:
+async def test_a_cancelled_append_is_whole_or_absent(talk, after):
     """Whenever it is cancelled, the batch is stored whole or not at all, and can be repeated."""
     log = talk.log()
 
@@ -280,9 +280,7 @@ async def test_a_cancelled_append_is_whole_or_absent(talk: Talk, after: int) -> 
     ],
     ids=["calls", "metadata", "blocks", "arguments"],
 )
-async def test_one_vast_message_is_checked_off_the_event_loop(
-    talk: Talk, vast: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_vast_message_is_checked_off_the_event_loop(talk, vast, monkeypatch):
     """What makes a message long may lie in its calls or metadata, too."""
     checked: list[bool] = []
 

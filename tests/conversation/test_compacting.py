@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from talk_kit import Talk, assistant, result, turns, user
+from talk_kit import assistant, result, turns, user
 
 from mnemo.conversation.compaction import NewRecord, insert_record, reconstructed
 from mnemo.conversation.scope import ThreadScope
@@ -28,7 +28,7 @@ def shape(messages: list[Message]) -> list[str]:
     ]
 
 
-async def test_a_summary_takes_the_place_of_its_range(talk: Talk) -> None:
+async def test_a_summary_takes_the_place_of_its_range(talk):
     """Of six messages 0..3 become one summary in ``load``; ``history`` has all six."""
     log = talk.log()
     await log.append(turns(6))
@@ -41,7 +41,7 @@ async def test_a_summary_takes_the_place_of_its_range(talk: Talk) -> None:
     assert (told.thread_id, told.start_seq, told.end_seq, told.level) == ("t", 0, 3, 1)
 
 
-async def test_a_summary_message_says_what_it_stands_for(talk: Talk) -> None:
+async def test_a_summary_message_says_what_it_stands_for(talk):
     """It has role, kind, id and metadata of its own, and the range in its tag."""
     log = talk.log()
     await log.append(turns(2))
@@ -55,7 +55,7 @@ async def test_a_summary_message_says_what_it_stands_for(talk: Talk) -> None:
     assert summary.token_count == count_tokens(summary.text)
 
 
-async def test_records_may_be_written_in_any_order(talk: Talk) -> None:
+async def test_records_may_be_written_in_any_order(talk):
     """Gaps before, between and after records stay verbatim."""
     log = talk.log()
     await log.append(turns(9))
@@ -66,7 +66,7 @@ async def test_records_may_be_written_in_any_order(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(2, 4), (0, 0), (1, 1), (0, 5)])
-async def test_records_do_not_share_a_seq(talk: Talk, start: int, end: int) -> None:
+async def test_records_do_not_share_a_seq(talk, start, end):
     """An overlap is a conflict that names the other record; the first one remains."""
     log = talk.log()
     await log.append(turns(6))
@@ -88,7 +88,7 @@ async def test_records_do_not_share_a_seq(talk: Talk, start: int, end: int) -> N
         (0, True, "s"),
     ],
 )
-async def test_what_is_no_record_is_refused(talk: Talk, start: Any, end: Any, text: Any) -> None:
+async def test_what_is_no_record_is_refused(talk, start, end, text):
     """Blank text, no range, or a seq that is not given yet."""
     log = talk.log()
     await log.append(turns(6))
@@ -97,7 +97,7 @@ async def test_what_is_no_record_is_refused(talk: Talk, start: Any, end: Any, te
     assert await log.compactions() == []
 
 
-async def test_the_same_record_again_is_the_one_that_exists(talk: Talk) -> None:
+async def test_the_same_record_again_is_the_one_that_exists(talk):
     """Two identical calls leave one record and one event."""
     log = talk.log()
     await log.append(turns(4))
@@ -107,7 +107,7 @@ async def test_the_same_record_again_is_the_one_that_exists(talk: Talk) -> None:
         await log.compact(0, 2, "another text")
 
 
-async def test_a_range_before_a_clearing_is_refused(talk: Talk) -> None:
+async def test_a_range_before_a_clearing_is_refused(talk):
     """What was cleared is not compacted, and its records are shown no more."""
     log = talk.log()
     await log.append(turns(4))
@@ -130,7 +130,7 @@ async def test_a_range_before_a_clearing_is_refused(talk: Talk) -> None:
         (3, 5, "4..4 and 1..7"),
     ],
 )
-async def test_a_cut_tool_group_is_refused(talk: Talk, start: int, end: int, nearest: str) -> None:
+async def test_a_cut_tool_group_is_refused(talk, start, end, nearest):
     """The nearest whole ranges are named: the widest inside, the narrowest around."""
     log = talk.log()
     await log.append([user("0"), assistant(None, "a", "b"), result("b"), result("a"), user("4")])
@@ -142,7 +142,7 @@ async def test_a_cut_tool_group_is_refused(talk: Talk, start: int, end: int, nea
     await log.compact(1, 3, "the first")
 
 
-async def test_a_call_without_result_does_not_forbid_a_record(talk: Talk) -> None:
+async def test_a_call_without_result_does_not_forbid_a_record(talk):
     """Only parts that are both stored are parted; a result that comes later is late."""
     log = talk.log()
     await log.append([assistant(None, "a"), user("1")])
@@ -152,7 +152,7 @@ async def test_a_call_without_result_does_not_forbid_a_record(talk: Talk) -> Non
     await log.compact(2, 2, "its result")
 
 
-async def test_a_summary_cannot_close_its_tag(talk: Talk) -> None:
+async def test_a_summary_cannot_close_its_tag(talk):
     """Exactly one closing tag, whatever the text says."""
     log = talk.log()
     await log.append(turns(2))
@@ -163,7 +163,7 @@ async def test_a_summary_cannot_close_its_tag(talk: Talk) -> None:
     assert "&amp;lt;" in summary.text
 
 
-async def test_a_record_replaces_those_it_folds(talk: Talk) -> None:
+async def test_a_record_replaces_those_it_folds(talk):
     """Level 2 is written with the marking of the old ones; replaced twice is a conflict."""
     log = talk.log()
     await log.append(turns(6))
@@ -190,7 +190,7 @@ async def test_a_record_replaces_those_it_folds(talk: Talk) -> None:
 
 
 @given(some.data())
-def test_every_message_is_shown_or_in_exactly_one_range(data: some.DataObject) -> None:
+def test_every_message_is_shown_or_in_exactly_one_range(data):
     """The sweep shows each message itself or one summary that stands for it, ascending."""
     present = sorted(data.draw(some.sets(some.integers(0, 30))))
     bounds = sorted(data.draw(some.sets(some.integers(0, 30), max_size=8)))

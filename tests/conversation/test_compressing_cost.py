@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from compress_kit import compressed
-from talk_kit import OpenTalk, assistant, result, user
+from talk_kit import assistant, result, user
 
 from mnemo.conversation.compression import PAGE, due_range
 from mnemo.conversation.scope import ThreadScope
@@ -37,9 +37,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("history", [100, 1_000])
-async def test_a_judgement_reads_what_is_uncovered_alone(
-    open_conversations: OpenTalk, history: int
-) -> None:
+async def test_a_judgement_reads_what_is_uncovered_alone(open_conversations, history):
     """However long the covered past, only the messages behind the last record are looked at."""
     kit = await compressed(open_conversations, SUMMARY)
     quiet = kit.talk.log()
@@ -60,9 +58,7 @@ async def test_a_judgement_reads_what_is_uncovered_alone(
 
 
 @pytest.mark.parametrize("held_up", [100, 900])
-async def test_a_call_that_holds_everything_up_costs_no_more_for_that(
-    open_conversations: OpenTalk, held_up: int
-) -> None:
+async def test_a_call_that_holds_everything_up_costs_no_more_for_that(open_conversations, held_up):
     """However much stands behind a call without a result, only its beginning is looked at."""
     kit = await compressed(open_conversations, SUMMARY)
     quiet = kit.talk.log()
@@ -89,7 +85,7 @@ async def test_a_call_that_holds_everything_up_costs_no_more_for_that(
     assert (due.start_seq, due.end_seq) == (3, held_up + 2)
 
 
-async def test_erased_beginnings_are_not_gone_through_again(open_conversations: OpenTalk) -> None:
+async def test_erased_beginnings_are_not_gone_through_again(open_conversations):
     """What the sweep left nothing of costs no sum over the rest of the history."""
     kit = await compressed(open_conversations, SUMMARY)
     quiet = kit.talk.log()

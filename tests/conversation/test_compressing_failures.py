@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from compress_kit import Compressed, compressed
-from talk_kit import OpenTalk, user
+from talk_kit import user
 
 from mnemo.config import Config
 from mnemo.conversation.log import ExpirySweep
@@ -51,9 +51,7 @@ async def hanging(request: ChatRequest) -> str:
         (hanging, "ModelTimeout: no summarize reply within 0.01 s"),
     ],
 )
-async def test_a_failing_model_changes_nothing(
-    open_conversations: OpenTalk, script: Any, error: str
-) -> None:
+async def test_a_failing_model_changes_nothing(open_conversations, script, error):
     """Raising, blank, cut off or hanging: appended, no record, load whole, told."""
     config = Config(extraction={"timeout_s": 0.01})
     kit = await compressed(open_conversations, SUMMARY, script=script, config=config)
@@ -68,7 +66,7 @@ async def test_a_failing_model_changes_nothing(
     assert kit.talk.parts.meter.stages["summarize"] == {"failed": 1}
 
 
-async def test_it_is_tried_again_after_five_and_ten_seconds(open_conversations: OpenTalk) -> None:
+async def test_it_is_tried_again_after_five_and_ten_seconds(open_conversations):
     """Retries wait 5 s, then 10 s of the clock; after three attempts for the next append."""
     kit = await compressed(open_conversations, SUMMARY, script=RuntimeError("boom"))
     await kit.append(*ten())
@@ -82,9 +80,7 @@ async def test_it_is_tried_again_after_five_and_ten_seconds(open_conversations: 
     assert len(kit.failures) == 4
 
 
-async def test_a_retry_whose_time_is_over_is_made_at_once(
-    open_conversations: OpenTalk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_retry_whose_time_is_over_is_made_at_once(open_conversations, monkeypatch):
     """A pause of 0, or a loop that was late: no clock is asked to wait for less than nothing."""
     config = Config(conversation={"retry_backoff_s": 0})
     kit = await compressed(
@@ -107,7 +103,7 @@ async def test_a_retry_whose_time_is_over_is_made_at_once(
     assert await kit.ranges() == [(0, 7)]
 
 
-async def test_appends_do_not_hurry_a_retry(open_conversations: OpenTalk) -> None:
+async def test_appends_do_not_hurry_a_retry(open_conversations):
     """While the next attempt waits for its time, appends do not ask a model that is down."""
     kit = await compressed(
         open_conversations, SUMMARY, script=[RuntimeError("boom"), "They said it."]
@@ -121,8 +117,8 @@ async def test_appends_do_not_hurry_a_retry(open_conversations: OpenTalk) -> Non
 
 
 async def test_who_asks_for_compression_does_not_wait_for_the_retry(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """``compress()`` is an attempt now; None when it fails, and it never raises for a model."""
     kit = await compressed(
         open_conversations, SUMMARY, script=[RuntimeError("a"), RuntimeError("b"), "Said."]
@@ -136,7 +132,7 @@ async def test_who_asks_for_compression_does_not_wait_for_the_retry(
     assert kit.calls == 3
 
 
-async def test_the_embedded_summarizer_never_steps_in(open_conversations: OpenTalk) -> None:
+async def test_the_embedded_summarizer_never_steps_in(open_conversations):
     """A configured model that fails is not replaced: there is no record of another origin."""
     kit = await compressed(open_conversations, SUMMARY, script=RuntimeError("boom"))
     await kit.append(*ten())
@@ -166,9 +162,7 @@ async def erase_one(kit: Compressed) -> None:
     ("meanwhile", "ranges"),
     [(clear, []), (purge, []), (compact, [(0, 1), (2, 3), (4, 7)]), (erase_one, [(0, 7)])],
 )
-async def test_a_summary_that_comes_too_late_is_thrown_away(
-    open_conversations: OpenTalk, meanwhile: Callable[..., Any], ranges: list[tuple[int, int]]
-) -> None:
+async def test_a_summary_that_comes_too_late_is_thrown_away(open_conversations, meanwhile, ranges):
     """After clear, purge, compact or erasure the result is dropped and the trigger judged anew."""
     replies = ["Too late.", "In time."]
     kit = await compressed(open_conversations, SUMMARY, script=replies)
@@ -184,8 +178,8 @@ async def test_a_summary_that_comes_too_late_is_thrown_away(
 
 
 async def test_messages_that_expire_meanwhile_are_not_summarised(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """A summary of what has expired before it came is thrown away, swept or not."""
     kit = await compressed(open_conversations, SUMMARY, config=Config(conversation={"ttl_s": 60}))
     kit.model.block()
@@ -197,7 +191,7 @@ async def test_messages_that_expire_meanwhile_are_not_summarised(
     assert await kit.records(live=False) == []
 
 
-async def test_what_was_expired_and_swept_is_verbatim_again(open_conversations: OpenTalk) -> None:
+async def test_what_was_expired_and_swept_is_verbatim_again(open_conversations):
     """A record whose range held an expired message goes; the rest is shown, then summarised."""
     kit = await compressed(open_conversations, SUMMARY, config=Config(conversation={"ttl_s": 60}))
     await kit.append(*ten()[:4])
@@ -213,8 +207,8 @@ async def test_what_was_expired_and_swept_is_verbatim_again(open_conversations: 
 
 
 async def test_a_store_that_fails_at_the_commit_is_tried_again(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """A commit that fails leaves nothing behind; the attempt is made again, and told."""
     kit = await compressed(open_conversations, SUMMARY)
     store, failed = kit.talk.parts.store, []
@@ -236,8 +230,8 @@ async def test_a_store_that_fails_at_the_commit_is_tried_again(
 
 
 async def test_a_store_that_fails_as_it_is_read_is_tried_again(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """What is due could not be read: without another append it is read after the pause."""
     kit = await compressed(open_conversations, SUMMARY)
     store, failed = kit.talk.parts.store, []
@@ -259,8 +253,8 @@ async def test_a_store_that_fails_as_it_is_read_is_tried_again(
 
 
 async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """Written, but the answer lost: the next attempt finds nothing due."""
     kit = await compressed(open_conversations, SUMMARY)
     store, lost = kit.talk.parts.store, []
@@ -282,8 +276,8 @@ async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
 
 
 async def test_two_services_that_summarise_at_once_keep_one_record(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """Compare-and-set: of two compressors over one store the later one's result is dropped."""
     kit = await compressed(open_conversations, SUMMARY)
     other = type(kit.compressing)(kit.talk.parts)
@@ -298,7 +292,7 @@ async def test_two_services_that_summarise_at_once_keep_one_record(
     assert len(await kit.records(live=False)) == 1
 
 
-async def test_summaries_do_not_grow_without_bound(open_conversations: OpenTalk) -> None:
+async def test_summaries_do_not_grow_without_bound(open_conversations):
     """Live summaries above max_tokens / 2: those that touch become one of level 2."""
     text = "word " * 8 + "end."  # 11 tokens
     kit = await compressed(open_conversations, SUMMARY, script=text)
@@ -317,7 +311,7 @@ async def test_summaries_do_not_grow_without_bound(open_conversations: OpenTalk)
     assert sum(one.token_count for one in live) <= 50
 
 
-async def test_who_compresses_gets_the_record_of_messages(open_conversations: OpenTalk) -> None:
+async def test_who_compresses_gets_the_record_of_messages(open_conversations):
     """``compress()`` gives what it made of messages, though that was folded at once."""
     kit = await compressed(open_conversations, SUMMARY, script="word " * 15)
     await kit.append(*ten())
@@ -328,7 +322,7 @@ async def test_who_compresses_gets_the_record_of_messages(open_conversations: Op
     assert await kit.ranges() == [(0, 17)]
 
 
-async def test_records_that_do_not_touch_are_not_folded(open_conversations: OpenTalk) -> None:
+async def test_records_that_do_not_touch_are_not_folded(open_conversations):
     """An uncovered message between two records keeps them apart."""
     kit = await compressed(open_conversations, SUMMARY, script="Folded.")
     quiet = kit.talk.log()
@@ -342,7 +336,7 @@ async def test_records_that_do_not_touch_are_not_folded(open_conversations: Open
     assert await kit.ranges() == [(0, 2)]
 
 
-async def test_a_fold_that_comes_too_late_is_thrown_away(open_conversations: OpenTalk) -> None:
+async def test_a_fold_that_comes_too_late_is_thrown_away(open_conversations):
     """Records that are gone when the fold comes: nothing is superseded, nothing is inserted."""
     kit = await compressed(open_conversations, SUMMARY, script="Folded.")
     quiet = kit.talk.log()
@@ -359,7 +353,7 @@ async def test_a_fold_that_comes_too_late_is_thrown_away(open_conversations: Ope
     assert [(one.start_seq, one.end_seq, one.superseded_by) for one in made] == [(0, 0, None)]
 
 
-async def test_a_failing_fold_leaves_the_record_before_it(open_conversations: OpenTalk) -> None:
+async def test_a_failing_fold_leaves_the_record_before_it(open_conversations):
     """The record of messages stands though folding fails after it."""
     replies = ["word " * 15, "word " * 15, RuntimeError("boom")]
     kit = await compressed(open_conversations, SUMMARY, script=replies)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from compress_kit import Compressed, compressed
-from talk_kit import OpenTalk, assistant, result, user
+from talk_kit import assistant, result, user
 
 from mnemo.config import Config
 from mnemo.errors import ModelUnavailable, RateLimited
@@ -62,9 +62,7 @@ async def everything_is_there(kit: Compressed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_the_summariser_does_nothing_is_lost(
-    open_conversations: OpenTalk, seed: int
-) -> None:
+async def test_whatever_the_summariser_does_nothing_is_lost(open_conversations, seed):
     """Append and load answer as if compression did not exist; records never overlap."""
     chance = random.Random(seed)
     config = Config(conversation={"tool_deadline_s": 40})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from talk_kit import OpenTalk
 
 from mnemo.config import Config, ConversationConfig
 from mnemo.errors import ConfigError
@@ -30,7 +29,7 @@ def blocks(*content: dict[str, Any], **fields: Any) -> Message:
         {"type": "file", "mime_type": "image/webp", "data": DATA},
     ],
 )
-def test_an_image_counts_the_same_whatever_its_form(image: dict[str, Any]) -> None:
+def test_an_image_counts_the_same_whatever_its_form(image):
     """Its bytes are not what a model reads; its text, if it has one, counts as well."""
     assert IMAGE_TOKENS == 1_100
     assert tokens_of(blocks(image), Counter()) == 1_100
@@ -38,7 +37,7 @@ def test_an_image_counts_the_same_whatever_its_form(image: dict[str, Any]) -> No
     assert tokens_of(blocks({"type": "text", "text": "four"}, image), Counter()) == 1_101
 
 
-def test_an_image_within_another_block_counts_as_one() -> None:
+def test_an_image_within_another_block_counts_as_one():
     """What is around it counts by its size."""
     image = {"type": "image", "source": {"type": "base64", "data": DATA}}
     result = {"type": "tool_result", "content": [{"type": "text", "text": "seen"}, image]}
@@ -47,7 +46,7 @@ def test_an_image_within_another_block_counts_as_one() -> None:
     assert 1_100 < tokens_of(blocks(part), Counter()) < 1_120
 
 
-def test_a_block_without_text_counts_by_its_size() -> None:
+def test_a_block_without_text_counts_by_its_size():
     """Sound, documents and thoughts of a model's own form."""
     sound = {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}
     assert tokens_of(blocks(sound), Counter()) > 100_000
@@ -55,7 +54,7 @@ def test_a_block_without_text_counts_by_its_size() -> None:
     assert 110 < tokens_of(blocks(thought), Counter()) < 140
 
 
-def test_a_type_of_block_may_count_a_fixed_number() -> None:
+def test_a_type_of_block_may_count_a_fixed_number():
     """A named type counts so many each; images keep their default, and texts are never fixed."""
     sound = {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}
     counter = Counter(block_tokens={"input_audio": 400, "text": 9})
@@ -65,13 +64,13 @@ def test_a_type_of_block_may_count_a_fixed_number() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"image": -1}, {"image": "many"}, {"": 3}, 7])
-def test_wrong_tokens_of_a_block_are_refused(wrong: Any) -> None:
+def test_wrong_tokens_of_a_block_are_refused(wrong):
     """The error names the setting."""
     with pytest.raises(ConfigError, match=r"block_tokens"):
         Config(conversation={"block_tokens": wrong})
 
 
-def test_text_and_calls_count_as_they_did() -> None:
+def test_text_and_calls_count_as_they_did():
     """A block with a text counts by that alone."""
     cached = {"type": "text", "text": "hello world", "cache_control": {"type": "ephemeral"}}
     assert tokens_of(blocks(cached), Counter()) == 3
@@ -79,7 +78,7 @@ def test_text_and_calls_count_as_they_did() -> None:
     assert tokens_of(Message(role="assistant", content=None), Counter()) == 0
 
 
-def test_blocks_nested_without_end_are_counted_by_size() -> None:
+def test_blocks_nested_without_end_are_counted_by_size():
     """Too deep to be looked through for images is not too deep to be counted."""
     deep: Any = "x"
     for _ in range(400):
@@ -87,7 +86,7 @@ def test_blocks_nested_without_end_are_counted_by_size() -> None:
     assert tokens_of(blocks({"type": "deep", "in": deep}), Counter()) > 200
 
 
-async def test_images_fill_a_budget(open_conversations: OpenTalk) -> None:
+async def test_images_fill_a_budget(open_conversations):
     """Three data URLs of 400 KB need the tokens of three images, or as many as is configured."""
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}
     talk = await open_conversations()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
+from talk_kit import assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
 
 
-async def test_a_message_expires_after_its_time(talk: Talk) -> None:
+async def test_a_message_expires_after_its_time(talk):
     """At exactly 60 s it is there; after that no reading gives it, swept or not."""
     log = talk.log(ttl_s=60)
     await log.append([user("old", id="old"), assistant("calls", "a")])
@@ -20,7 +20,7 @@ async def test_a_message_expires_after_its_time(talk: Talk) -> None:
     assert texts(await log.load()) == ["[late result of a] A", "new"]
 
 
-async def test_a_record_goes_with_the_first_message_of_its_range(talk: Talk) -> None:
+async def test_a_record_goes_with_the_first_message_of_its_range(talk):
     """No text derived from what expired is shown; what has not expired is verbatim again."""
     log = talk.log(ttl_s=60)
     await log.append(turns(2))
@@ -35,7 +35,7 @@ async def test_a_record_goes_with_the_first_message_of_its_range(talk: Talk) -> 
     assert len(await log.load()) == 3
 
 
-async def test_a_record_over_erased_messages_goes_with_the_rest(talk: Talk) -> None:
+async def test_a_record_over_erased_messages_goes_with_the_rest(talk):
     """Where the first messages of its range are gone already, the oldest of the rest counts."""
     log = talk.log(ttl_s=60)
     await log.append(turns(2))
@@ -49,7 +49,7 @@ async def test_a_record_over_erased_messages_goes_with_the_rest(talk: Talk) -> N
     assert await log.compactions() == []
 
 
-async def test_an_expired_id_does_not_come_back(talk: Talk) -> None:
+async def test_an_expired_id_does_not_come_back(talk):
     """Appended again it is left out, before the sweep as after it."""
     log = talk.log(ttl_s=60)
     await log.append(user("old", id="old"))
@@ -59,7 +59,7 @@ async def test_an_expired_id_does_not_come_back(talk: Talk) -> None:
     assert texts(await log.history()) == ["new"]
 
 
-async def test_a_ttl_is_kept_with_the_next_write_or_reading(talk: Talk) -> None:
+async def test_a_ttl_is_kept_with_the_next_write_or_reading(talk):
     """A handle's ttl is stored; one without it goes by what is stored, None turns it off."""
     await talk.log().append(user("said"))
     assert (await talk.row()).ttl_s is None
@@ -73,7 +73,7 @@ async def test_a_ttl_is_kept_with_the_next_write_or_reading(talk: Talk) -> None:
     assert (await talk.row()).ttl_s == 90
 
 
-async def test_the_configured_ttl_holds_for_all_threads(open_conversations: OpenTalk) -> None:
+async def test_the_configured_ttl_holds_for_all_threads(open_conversations):
     """It is the default of every thread; an explicit None turns it off for one."""
     talk = await open_conversations(config=Config(conversation={"ttl_s": 10}))
     for name in ("a", "b"):
@@ -83,7 +83,7 @@ async def test_the_configured_ttl_holds_for_all_threads(open_conversations: Open
     assert len(await talk.log("b", ttl_s=None).history()) == 1
 
 
-async def test_a_purge_leaves_nothing_but_the_next_seq(talk: Talk) -> None:
+async def test_a_purge_leaves_nothing_but_the_next_seq(talk):
     """The report counts what was there, a second one zero, other threads stay."""
     log, other = talk.log(), talk.log("other")
     await log.append(turns(5))
@@ -100,7 +100,7 @@ async def test_a_purge_leaves_nothing_but_the_next_seq(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, float("nan"), float("inf"), "60", True])
-def test_a_ttl_is_seconds_above_zero(ttl_s: float) -> None:
+def test_a_ttl_is_seconds_above_zero(ttl_s):
     """Anything else is refused where the handle is made."""
     from mnemo.conversation.scope import settings_of
 

@@ -38,9 +38,7 @@ async def swept(open_conversations: OpenTalk, **arguments: Any) -> tuple[Talk, E
     return talk, expiry
 
 
-async def test_only_so_many_threads_are_remembered(
-    open_conversations: OpenTalk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_so_many_threads_are_remembered(open_conversations, monkeypatch):
     """A service that lives long meets more threads than it need know of; all are swept."""
     monkeypatch.setattr("mnemo.conversation.log.MOST_KNOWN", 2)
     talk, expiry = await swept(open_conversations, config=MINUTE)
@@ -52,7 +50,7 @@ async def test_only_so_many_threads_are_remembered(
     assert await expiry.sweep() == 4
 
 
-async def test_a_message_lives_exactly_as_long_as_it_may(open_conversations: OpenTalk) -> None:
+async def test_a_message_lives_exactly_as_long_as_it_may(open_conversations):
     """At exactly 60 s history, load and vectors have the message; a second later not."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     log = talk.log()
@@ -72,7 +70,7 @@ async def test_a_message_lives_exactly_as_long_as_it_may(open_conversations: Ope
     assert await vectors(talk) == []
 
 
-async def test_appends_sweep(open_conversations: OpenTalk) -> None:
+async def test_appends_sweep(open_conversations):
     """After an append what has expired is deleted; what lives stays."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(turns(3))
@@ -90,7 +88,7 @@ async def test_appends_sweep(open_conversations: OpenTalk) -> None:
     assert await kept(talk) == [5, 6]
 
 
-async def test_records_go_with_what_they_held(open_conversations: OpenTalk) -> None:
+async def test_records_go_with_what_they_held(open_conversations):
     """A record whose range held an expired message goes; one of living messages stays."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(turns(2))
@@ -109,7 +107,7 @@ async def test_records_go_with_what_they_held(open_conversations: OpenTalk) -> N
     ]
 
 
-async def test_a_long_past_goes_in_batches(open_conversations: OpenTalk) -> None:
+async def test_a_long_past_goes_in_batches(open_conversations):
     """However much has expired, each transaction deletes a part; a later sweep starts behind."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     count = 2 * BATCH + 10
@@ -132,7 +130,7 @@ async def test_a_long_past_goes_in_batches(open_conversations: OpenTalk) -> None
     assert await kept(talk) == [count]
 
 
-async def test_every_thread_is_swept_by_its_own_time(open_conversations: OpenTalk) -> None:
+async def test_every_thread_is_swept_by_its_own_time(open_conversations):
     """The stored ``ttl_s`` of each thread counts, that of the configuration for the rest."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     for thread_id, keywords in [("a", {}), ("b", {"ttl_s": 10}), ("c", {"ttl_s": None})]:
@@ -146,7 +144,7 @@ async def test_every_thread_is_swept_by_its_own_time(open_conversations: OpenTal
     assert [await kept(talk, one) for one in "abc"] == [[], [], [0]]
 
 
-async def test_a_handles_own_time_is_swept_by(open_conversations: OpenTalk) -> None:
+async def test_a_handles_own_time_is_swept_by(open_conversations):
     """Without a configured ``ttl_s`` the handle's own one is enough."""
     talk, expiry = await swept(open_conversations)
     log = talk.log(ttl_s=60)
@@ -157,7 +155,7 @@ async def test_a_handles_own_time_is_swept_by(open_conversations: OpenTalk) -> N
     assert await kept(talk) == [1]
 
 
-async def test_without_a_time_nothing_is_looked_at(open_conversations: OpenTalk) -> None:
+async def test_without_a_time_nothing_is_looked_at(open_conversations):
     """Threads that never expire cost a sweep nothing after an append."""
     talk, expiry = await swept(open_conversations)
     await talk.log().append(user("tea"))
@@ -172,7 +170,7 @@ async def test_without_a_time_nothing_is_looked_at(open_conversations: OpenTalk)
     assert await kept(talk) == [0]
 
 
-async def test_a_failing_store_is_swept_later(open_conversations: OpenTalk) -> None:
+async def test_a_failing_store_is_swept_later(open_conversations):
     """A sweep that fails deletes nothing and is made up for after the next append."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(user("tea"))
@@ -194,8 +192,8 @@ async def test_a_failing_store_is_swept_later(open_conversations: OpenTalk) -> N
 
 
 async def test_time_that_went_backwards_hides_nothing_for_ever(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """An expired message behind one that lives is not seen, and goes when that one has."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(user("first"))

@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import OpenKit
 from talk_kit import OpenTalk, Talk, assistant, result, turns, user
 
 from mnemo.config import Config
@@ -61,7 +60,7 @@ async def fed(feed: Feed) -> None:
         await feed.caught_up()
 
 
-async def test_a_session_takes_what_is_appended(open_conversations: OpenTalk) -> None:
+async def test_a_session_takes_what_is_appended(open_conversations):
     """Issue 5, point 4: a conversation feeds a session as it grows, in order."""
     talk, feeding = await opened(open_conversations)
     session = Taker()
@@ -76,7 +75,7 @@ async def test_a_session_takes_what_is_appended(open_conversations: OpenTalk) ->
     assert feed.error is None
 
 
-async def test_it_happens_without_anybody_waiting(open_conversations: OpenTalk) -> None:
+async def test_it_happens_without_anybody_waiting(open_conversations):
     """An append is enough: nobody has to ask whether the session has caught up."""
     talk, feeding = await opened(open_conversations)
     session = Taker()
@@ -87,7 +86,7 @@ async def test_it_happens_without_anybody_waiting(open_conversations: OpenTalk) 
     await talk.until(lambda: len(session.texts) == 4)
 
 
-async def test_from_seq_says_where_to_begin(open_conversations: OpenTalk) -> None:
+async def test_from_seq_says_where_to_begin(open_conversations):
     """With ``from_seq`` what is stored already is taken too, however long it is."""
     talk, feeding = await opened(open_conversations)
     await talk.log().append(turns(200))
@@ -97,14 +96,14 @@ async def test_from_seq_says_where_to_begin(open_conversations: OpenTalk) -> Non
 
 
 @pytest.mark.parametrize("from_seq", [-1, True, 1.5, "0"])
-async def test_from_seq_is_a_seq(open_conversations: OpenTalk, from_seq: Any) -> None:
+async def test_from_seq_is_a_seq(open_conversations, from_seq):
     """Anything else is refused at once."""
     _, feeding = await opened(open_conversations)
     with pytest.raises(ValueError, match="from_seq"):
         await feeding.feed("t", Taker(), from_seq=from_seq)
 
 
-async def test_a_later_feed_goes_on_where_the_last_one_ended(open_conversations: OpenTalk) -> None:
+async def test_a_later_feed_goes_on_where_the_last_one_ended(open_conversations):
     """After a restart nothing is missed that was appended without a feed, nothing twice."""
     talk, feeding = await opened(open_conversations)
     session = Taker()
@@ -121,8 +120,8 @@ async def test_a_later_feed_goes_on_where_the_last_one_ended(open_conversations:
 
 
 async def test_a_session_whose_messages_are_all_gone_gets_what_is_left(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """If nothing that it holds is in the thread any more, all that is left came later."""
     talk, feeding = await opened(open_conversations)
     session = Taker()
@@ -136,7 +135,7 @@ async def test_a_session_whose_messages_are_all_gone_gets_what_is_left(
     assert session.texts == ["m0", "m1", "m2", "m3"]
 
 
-async def test_expired_messages_are_passed_over(open_conversations: OpenTalk) -> None:
+async def test_expired_messages_are_passed_over(open_conversations):
     """What has expired before it was fed is not fed."""
     talk, feeding = await opened(open_conversations, config=Config(conversation={"ttl_s": 60}))
     await talk.log().append(turns(2))
@@ -147,7 +146,7 @@ async def test_expired_messages_are_passed_over(open_conversations: OpenTalk) ->
     assert session.texts == ["m2", "m3"]
 
 
-async def test_messages_of_every_epoch_are_fed(open_conversations: OpenTalk) -> None:
+async def test_messages_of_every_epoch_are_fed(open_conversations):
     """``clear`` is no end: the seqs go on, and so does the feed."""
     talk, feeding = await opened(open_conversations)
     await talk.log().append(turns(2))
@@ -158,9 +157,7 @@ async def test_messages_of_every_epoch_are_fed(open_conversations: OpenTalk) -> 
     assert session.texts == ["m0", "m1", "m2", "m3"]
 
 
-async def test_it_stops_when_the_session_takes_no_more(
-    open_conversations: OpenTalk, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_it_stops_when_the_session_takes_no_more(open_conversations, caplog):
     """A session that does not collect ends the feed, with a logged reason; waiting raises it."""
     talk, feeding = await opened(open_conversations)
     session = Taker()
@@ -176,7 +173,7 @@ async def test_it_stops_when_the_session_takes_no_more(
         await fed(feed)
 
 
-async def test_a_store_that_fails_is_waited_out(open_conversations: OpenTalk) -> None:
+async def test_a_store_that_fails_is_waited_out(open_conversations):
     """A failing store is asked again after a pause; nothing is lost and nothing twice."""
     talk, feeding = await opened(open_conversations)
     session = Taker()
@@ -192,7 +189,7 @@ async def test_a_store_that_fails_is_waited_out(open_conversations: OpenTalk) ->
     assert session.texts == ["m0", "m1", "m2"]
 
 
-async def test_who_waits_is_told_of_the_cancellation(open_conversations: OpenTalk) -> None:
+async def test_who_waits_is_told_of_the_cancellation(open_conversations):
     """A cancelled feed leaves nobody waiting."""
     talk, feeding = await opened(open_conversations)
     session = Taker()
@@ -206,7 +203,7 @@ async def test_who_waits_is_told_of_the_cancellation(open_conversations: OpenTal
     assert feed.error is None
 
 
-async def test_clearing_forgets_nothing(open_conversations: OpenTalk) -> None:
+async def test_clearing_forgets_nothing(open_conversations):
     """A thread that is cleared while it is fed keeps what was fed."""
     forgotten: list[Selection] = []
     talk, feeding = await opened(open_conversations, forget=forgotten.append)
@@ -222,7 +219,7 @@ async def test_clearing_forgets_nothing(open_conversations: OpenTalk) -> None:
     assert forgotten == []
 
 
-async def test_two_sessions_are_fed_alike(open_conversations: OpenTalk) -> None:
+async def test_two_sessions_are_fed_alike(open_conversations):
     """One that hangs holds up no other."""
     talk, feeding = await opened(open_conversations)
     slow, quick = Taker(), Taker()
@@ -236,7 +233,7 @@ async def test_two_sessions_are_fed_alike(open_conversations: OpenTalk) -> None:
     assert slow.texts == ["m0", "m1"]
 
 
-async def test_a_real_session_is_fed(open_kit: OpenKit) -> None:
+async def test_a_real_session_is_fed(open_kit):
     """Steps in order, named by thread and message; a second feed from the start adds nothing."""
     kit = await open_kit(embedded=True)
     session, talk = await kit.started("plan the trip"), kit.repo.conversation("t")

@@ -93,7 +93,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reused", [False, True])
-async def test_a_load_at_twenty_thousand_messages_reads_a_tail(reused: bool) -> None:
+async def test_a_load_at_twenty_thousand_messages_reads_a_tail(reused):
     """Also where call ids are used again and again, the newest call is open, and a ttl is set."""
     said = [*agent_turns(5_000, reused=reused), user("now"), assistant(None, "call_1", id="open")]
     async with filled(said, retrieval=Recent(10), ttl_s=10_000) as (log, counting):
@@ -105,7 +105,7 @@ async def test_a_load_at_twenty_thousand_messages_reads_a_tail(reused: bool) -> 
 
 @pytest.mark.long
 @pytest.mark.slow
-async def test_a_load_behind_records_reads_what_they_leave() -> None:
+async def test_a_load_behind_records_reads_what_they_leave():
     """Records over the past are read, their messages are not."""
     async with filled(turns(20_000)) as (log, counting):
         for start in range(0, 19_500, 1_500):
@@ -116,7 +116,7 @@ async def test_a_load_behind_records_reads_what_they_leave() -> None:
 
 
 @pytest.mark.slow
-async def test_an_append_at_twenty_thousand_messages_reads_its_own_ids() -> None:
+async def test_an_append_at_twenty_thousand_messages_reads_its_own_ids():
     """Idempotency is looked up by id, and a refused append reads no more than an accepted one."""
     async with filled(turns(20_000)) as (log, counting):
         counting.counts.update(rows=0, queries=0)

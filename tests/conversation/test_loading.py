@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
-from talk_kit import Talk, assistant, result, texts, turns, user
+from talk_kit import assistant, result, texts, turns, user
 
 from mnemo.errors import UsageError
 from mnemo.values.messages import Message
@@ -14,20 +13,20 @@ from mnemo.values.strategies import Composite, Recent
 from mnemo.values.units import NO_RESULT, VIEW
 
 
-async def test_recent_gives_the_last_units(talk: Talk) -> None:
+async def test_recent_gives_the_last_units(talk):
     """A turn counts as two, so ``Recent(3)`` gives six of eight messages, in order."""
     log = talk.log(retrieval=Recent(3))
     await log.append(turns(8))
     assert texts(await log.load()) == [f"m{number}" for number in range(2, 8)]
 
 
-async def test_twenty_messages_are_loaded_by_default(talk: Talk) -> None:
+async def test_twenty_messages_are_loaded_by_default(talk):
     """Of 25 messages the last 20."""
     await talk.log().append(turns(25))
     assert texts(await talk.log().load()) == [f"m{number}" for number in range(5, 25)]
 
 
-async def test_a_group_is_one_unit(talk: Talk) -> None:
+async def test_a_group_is_one_unit(talk):
     """With ``Recent(1)`` a call with three results is given whole, and one unit before."""
     log = talk.log(retrieval=Recent(1))
     await log.append([*turns(3), assistant(None, "a", "b", "c")])
@@ -37,7 +36,7 @@ async def test_a_group_is_one_unit(talk: Talk) -> None:
     assert [m.tool_call_id for m in loaded] == [None, None, "a", "b", "c"]
 
 
-async def test_results_stand_after_their_call_wherever_they_lie(talk: Talk) -> None:
+async def test_results_stand_after_their_call_wherever_they_lie(talk):
     """Early, late and interleaved results are put behind the message that called."""
     log = talk.log()
     await log.append([result("b", "B"), user("first"), assistant("calls", "a", "b")])
@@ -45,7 +44,7 @@ async def test_results_stand_after_their_call_wherever_they_lie(talk: Talk) -> N
     assert texts(await log.load()) == ["first", "calls", "A", "B", "between", "last"]
 
 
-async def test_a_call_with_its_result_far_away_is_an_old_unit(talk: Talk) -> None:
+async def test_a_call_with_its_result_far_away_is_an_old_unit(talk):
     """A unit has the place of its first message, so a fresh result of an old call is old too."""
     log = talk.log(retrieval=Recent(1))
     await log.append([assistant("old", "a"), *turns(300), result("a", "fresh")])
@@ -54,14 +53,14 @@ async def test_a_call_with_its_result_far_away_is_an_old_unit(talk: Talk) -> Non
     assert texts(everything)[:3] == ["old", "fresh", "m0"]
 
 
-async def test_a_call_whose_result_came_long_before_is_an_old_unit(talk: Talk) -> None:
+async def test_a_call_whose_result_came_long_before_is_an_old_unit(talk):
     """An early result far away is found too, and moves its group to its own place."""
     log = talk.log(retrieval=Recent(1))
     await log.append([result("a", "early"), *turns(300), assistant("late call", "a")])
     assert texts(await log.load()) == ["m298", "m299"]
 
 
-async def test_a_result_at_the_edge_of_a_page_is_not_given_to_a_later_call(talk: Talk) -> None:
+async def test_a_result_at_the_edge_of_a_page_is_not_given_to_a_later_call(talk):
     """Its own call lies before the page; a later call of the same id does not take it."""
     log = talk.log(retrieval=Recent(1))
     await log.append([assistant("first", "a"), result("a", "A"), *turns(62)])
@@ -69,7 +68,7 @@ async def test_a_result_at_the_edge_of_a_page_is_not_given_to_a_later_call(talk:
     assert texts(await log.load()) == ["m61", "second"]
 
 
-async def test_call_ids_may_be_used_again_and_again(talk: Talk) -> None:
+async def test_call_ids_may_be_used_again_and_again(talk):
     """Each result belongs to the nearest call of its id before it."""
     log = talk.log(retrieval=Recent(2))
     for number in range(100):
@@ -79,7 +78,7 @@ async def test_call_ids_may_be_used_again_and_again(talk: Talk) -> None:
     assert loaded == ["call 97", "r97", "call 98", "r98", "call 99", "r99", "open"]
 
 
-async def test_an_open_newest_group_waits_and_an_abandoned_one_is_answered(talk: Talk) -> None:
+async def test_an_open_newest_group_waits_and_an_abandoned_one_is_answered(talk):
     """The newest group's missing result is left out for 180 s; then it is said to be missing."""
     log = talk.log()
     await log.append([user("u"), assistant(None, "a", "b", id="x"), result("b", "B")])
@@ -95,7 +94,7 @@ async def test_an_open_newest_group_waits_and_an_abandoned_one_is_answered(talk:
     assert len(await log.history()) == 4
 
 
-async def test_a_missing_result_before_the_newest_unit_is_said(talk: Talk) -> None:
+async def test_a_missing_result_before_the_newest_unit_is_said(talk):
     """A group that something follows is complete at once; the real result takes its place."""
     log = talk.log()
     await log.append([assistant("calls", "a"), user("goes on")])
@@ -112,9 +111,7 @@ async def test_a_missing_result_before_the_newest_unit_is_said(talk: Talk) -> No
         [assistant("open", "a", "b"), result("b"), result("b", "B2")],
     ],
 )
-async def test_no_call_stays_open_with_something_shown_behind_it(
-    talk: Talk, behind: list[Message]
-) -> None:
+async def test_no_call_stays_open_with_something_shown_behind_it(talk, behind):
     """The newest unit may be shown before an older one's call, or its second result."""
     log = talk.log()
     await log.append(behind)
@@ -122,7 +119,7 @@ async def test_no_call_stays_open_with_something_shown_behind_it(
     assert loaded[loaded.index("open") + 1] == NO_RESULT
 
 
-async def test_a_result_without_its_call_is_a_late_result(talk: Talk) -> None:
+async def test_a_result_without_its_call_is_a_late_result(talk):
     """It is a user message under its own id, by name or call id; no tool message is bare."""
     log = talk.log()
     await log.append([result("zz", "found", id="r1"), result("yy", "B", name="search", id="r2")])
@@ -132,14 +129,14 @@ async def test_a_result_without_its_call_is_a_late_result(talk: Talk) -> None:
     assert (await log.history())[0].role == "tool"
 
 
-async def test_a_second_result_of_one_call_is_not_lost(talk: Talk) -> None:
+async def test_a_second_result_of_one_call_is_not_lost(talk):
     """A call has one result; what else answers it is given as late, at its own place."""
     log = talk.log()
     await log.append([assistant("calls", "a"), result("a", "A"), user("u"), result("a", "A2")])
     assert texts(await log.load()) == ["calls", "A", "u", "[late result of a] A2"]
 
 
-async def test_system_messages_and_summaries_are_pinned(talk: Talk) -> None:
+async def test_system_messages_and_summaries_are_pinned(talk):
     """No ``k`` leaves them out, and they count for none."""
     log = talk.log(retrieval=Recent(1))
     await log.append([Message(role="system", content="be kind"), *turns(9)])
@@ -151,7 +148,7 @@ async def test_system_messages_and_summaries_are_pinned(talk: Talk) -> None:
     assert texts(loaded)[2:] == ["m7", "m8", "be brief"]
 
 
-async def test_a_covered_system_message_is_in_its_summary(talk: Talk) -> None:
+async def test_a_covered_system_message_is_in_its_summary(talk):
     """A record covers whatever lies in its range."""
     log = talk.log()
     await log.append([Message(role="system", content="be kind"), *turns(2)])
@@ -159,7 +156,7 @@ async def test_a_covered_system_message_is_in_its_summary(talk: Talk) -> None:
     assert texts(await log.load())[1:] == ["m1"]
 
 
-async def test_the_newest_units_that_fit_are_taken(talk: Talk) -> None:
+async def test_the_newest_units_that_fit_are_taken(talk):
     """A budget that two units fill exactly gives both; one token less only the newest."""
     log = talk.log()
     await log.append(turns(3, token_count=10))
@@ -167,7 +164,7 @@ async def test_the_newest_units_that_fit_are_taken(talk: Talk) -> None:
     assert texts(await log.load(budget_tokens=19)) == ["m2"]
 
 
-async def test_filling_stops_at_the_first_unit_that_does_not_fit(talk: Talk) -> None:
+async def test_filling_stops_at_the_first_unit_that_does_not_fit(talk):
     """An older unit that would fit is not taken over a newer one that does not."""
     log = talk.log()
     await log.append([user("small", token_count=1), user("big", token_count=90)])
@@ -175,7 +172,7 @@ async def test_filling_stops_at_the_first_unit_that_does_not_fit(talk: Talk) -> 
     assert texts(await log.load(budget_tokens=50)) == ["newest"]
 
 
-async def test_a_budget_below_what_is_required_is_refused(talk: Talk) -> None:
+async def test_a_budget_below_what_is_required_is_refused(talk):
     """Both numbers are named; nothing is silently cut."""
     log = talk.log()
     await log.append([*turns(2), user("newest", token_count=30)])
@@ -190,13 +187,13 @@ async def test_a_budget_below_what_is_required_is_refused(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("budget", [0, -1, 1.5, True])
-async def test_a_budget_is_a_positive_number(talk: Talk, budget: Any) -> None:
+async def test_a_budget_is_a_positive_number(talk, budget):
     """Below one token there is nothing to load into."""
     with pytest.raises(ValueError, match="budget_tokens"):
         await talk.log().load(budget_tokens=budget)
 
 
-async def test_a_groups_cost_is_what_is_shown_of_it(talk: Talk) -> None:
+async def test_a_groups_cost_is_what_is_shown_of_it(talk):
     """Synthetic results count too, so that the loaded messages are within the budget."""
     log = talk.log()
     await log.append([user("old", token_count=1), assistant("c", "a", token_count=5)])
@@ -206,7 +203,7 @@ async def test_a_groups_cost_is_what_is_shown_of_it(talk: Talk) -> None:
     assert texts(await log.load(budget_tokens=9 + missing)) == ["newest"]
 
 
-async def test_the_parts_of_a_composite_share_a_budget(talk: Talk) -> None:
+async def test_the_parts_of_a_composite_share_a_budget(talk):
     """Each part has its weight's share, and passes on what it leaves."""
     await talk.log().append(turns(20, token_count=10))
     even = Composite(Recent(1), Recent(10), weights=[3, 1])
@@ -216,7 +213,7 @@ async def test_the_parts_of_a_composite_share_a_budget(talk: Talk) -> None:
     assert len(await talk.log(retrieval=stingy).load(budget_tokens=99)) == 9
 
 
-async def test_nothing_is_written_by_a_load(talk: Talk) -> None:
+async def test_nothing_is_written_by_a_load(talk):
     """The thread's row is the same before and after, and no hook is told."""
     log = talk.log()
     await log.append(turns(5))
@@ -225,7 +222,7 @@ async def test_nothing_is_written_by_a_load(talk: Talk) -> None:
     assert (await talk.row(), await log.history(), len(talk.appended)) == before
 
 
-async def test_a_cleared_thread_starts_empty(talk: Talk) -> None:
+async def test_a_cleared_thread_starts_empty(talk):
     """``load`` is empty, ``history`` whole, and the next append continues the seq."""
     log = talk.log()
     await log.append([Message(role="system", content="old rule"), assistant("c", "a")])

@@ -127,7 +127,7 @@ def assert_whole(loaded: list[Message]) -> None:
 
 @thoroughly
 @given(talked, some.sampled_from([None, "ferry", "rain cat"]))
-def test_no_load_parts_a_call_from_its_result(case: Talked, query: str | None) -> None:
+def test_no_load_parts_a_call_from_its_result(case, query):
     """No bare tool message, no call without its result, ascending, whatever is chosen."""
 
     async def check(talk: Talk, log: Any) -> None:
@@ -138,7 +138,7 @@ def test_no_load_parts_a_call_from_its_result(case: Talked, query: str | None) -
 
 @thoroughly
 @given(talked, some.sampled_from([None, "ferry"]))
-def test_what_was_loaded_can_be_appended_again(case: Talked, query: str | None) -> None:
+def test_what_was_loaded_can_be_appended_again(case, query):
     """``append(load() + [new])`` stores exactly the new message."""
 
     async def check(talk: Talk, log: Any) -> None:
@@ -155,7 +155,7 @@ def test_what_was_loaded_can_be_appended_again(case: Talked, query: str | None) 
 
 @thoroughly
 @given(talked)
-def test_every_live_message_is_shown_or_summarised_once(case: Talked) -> None:
+def test_every_live_message_is_shown_or_summarised_once(case):
     """Each message of the epoch is itself in the whole load, or inside exactly one range."""
 
     async def check(talk: Talk, log: Any) -> None:
@@ -174,7 +174,7 @@ def test_every_live_message_is_shown_or_summarised_once(case: Talked) -> None:
 
 @thoroughly
 @given(talked)
-def test_reading_a_tail_chooses_as_reading_everything(case: Talked) -> None:
+def test_reading_a_tail_chooses_as_reading_everything(case):
     """``Recent`` gives the last units of the whole uncovered history, found page by page."""
 
     async def check(talk: Talk, log: Any) -> None:
@@ -193,7 +193,7 @@ def test_reading_a_tail_chooses_as_reading_everything(case: Talked) -> None:
 
 @thoroughly
 @given(talked, some.integers(1, 120), some.sampled_from([None, "bread"]))
-def test_a_budget_is_kept_or_refused(case: Talked, budget: int, query: str | None) -> None:
+def test_a_budget_is_kept_or_refused(case, budget, query):
     """What is loaded fits; a larger budget loads no less; too small a one is refused."""
 
     async def check(talk: Talk, log: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from talk_kit import Talk, assistant, result, texts, user
+from talk_kit import assistant, result, texts, user
 
 from mnemo.values.messages import Message
 from mnemo.values.strategies import Summary, ToolOutputPruner
 
 
-async def test_a_long_result_is_shown_cut(talk: Talk) -> None:
+async def test_a_long_result_is_shown_cut(talk):
     """4,001 characters become 4,000 and a note with the id; 4,000 stay; all is kept."""
     log = talk.log(compression=ToolOutputPruner(4_000))
     long, exact = "x" * 4_001, "y" * 4_000
@@ -24,7 +24,7 @@ async def test_a_long_result_is_shown_cut(talk: Talk) -> None:
     assert texts(await log.history()) == ["", long, exact]
 
 
-async def test_a_limit_of_zero_leaves_the_note(talk: Talk) -> None:
+async def test_a_limit_of_zero_leaves_the_note(talk):
     """With 0 characters nothing of the result is shown but how long it is."""
     log = talk.log(compression=[Summary(), ToolOutputPruner(0)])
     await log.append([assistant(None, "a"), result("a", "secret words", id="r")])
@@ -32,7 +32,7 @@ async def test_a_limit_of_zero_leaves_the_note(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, Summary()])
-async def test_nothing_is_cut_without_a_pruner(talk: Talk, compression: Summary | None) -> None:
+async def test_nothing_is_cut_without_a_pruner(talk, compression):
     """Only the pruner shortens results; what users say is never cut."""
     log = talk.log(compression=compression)
     await log.append([assistant(None, "a"), result("a", "z" * 9_000)])
@@ -42,7 +42,7 @@ async def test_nothing_is_cut_without_a_pruner(talk: Talk, compression: Summary 
     assert len((await pruning.load())[-1].text) == 9_000
 
 
-async def test_what_is_no_text_stays_beside_the_cut_text(talk: Talk) -> None:
+async def test_what_is_no_text_stays_beside_the_cut_text(talk):
     """An image in a result is not lost with its words."""
     log = talk.log(compression=ToolOutputPruner(3))
     image = {"type": "image", "url": "x"}
@@ -54,7 +54,7 @@ async def test_what_is_no_text_stays_beside_the_cut_text(talk: Talk) -> None:
     assert shown.content[1] == image
 
 
-async def test_a_pruned_result_costs_what_is_shown(talk: Talk) -> None:
+async def test_a_pruned_result_costs_what_is_shown(talk):
     """A budget is filled with what the agent gets to read, and the pruned view is not stored."""
     log = talk.log(compression=ToolOutputPruner(4))
     await log.append([user("u"), assistant(None, "a"), result("a", "x" * 4_000)])
@@ -65,7 +65,7 @@ async def test_a_pruned_result_costs_what_is_shown(talk: Talk) -> None:
     assert len(await log.history()) == 3
 
 
-async def test_a_late_result_is_pruned_too(talk: Talk) -> None:
+async def test_a_late_result_is_pruned_too(talk):
     """A result whose call is gone is cut before it is shown as late."""
     log = talk.log(compression=ToolOutputPruner(2))
     await log.append(result("gone", "abcd", id="r"))

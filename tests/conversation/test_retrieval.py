@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from contracts.talk import save_vectors
 from numpy.typing import NDArray
-from talk_kit import OpenTalk, Talk, assistant, result, texts, user
+from talk_kit import Talk, assistant, result, texts, user
 
 import mnemo
 from mnemo.config import Config
@@ -46,14 +46,14 @@ async def filled(talk: Talk) -> None:
     await talk.embed()
 
 
-async def test_the_nearest_units_are_given_in_order(talk: Talk) -> None:
+async def test_the_nearest_units_are_given_in_order(talk):
     """The two nearest to the query, in seq order."""
     await filled(talk)
     loaded = await talk.log(retrieval=Nearest(2)).load(query="ferry tickets")
     assert texts(loaded) == [SAID[0], SAID[2]]
 
 
-async def test_nearest_is_a_strategy_of_the_public_surface() -> None:
+async def test_nearest_is_a_strategy_of_the_public_surface():
     """A repository's conversation takes ``mnemo.Nearest``, alone or in a ``Composite``."""
     async with mnemo.Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo("r")
@@ -65,21 +65,21 @@ async def test_nearest_is_a_strategy_of_the_public_surface() -> None:
             repo.conversation("t", retrieval=mnemo.Semantic("hello"))
 
 
-def test_a_strategy_out_of_range_is_refused() -> None:
+def test_a_strategy_out_of_range_is_refused():
     """``k`` is at least 1."""
     with pytest.raises(ValueError, match="k must be"):
         mnemo.Nearest(0)
 
 
 @pytest.mark.parametrize("query", [None, "", " \n"])
-async def test_without_a_query_the_last_units_are_given(talk: Talk, query: str | None) -> None:
+async def test_without_a_query_the_last_units_are_given(talk, query):
     """A blank query is none: the last ``k`` units, a turn counting as one each."""
     await filled(talk)
     loaded = await talk.log(retrieval=Nearest(2)).load(query=query)
     assert texts(loaded) == SAID[3:]
 
 
-async def test_another_threads_nearer_vectors_take_nothing_away(talk: Talk) -> None:
+async def test_another_threads_nearer_vectors_take_nothing_away(talk):
     """The search is within the thread, however near what others said may be."""
     await filled(talk)
     await talk.log("other").append([user("ferry tickets")] * 50)
@@ -88,7 +88,7 @@ async def test_another_threads_nearer_vectors_take_nothing_away(talk: Talk) -> N
     assert texts(loaded) == [SAID[2]]
 
 
-async def test_what_has_no_vector_yet_fills_up(talk: Talk) -> None:
+async def test_what_has_no_vector_yet_fills_up(talk):
     """The index may lag; the newest of what it does not know come after what it knows."""
     await filled(talk)
     await talk.log().append([user("not yet indexed"), user("nor this")])
@@ -96,7 +96,7 @@ async def test_what_has_no_vector_yet_fills_up(talk: Talk) -> None:
     assert texts(loaded) == [*SAID, "nor this"]
 
 
-async def test_a_hit_brings_its_whole_group(talk: Talk) -> None:
+async def test_a_hit_brings_its_whole_group(talk):
     """A spoken call is given with its results, a reply with its call and the others' results."""
     log = talk.log(retrieval=Nearest(1))
     await log.append([assistant("asking about ferries", "a", "b"), user("meanwhile")])
@@ -107,7 +107,7 @@ async def test_a_hit_brings_its_whole_group(talk: Talk) -> None:
         assert texts(await log.load(query=query)) == ["asking about ferries", "boats to Paros", "B"]
 
 
-async def test_what_a_record_covers_is_not_found_by_meaning(talk: Talk) -> None:
+async def test_what_a_record_covers_is_not_found_by_meaning(talk):
     """It is in its summary, and shown once."""
     await filled(talk)
     log = talk.log(retrieval=Nearest(1))
@@ -117,14 +117,14 @@ async def test_what_a_record_covers_is_not_found_by_meaning(talk: Talk) -> None:
     assert [m.kind for m in loaded] == ["user", "summary"]
 
 
-async def test_only_the_newest_vectors_count_in_a_bounded_index(talk: Talk) -> None:
+async def test_only_the_newest_vectors_count_in_a_bounded_index(talk):
     """Beyond ``max_index_size`` the oldest are found no more."""
     await filled(talk)
     bounded = Nearest(1, max_index_size=3)
     assert texts(await talk.log(retrieval=bounded).load(query="Naxos ferry")) == [SAID[2]]
 
 
-async def test_a_composite_is_the_union_of_its_parts(talk: Talk) -> None:
+async def test_a_composite_is_the_union_of_its_parts(talk):
     """Each message once, in seq order; equal texts are not taken for one."""
     await filled(talk)
     await talk.log().append(user(SAID[0]))
@@ -135,8 +135,8 @@ async def test_a_composite_is_the_union_of_its_parts(talk: Talk) -> None:
 
 
 async def test_a_failing_embedder_gives_the_newest_messages(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """What ``Recent(k)`` gives is loaded, and the failure is told."""
     talk = await open_conversations(embedder=Unwilling())
     await filled(talk)
@@ -148,7 +148,7 @@ async def test_a_failing_embedder_gives_the_newest_messages(
     assert len(talk.seen.of(RecallFailed)) == 1
 
 
-async def test_an_index_of_another_space_gives_the_newest_messages(talk: Talk) -> None:
+async def test_an_index_of_another_space_gives_the_newest_messages(talk):
     """Vectors that do not fit the query's are no reason to load nothing."""
     await talk.log().append([user(text) for text in SAID])
     vectors = {("t", seq): np.array([1, 0], np.float32) for seq in range(len(SAID))}
@@ -158,7 +158,7 @@ async def test_an_index_of_another_space_gives_the_newest_messages(talk: Talk) -
     assert len(talk.seen.of(RecallFailed)) == 1
 
 
-async def test_one_failing_part_leaves_the_others(open_conversations: OpenTalk) -> None:
+async def test_one_failing_part_leaves_the_others(open_conversations):
     """A composite without its semantic part is its other parts; of none, the newest."""
     talk = await open_conversations(embedder=Unwilling())
     await filled(talk)
@@ -169,8 +169,8 @@ async def test_one_failing_part_leaves_the_others(open_conversations: OpenTalk) 
 
 
 async def test_nothing_is_embedded_but_a_query_under_semantic(
-    open_conversations: OpenTalk,
-) -> None:
+    open_conversations,
+):
     """``Recent`` asks no embedder, whatever the query."""
     talk = await open_conversations(embedder=Unwilling())
     await filled(talk)
@@ -178,7 +178,7 @@ async def test_nothing_is_embedded_but_a_query_under_semantic(
     assert talk.seen.events == []
 
 
-async def test_system_messages_are_not_found_but_always_there(talk: Talk) -> None:
+async def test_system_messages_are_not_found_but_always_there(talk):
     """They are pinned beside what is found."""
     await talk.log().append(Message(role="system", content="ferry ferry ferry"))
     await filled(talk)
@@ -187,7 +187,7 @@ async def test_system_messages_are_not_found_but_always_there(talk: Talk) -> Non
 
 
 @pytest.mark.parametrize("id", ["", "  ", None, 7])
-def test_a_thread_needs_an_id(id: Any) -> None:
+def test_a_thread_needs_an_id(id):
     """A blank id is refused where the handle is made."""
     with pytest.raises(ValueError, match="id"):
         settings_of(id, Config())
@@ -197,13 +197,13 @@ def test_a_thread_needs_an_id(id: Any) -> None:
     "keywords",
     [{"retrieval": None}, {"retrieval": 3}, {"compression": 3}, {"compression": [Recent()]}],
 )
-def test_a_strategy_is_one_of_the_known(keywords: dict[str, Any]) -> None:
+def test_a_strategy_is_one_of_the_known(keywords):
     """Anything else is refused where the handle is made."""
     with pytest.raises(ValueError, match="must be"):
         settings_of("t", Config(), **keywords)
 
 
-def test_an_omitted_keyword_is_as_configured() -> None:
+def test_an_omitted_keyword_is_as_configured():
     """An explicit None turns compression off; one strategy or several are accepted."""
     config = Config(conversation={"compression": ToolOutputPruner(5), "retrieval": Recent(2)})
     omitted = settings_of("t", config)

@@ -26,7 +26,7 @@ async def two(tmp_path: Path) -> AsyncIterator[list[Talk]]:
         yield [await stack.enter_async_context(open_talk(store, clock)) for store in stores]
 
 
-async def test_two_services_on_one_file_give_gapless_seqs(two: list[Talk]) -> None:
+async def test_two_services_on_one_file_give_gapless_seqs(two):
     """Appends are serialised by the store, so seqs are distinct and without gaps."""
     stored: list[StoredMessage] = []
 
@@ -45,7 +45,7 @@ async def test_two_services_on_one_file_give_gapless_seqs(two: list[Talk]) -> No
         )
 
 
-async def test_one_of_two_overlapping_records_is_refused(two: list[Talk]) -> None:
+async def test_one_of_two_overlapping_records_is_refused(two):
     """The overlap is looked for in the inserting transaction, also between two services."""
     await two[0].log().append(turns(6))
     made: list[Compaction] = []
@@ -64,7 +64,7 @@ async def test_one_of_two_overlapping_records_is_refused(two: list[Talk]) -> Non
     assert await two[0].log().compactions() == await two[1].log().compactions() == made
 
 
-async def test_one_of_two_writers_with_the_same_expectation_is_refused(two: list[Talk]) -> None:
+async def test_one_of_two_writers_with_the_same_expectation_is_refused(two):
     """A stale writer with anything new gets a conflict and stores nothing."""
     outcomes: list[object] = []
 
@@ -82,7 +82,7 @@ async def test_one_of_two_writers_with_the_same_expectation_is_refused(two: list
 
 
 @pytest.mark.parametrize("after", range(10))
-async def test_a_cancelled_compaction_is_told_of_if_it_was_made(talk: Talk, after: int) -> None:
+async def test_a_cancelled_compaction_is_told_of_if_it_was_made(talk, after):
     """Whoever gave up waiting changes nothing about the record, and the event follows it."""
     log = talk.log()
     await log.append(turns(4))

@@ -37,7 +37,7 @@ async def kit(open_kit: OpenKit, db: Path) -> Kit:
     return await open_kit(store=db, embedded=True)
 
 
-async def test_the_newest_message_is_taken_back(kit: Kit) -> None:
+async def test_the_newest_message_is_taken_back(kit):
     """Its content is returned; load, history and recent have it no more; its seq is not reused."""
     chat = kit.repo.conversation("t")
     await chat.append(said("one", "two"))
@@ -49,7 +49,7 @@ async def test_the_newest_message_is_taken_back(kit: Kit) -> None:
     assert await chat.withdraw() == []
 
 
-async def test_recent_gives_the_last_of_the_epoch(kit: Kit) -> None:
+async def test_recent_gives_the_last_of_the_epoch(kit):
     """Ascending, at most so many, none of an epoch before, and none is withdrawn of that."""
     chat = kit.repo.conversation("t")
     await chat.append(said("old"))
@@ -62,7 +62,7 @@ async def test_recent_gives_the_last_of_the_epoch(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", True])
-async def test_a_count_below_one_is_refused(kit: Kit, count: Any) -> None:
+async def test_a_count_below_one_is_refused(kit, count):
     """Nothing is withdrawn by a mistake."""
     chat = kit.repo.conversation("t")
     await chat.append(said("one"))
@@ -72,7 +72,7 @@ async def test_a_count_below_one_is_refused(kit: Kit, count: Any) -> None:
     assert texts(await chat.recent()) == ["one"]
 
 
-async def test_a_result_goes_without_its_call(kit: Kit) -> None:
+async def test_a_result_goes_without_its_call(kit):
     """One message is one message: the rest of its tool group stays as it is."""
     chat = kit.repo.conversation("t")
     call = Message(role="assistant", tool_calls=[ToolCall("c", "look", {"at": 1})])
@@ -82,7 +82,7 @@ async def test_a_result_goes_without_its_call(kit: Kit) -> None:
     assert [one.kind for one in await chat.withdraw()] == ["tool_call"]
 
 
-async def test_search_and_recall_find_it_no_more(kit: Kit) -> None:
+async def test_search_and_recall_find_it_no_more(kit):
     """Neither by its words nor by its vector; what stays is found."""
     chat = kit.repo.conversation("t")
     await chat.append(said("My dog is called Rex.", f"My cat is called {SECRET}."))
@@ -96,7 +96,7 @@ async def test_search_and_recall_find_it_no_more(kit: Kit) -> None:
 
 
 @pytest.mark.slow
-async def test_what_was_extracted_of_it_alone_goes_too(kit: Kit) -> None:
+async def test_what_was_extracted_of_it_alone_goes_too(kit):
     """As forget with message_ids has it: the fact that rests on nothing else goes as well."""
     remembered = await kit.repo.remember(
         ["My dog is called Rex.", f"My cat is called {SECRET}."], thread_id="t", wait=True
@@ -110,7 +110,7 @@ async def test_what_was_extracted_of_it_alone_goes_too(kit: Kit) -> None:
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_a_session_that_loses_a_step_ends(kit: Kit) -> None:
+async def test_a_session_that_loses_a_step_ends(kit):
     """A fed session that still collects holds a step of it: it is ended as by forget."""
     chat, session = kit.repo.conversation("t"), await kit.repo.start_session("talk")
     feed = await chat.feed(session, from_seq=0)
@@ -122,7 +122,7 @@ async def test_a_session_that_loses_a_step_ends(kit: Kit) -> None:
     assert await kit.repo.search(SECRET) == []
 
 
-async def test_a_summary_of_its_range_goes_with_it(kit: Kit) -> None:
+async def test_a_summary_of_its_range_goes_with_it(kit):
     """What the summary stood for is shown in full again."""
     chat = kit.repo.conversation("t")
     await chat.append(said("one", "two"))
@@ -132,7 +132,7 @@ async def test_a_summary_of_its_range_goes_with_it(kit: Kit) -> None:
     assert await chat.compactions() == []
 
 
-async def test_its_id_does_not_come_back(kit: Kit) -> None:
+async def test_its_id_does_not_come_back(kit):
     """A client that still holds the message cannot store it anew under its id."""
     chat = kit.repo.conversation("t")
     message = Message(role="user", content="one", id="m")
@@ -142,7 +142,7 @@ async def test_its_id_does_not_come_back(kit: Kit) -> None:
     assert texts(await chat.append(said("one"))) == ["one"]
 
 
-async def test_expired_messages_are_not_withdrawn(open_kit: OpenKit) -> None:
+async def test_expired_messages_are_not_withdrawn(open_kit):
     """They are gone for every reader, whether or not the sweep has come to them."""
     clock = ManualClock()
     kit = await open_kit(clock=clock, embedded=True)
@@ -153,7 +153,7 @@ async def test_expired_messages_are_not_withdrawn(open_kit: OpenKit) -> None:
 
 
 @pytest.mark.slow
-async def test_many_at_once_never_get_the_same_message(kit: Kit, db: Path) -> None:
+async def test_many_at_once_never_get_the_same_message(kit, db):
     """Each of thirty is withdrawn exactly once, also by a second service on the file."""
     chat = kit.repo.conversation("t")
     await chat.append(said(*map(str, range(30))))
@@ -171,7 +171,7 @@ async def test_many_at_once_never_get_the_same_message(kit: Kit, db: Path) -> No
     assert await chat.recent() == []
 
 
-async def test_the_bytes_go_with_the_next_scrub(kit: Kit, db: Path) -> None:
+async def test_the_bytes_go_with_the_next_scrub(kit, db):
     """Withdrawing waits for no rewriting; afterwards not a file holds the words."""
     chat = kit.repo.conversation("t")
     await chat.append(said("stay", SECRET))
@@ -181,7 +181,7 @@ async def test_the_bytes_go_with_the_next_scrub(kit: Kit, db: Path) -> None:
     assert files_with(db, SECRET) == []
 
 
-async def test_a_purge_may_leave_the_bytes_to_the_next_scrub(kit: Kit, db: Path) -> None:
+async def test_a_purge_may_leave_the_bytes_to_the_next_scrub(kit, db):
     """Rows are gone at once; the report says that the bytes are not, and closing takes them."""
     chat = kit.repo.conversation("t")
     await chat.append(said(SECRET))

@@ -25,23 +25,23 @@ from mnemo.english.slots import claims
                                        "Nora's address is 12 Elm Street")),
     ],
 )  # fmt: skip
-def test_a_speakers_words_are_read_in_the_third_person(said: str, clauses: tuple[str, ...]) -> None:
+def test_a_speakers_words_are_read_in_the_third_person(said, clauses):
     """ "I" and "we" are the speaker, verbs agree, and each clause stands for itself."""
     assert canonical_clauses(said_by("Nora", said)) == clauses
 
 
-def test_a_labelled_value_is_a_sentence() -> None:
+def test_a_labelled_value_is_a_sentence():
     """A label is no speaker; what stands behind it is its value."""
     assert "The deadline is March 10" in canonical_clauses("Deadline: March 10")
 
 
-def test_what_nobody_says_is_its_own_clause() -> None:
+def test_what_nobody_says_is_its_own_clause():
     """A proposition in the third person is read as it stands."""
     assert canonical_clauses("Bo has a budget, and Ana too.") == ("Bo has a budget, and Ana too.",)
     assert speaker_of("Bo has a budget.") is None
 
 
-def test_a_speaker_and_the_words_are_told_apart() -> None:
+def test_a_speaker_and_the_words_are_told_apart():
     """Names of several words, and words with a colon of their own."""
     told = said_by("Dr. Ana Silva", "Note: I moved")
     assert (speaker_of(told), words_of(told)) == ("Dr. Ana Silva", "Note: I moved")
@@ -55,6 +55,6 @@ def test_a_speaker_and_the_words_are_told_apart() -> None:
         ("We moved to York!", {"nora residence"}),
     ],
 )
-def test_slots_are_read_from_the_speakers_words(said: str, slots: set[str]) -> None:
+def test_slots_are_read_from_the_speakers_words(said, slots):
     """What the text says of its speaker fills the same slots as the third person does."""
     assert slots <= {claim.slot for claim in claims(said_by("Nora", said))}

@@ -21,14 +21,14 @@ from mnemo.english.asked import KINDS, VALUES, kinds_of, values_of
         ("The newest knowledge is endless", set()),
     ],
 )
-def test_words_of_change_are_told_by_kind(text: str, kinds: set[str]) -> None:
+def test_words_of_change_are_told_by_kind(text, kinds):
     """A word of change counts as a whole word, in capitals and with accents as without."""
     assert kinds_of(text) == kinds
     assert kinds_of(text.upper()) == kinds
     assert kinds <= set(KINDS)
 
 
-def test_a_value_counts_in_its_type_alone() -> None:
+def test_a_value_counts_in_its_type_alone():
     """An amount of money, a time and a day are no bare numbers as well."""
     found = values_of("Tuesday at 10:30, 40 euros or £35, room 12")
     assert found == {
@@ -40,6 +40,6 @@ def test_a_value_counts_in_its_type_alone() -> None:
     assert set(found) == set(VALUES)
 
 
-def test_a_sentence_without_values_has_none() -> None:
+def test_a_sentence_without_values_has_none():
     """Every type is there, and empty."""
     assert not any(values_of("I live in Leeds").values())

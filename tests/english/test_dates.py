@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
@@ -39,7 +38,7 @@ FRIDAY = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
         ("next January", "2025-01"),
     ],
 )
-def test_the_date_is_added_and_the_words_stay(words: Any, meaning: Any) -> None:
+def test_the_date_is_added_and_the_words_stay(words, meaning):
     """Precision is that of the words, seen from Friday 1 March 2024."""
     assert with_dates(f"Ana moved {words}.", FRIDAY) == f"Ana moved {words} [{meaning}]."
 
@@ -54,18 +53,18 @@ def test_the_date_is_added_and_the_words_stay(words: Any, meaning: Any) -> None:
         "this past week",
     ],
 )
-def test_vague_words_stay_as_they_are(text: Any) -> None:
+def test_vague_words_stay_as_they_are(text):
     """What no date can be given for gets none."""
     assert "[" not in with_dates(text, FRIDAY)
 
 
-def test_a_span_ahead_is_a_date_only_of_the_future() -> None:
+def test_a_span_ahead_is_a_date_only_of_the_future():
     """ "In two weeks" of something to come is a date, of something done a duration."""
     assert with_dates("Ana will move in two weeks", FRIDAY).endswith("[week of 2024-03-11]")
     assert with_dates("Ana finished in two weeks", FRIDAY).endswith("weeks")
 
 
-def test_the_zone_of_the_step_decides_the_day() -> None:
+def test_the_zone_of_the_step_decides_the_day():
     """Shortly after midnight in Tokyo it is still the day before in UTC."""
     tokyo = timezone(timedelta(hours=9))
     at = datetime(2024, 3, 1, 0, 30, tzinfo=tokyo)
@@ -74,13 +73,13 @@ def test_the_zone_of_the_step_decides_the_day() -> None:
     assert with_dates("yesterday", at.astimezone(UTC)) == "yesterday [2024-02-28]"
 
 
-def test_a_date_is_added_once() -> None:
+def test_a_date_is_added_once():
     """Words that carry their date already get no second one."""
     once = with_dates("yesterday", FRIDAY)
 
     assert with_dates(once, FRIDAY) == once
 
 
-def test_dates_out_of_range_are_left_alone() -> None:
+def test_dates_out_of_range_are_left_alone():
     """A date before the first year does not exist and is not given."""
     assert with_dates("900 years ago", FRIDAY.replace(year=500)) == "900 years ago"

@@ -26,7 +26,7 @@ def closes(newer: str, older: str, *, by: str = "Nora") -> bool:
     return any(outdates(new, old) for new in facts(newer, by) for old in facts(older))
 
 
-def test_most_closings_of_labelled_pairs_are_right() -> None:
+def test_most_closings_of_labelled_pairs_are_right():
     """Of pairs labelled by hand, few that hold both are closed, and most that changed are."""
     pairs = json.loads(PAIRS.read_text("utf-8"))
     closed = [pair for pair in pairs if closes(pair["newer"], pair["older"])]
@@ -53,7 +53,7 @@ def test_most_closings_of_labelled_pairs_are_right() -> None:
         ("I'm looking for a piano teacher.", "I found a piano teacher."),
     ],
 )
-def test_an_end_closes_what_it_is_the_end_of(older: str, newer: str) -> None:
+def test_an_end_closes_what_it_is_the_end_of(older, newer):
     """Also without a new value; it is found by its keys, and what it ends does not close it."""
     (old,), (new,) = facts(older), facts(newer)
     assert ends(new, old)
@@ -83,12 +83,12 @@ def test_an_end_closes_what_it_is_the_end_of(older: str, newer: str) -> None:
         ("I left my keys at the gym.", "I left the gym at nine."),
     ],
 )
-def test_an_end_of_something_else_closes_nothing(older: str, newer: str) -> None:
+def test_an_end_of_something_else_closes_nothing(older, newer):
     """Another thing, another plan, a wish, a denial, and one more of many."""
     assert not closes(newer, older)
 
 
-def test_an_end_is_of_who_says_it() -> None:
+def test_an_end_is_of_who_says_it():
     """Bo's car is not Nora's; a name is whose it is."""
     assert closes("I sold the car.", "I have a car.")
     assert not closes("I sold the car.", "I have a car.", by="Bo")
@@ -104,19 +104,19 @@ def test_an_end_is_of_who_says_it() -> None:
         ("I take the train to work.", "I take the bus instead."),
     ],
 )
-def test_another_way_replaces_the_first_where_one_says_now(older: str, newer: str) -> None:
+def test_another_way_replaces_the_first_where_one_says_now(older, newer):
     """Without a word of change both may hold."""
     assert closes(newer, older)
     assert not closes(newer.replace(" now", "").replace(" instead", ""), older)
 
 
-def test_what_neither_ends_nor_stands_has_no_keys() -> None:
+def test_what_neither_ends_nor_stands_has_no_keys():
     """What is past and asked is in nobody's way."""
     for text in ("Nora: I went to Rome in May.", "Nora: Did you sell the car?", ""):
         assert (ending_keys(text), standing_keys(text)) == ((), ())
 
 
-def test_a_third_person_fact_is_read_like_the_speakers_words() -> None:
+def test_a_third_person_fact_is_read_like_the_speakers_words():
     """Facts by hand and of models are in the third person."""
     assert contradicts("Nora lives in Leeds.", "Nora: We moved to York last weekend!")
     assert ends("Nora sold the car.", "Nora: I have a car.")

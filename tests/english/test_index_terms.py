@@ -17,7 +17,7 @@ from mnemo.english.words import index_terms
         ("hiking", "hikes"),
     ],
 )
-def test_forms_of_one_word_are_one_term(asked: str, told: str) -> None:
+def test_forms_of_one_word_are_one_term(asked, told):
     """What a question asks in one form is found in another."""
     shared = [term for term in index_terms(told) if term in set(index_terms(asked))]
     assert shared == list(index_terms(told))
@@ -27,11 +27,11 @@ def test_forms_of_one_word_are_one_term(asked: str, told: str) -> None:
     ("text", "expected"),
     [("a rose", "rose"), ("a bit", "bit"), ("the wound", "wound"), ("20.04", "20.04")],
 )
-def test_words_of_their_own_are_left_alone(text: str, expected: str) -> None:
+def test_words_of_their_own_are_left_alone(text, expected):
     """A form that is also another common word keeps its own term."""
     assert list(index_terms(text)) == [expected]
 
 
-def test_order_and_repeats_are_kept() -> None:
+def test_order_and_repeats_are_kept():
     """Pairs of neighbours are read from the order."""
     assert list(index_terms("went home, come home")) == ["go", "home", "come", "home"]

@@ -147,7 +147,7 @@ def recognised(seed: int, *shape: int, letters: str = ascii_lowercase, count: in
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 7, 28])
-def test_three_random_words_are_gibberish(seed: int) -> None:
+def test_three_random_words_are_gibberish(seed):
     """500 of 500, each of three words of five to nine letters."""
     assert recognised(seed, 3, 5, 9) == 500
 
@@ -156,13 +156,13 @@ def test_three_random_words_are_gibberish(seed: int) -> None:
     ("shape", "least"),
     [((5, 5, 9), 500), ((4, 4, 10), 495), ((5, 3, 10), 485), ((3, 3, 10), 460), ((2, 5, 9), 450)],
 )
-def test_other_shapes_of_random_words(shape: tuple[int, int, int], least: int) -> None:
+def test_other_shapes_of_random_words(shape, least):
     """Words, and letters of the shortest and longest; short words may be abbreviations."""
     assert recognised(5, *shape) >= least
 
 
 @pytest.mark.parametrize("letters", ["bcdfghjklmnpqrstvwxz", "aeiou", *ROWS])
-def test_letters_of_one_kind_are_gibberish(letters: str) -> None:
+def test_letters_of_one_kind_are_gibberish(letters):
     """Consonants, vowels, one row of a keyboard: 495 of 500 at least."""
     assert recognised(6, 3, 5, 9, letters=letters) >= 495
 
@@ -171,13 +171,13 @@ def test_letters_of_one_kind_are_gibberish(letters: str) -> None:
     "text",
     ["asdf asdf", "asdfghjkl", "qweqwe asdasd", "ksjdhf ksjdhf ksdjhf?", "Qxvrt kzwpgh, lmbnq!"],
 )
-def test_fingers_on_a_keyboard_are_gibberish(text: str) -> None:
+def test_fingers_on_a_keyboard_are_gibberish(text):
     """What is typed to see whether anything happens."""
     assert is_gibberish(text)
 
 
 @pytest.mark.parametrize("language", HELD_OUT)
-def test_held_out_sentences_are_language(language: str) -> None:
+def test_held_out_sentences_are_language(language):
     """With their accents, and typed without them, whole or from the third word on."""
     for sentence in HELD_OUT[language]:
         tail = " ".join(sentence.split()[2:])
@@ -185,19 +185,19 @@ def test_held_out_sentences_are_language(language: str) -> None:
 
 
 @pytest.mark.parametrize("text", [t.strip() for t in UNUSUAL.replace("\n", "|").split("|")])
-def test_unusual_questions_are_language(text: str) -> None:
+def test_unusual_questions_are_language(text):
     """Names, terms, code, numbers, chat, typos, single words and no word at all."""
     assert not is_gibberish(text)
 
 
 @pytest.mark.parametrize("text", OTHER_SCRIPTS)
-def test_other_scripts_are_never_gibberish(text: str) -> None:
+def test_other_scripts_are_never_gibberish(text):
     """There is no table for them."""
     assert not is_gibberish(text)
 
 
 @given(st.integers(min_value=0), st.permutations(["who", "", "", ""]))
-def test_one_common_word_makes_it_language(seed: int, places: list[str]) -> None:
+def test_one_common_word_makes_it_language(seed, places):
     """Wherever it stands among random words."""
     noise = at_random(random.Random(seed), ascii_lowercase, 4, 5, 9).split()
     assert is_gibberish(" ".join(noise))
@@ -207,13 +207,13 @@ def test_one_common_word_makes_it_language(seed: int, places: list[str]) -> None
 
 @pytest.mark.slow
 @given(st.text(), st.sampled_from(["`ls`", "#1", "a_b", "v2", "-q", "x.y", "дом"]))
-def test_any_text_with_code_or_another_script_is_language(text: str, token: str) -> None:
+def test_any_text_with_code_or_another_script_is_language(text, token):
     """Nothing is raised for any text, and one such word is enough."""
     is_gibberish(text)
     assert not is_gibberish(f"{text} {token}")
 
 
-def test_a_question_costs_little() -> None:
+def test_a_question_costs_little():
     """Below 0.2 ms of processor time each, at the median of several runs."""
     questions = [*HELD_OUT["English"], at_random(random.Random(1), ascii_lowercase, 3, 5, 9)]
     runs = []
@@ -226,7 +226,7 @@ def test_a_question_costs_little() -> None:
 
 
 @pytest.mark.slow
-def test_the_table_is_what_the_text_gives() -> None:
+def test_the_table_is_what_the_text_gives():
     """``scripts/fit_letters --check``."""
     command = [sys.executable, str(SCRIPTS / "fit_letters.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0

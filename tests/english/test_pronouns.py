@@ -28,7 +28,7 @@ from mnemo.english.canonical import refers_outside
         "I never had a chance to visit it",
     ],
 )
-def test_a_reference_that_nothing_before_it_explains_points_outside(clause: str) -> None:
+def test_a_reference_that_nothing_before_it_explains_points_outside(clause):
     """Pronouns, pointing words, "there" and a bare "one"."""
     assert refers_outside(clause)
 
@@ -47,6 +47,6 @@ def test_a_reference_that_nothing_before_it_explains_points_outside(clause: str)
         "I bought a violin and sold it",
     ],
 )
-def test_a_reference_that_the_clause_explains_stays_inside(clause: str) -> None:
+def test_a_reference_that_the_clause_explains_stays_inside(clause):
     """A noun before it, a time, an "it" that stands for what follows, a number."""
     assert not refers_outside(clause)

@@ -61,7 +61,7 @@ def terms(text: str) -> Counter[str]:
         ("Let me know if the build is green.", "the build is green."),
     ],
 )
-def test_what_is_asked_about_stays(asked: str, topic: str) -> None:
+def test_what_is_asked_about_stays(asked, topic):
     """Names of speakers belong to it, as does the order of what is left."""
     assert without_scaffolding(asked) == topic
 
@@ -81,7 +81,7 @@ def test_what_is_asked_about_stays(asked: str, topic: str) -> None:
         "她现在在哪里工作?",
     ],
 )
-def test_a_question_without_any_stays_as_it_is(question: str) -> None:
+def test_a_question_without_any_stays_as_it_is(question):
     """The same words ask in one place and are asked about in another."""
     assert without_scaffolding(question) == question
 
@@ -89,7 +89,7 @@ def test_a_question_without_any_stays_as_it_is(question: str) -> None:
 @pytest.mark.parametrize(
     "question", ["Please", "tell me", "Can you list them, please?", "I was wondering …", "Explain!"]
 )
-def test_nothing_becomes_empty(question: str) -> None:
+def test_nothing_becomes_empty(question):
     """Where all is scaffolding, the words stay."""
     assert without_scaffolding(question) == question
 
@@ -99,14 +99,14 @@ def test_nothing_becomes_empty(question: str) -> None:
     st.lists(st.sampled_from(BEFORE), max_size=3),
     st.lists(st.sampled_from(BEHIND), max_size=3),
 )
-def test_phrases_that_ask_change_no_term(topic: str, before: list[str], behind: list[str]) -> None:
+def test_phrases_that_ask_change_no_term(topic, before, behind):
     """However many, in any order."""
     assert terms(" ".join([*before, topic, *behind])) == Counter(index_terms(topic))
 
 
 @pytest.mark.slow
 @given(st.text(), st.lists(st.sampled_from([*BEFORE, *BEHIND, "Bo", "boat", "and", "?"])))
-def test_nothing_is_added_and_the_last_term_stays(noise: str, parts: list[str]) -> None:
+def test_nothing_is_added_and_the_last_term_stays(noise, parts):
     """Of any text; a second time changes nothing."""
     text = " ".join([*parts, noise])
     left = without_scaffolding(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mnemo.english.clauses import split_clauses
@@ -23,12 +21,12 @@ from mnemo.english.sentences import sentences
         "No. 7 is Mr. Brown's house.",
     ],
 )
-def test_what_only_looks_like_an_end_does_not_split(text: Any) -> None:
+def test_what_only_looks_like_an_end_does_not_split(text):
     """Abbreviations, decimals, versions, URLs, file names, ellipses, quotations."""
     assert sentences(text) == [text]
 
 
-def test_marks_before_a_capital_split() -> None:
+def test_marks_before_a_capital_split():
     """Points, question marks and exclamation marks end a sentence."""
     assert sentences("I moved. Did you? Yes! At 5 p.m. we left.") == [
         "I moved.",
@@ -38,7 +36,7 @@ def test_marks_before_a_capital_split() -> None:
     ]
 
 
-def test_list_items_are_sentences() -> None:
+def test_list_items_are_sentences():
     """Each item of a list is one, without its mark."""
     assert sentences("To buy:\n- bread\n2. two eggs\n* salt") == [
         "To buy:",
@@ -48,7 +46,7 @@ def test_list_items_are_sentences() -> None:
     ]
 
 
-def test_wrapped_lines_are_one_sentence() -> None:
+def test_wrapped_lines_are_one_sentence():
     """A line break inside a paragraph ends nothing."""
     assert sentences("The flight\nleaves at nine.\n\nBring shoes") == [
         "The flight leaves at nine.",
@@ -56,7 +54,7 @@ def test_wrapped_lines_are_one_sentence() -> None:
     ]
 
 
-def test_stage_directions_and_wide_marks_split() -> None:
+def test_stage_directions_and_wide_marks_split():
     """A bracketed act and full-width marks stand for sentences of their own."""
     assert sentences("Look! [shares a photo of a lake] 你好。再见！") == [
         "Look!",

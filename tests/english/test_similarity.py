@@ -116,40 +116,40 @@ SAME_ORDER = [
 
 
 @pytest.mark.parametrize(("a", "b"), TURNED_ROUND)
-def test_the_same_words_about_others_are_another_fact(a: str, b: str) -> None:
+def test_the_same_words_about_others_are_another_fact(a, b):
     """Facts that differ in the order of the parties are kept apart."""
     assert not same_claim_guard(a, b)
     assert not same_claim_guard(b, a)
 
 
 @pytest.mark.parametrize(("a", "b"), SAME_ORDER)
-def test_a_set_the_passive_and_adverbs_leave_the_order_as_it_is(a: str, b: str) -> None:
+def test_a_set_the_passive_and_adverbs_leave_the_order_as_it_is(a, b):
     """Wordings that keep who did it to whom are not separated."""
     assert same_claim_guard(a, b)
     assert same_claim_guard(b, a)
 
 
 @pytest.mark.parametrize(("a", "b"), SAME)
-def test_what_says_the_same_in_other_words_passes_the_guard(a: str, b: str) -> None:
+def test_what_says_the_same_in_other_words_passes_the_guard(a, b):
     """The guard does not separate wordings of one fact, in either order."""
     assert same_claim_guard(a, b)
     assert same_claim_guard(b, a)
 
 
 @pytest.mark.parametrize(("a", "b"), DIFFERENT)
-def test_what_differs_in_number_date_negation_or_subject_is_separated(a: str, b: str) -> None:
+def test_what_differs_in_number_date_negation_or_subject_is_separated(a, b):
     """Facts whose vectors are close are kept apart by what they say."""
     assert not same_claim_guard(a, b)
     assert not same_claim_guard(b, a)
 
 
-def test_case_blanks_and_the_final_point_do_not_make_another_text() -> None:
+def test_case_blanks_and_the_final_point_do_not_make_another_text():
     """Equal text is told regardless of spelling that carries no meaning."""
     assert equal_text("Ana  lives in PORTO.", " ana lives in porto")
     assert not equal_text("Ana lives in Porto", "Ana lives in Porto now")
 
 
-def test_a_lone_point_is_a_text_of_its_own() -> None:
+def test_a_lone_point_is_a_text_of_its_own():
     """Removing the final point never leaves nothing."""
     assert not equal_text(".", "!")
 
@@ -167,7 +167,7 @@ def test_a_lone_point_is_a_text_of_its_own() -> None:
         ("A long wibble", ()),
     ],
 )
-def test_the_subject_is_what_stands_before_the_verb(text: str, expected: tuple[str, ...]) -> None:
+def test_the_subject_is_what_stands_before_the_verb(text, expected):
     """The subject of a fact is found, or admitted to be unknown."""
     assert subject(text) == expected
 
@@ -182,6 +182,6 @@ def test_the_subject_is_what_stands_before_the_verb(text: str, expected: tuple[s
         ("Ana: I don't work at the harbour.", "Ana works at the harbour.", False),
     ],
 )
-def test_words_of_a_speaker_are_compared_in_the_third_person(a: str, b: str, same: bool) -> None:
+def test_words_of_a_speaker_are_compared_in_the_third_person(a, b, same):
     """ "I" of Ana is Ana, and never Bo."""
     assert same_claim_guard(a, b) is same

@@ -103,21 +103,21 @@ COMPATIBLE = [
 
 
 @pytest.mark.parametrize(("a", "b"), CONTRADICTING)
-def test_two_values_of_one_slot_contradict(a: str, b: str) -> None:
+def test_two_values_of_one_slot_contradict(a, b):
     """Whichever is said first, both cannot hold now."""
     assert contradicts(a, b)
     assert contradicts(b, a)
 
 
 @pytest.mark.parametrize(("a", "b"), COMPATIBLE)
-def test_in_doubt_both_facts_stay(a: str, b: str) -> None:
+def test_in_doubt_both_facts_stay(a, b):
     """Different subjects, attributes with many values, hedges and vague words claim nothing."""
     assert not contradicts(a, b)
     assert not contradicts(b, a)
 
 
 @pytest.mark.parametrize(("a", "b"), CONTRADICTING)
-def test_a_contradiction_is_found_by_its_keys(a: str, b: str) -> None:
+def test_a_contradiction_is_found_by_its_keys(a, b):
     """A stored fact is looked up by keys: whoever contradicts must share one."""
     assert set(rival_keys(b)) & set(claim_keys(a))
     assert set(rival_keys(a)) & set(claim_keys(b))
@@ -126,11 +126,11 @@ def test_a_contradiction_is_found_by_its_keys(a: str, b: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " ", "?", "[2024]", "'s", "The", "ご飯を食べた", "is", "A " * 500]
 )
-def test_what_is_not_understood_claims_nothing(text: str) -> None:
+def test_what_is_not_understood_claims_nothing(text):
     """No text makes the reader fail."""
     assert claims(text) == ()
 
 
-def test_an_activity_is_looked_for_only_by_its_end() -> None:
+def test_an_activity_is_looked_for_only_by_its_end():
     """Facts with a common verb are many; they must not be loaded at every commit."""
     assert not set(rival_keys("Ana drinks tea")) & set(claim_keys("Ana drinks coffee"))

@@ -29,7 +29,7 @@ from mnemo.english.letters import is_foreign
         "私は猫を二匹飼っています",
     ],
 )
-def test_another_language_is_noticed(text: str) -> None:
+def test_another_language_is_noticed(text):
     """One sentence of a person about her life is enough."""
     assert is_foreign(text) is True
 
@@ -42,18 +42,18 @@ def test_another_language_is_noticed(text: str) -> None:
         "Jürgen and I had crème brûlée at the café.",
     ],
 )
-def test_english_is_not(text: str) -> None:
+def test_english_is_not(text):
     """Names and loans of other languages make none of it."""
     assert is_foreign(text) is False
 
 
 @pytest.mark.parametrize("text", ["", "Hola", "src/main.c: 12", "mnemo --store x.db import y"])
-def test_of_too_little_nothing_is_said(text: str) -> None:
+def test_of_too_little_nothing_is_said(text):
     """Single words, paths and commands are in no language."""
     assert is_foreign(text) is None
 
 
-def test_hardly_any_paragraph_of_english_is_taken_for_another_language() -> None:
+def test_hardly_any_paragraph_of_english_is_taken_for_another_language():
     """Of the guide's pages, which are full of names, tables and commands."""
     pages = (Path(mnemo.__file__).parent / "guide").glob("*.md")
     paragraphs = [one for page in pages for one in page.read_text("utf-8").split("\n\n")]

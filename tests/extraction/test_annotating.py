@@ -106,9 +106,7 @@ def _with(steps: Sequence[Step], found: Sequence[Annotation]) -> list[Step]:
     return [s.annotated(by_index[s.index]) if s.index in by_index else s for s in steps]
 
 
-async def test_each_step_takes_one_call_and_the_last_reward_another(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_each_step_takes_one_call_and_the_last_reward_another(make_step, make_extraction):
     """Four steps that come one by one take four calls, and the close takes one more."""
     model = ScriptedChatModel.answering()
     steps = await annotate_all(make_extraction(model), [make_step(i) for i in range(4)])
@@ -116,9 +114,7 @@ async def test_each_step_takes_one_call_and_the_last_reward_another(
     assert all(step.reward == 0.5 for step in steps)
 
 
-async def test_a_step_gets_its_reward_with_the_next_observation(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_a_step_gets_its_reward_with_the_next_observation(make_step, make_extraction):
     """The second and third call score steps 0 and 1, the close scores step 2."""
     model = ScriptedChatModel(
         {
@@ -134,9 +130,7 @@ async def test_a_step_gets_its_reward_with_the_next_observation(
     assert [step.reward for step in steps] == [0.8, 0.3, 0.6]
 
 
-async def test_one_call_annotates_a_batch_with_the_rewards_inside_it(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_one_call_annotates_a_batch_with_the_rewards_inside_it(make_step, make_extraction):
     """Step 0 takes one call, the eight that piled up behind it one more."""
     model = ScriptedChatModel.answering()
     extraction = make_extraction(model)
@@ -148,9 +142,7 @@ async def test_one_call_annotates_a_batch_with_the_rewards_inside_it(
     assert len(model.calls("annotate")) == 2
 
 
-async def test_a_batch_at_close_carries_the_last_reward(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_a_batch_at_close_carries_the_last_reward(make_step, make_extraction):
     """Nothing more is asked where the batch that is open at close told the last reward."""
     model = ScriptedChatModel.answering()
     extraction = make_extraction(model)
@@ -162,9 +154,7 @@ async def test_a_batch_at_close_carries_the_last_reward(
     assert len(model.calls("annotate")) == 1
 
 
-async def test_a_last_reward_is_unknown_before_the_close(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_a_last_reward_is_unknown_before_the_close(make_step, make_extraction):
     """A model that volunteers a last reward too early is not believed."""
     model = ScriptedChatModel.answering()
     found = await make_extraction(model).annotate(
@@ -174,8 +164,8 @@ async def test_a_last_reward_is_unknown_before_the_close(
 
 
 async def test_a_reward_outside_its_range_is_clamped_and_null_is_unknown(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+    make_step, make_extraction
+):
     """1.7 becomes 1.0; null stays unknown."""
     batch = [
         entry(),
@@ -189,9 +179,7 @@ async def test_a_reward_outside_its_range_is_clamped_and_null_is_unknown(
     assert [annotation.reward for annotation in found] == [1.0, None, 0.0, None]
 
 
-async def test_a_known_reward_stays(
-    make_step: MakeStep, make_annotated: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_a_known_reward_stays(make_step, make_annotated, make_extraction):
     """What was known of the step before is not issued again, whatever the model says of it."""
     model = ScriptedChatModel({"annotate": {"steps": [entry(previous_reward=0.1)]}})
     found = await make_extraction(model).annotate(
@@ -200,9 +188,7 @@ async def test_a_known_reward_stays(
     assert [annotation.index for annotation in found] == [1]
 
 
-async def test_a_step_without_annotation_gets_no_reward(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_a_step_without_annotation_gets_no_reward(make_step, make_extraction):
     """Behind a batch that failed only the new steps are annotated."""
     model = ScriptedChatModel({"annotate": {"steps": [entry(previous_reward=0.1)]}})
     found = await make_extraction(model).annotate(
@@ -211,9 +197,7 @@ async def test_a_step_without_annotation_gets_no_reward(
     assert [annotation.index for annotation in found] == [1]
 
 
-async def test_a_boundary_lies_below_the_threshold_only(
-    make_step: MakeStep, embedder: Any, written: Callable[..., ExtractionPipeline]
-) -> None:
+async def test_a_boundary_lies_below_the_threshold_only(make_step, embedder, written):
     """Cosines 0.80, 0.75 and 0.74 give one boundary, before the fourth step."""
     angles = np.cumsum([0.0, *np.rad2deg(np.arccos([0.80, 0.75, 0.74]))])
     names = ["a", "b", "c", "d"]
@@ -224,9 +208,7 @@ async def test_a_boundary_lies_below_the_threshold_only(
 
 
 @pytest.mark.parametrize("batch", [1, 2, 6])
-async def test_batches_do_not_change_the_cuts(
-    make_step: MakeStep, written: Callable[..., ExtractionPipeline], batch: int
-) -> None:
+async def test_batches_do_not_change_the_cuts(make_step, written, batch):
     """A trajectory is named by its first step, however the steps are batched."""
     extraction = written(WrittenAnnotator(["a", "a", "b", "b", "a", "c"]))
     steps = await annotate_all(extraction, [make_step(i) for i in range(6)], batch=batch)
@@ -235,9 +217,7 @@ async def test_batches_do_not_change_the_cuts(
     assert [step.reward for step in steps] == [0.5] * 5 + [1.0]
 
 
-async def test_equal_subgoals_are_embedded_once(
-    make_step: MakeStep, embedder: Any, written: Callable[..., ExtractionPipeline]
-) -> None:
+async def test_equal_subgoals_are_embedded_once(make_step, embedder, written):
     """A repeated subgoal has the very vector it had before."""
     extraction = written(WrittenAnnotator(["a"] * 5))
     await annotate_all(extraction, [make_step(i) for i in range(5)])
@@ -245,9 +225,7 @@ async def test_equal_subgoals_are_embedded_once(
 
 
 @pytest.mark.parametrize("batch", [1, 2, 8])
-async def test_a_subgoal_has_its_vector_where_it_is_new(
-    make_step: MakeStep, written: Callable[..., ExtractionPipeline], batch: int
-) -> None:
+async def test_a_subgoal_has_its_vector_where_it_is_new(make_step, written, batch):
     """Steps that go on with it need none, and the next other subgoal is compared all the same."""
     extraction = written(WrittenAnnotator(["a", "a", "", "a", "b", "b", "a", "a"]))
     steps = await annotate_all(extraction, [make_step(i) for i in range(8)], batch=batch)
@@ -256,18 +234,14 @@ async def test_a_subgoal_has_its_vector_where_it_is_new(
     assert [one.boundary for one in found] == [i in (4, 6) for i in range(8)]
 
 
-async def test_a_break_begins_a_trajectory_but_not_before_the_first_step(
-    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
-) -> None:
+async def test_a_break_begins_a_trajectory_but_not_before_the_first_step(make_step, written):
     """Something besides the subgoal may say that a new trajectory begins."""
     extraction = written(WrittenAnnotator(["a"] * 3, breaks=(0, 2)))
     steps = await annotate_all(extraction, [make_step(i) for i in range(3)])
     assert [s.annotation.boundary for s in steps if s.annotation] == [False, False, True]
 
 
-async def test_a_step_without_subgoal_is_skipped_in_the_comparison(
-    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
-) -> None:
+async def test_a_step_without_subgoal_is_skipped_in_the_comparison(make_step, written):
     """The subgoal behind a blank one is compared with the one before it."""
     extraction = written(WrittenAnnotator(["a", "", "a", "", "b"]))
     steps = await annotate_all(extraction, [make_step(i) for i in range(5)])
@@ -275,9 +249,7 @@ async def test_a_step_without_subgoal_is_skipped_in_the_comparison(
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-async def test_a_break_without_subgoal_begins_a_trajectory_all_the_same(
-    make_step: MakeStep, written: Callable[..., ExtractionPipeline], batch: int
-) -> None:
+async def test_a_break_without_subgoal_begins_a_trajectory_all_the_same(make_step, written, batch):
     """What follows such a step belongs to its trajectory, however the steps are batched."""
     extraction = written(WrittenAnnotator(["a", "a", "", "a"], breaks=(2,)))
     steps = await annotate_all(extraction, [make_step(i) for i in range(4)], batch=batch)
@@ -286,8 +258,8 @@ async def test_a_break_without_subgoal_begins_a_trajectory_all_the_same(
 
 
 async def test_a_boundary_is_found_behind_steps_that_have_lost_their_vectors(
-    make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., ExtractionPipeline]
-) -> None:
+    make_step, make_annotated, written
+):
     """A resumed session compares with the text where the vector is not at hand."""
     extraction = written(WrittenAnnotator(["", "", "cook"]))
     known = [make_annotated(0), make_annotated(1, trajectory=1)]
@@ -297,8 +269,8 @@ async def test_a_boundary_is_found_behind_steps_that_have_lost_their_vectors(
 
 
 async def test_a_gap_that_is_filled_later_takes_no_other_trajectorys_name(
-    make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., ExtractionPipeline]
-) -> None:
+    make_step, make_annotated, written
+):
     """A batch had failed before a boundary; asked again, its steps do not join what came after."""
     extraction = written(WrittenAnnotator(["a", "b", "c"]))
     known = [make_annotated(0, subgoal="a"), make_step(1)]
@@ -310,9 +282,7 @@ async def test_a_gap_that_is_filled_later_takes_no_other_trajectorys_name(
     assert filled[-1].trajectory_id == "episode-1/1"
 
 
-async def test_entries_are_matched_by_index_and_surplus_ones_ignored(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_entries_are_matched_by_index_and_surplus_ones_ignored(make_step, make_extraction):
     """The order of a reply does not matter where it names indexes."""
     entries = [entry("late", index=3), entry("", index=99), entry("early", index=2)]
     model = ScriptedChatModel({"annotate": {"steps": entries}})
@@ -321,9 +291,7 @@ async def test_entries_are_matched_by_index_and_surplus_ones_ignored(
     assert [annotation.subgoal for annotation in found] == ["early", "late"]
 
 
-async def test_entries_without_index_are_matched_by_position(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_entries_without_index_are_matched_by_position(make_step, make_extraction):
     """A reply without indexes is in the order of the steps, with anything after them ignored."""
     model = ScriptedChatModel({"annotate": {"steps": [entry("a"), entry("b"), entry("c")]}})
     fresh = [make_step(2), make_step(3)]
@@ -341,9 +309,7 @@ async def test_entries_without_index_are_matched_by_position(
         ({"steps": [entry(previous_reward="good")]}, "previous_reward"),
     ],
 )
-async def test_an_incomplete_annotation_is_invalid(
-    make_step: MakeStep, make_extraction: MakeExtraction, reply: dict[str, Any], wrong: str
-) -> None:
+async def test_an_incomplete_annotation_is_invalid(make_step, make_extraction, reply, wrong):
     """Every new step needs a state and a subgoal, or the whole reply is asked for again."""
     model = ScriptedChatModel({"annotate": reply})
     with pytest.raises(InvalidReply, match=wrong):
@@ -353,9 +319,7 @@ async def test_an_incomplete_annotation_is_invalid(
     assert len(model.calls("annotate")) == 2
 
 
-async def test_long_states_and_subgoals_are_cut(
-    make_step: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_long_states_and_subgoals_are_cut(make_step, make_extraction):
     """A wordy model does not make a reply invalid."""
     model = ScriptedChatModel({"annotate": {"steps": [{"state": "s" * 999, "subgoal": "g" * 999}]}})
     found = await make_extraction(model).annotate(
@@ -364,9 +328,7 @@ async def test_long_states_and_subgoals_are_cut(
     assert (len(found[0].state or ""), len(found[0].subgoal)) == (600, 200)
 
 
-async def test_a_failing_annotator_is_an_error_by_default(
-    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
-) -> None:
+async def test_a_failing_annotator_is_an_error_by_default(make_step, written):
     """Without a stand-in the failure is the caller's to handle."""
     with pytest.raises(ModelUnavailable):
         await written(FailingAnnotator()).annotate(
@@ -374,9 +336,7 @@ async def test_a_failing_annotator_is_an_error_by_default(
         )
 
 
-async def test_a_stand_in_annotates_where_the_annotator_fails_and_marks_it(
-    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
-) -> None:
+async def test_a_stand_in_annotates_where_the_annotator_fails_and_marks_it(make_step, written):
     """With ``on_failure="embedded"`` the step is annotated all the same, and says by whom."""
     extraction = written(FailingAnnotator(), fallback=WrittenAnnotator(["a"]))
     found = await extraction.annotate(goal="g", known=(), fresh=[make_step(0)], closing=False)
@@ -384,17 +344,15 @@ async def test_a_stand_in_annotates_where_the_annotator_fails_and_marks_it(
 
 
 def test_the_batch_size_is_the_annotators_or_the_settings(
-    written: Callable[..., ExtractionPipeline],
-) -> None:
+    written,
+):
     """An annotator that names none leaves it to the configuration."""
     config = Config(annotation=AnnotationConfig(batch_size=5))
     assert written(WrittenAnnotator([]), config).batch_size == 5
     assert written(FailingAnnotator(), config).batch_size == 3
 
 
-async def test_only_the_nearest_known_steps_are_shown(
-    make_step: MakeStep, make_annotated: MakeStep, make_extraction: MakeExtraction
-) -> None:
+async def test_only_the_nearest_known_steps_are_shown(make_step, make_annotated, make_extraction):
     """A long episode does not make each question longer."""
     model = ScriptedChatModel.answering()
     known = [make_annotated(i, f"seen {i:03d}") for i in range(50)]

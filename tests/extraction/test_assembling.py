@@ -62,7 +62,7 @@ def ends(changeset: Changeset, kind: EdgeKind) -> set[tuple[str, str]]:
     return {(edge.source, edge.target) for edge in changeset.edges if edge.kind is kind}
 
 
-def test_every_step_has_its_episodic_and_source_node(make_trajectory: MakeTrajectory) -> None:
+def test_every_step_has_its_episodic_and_source_node(make_trajectory):
     """N episodic and n source nodes, each episodic below its subgoal and above its source."""
     changeset = built(make_trajectory(5))
     kinds = Counter(node.type for node in changeset.nodes)
@@ -76,9 +76,7 @@ def test_every_step_has_its_episodic_and_source_node(make_trajectory: MakeTrajec
     assert changeset.metadata == {}
 
 
-def test_a_step_node_carries_all_of_its_step(
-    make_annotated: MakeStep, make_trajectory: MakeTrajectory
-) -> None:
+def test_a_step_node_carries_all_of_its_step(make_annotated, make_trajectory):
     """Nothing that is known of a step is lost on the way to the graph."""
     step = make_annotated(0, "rain", "took a coat", reward=0.7)
     episodic, source = built(make_trajectory([step])).nodes[1:3]
@@ -92,9 +90,7 @@ def test_a_step_node_carries_all_of_its_step(
     assert source.plain_text == "rain\ntook a coat"
 
 
-def test_parts_of_a_trajectory_share_its_subgoal(
-    make_annotated: MakeStep, make_trajectory: MakeTrajectory
-) -> None:
+def test_parts_of_a_trajectory_share_its_subgoal(make_annotated, make_trajectory):
     """What is extracted in two parts meets in one subgoal id; its text is the last step's."""
     first = built(make_trajectory([make_annotated(0, subgoal="look")]))
     second = built(make_trajectory([make_annotated(1), make_annotated(2, subgoal="book")]))
@@ -105,7 +101,7 @@ def test_parts_of_a_trajectory_share_its_subgoal(
     assert subgoals[0].trajectory_id == "episode-1/0"
 
 
-def test_a_fact_rests_on_its_supporting_steps_only(make_trajectory: MakeTrajectory) -> None:
+def test_a_fact_rests_on_its_supporting_steps_only(make_trajectory):
     """Five steps and a fact on step 1 give one provenance edge, to the node of step 1."""
     changeset = built(make_trajectory(5), [known("Bo likes tea", 1)])
     (fact,) = [n for n in changeset.nodes if isinstance(n, Semantic)]
@@ -114,21 +110,19 @@ def test_a_fact_rests_on_its_supporting_steps_only(make_trajectory: MakeTrajecto
 
 
 @pytest.mark.parametrize(("facts", "edges"), [(1, 0), (2, 1), (3, 3), (4, 5), (6, 9)])
-def test_siblings_never_grow_quadratically(
-    make_trajectory: MakeTrajectory, facts: int, edges: int
-) -> None:
+def test_siblings_never_grow_quadratically(make_trajectory, facts, edges):
     """Each fact is linked to the next two."""
     changeset = built(make_trajectory(1), [known(f"fact {i}") for i in range(facts)])
     assert len(ends(changeset, EdgeKind.SIBLING)) == edges
 
 
-def test_the_sibling_window_can_be_closed(make_trajectory: MakeTrajectory) -> None:
+def test_the_sibling_window_can_be_closed(make_trajectory):
     """A window of 0 links nothing."""
     changeset = built(make_trajectory(1), [known("a"), known("b")], window=0)
     assert not ends(changeset, EdgeKind.SIBLING)
 
 
-def test_spellings_of_one_concept_are_one_tag(make_trajectory: MakeTrajectory) -> None:
+def test_spellings_of_one_concept_are_one_tag(make_trajectory):
     """ "Database" and "DATABASE" are one tag, the first spelling stays."""
     facts = [
         known("Bo tunes a database", concepts=("Database", "Bo")),
@@ -141,7 +135,7 @@ def test_spellings_of_one_concept_are_one_tag(make_trajectory: MakeTrajectory) -
     assert len(linked) == 2
 
 
-def test_a_fact_holds_from_its_earliest_step(make_trajectory: MakeTrajectory) -> None:
+def test_a_fact_holds_from_its_earliest_step(make_trajectory):
     """Times may go backwards; the earliest counts, not the first."""
     trajectory = make_trajectory(3)
     later, _, earlier = trajectory.steps
@@ -157,9 +151,7 @@ def _at(step: Step, at: datetime) -> Step:
     return replace(step, at=at)
 
 
-def test_the_first_reward_of_a_fact_is_the_mean_of_the_known_ones(
-    make_annotated: MakeStep, make_trajectory: MakeTrajectory
-) -> None:
+def test_the_first_reward_of_a_fact_is_the_mean_of_the_known_ones(make_annotated, make_trajectory):
     """An unknown reward is left out, and with nothing known there is none."""
     rewards = [0.2, None, 0.6]
     trajectory = make_trajectory([make_annotated(i, reward=r) for i, r in enumerate(rewards)])
@@ -170,9 +162,7 @@ def test_the_first_reward_of_a_fact_is_the_mean_of_the_known_ones(
     assert (second.cumulative_reward, second.reward_count, second.support_count) == (0.0, 0, 1)
 
 
-def test_a_tag_starts_with_the_mean_of_its_members(
-    make_annotated: MakeStep, make_trajectory: MakeTrajectory
-) -> None:
+def test_a_tag_starts_with_the_mean_of_its_members(make_annotated, make_trajectory):
     """Members whose reward is unknown are left out of it."""
     rewards = [0.2, 0.8, None]
     trajectory = make_trajectory([make_annotated(i, reward=r) for i, r in enumerate(rewards)])
@@ -183,7 +173,7 @@ def test_a_tag_starts_with_the_mean_of_its_members(
     assert changeset.metadata[tag.id].reward_count == 1
 
 
-def test_an_instruction_starts_with_its_return(make_trajectory: MakeTrajectory) -> None:
+def test_an_instruction_starts_with_its_return(make_trajectory):
     """Its return is the first reward of the instruction and, as a mean, of the intent."""
     given = [
         told("pack", score=1.0, steps=[1]),
@@ -204,7 +194,7 @@ def test_an_instruction_starts_with_its_return(make_trajectory: MakeTrajectory) 
     }
 
 
-def test_equal_intents_are_one(make_trajectory: MakeTrajectory) -> None:
+def test_equal_intents_are_one(make_trajectory):
     """Case and the final point do not make a second intent."""
     given = [told("pack", intent="Travel"), told("book", intent="travel.")]
     changeset = built(make_trajectory(1), instructions=given)
@@ -217,8 +207,8 @@ def support(changeset: Changeset) -> set[str]:
 
 
 def test_an_instruction_without_steps_rests_on_the_actions_it_repeats(
-    make_annotated: MakeStep, make_trajectory: MakeTrajectory
-) -> None:
+    make_annotated, make_trajectory
+):
     """Every content word of such an action is in the instruction."""
     actions = ["opened the valve", "called Bo", "", "closed the valve", "waited"]
     steps = [make_annotated(i, action=action) for i, action in enumerate(actions)]
@@ -229,14 +219,14 @@ def test_an_instruction_without_steps_rests_on_the_actions_it_repeats(
 
 
 def test_an_instruction_that_repeats_nothing_rests_on_the_last_three_steps(
-    make_trajectory: MakeTrajectory,
-) -> None:
+    make_trajectory,
+):
     """Steps that are not of the trajectory count as none."""
     changeset = built(make_trajectory(5), instructions=[told("breathe", steps=[77])])
     assert support(changeset) == {"episodic-2", "episodic-3", "episodic-4"}
 
 
-def test_what_a_fact_replaces_is_passed_on(make_trajectory: MakeTrajectory) -> None:
+def test_what_a_fact_replaces_is_passed_on(make_trajectory):
     """The finding is kept under the new fact's id, for the commit to judge."""
     fact = KnownFact(
         Fact(proposition="a", steps=(0,), replaces=("semantic-old",)),
@@ -247,7 +237,7 @@ def test_what_a_fact_replaces_is_passed_on(make_trajectory: MakeTrajectory) -> N
     assert changeset.replaces == {node.id: ("semantic-old",)}
 
 
-def test_an_instruction_with_a_blank_part_is_left_out() -> None:
+def test_an_instruction_with_a_blank_part_is_left_out():
     """None of the four texts may be blank, and the first ones are kept."""
     given = [told(" "), told("pack\ud800", score=1.4), told("go"), told("rest")]
     kept = clean_instructions(given, limit=2)

@@ -20,14 +20,12 @@ from mnemo.extraction.facts import concepts_of
         ("The heat pump runs since 9 May.", ("heat pump",)),
     ],
 )  # fmt: skip
-def test_a_concept_is_a_name_or_what_the_fact_is_about(
-    fact: str, concepts: tuple[str, ...]
-) -> None:
+def test_a_concept_is_a_name_or_what_the_fact_is_about(fact, concepts):
     """Names, identifiers and the subject; no colour, number, day or quantity."""
     assert concepts_of([fact]) == [concepts]
 
 
-def test_another_noun_is_a_concept_where_two_facts_share_it() -> None:
+def test_another_noun_is_a_concept_where_two_facts_share_it():
     """Once it may be anything; twice it is a topic."""
     once = "Ana: I gave the cat a bath."
     again = "Ana: We walked home with the cat."
@@ -35,6 +33,6 @@ def test_another_noun_is_a_concept_where_two_facts_share_it() -> None:
     assert concepts_of([once, again]) == [("Ana", "cat"), ("Ana", "cat")]
 
 
-def test_a_fact_of_no_known_language_has_its_names() -> None:
+def test_a_fact_of_no_known_language_has_its_names():
     """Rules are English; what they do not know gives nothing and fails nothing."""
     assert concepts_of(["我昨天搬到了上海。", ""]) == [(), ()]

@@ -45,9 +45,7 @@ def purposes(model: ScriptedChatModel) -> list[str]:
     return sorted(request.purpose for request in model.requests)
 
 
-async def test_a_trajectory_takes_three_calls(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_a_trajectory_takes_three_calls(make_trajectory, make_extraction):
     """Two facts and one instruction take exactly the calls semantic, procedural, returns."""
     model = ScriptedChatModel(
         {
@@ -66,9 +64,7 @@ async def test_a_trajectory_takes_three_calls(
     assert all(node.vector is not None for node in of_type(changeset, Semantic))
 
 
-async def test_scores_become_returns(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_scores_become_returns(make_trajectory, make_extraction):
     """1, 10, 5 and 14 give 0, 1, 0.444 and 1; no score is no return."""
     scores = [{"index": i, "score": s} for i, s in enumerate((1, 10, 5, 14))]
     model = ScriptedChatModel(
@@ -83,9 +79,7 @@ async def test_scores_become_returns(
     assert returns == [0.0, 1.0, pytest.approx(4 / 9), 1.0, None]
 
 
-async def test_no_instruction_is_scored_beyond_the_limit(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_no_instruction_is_scored_beyond_the_limit(make_trajectory, make_extraction):
     """The first ``max_instructions`` are kept, before their returns are asked for."""
     model = ScriptedChatModel.answering(
         {"procedural": {"instructions": [told(f"do {word}") for word in "abcde"]}}
@@ -96,9 +90,7 @@ async def test_no_instruction_is_scored_beyond_the_limit(
     assert "do c" not in model.calls("returns")[0].messages[1].content
 
 
-async def test_nothing_to_learn_leaves_the_steps(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_nothing_to_learn_leaves_the_steps(make_trajectory, make_extraction):
     """Empty lists are valid; episodic, source and subgoal nodes are there."""
     model = ScriptedChatModel(NOTHING)
     changeset = await make_extraction(model).extract(make_trajectory(3))
@@ -107,9 +99,7 @@ async def test_nothing_to_learn_leaves_the_steps(
     assert purposes(model) == ["procedural", "semantic"]
 
 
-async def test_an_invalid_reply_is_corrected_once(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_an_invalid_reply_is_corrected_once(make_trajectory, make_extraction):
     """A second call shows the bad reply and what was wrong with it."""
     model = ScriptedChatModel(
         {**NOTHING, "semantic": ["I would rather not", {"facts": [fact("Bo likes tea")]}]}
@@ -125,10 +115,10 @@ async def test_an_invalid_reply_is_corrected_once(
 
 
 async def test_a_fact_with_a_leading_pronoun_is_dropped_alone(
-    make_trajectory: MakeTrajectory,
-    make_extraction: MakeExtraction,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    make_trajectory,
+    make_extraction,
+    caplog,
+):
     """The others are stored, and the log counts what was dropped."""
     facts = [fact("Bo sings"), fact("He likes tea"), fact("Ana owns a boat")]
     model = ScriptedChatModel({**NOTHING, "semantic": {"facts": facts}})
@@ -139,10 +129,10 @@ async def test_a_fact_with_a_leading_pronoun_is_dropped_alone(
 
 
 async def test_a_profile_reaches_the_requests_it_is_meant_for(
-    make_trajectory: MakeTrajectory,
-    make_step: MakeStep,
-    make_extraction: MakeExtraction,
-) -> None:
+    make_trajectory,
+    make_step,
+    make_extraction,
+):
     """An overlay is in its purpose only, the domain in four, neither in merge_intent."""
     profile = Profile(
         name="sea", domain_context="All at sea.", overlays={"semantic": "Mind the tides."}
@@ -164,9 +154,7 @@ async def test_a_profile_reaches_the_requests_it_is_meant_for(
     assert len(model.calls("merge_intent")) == 1
 
 
-async def test_a_profile_changes_no_schema(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_a_profile_changes_no_schema(make_trajectory, make_extraction):
     """Every request carries the schema of its purpose, with or without a profile."""
     plain, coding = ScriptedChatModel.answering(), ScriptedChatModel.answering()
     config = Config(extraction=ExtractionConfig(profile="coding"))
@@ -180,7 +168,7 @@ async def test_a_profile_changes_no_schema(
     assert None not in schemas(plain).values()
 
 
-def test_an_unknown_profile_is_refused(embedder: Any) -> None:
+def test_an_unknown_profile_is_refused(embedder):
     """With or without a model, a wrong name is found out at once."""
     config = Config(extraction=ExtractionConfig(profile="cooking"))
     for model in (None, ScriptedChatModel()):
@@ -190,9 +178,7 @@ def test_an_unknown_profile_is_refused(embedder: Any) -> None:
             build_intent_merger(model, config)
 
 
-async def test_the_two_workers_run_side_by_side(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_the_two_workers_run_side_by_side(make_trajectory, make_extraction):
     """Instructions are asked for while the facts are still out."""
     model = ScriptedChatModel(NOTHING)
     model.block("semantic")
@@ -204,8 +190,8 @@ async def test_the_two_workers_run_side_by_side(
 
 
 async def test_the_first_failure_is_raised_bare_and_ends_the_other_worker(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+    make_trajectory, make_extraction
+):
     """No exception group leaves the pipeline, and no call is left behind."""
     failure = ModelUnavailable("gone")
     model = ScriptedChatModel({"semantic": failure})
@@ -216,9 +202,7 @@ async def test_the_first_failure_is_raised_bare_and_ends_the_other_worker(
     assert model.waiting == 0
 
 
-async def test_a_failing_returns_call_fails_the_trajectory(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_a_failing_returns_call_fails_the_trajectory(make_trajectory, make_extraction):
     """Instructions without their returns are not half a result."""
     model = ScriptedChatModel.answering(
         {"procedural": {"instructions": [told("row")]}, "returns": ModelUnavailable("gone")}
@@ -227,9 +211,7 @@ async def test_a_failing_returns_call_fails_the_trajectory(
         await make_extraction(model).extract(make_trajectory(1))
 
 
-async def test_a_cancelled_extraction_leaves_no_call_behind(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_a_cancelled_extraction_leaves_no_call_behind(make_trajectory, make_extraction):
     """Cancellation reaches both workers."""
     model = ScriptedChatModel(NOTHING)
     model.block()
@@ -241,9 +223,7 @@ async def test_a_cancelled_extraction_leaves_no_call_behind(
     assert model.waiting == 0
 
 
-async def test_a_slow_model_is_a_typed_timeout(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_a_slow_model_is_a_typed_timeout(make_trajectory, make_extraction):
     """``config.extraction.timeout_s`` bounds each call; a timeout is not corrected."""
     model = ScriptedChatModel(NOTHING)
     model.block("semantic")
@@ -254,9 +234,7 @@ async def test_a_slow_model_is_a_typed_timeout(
     assert len(model.calls("semantic")) == 1
 
 
-async def test_a_model_may_close_only_facts_that_it_was_shown(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_a_model_may_close_only_facts_that_it_was_shown(make_trajectory, make_extraction):
     """At most twelve stored facts are shown, by number; any other number is ignored."""
     wanted: list[tuple[str, int]] = []
 
@@ -284,9 +262,7 @@ async def test_a_model_may_close_only_facts_that_it_was_shown(
     assert "old fact 12" not in model.calls("semantic")[0].messages[1].content
 
 
-async def test_the_nearest_facts_of_each_step_are_shown_in_turn(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_the_nearest_facts_of_each_step_are_shown_in_turn(make_trajectory, make_extraction):
     """Each once; what is near to one of two matters is shown beside what is near to the other."""
 
     async def nearby(text: str, limit: int) -> Sequence[StoredFact]:
@@ -302,9 +278,7 @@ async def test_the_nearest_facts_of_each_step_are_shown_in_turn(
     assert said[:3] == ["observation 0, 0", "observation 1, 0", "observation 0, 1"]
 
 
-async def test_a_verdict_that_is_none_is_corrected_once(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
-) -> None:
+async def test_a_verdict_that_is_none_is_corrected_once(make_trajectory, make_extraction):
     """The model is told what is wrong; its second reply counts."""
 
     async def nearby(_text: str, _limit: int) -> Sequence[StoredFact]:
@@ -323,9 +297,7 @@ async def test_a_verdict_that_is_none_is_corrected_once(
     assert "verdict" in model.calls("semantic")[1].messages[-1].content
 
 
-async def test_a_failing_embedder_is_a_model_error(
-    make_trajectory: MakeTrajectory, make_extraction: MakeExtraction, embedder: Any
-) -> None:
+async def test_a_failing_embedder_is_a_model_error(make_trajectory, make_extraction, embedder):
     """Foreign exceptions of an embedder are translated."""
     model = ScriptedChatModel({**NOTHING, "semantic": {"facts": [fact("Bo sings")]}})
     extraction = make_extraction(model)
@@ -343,12 +315,12 @@ async def test_a_failing_embedder_is_a_model_error(
     ("vectors", "told"), [([[1.0, 0.0]], "shape"), ([[float("nan")] * 64], "not finite")]
 )
 async def test_vectors_of_no_use_are_refused(
-    make_trajectory: MakeTrajectory,
-    make_extraction: MakeExtraction,
-    embedder: Any,
-    vectors: Any,
-    told: str,
-) -> None:
+    make_trajectory,
+    make_extraction,
+    embedder,
+    vectors,
+    told,
+):
     """A wrong shape and what is no number never reach the store, which could not read it."""
     model = ScriptedChatModel({**NOTHING, "semantic": {"facts": [fact("Bo sings")]}})
     extraction = make_extraction(model)
@@ -361,12 +333,12 @@ async def test_vectors_of_no_use_are_refused(
         await extraction.extract(make_trajectory(1))
 
 
-async def test_without_a_model_there_is_no_intent_to_word() -> None:
+async def test_without_a_model_there_is_no_intent_to_word():
     """The commit then uses the stored wording as it is."""
     assert build_intent_merger(None, Config()) is None
 
 
-async def test_a_blank_intent_is_no_intent() -> None:
+async def test_a_blank_intent_is_no_intent():
     """It is corrected once, and then a failure."""
     model = ScriptedChatModel({"merge_intent": [{"intent": " "}, {"intent": "deploy a service"}]})
     merge = build_intent_merger(model, Config())

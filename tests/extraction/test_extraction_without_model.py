@@ -11,7 +11,7 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.testing import HashingEmbedder
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import EdgeKind, Semantic
-from mnemo.values.steps import Step, Trajectory, split_trajectories
+from mnemo.values.steps import Step, split_trajectories
 
 MakeStep = Callable[..., Step]
 
@@ -45,7 +45,7 @@ def shape(changeset: Changeset) -> tuple[list[tuple[str, str]], list[tuple[str, 
     return nodes, edges
 
 
-async def test_a_dialogue_becomes_facts_with_their_sources(make_step: MakeStep) -> None:
+async def test_a_dialogue_becomes_facts_with_their_sources(make_step):
     """Ana's cat is a fact that names her, the cat and the day, from that step alone."""
     steps = [make_step(i, said, done) for i, (said, done) in enumerate(TALK)]
     changeset = await extracted(steps)
@@ -67,15 +67,13 @@ async def test_a_dialogue_becomes_facts_with_their_sources(make_step: MakeStep) 
     assert sources == ["episodic-0"]
 
 
-async def test_equal_input_gives_equal_nodes(make_step: MakeStep) -> None:
+async def test_equal_input_gives_equal_nodes(make_step):
     """Nodes, edges and texts are the same the second time, ids aside."""
     steps = [make_step(i, said, done) for i, (said, done) in enumerate(TALK)]
     assert shape(await extracted(steps)) == shape(await extracted(steps))
 
 
-async def test_a_long_trajectory_becomes_one_changeset(
-    make_annotated: MakeStep, make_trajectory: Callable[..., Trajectory]
-) -> None:
+async def test_a_long_trajectory_becomes_one_changeset(make_annotated, make_trajectory):
     """Each of 500 steps is in it once, and so is what each says."""
     words = ["harbour", "garden", "violin", "budget", "engine", "recipe", "lantern"]
     steps = [
@@ -90,9 +88,7 @@ async def test_a_long_trajectory_becomes_one_changeset(
     assert changeset.left_out == 0
 
 
-async def test_what_the_bound_leaves_out_is_counted(
-    make_annotated: MakeStep, make_trajectory: Callable[..., Trajectory]
-) -> None:
+async def test_what_the_bound_leaves_out_is_counted(make_annotated, make_trajectory):
     """Four steps share the bound; what is beyond it is counted in the changeset and the meter."""
     said = " ".join(f"My house number {i} cost {i} euros." for i in range(100, 110))
     meter, config = UsageMeter(), Config(extraction=ExtractionConfig(max_facts=6))

@@ -50,9 +50,7 @@ def one(fact: Fact, steps: Sequence[Step]) -> Fact:
         "...",
     ],
 )
-def test_a_fact_that_cannot_stand_alone_is_dropped_and_counted(
-    text: str, steps: list[Step]
-) -> None:
+def test_a_fact_that_cannot_stand_alone_is_dropped_and_counted(text, steps):
     """Blank facts and those with a leading pronoun go alone; the others stay."""
     clean = clean_facts([Fact(proposition=text), Fact(proposition="Bo likes tea")], steps)
     assert [fact.proposition for fact in clean.facts] == ["Bo likes tea"]
@@ -63,12 +61,12 @@ def test_a_fact_that_cannot_stand_alone_is_dropped_and_counted(
     "text",
     ["IT of Acme is in Porto", "I/O errors stop the build", "Iris likes tea", "Theyer is a town"],
 )
-def test_a_name_that_looks_like_a_pronoun_is_kept(text: str, steps: list[Step]) -> None:
+def test_a_name_that_looks_like_a_pronoun_is_kept(text, steps):
     """Acronyms and compounds stand alone."""
     assert one(Fact(proposition=text), steps).proposition == text
 
 
-def test_a_proposition_is_one_storable_line(steps: list[Step]) -> None:
+def test_a_proposition_is_one_storable_line(steps):
     """Line breaks and what no store can hold are gone."""
     assert (
         one(Fact(proposition=" Bo\n likes\ttea\ud800 "), steps).proposition == "Bo likes tea\ufffd"
@@ -76,34 +74,34 @@ def test_a_proposition_is_one_storable_line(steps: list[Step]) -> None:
 
 
 @pytest.mark.parametrize(("given", "kept"), [(1.7, 1.0), (-1.0, 0.0), (0.4, 0.4)])
-def test_a_confidence_is_clamped(given: float, kept: float, steps: list[Step]) -> None:
+def test_a_confidence_is_clamped(given, kept, steps):
     """Confidence lies in [0, 1] whatever an extractor says."""
     assert one(Fact(proposition="Bo likes tea", confidence=given), steps).confidence == kept
 
 
-def test_steps_outside_the_trajectory_are_dropped(steps: list[Step]) -> None:
+def test_steps_outside_the_trajectory_are_dropped(steps):
     """A fact rests only on steps that were looked at."""
     assert one(Fact(proposition="Bo likes tea", steps=(9, 5, 3, 5)), steps).steps == (3, 5)
 
 
-def test_a_fact_without_steps_rests_on_those_that_share_its_words(steps: list[Step]) -> None:
+def test_a_fact_without_steps_rests_on_those_that_share_its_words(steps):
     """The step that says most of the fact's words is its source; one with a stray word is not."""
     fact = Fact(proposition="The cat Miso likes tuna from Lisbon", steps=(77,))
     assert one(fact, steps).steps == (4,)
 
 
-def test_a_fact_without_steps_rests_on_three_at_most(make_step: MakeStep) -> None:
+def test_a_fact_without_steps_rests_on_three_at_most(make_step):
     """Equal steps do not all become sources; the earliest three do."""
     steps = [make_step(i, "Miso likes tuna") for i in range(6)]
     assert one(Fact(proposition="Miso likes tuna"), steps).steps == (0, 1, 2)
 
 
-def test_every_fact_has_a_step(steps: list[Step]) -> None:
+def test_every_fact_has_a_step(steps):
     """A fact in words of its own still rests on something."""
     assert one(Fact(proposition="Zebras graze"), steps).steps == (3, 4, 5)
 
 
-def test_concepts_are_trimmed_and_told_apart_by_their_label(steps: list[Step]) -> None:
+def test_concepts_are_trimmed_and_told_apart_by_their_label(steps):
     """Type labels, blanks, sentences and repeats are no concepts; the first spelling stays."""
     given = (
         "Database",
@@ -122,13 +120,13 @@ def test_concepts_are_trimmed_and_told_apart_by_their_label(steps: list[Step]) -
     assert one(fact, steps).concepts == ("Database", "SQL tuning", "a", "b", "c", "d")
 
 
-def test_missing_concepts_are_taken_from_the_proposition(steps: list[Step]) -> None:
+def test_missing_concepts_are_taken_from_the_proposition(steps):
     """Names and what the sentence is about; no number, no verb."""
     fact = Fact(proposition="The Eiffel Tower was painted by Bo in 1999", concepts=("place",))
     assert one(fact, steps).concepts == ("Eiffel Tower", "Bo")
 
 
-def test_equal_wordings_become_one(steps: list[Step]) -> None:
+def test_equal_wordings_become_one(steps):
     """Case, blanks and the final point aside; steps and concepts are united."""
     clean = clean_facts(
         [
@@ -149,7 +147,7 @@ def rows(*degrees: float) -> NDArray[np.float32]:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def test_near_wordings_become_one_with_the_longer_wording() -> None:
+def test_near_wordings_become_one_with_the_longer_wording():
     """A cosine of 0.95 and above unites facts: 18 degrees do, 19 do not."""
     facts = [
         Fact(proposition="Bo likes tea", steps=(0,), replaces=("semantic-a",)),
@@ -163,7 +161,7 @@ def test_near_wordings_become_one_with_the_longer_wording() -> None:
     np.testing.assert_array_equal(kept[0].vector, rows(18)[0])
 
 
-def test_the_guard_keeps_near_but_different_claims_apart() -> None:
+def test_the_guard_keeps_near_but_different_claims_apart():
     """Facts that differ in a number are two, however near they lie."""
     facts = [
         Fact(proposition="Bo's budget is 2000 euros"),
@@ -173,7 +171,7 @@ def test_the_guard_keeps_near_but_different_claims_apart() -> None:
     assert len(kept) == 2
 
 
-def test_the_most_confident_facts_are_kept_in_their_order() -> None:
+def test_the_most_confident_facts_are_kept_in_their_order():
     """What exceeds the limit goes by confidence; what stays is not reordered."""
     facts = [
         Fact(proposition=f"fact {letter}", confidence=confidence)
@@ -187,7 +185,7 @@ def test_the_most_confident_facts_are_kept_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(("steps", "most"), [(1, 24), (4, 24), (5, 48), (50, 312), (60, 360)])
-def test_the_bound_grows_with_the_steps(steps: int, most: int) -> None:
+def test_the_bound_grows_with_the_steps(steps, most):
     """Each four steps may give as many facts as one."""
     assert most_facts(24, steps) == most
 
@@ -205,7 +203,7 @@ def test_the_bound_grows_with_the_steps(steps: int, most: int) -> None:
         max_size=6,
     )
 )
-def test_whatever_is_kept_can_be_stored(facts: list[Fact]) -> None:
+def test_whatever_is_kept_can_be_stored(facts):
     """Any text at all gives facts with a source, a confidence and a line of text, or none."""
     steps = [_step(i) for i in range(2)]
     clean = clean_facts(facts, steps)

@@ -40,13 +40,13 @@ async def shown(facts: Sequence[Semantic], embedder: Any, limit: int) -> list[st
     return [fact.proposition for fact in await nearby("tea", limit)]
 
 
-async def test_the_nearest_facts_are_shown_best_first(embedder: Any) -> None:
+async def test_the_nearest_facts_are_shown_best_first(embedder):
     """No more than asked for."""
     facts = [Semantic(proposition=word, id=f"semantic-{word}") for word in "abcd"]
     assert await shown(facts, embedder, 3) == ["a", "b", "c"]
 
 
-async def test_a_fact_that_no_longer_holds_is_not_shown(embedder: Any) -> None:
+async def test_a_fact_that_no_longer_holds_is_not_shown(embedder):
     """It cannot be replaced again; the next one takes its place."""
     facts = [
         Semantic(proposition=word, id=f"semantic-{word}", valid_to=CLOSED if word == "a" else None)
@@ -55,6 +55,6 @@ async def test_a_fact_that_no_longer_holds_is_not_shown(embedder: Any) -> None:
     assert await shown(facts, embedder, 2) == ["b", "c"]
 
 
-async def test_an_empty_repository_shows_nothing(embedder: Any) -> None:
+async def test_an_empty_repository_shows_nothing(embedder):
     """And that is no error."""
     assert await shown([], embedder, 12) == []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from helpers import OpenKit
 
 from mnemo import (
     DeleteItem,
@@ -27,7 +25,7 @@ from mnemo.testing import HashingEmbedder
 FRUIT = {"a": "apples and pears", "b": "boats that sail", "c": "apples in spring"}
 
 
-async def test_what_was_put_is_found_by_its_name(open_kit: OpenKit) -> None:
+async def test_what_was_put_is_found_by_its_name(open_kit):
     """An item comes back whole; a second put replaces it; a delete takes it away."""
     items = (await open_kit()).repo.items
     await items.put(("users", "1"), "prefs", {"theme": "dark"})
@@ -40,7 +38,7 @@ async def test_what_was_put_is_found_by_its_name(open_kit: OpenKit) -> None:
     assert not await items.delete(("users", "1"), "prefs")
 
 
-async def test_parts_of_a_namespace_are_texts_without_a_meaning(open_kit: OpenKit) -> None:
+async def test_parts_of_a_namespace_are_texts_without_a_meaning(open_kit):
     """Dots, asterisks, separators and empty parts make places of their own."""
     items = (await open_kit()).repo.items
     odd = [("a", "b"), ("a.b",), ("a/b",), ("a", "", "b"), ("",), (), ("*",), ("%",), ("a_b",)]
@@ -52,7 +50,7 @@ async def test_parts_of_a_namespace_are_texts_without_a_meaning(open_kit: OpenKi
     assert [item.namespace for item in await items.search(("a",))] == [("a", "", "b"), ("a", "b")]
 
 
-async def test_a_value_is_copied(open_kit: OpenKit) -> None:
+async def test_a_value_is_copied(open_kit):
     """What the caller changes later is not stored, and what is read is nobody else's."""
     items = (await open_kit()).repo.items
     value = {"list": [1]}
@@ -62,7 +60,7 @@ async def test_a_value_is_copied(open_kit: OpenKit) -> None:
     assert (await items.get(("n",), "k")).value == {"list": [1]}
 
 
-async def test_texts_that_change_during_a_put_stay_as_given(db: Path) -> None:
+async def test_texts_that_change_during_a_put_stay_as_given(db):
     """A field that the caller adds while another put is embedded is not stored."""
     late: dict[str, str] = {}
 
@@ -79,7 +77,7 @@ async def test_texts_that_change_during_a_put_stay_as_given(db: Path) -> None:
         assert (await items.get(("n",), "b")).texts == ()
 
 
-async def test_a_query_finds_the_nearest_text_of_each_item(open_kit: OpenKit) -> None:
+async def test_a_query_finds_the_nearest_text_of_each_item(open_kit):
     """Each item once, by its best text; items without texts come last and have no score."""
     items = (await open_kit()).repo.items
     for key, text in FRUIT.items():
@@ -97,7 +95,7 @@ async def test_a_query_finds_the_nearest_text_of_each_item(open_kit: OpenKit) ->
     assert [item.key for item in everywhere] == ["elsewhere"]
 
 
-async def test_a_search_sees_what_its_batch_wrote(open_kit: OpenKit) -> None:
+async def test_a_search_sees_what_its_batch_wrote(open_kit):
     """Operations run in order in one transaction."""
     items = (await open_kit()).repo.items
     await items.put(("n",), "old", {}, texts={"t": "boats"})
@@ -115,7 +113,7 @@ async def test_a_search_sees_what_its_batch_wrote(open_kit: OpenKit) -> None:
     assert results[2:] == [True, None, [("n",)]]
 
 
-async def test_new_and_replaced_texts_are_found_at_once(open_kit: OpenKit) -> None:
+async def test_new_and_replaced_texts_are_found_at_once(open_kit):
     """The vectors in memory follow every put, delete and put again."""
     items = (await open_kit()).repo.items
     for text in ("apples", "boats", "trains"):
@@ -148,7 +146,7 @@ async def test_new_and_replaced_texts_are_found_at_once(open_kit: OpenKit) -> No
         ({"absent": {"$gte": 0}}, ""),
     ],
 )
-async def test_filters_hold_of_values(open_kit: OpenKit, filter: dict[str, Any], keys: str) -> None:
+async def test_filters_hold_of_values(open_kit, filter, keys):
     """Equality, parts of objects and lists, and operators; the incomparable never matches."""
     items = (await open_kit()).repo.items
     values = {
@@ -163,7 +161,7 @@ async def test_filters_hold_of_values(open_kit: OpenKit, filter: dict[str, Any],
     assert sorted(item.key for item in found) == list(keys)
 
 
-async def test_a_filter_applies_before_the_page(open_kit: OpenKit) -> None:
+async def test_a_filter_applies_before_the_page(open_kit):
     """Pages are of what matches, in a stable order, newest first."""
     kit = await open_kit()
     for number in range(200):
@@ -178,7 +176,7 @@ async def test_a_filter_applies_before_the_page(open_kit: OpenKit) -> None:
     assert pages[2] == ["8", "6", "4", "2", "0"]
 
 
-async def test_namespaces_are_listed_by_both_ends_and_depth(open_kit: OpenKit) -> None:
+async def test_namespaces_are_listed_by_both_ends_and_depth(open_kit):
     """``None`` stands for any part; an asterisk is itself."""
     items = (await open_kit()).repo.items
     for namespace in [("a", "b", "c"), ("a", "*", "c"), ("a",), ("b", "c"), ()]:
@@ -202,7 +200,7 @@ async def test_namespaces_are_listed_by_both_ends_and_depth(open_kit: OpenKit) -
 # ── Expiry ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_read_keeps_an_item_alive(open_kit: OpenKit) -> None:
+async def test_a_read_keeps_an_item_alive(open_kit):
     """A get or search moves the expiry, unless told not to."""
     kit = await open_kit()
     items = kit.repo.items
@@ -217,7 +215,7 @@ async def test_a_read_keeps_an_item_alive(open_kit: OpenKit) -> None:
     assert sorted(item.key for item in await items.search(("n",))) == ["a", "b"]
 
 
-async def test_reads_within_a_tenth_of_the_ttl_write_nothing(open_kit: OpenKit) -> None:
+async def test_reads_within_a_tenth_of_the_ttl_write_nothing(open_kit):
     """The expiry moves lazily."""
     kit = await open_kit()
     await kit.repo.items.put(("n",), "k", {}, ttl_s=100)
@@ -231,7 +229,7 @@ async def test_reads_within_a_tenth_of_the_ttl_write_nothing(open_kit: OpenKit) 
     assert third.expires_at == kit.clock.now() + timedelta(seconds=100)
 
 
-async def test_expired_items_are_swept(open_kit: OpenKit) -> None:
+async def test_expired_items_are_swept(open_kit):
     """By hand, by later puts, and when the repository is opened again."""
     kit = await open_kit()
     items = kit.repo.items
@@ -252,7 +250,7 @@ async def test_expired_items_are_swept(open_kit: OpenKit) -> None:
 # ── Erasing, archives, other spaces ──────────────────────────────────────────────────
 
 
-async def test_forgotten_items_leave_no_trace(db: Path) -> None:
+async def test_forgotten_items_leave_no_trace(db):
     """Neither in the file nor in the vectors in memory."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
@@ -264,7 +262,7 @@ async def test_forgotten_items_leave_no_trace(db: Path) -> None:
         assert b"hunter2" not in db.read_bytes()
 
 
-async def test_an_imported_item_is_found_by_its_text(db: Path) -> None:
+async def test_an_imported_item_is_found_by_its_text(db):
     """An archive carries items and their texts; the vectors are made at the first search."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
@@ -282,7 +280,7 @@ async def test_an_imported_item_is_found_by_its_text(db: Path) -> None:
     assert kinds.count("item") == 1
 
 
-async def test_items_are_no_memories(open_kit: OpenKit) -> None:
+async def test_items_are_no_memories(open_kit):
     """Neither recall nor search of the repository finds them."""
     kit = await open_kit(embedded=True)
     await kit.repo.items.put(("n",), "k", {"t": "apples"}, texts={"t": "Ada likes apples"})
@@ -318,9 +316,7 @@ async def test_items_are_no_memories(open_kit: OpenKit) -> None:
         ({"ttl_s": "60"}, "ttl_s must be a finite number"),
     ],
 )
-async def test_a_put_that_is_refused_stores_nothing(
-    open_kit: OpenKit, operation: dict[str, Any], told: str
-) -> None:
+async def test_a_put_that_is_refused_stores_nothing(open_kit, operation, told):
     """The error says what is wrong, and nothing of the batch is stored."""
     items = (await open_kit()).repo.items
     given: dict[str, Any] = {"namespace": ("n",), "key": "k", "value": {}} | operation
@@ -342,16 +338,14 @@ async def test_a_put_that_is_refused_stores_nothing(
         ({"prefix": "n"}, "prefix must be a sequence"),
     ],
 )
-async def test_a_search_of_no_use_is_refused(
-    open_kit: OpenKit, search: dict[str, Any], told: str
-) -> None:
+async def test_a_search_of_no_use_is_refused(open_kit, search, told):
     """The error names what is wrong."""
     items = (await open_kit()).repo.items
     with pytest.raises(ValueError, match=told):
         await items.search(**search)
 
 
-async def test_what_is_no_operation_is_refused(open_kit: OpenKit) -> None:
+async def test_what_is_no_operation_is_refused(open_kit):
     """A batch takes operations on items only."""
     with pytest.raises(ValueError, match="str is no operation"):
         await (await open_kit()).repo.items.batch(["put"])
@@ -359,7 +353,7 @@ async def test_what_is_no_operation_is_refused(open_kit: OpenKit) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-async def test_a_value_of_ten_megabytes_is_kept(db: Path) -> None:
+async def test_a_value_of_ten_megabytes_is_kept(db):
     """It comes back whole, also in a list of many values."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         items = (await memory.open_repo("r")).items
@@ -371,7 +365,7 @@ async def test_a_value_of_ten_megabytes_is_kept(db: Path) -> None:
         assert (await items.get(("n",), "big")).value == big
 
 
-async def test_a_failing_embedder_stores_nothing(open_kit: OpenKit) -> None:
+async def test_a_failing_embedder_stores_nothing(open_kit):
     """The error reaches the caller; the item that was there stays."""
 
     class Failing(HashingEmbedder):
@@ -386,7 +380,7 @@ async def test_a_failing_embedder_stores_nothing(open_kit: OpenKit) -> None:
         assert (await items.get(("n",), "k")).value == {"v": 1}
 
 
-async def test_a_closed_repository_refuses(open_kit: OpenKit) -> None:
+async def test_a_closed_repository_refuses(open_kit):
     """A handle that was kept says so."""
     kit = await open_kit()
     items = kit.repo.items
@@ -395,7 +389,7 @@ async def test_a_closed_repository_refuses(open_kit: OpenKit) -> None:
         await items.get(("n",), "k")
 
 
-async def test_two_services_write_one_key(db: Path) -> None:
+async def test_two_services_write_one_key(db):
     """Each put is whole, the last one holds, and both see it, with its vector."""
     async with (
         Mnemo(db, embedder=HashingEmbedder()) as one,

@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from helpers import OpenKit
 from maintenance_kit import Memory, at_cosine
 
 from mnemo import (
@@ -66,7 +65,7 @@ async def between_plan_and_apply(
 # ── What is committed meanwhile ──────────────────────────────────────────────────────
 
 
-async def test_a_node_that_changed_since_the_plan_is_left_for_the_next_run(memory: Any) -> None:
+async def test_a_node_that_changed_since_the_plan_is_left_for_the_next_run(memory):
     """A commit gives the loser another step: both stay, then both are merged with it."""
     await memory.step("s")
     await memory.twins()
@@ -81,7 +80,7 @@ async def test_a_node_that_changed_since_the_plan_is_left_for_the_next_run(memor
     assert await memory.edges("a") == {Edge("a", "s", EdgeKind.PROVENANCE)}
 
 
-async def test_what_was_committed_since_the_plan_is_kept(memory: Any) -> None:
+async def test_what_was_committed_since_the_plan_is_kept(memory):
     """Other nodes come in between: the plan goes through beside them."""
     await memory.twins()
     new = Semantic("Bo bakes bread", id="n", created_at=memory.ago(0))
@@ -92,7 +91,7 @@ async def test_what_was_committed_since_the_plan_is_kept(memory: Any) -> None:
     assert await memory.ids("semantic") == {"a", "n"}
 
 
-async def test_a_sibling_that_came_since_the_plan_is_moved_along(memory: Any) -> None:
+async def test_a_sibling_that_came_since_the_plan_is_moved_along(memory):
     """An edge that changes nobody's document is not lost either."""
     await memory.twins()
     await memory.fact("Bo bakes bread", "c")
@@ -104,7 +103,7 @@ async def test_a_sibling_that_came_since_the_plan_is_moved_along(memory: Any) ->
     assert await memory.edges("c") == {Edge("c", "a", EdgeKind.SIBLING)}
 
 
-async def test_a_node_that_is_gone_since_the_plan_does_no_harm(memory: Any) -> None:
+async def test_a_node_that_is_gone_since_the_plan_does_no_harm(memory):
     """Somebody deleted the survivor: the loser stays."""
     await memory.twins()
     report = await between_plan_and_apply(
@@ -114,7 +113,7 @@ async def test_a_node_that_is_gone_since_the_plan_does_no_harm(memory: Any) -> N
     assert await memory.ids("semantic") == {"b"}
 
 
-async def test_an_access_since_the_plan_keeps_a_node_from_decaying(memory: Any) -> None:
+async def test_an_access_since_the_plan_keeps_a_node_from_decaying(memory):
     """Accesses make no revision, and count all the same."""
     await memory.fact("Ana likes green tea", "a", days=60)
     await memory.fact("Bo bakes bread", "b", days=60)
@@ -127,7 +126,7 @@ async def test_an_access_since_the_plan_keeps_a_node_from_decaying(memory: Any) 
     assert report.deleted_ids == ("b",)
 
 
-async def test_a_recall_since_the_plan_keeps_a_node_from_decaying(memory: Any) -> None:
+async def test_a_recall_since_the_plan_keeps_a_node_from_decaying(memory):
     """Its count is still in memory as the turn comes, and is written first."""
     await memory.fact("Ana likes green tea", "a", days=60)
 
@@ -138,14 +137,14 @@ async def test_a_recall_since_the_plan_keeps_a_node_from_decaying(memory: Any) -
     assert (await between_plan_and_apply(memory, memory.repo.decay, recalled)).deleted == 0
 
 
-async def test_accesses_since_the_plan_are_added_as_well(memory: Any) -> None:
+async def test_accesses_since_the_plan_are_added_as_well(memory):
     """The sums are made in the transaction, not in the plan."""
     await memory.twins()
     await between_plan_and_apply(memory, memory.repo.consolidate, lambda: memory.accessed("b", 5))
     assert (await memory.repo.get_metadata(["a"]))["a"].access_count == 5
 
 
-async def test_a_fact_that_is_stated_again_since_the_plan_does_not_decay(memory: Any) -> None:
+async def test_a_fact_that_is_stated_again_since_the_plan_does_not_decay(memory):
     """The commit reinforced it: it changed, and is left for the next run."""
     await memory.step("s")
     await memory.fact("Ana likes green tea", "a", days=60)
@@ -170,7 +169,7 @@ async def test_a_fact_that_is_stated_again_since_the_plan_does_not_decay(memory:
     assert await memory.ids("semantic") == {"a"}
 
 
-async def test_a_verdict_about_a_changed_fact_is_left_for_the_next_run(memory: Any) -> None:
+async def test_a_verdict_about_a_changed_fact_is_left_for_the_next_run(memory):
     """It is not counted either: its evidence has grown meanwhile."""
     await memory.step("s", "Cy collects stamps")
     await memory.fact("Cy collects stamps", "a")
@@ -202,7 +201,7 @@ class Overtaken:
         return await self._memory.graph.apply(write, owner)
 
 
-async def test_a_plan_that_is_overtaken_is_drawn_anew(memory: Any) -> None:
+async def test_a_plan_that_is_overtaken_is_drawn_anew(memory):
     """Another process writes between the reading and the transaction, three times."""
     await memory.twins()
     lane = lane_of(memory)
@@ -211,7 +210,7 @@ async def test_a_plan_that_is_overtaken_is_drawn_anew(memory: Any) -> None:
     assert await memory.ids("semantic") == {"a", "o0", "o1", "o2"}
 
 
-async def test_a_plan_that_is_always_overtaken_fails_whole(memory: Any) -> None:
+async def test_a_plan_that_is_always_overtaken_fails_whole(memory):
     """After 32 tries: nothing was changed, and it is said."""
     await memory.twins()
     lane = lane_of(memory)
@@ -227,7 +226,7 @@ async def test_a_plan_that_is_always_overtaken_fails_whole(memory: Any) -> None:
 
 
 @pytest.mark.slow
-async def test_two_services_maintain_one_file_while_both_write(open_kit: OpenKit, db: Path) -> None:
+async def test_two_services_maintain_one_file_while_both_write(open_kit, db):
     """Every duplicate is merged by one of them, every new fact is there, nothing is half there."""
     one = Memory(await open_kit(store=db))
     other = Memory(await open_kit(store=db, clock=one.kit.clock))
@@ -262,7 +261,7 @@ async def test_two_services_maintain_one_file_while_both_write(open_kit: OpenKit
 
 
 @pytest.mark.slow
-async def test_sessions_commit_beside_every_operation(open_kit: OpenKit, db: Path) -> None:
+async def test_sessions_commit_beside_every_operation(open_kit, db):
     """Appends and commits in five sessions, all three operations over and over: nothing is lost."""
     kit = await open_kit(store=db, embedded=True)
     working = 5
@@ -311,7 +310,7 @@ async def indexed(repo: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.long
-async def test_another_process_maintains_the_file_meanwhile(open_kit: OpenKit, db: Path) -> None:
+async def test_another_process_maintains_the_file_meanwhile(open_kit, db):
     """What is committed here stays, what is double is merged there, and both see it."""
     memory = Memory(await open_kit(store=db))
     await memory.twins()
@@ -352,8 +351,8 @@ async def fill(memory: Any) -> None:
 @pytest.mark.parametrize("native", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("store", [pytest.param("memory:", marks=pytest.mark.long), "file"])
 async def test_a_cancelled_operation_is_whole_or_nothing(
-    open_kit: OpenKit, tmp_path: Path, operation: str, native: bool, store: str
-) -> None:
+    open_kit, tmp_path, operation, native, store
+):
     """After any number of turns, by a scope or by the task; and the next one goes on."""
     outcomes, turns, ended = set(), 0, False
     while not ended:
@@ -407,7 +406,7 @@ async def cancelled(work: Callable[[], Awaitable[Any]], turns: int, *, native: b
     return ended
 
 
-async def test_one_that_waits_for_another_can_be_cancelled(memory: Any) -> None:
+async def test_one_that_waits_for_another_can_be_cancelled(memory):
     """It has not begun; the first one is not disturbed."""
     await memory.twins()
     turn = lane_of(memory).turn
@@ -437,9 +436,7 @@ async def _cancel_soon(scope: anyio.CancelScope) -> None:
 # ── Failing ──────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_store_that_fails_leaves_everything_as_it_was(
-    open_kit: OpenKit, failing_store: Any
-) -> None:
+async def test_a_store_that_fails_leaves_everything_as_it_was(open_kit, failing_store):
     """CommitFailed and WriteFailed; the next run does it."""
     store = failing_store()
     memory = Memory(await open_kit(store=store))
@@ -455,7 +452,7 @@ async def test_a_store_that_fails_leaves_everything_as_it_was(
     assert (await memory.repo.consolidate()).deleted == 1
 
 
-async def test_an_answer_that_is_lost_is_found_again(open_kit: OpenKit, failing_store: Any) -> None:
+async def test_an_answer_that_is_lost_is_found_again(open_kit, failing_store):
     """The transaction ended well: the report says what it did."""
     store = failing_store()
     memory = Memory(await open_kit(store=store))
@@ -471,7 +468,7 @@ async def test_an_answer_that_is_lost_is_found_again(open_kit: OpenKit, failing_
     assert memory.kit.seen.of(WriteFailed) == []
 
 
-async def test_a_closed_repository_refuses(memory: Any) -> None:
+async def test_a_closed_repository_refuses(memory):
     """Before anything is read."""
     await memory.kit.memory.close_repo("r")
     for operation in ("consolidate", "decay", "validate"):
@@ -479,7 +476,7 @@ async def test_a_closed_repository_refuses(memory: Any) -> None:
             await getattr(memory.repo, operation)()
 
 
-async def test_a_repository_that_is_closed_meanwhile_is_not_written_to(memory: Any) -> None:
+async def test_a_repository_that_is_closed_meanwhile_is_not_written_to(memory):
     """The plan was made, the turn came too late."""
     await memory.twins()
     errors: list[Exception] = []
@@ -502,7 +499,7 @@ async def test_a_repository_that_is_closed_meanwhile_is_not_written_to(memory: A
     assert len(await again.get_nodes(["semantic"])) == 2
 
 
-async def test_a_store_that_cannot_be_written_refuses(memory: Any) -> None:
+async def test_a_store_that_cannot_be_written_refuses(memory):
     """Maintenance is a writing call, also where it would find nothing to do."""
     lane = lane_of(memory)
     lane._seams = replace(lane._seams, graph=Unwritable(memory.graph))

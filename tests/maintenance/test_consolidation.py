@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +13,7 @@ from mnemo.events import ChangesetApplied, ConsolidationCompleted, NodesDeleted
 from mnemo.protocols import GraphWrite
 
 
-async def test_two_facts_above_the_threshold_become_one(memory: Any) -> None:
+async def test_two_facts_above_the_threshold_become_one(memory):
     """At a cosine of 0.9 one is left, and the report names both."""
     await memory.twins()
     report = await memory.repo.consolidate()
@@ -26,7 +25,7 @@ async def test_two_facts_above_the_threshold_become_one(memory: Any) -> None:
     assert report.duration_s > 0
 
 
-async def test_maintenance_words_nothing_anew(memory: Any) -> None:
+async def test_maintenance_words_nothing_anew(memory):
     """A survivor keeps its wording: its history has one version, by extraction."""
     await memory.twins()
     before = await memory.repo.memory("a")
@@ -38,7 +37,7 @@ async def test_maintenance_words_nothing_anew(memory: Any) -> None:
 
 
 @pytest.mark.parametrize("cosine", [0.84, 0.85])
-async def test_facts_up_to_the_threshold_both_stay(memory: Any, cosine: float) -> None:
+async def test_facts_up_to_the_threshold_both_stay(memory, cosine):
     """At 0.84, and at the threshold itself, which must be exceeded."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0))
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(cosine))
@@ -46,7 +45,7 @@ async def test_facts_up_to_the_threshold_both_stay(memory: Any, cosine: float) -
     assert await memory.ids("semantic") == {"a", "b"}
 
 
-async def test_the_threshold_is_the_callers(memory: Any) -> None:
+async def test_the_threshold_is_the_callers(memory):
     """A lower one merges what the default leaves."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0))
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(0.84))
@@ -54,14 +53,14 @@ async def test_the_threshold_is_the_callers(memory: Any) -> None:
 
 
 @pytest.mark.parametrize("threshold", [1.1, -1.1, float("nan")])
-async def test_a_threshold_that_is_no_cosine_is_refused(memory: Any, threshold: float) -> None:
+async def test_a_threshold_that_is_no_cosine_is_refused(memory, threshold):
     """ValueError, and no event."""
     with pytest.raises(ValueError, match="cosine"):
         await memory.repo.consolidate(threshold=threshold)
     assert memory.kit.seen.of(ConsolidationCompleted) == []
 
 
-async def test_recalls_count_before_it_is_decided_who_survives(memory: Any) -> None:
+async def test_recalls_count_before_it_is_decided_who_survives(memory):
     """Accesses that are still in memory are written first."""
     await memory.twins()
     memory.repo._access.note(["b"] * 5)
@@ -70,7 +69,7 @@ async def test_recalls_count_before_it_is_decided_who_survives(memory: Any) -> N
     assert (await memory.repo.get_metadata(["b"]))["b"].access_count == 5
 
 
-async def test_duplicates_without_a_common_tag_are_merged(memory: Any) -> None:
+async def test_duplicates_without_a_common_tag_are_merged(memory):
     """They are found by their vectors, wherever they are in the graph."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), tags=["tea"])
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(0.9), tags=["x"])
@@ -79,7 +78,7 @@ async def test_duplicates_without_a_common_tag_are_merged(memory: Any) -> None:
     assert {tag.text for tag in await memory.repo.get_nodes(["tag"])} == {"tea", "x"}
 
 
-async def test_three_mutual_duplicates_leave_one(memory: Any) -> None:
+async def test_three_mutual_duplicates_leave_one(memory):
     """One survivor, two deleted, no id twice."""
     for number, end in enumerate(("", " a lot", " very much")):
         vector = at_angle_to_all(number)
@@ -90,7 +89,7 @@ async def test_three_mutual_duplicates_leave_one(memory: Any) -> None:
     assert len(set(report.merged.values())) == 1
 
 
-async def test_a_chain_of_losses_ends_at_one_survivor(memory: Any) -> None:
+async def test_a_chain_of_losses_ends_at_one_survivor(memory):
     """Its two ends are below the threshold: they meet only through the fact between them."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), days=3)
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(0.9), days=2)
@@ -101,7 +100,7 @@ async def test_a_chain_of_losses_ends_at_one_survivor(memory: Any) -> None:
     assert dict(report.merged) == {"b": "a", "c": "a"}
 
 
-async def test_facts_are_not_grouped_by_closure(memory: Any) -> None:
+async def test_facts_are_not_grouped_by_closure(memory):
     """A fact between two that both outrank it loses once; the two do not meet."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0))
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(0.9))
@@ -122,7 +121,7 @@ async def test_facts_are_not_grouped_by_closure(memory: Any) -> None:
         ("Ana visits on Friday", "Ana visits on Monday"),
     ],
 )
-async def test_the_guard_keeps_different_claims_apart(memory: Any, one: str, other: str) -> None:
+async def test_the_guard_keeps_different_claims_apart(memory, one, other):
     """Equal vectors, but other numbers, dates, subjects or a negation."""
     await memory.fact(one, "a", vector=at_cosine(1.0))
     await memory.fact(other, "b", vector=at_cosine(1.0))
@@ -130,7 +129,7 @@ async def test_the_guard_keeps_different_claims_apart(memory: Any, one: str, oth
     assert await memory.ids("semantic") == {"a", "b"}
 
 
-async def test_a_second_run_changes_nothing(memory: Any) -> None:
+async def test_a_second_run_changes_nothing(memory):
     """Zeros, the same revision, and still an event."""
     await memory.twins()
     first = await memory.repo.consolidate()
@@ -141,7 +140,7 @@ async def test_a_second_run_changes_nothing(memory: Any) -> None:
     assert [e.report for e in memory.kit.seen.of(ConsolidationCompleted)] == [first, again]
 
 
-async def test_two_at_once_run_one_after_the_other(memory: Any) -> None:
+async def test_two_at_once_run_one_after_the_other(memory):
     """Each caller gets a report of its own; the second finds nothing to do."""
     await memory.twins()
     reports: list[MaintenanceReport] = []
@@ -156,7 +155,7 @@ async def test_two_at_once_run_one_after_the_other(memory: Any) -> None:
     assert len(memory.kit.seen.of(ConsolidationCompleted)) == 2
 
 
-async def test_an_empty_repository_gives_zeros(memory: Any) -> None:
+async def test_an_empty_repository_gives_zeros(memory):
     """Nothing to do is no error: no revision, but the event."""
     report = await memory.repo.consolidate()
     assert report == MaintenanceReport(operation="consolidate", duration_s=report.duration_s)
@@ -165,8 +164,8 @@ async def test_an_empty_repository_gives_zeros(memory: Any) -> None:
 
 
 async def test_the_higher_decay_score_survives_then_the_older_then_the_smaller_id(
-    memory: Any,
-) -> None:
+    memory,
+):
     """Of equal scores the older; of equal age the smaller id."""
     await memory.twins("z", "y")
     assert (await memory.repo.consolidate()).deleted_ids == ("z",)
@@ -177,7 +176,7 @@ async def test_the_higher_decay_score_survives_then_the_older_then_the_smaller_i
     assert dict(report.merged) == {"y": "x"}
 
 
-async def test_confidence_grows_up_to_a_bound_and_validity_begins_earlier(memory: Any) -> None:
+async def test_confidence_grows_up_to_a_bound_and_validity_begins_earlier(memory):
     """1 - (1 - a)(1 - b) up to 0.99; valid from the earliest; text and id the survivor's."""
     early = memory.ago(9)
     await memory.twins(confidence=0.8)
@@ -194,7 +193,7 @@ async def test_confidence_grows_up_to_a_bound_and_validity_begins_earlier(memory
     assert (await memory.repo.get_node("a")).confidence == 0.99
 
 
-async def test_support_counts_the_episodes_behind_the_union(memory: Any) -> None:
+async def test_support_counts_the_episodes_behind_the_union(memory):
     """Two facts of one episode and one of another: two episodes stated it."""
     for id, episode in (("s1", "e1"), ("s2", "e1"), ("s3", "e2")):
         await memory.step(id, episode=episode)
@@ -206,7 +205,7 @@ async def test_support_counts_the_episodes_behind_the_union(memory: Any) -> None
     assert (await memory.repo.get_metadata(["a"]))["a"].support_count == 2
 
 
-async def test_superseded_facts_are_left_alone(memory: Any) -> None:
+async def test_superseded_facts_are_left_alone(memory):
     """What ceased to hold is not merged with what holds."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0))
     await memory.fact(
@@ -220,7 +219,7 @@ async def test_superseded_facts_are_left_alone(memory: Any) -> None:
     assert (report.checked, report.deleted) == (1, 0)
 
 
-async def test_what_a_loser_superseded_names_the_survivor(memory: Any) -> None:
+async def test_what_a_loser_superseded_names_the_survivor(memory):
     """The chain of supersession stays whole."""
     await memory.twins()
     await memory.fact(
@@ -230,7 +229,7 @@ async def test_what_a_loser_superseded_names_the_survivor(memory: Any) -> None:
     assert (await memory.repo.get_node("old")).superseded_by == "a"
 
 
-async def test_facts_without_a_vector_are_left_alone(memory: Any) -> None:
+async def test_facts_without_a_vector_are_left_alone(memory):
     """They are found again when their vector is there."""
     memory.repo._tasks.cancel()
     nodes = (Semantic("Ana likes tea", id="a"), Semantic("Ana likes tea.", id="b"))
@@ -239,7 +238,7 @@ async def test_facts_without_a_vector_are_left_alone(memory: Any) -> None:
     assert (await memory.repo.consolidate()).deleted == 0
 
 
-async def test_recall_finds_the_survivor_by_the_losers_tags(memory: Any) -> None:
+async def test_recall_finds_the_survivor_by_the_losers_tags(memory):
     """The index follows: the loser is gone, the survivor's document has its tags."""
     await memory.step("s")
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), steps=["s"])
@@ -251,7 +250,7 @@ async def test_recall_finds_the_survivor_by_the_losers_tags(memory: Any) -> None
     assert [candidate.node.id for candidate in found.candidates] == ["a"]
 
 
-async def test_a_fact_said_again_after_the_merge_reinforces_the_survivor(memory: Any) -> None:
+async def test_a_fact_said_again_after_the_merge_reinforces_the_survivor(memory):
     """Look-up by text does not find the loser any more."""
     await memory.twins()
     await memory.repo.consolidate()
@@ -261,7 +260,7 @@ async def test_a_fact_said_again_after_the_merge_reinforces_the_survivor(memory:
     assert await memory.ids("semantic") == {"a"}
 
 
-async def test_neither_deletion_nor_changeset_is_announced(memory: Any) -> None:
+async def test_neither_deletion_nor_changeset_is_announced(memory):
     """Maintenance has events of its own."""
     await memory.twins()
     before = len(memory.kit.seen.of(ChangesetApplied))
@@ -270,7 +269,7 @@ async def test_neither_deletion_nor_changeset_is_announced(memory: Any) -> None:
     assert len(memory.kit.seen.of(ChangesetApplied)) == before
 
 
-async def test_other_repositories_stay_as_they_are(memory: Any) -> None:
+async def test_other_repositories_stay_as_they_are(memory):
     """Maintenance in one leaves the others alone."""
     other = await memory.kit.memory.open_repo("q")
     await memory.twins()
@@ -281,7 +280,7 @@ async def test_other_repositories_stay_as_they_are(memory: Any) -> None:
     assert (await other.statistics()).revision == 2
 
 
-async def test_time_only_orders_facts_that_score_alike(memory: Any) -> None:
+async def test_time_only_orders_facts_that_score_alike(memory):
     """A newer fact has the higher score, if nobody asked for either."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), days=30)
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(0.9))

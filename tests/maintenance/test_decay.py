@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from mnemo.values.graph import NodeMetadata
 
 
 @pytest.mark.parametrize(("days", "score"), [(1, 0.29), (30, 0.15), (46, 0.10), (120, 0.02)])
-def test_the_score_of_what_nobody_asked_for_falls(days: int, score: float) -> None:
+def test_the_score_of_what_nobody_asked_for_falls(days, score):
     """The table of the page: never accessed, no reward, defaults."""
     created = ManualClock().now()
     entry = NodeMetadata(created_at=created)
@@ -26,7 +25,7 @@ def test_the_score_of_what_nobody_asked_for_falls(days: int, score: float) -> No
     assert round(found, 2) == score
 
 
-def test_the_penalty_lessens_the_score_by_its_share() -> None:
+def test_the_penalty_lessens_the_score_by_its_share():
     """Validation makes what is not grounded fade sooner."""
     now = ManualClock().now()
     row = Config().scoring.semantic
@@ -35,7 +34,7 @@ def test_the_penalty_lessens_the_score_by_its_share() -> None:
     assert weak == pytest.approx(0.7 * plain)
 
 
-async def test_an_old_unused_fact_goes_with_its_tag_and_counts(memory: Any) -> None:
+async def test_an_old_unused_fact_goes_with_its_tag_and_counts(memory):
     """60 days old, never accessed; its step stays."""
     await memory.step("s", days=60)
     await memory.fact("Ana likes green tea", "a", days=60, tags=["tea"], steps=["s"])
@@ -50,7 +49,7 @@ async def test_an_old_unused_fact_goes_with_its_tag_and_counts(memory: Any) -> N
     assert event.report == report
 
 
-async def test_a_decayed_fact_is_found_through_its_step_or_stored_anew(open_kit: Any) -> None:
+async def test_a_decayed_fact_is_found_through_its_step_or_stored_anew(open_kit):
     """The evidence stays: recall finds the step, and saying it again stores the fact again."""
     kit = await open_kit(embedded=True)
     first = await kit.started("Talk")
@@ -68,14 +67,14 @@ async def test_a_decayed_fact_is_found_through_its_step_or_stored_anew(open_kit:
     assert {f.text for f in await kit.repo.get_nodes(["semantic"])} == {f.text for f in facts}
 
 
-async def test_a_fact_that_is_asked_for_stays(memory: Any) -> None:
+async def test_a_fact_that_is_asked_for_stays(memory):
     """60 days old, but accessed 50 times, last an hour ago."""
     await memory.fact("Ana likes green tea", "a", days=60)
     await memory.accessed("a", 50, hours=1)
     assert (await memory.repo.decay()).deleted == 0
 
 
-async def test_recalls_that_are_not_written_yet_keep_a_fact(memory: Any) -> None:
+async def test_recalls_that_are_not_written_yet_keep_a_fact(memory):
     """Their counts are written before scores are taken."""
     await memory.fact("Ana likes green tea", "a", days=60)
     memory.repo._access.note(["a"])
@@ -83,7 +82,7 @@ async def test_recalls_that_are_not_written_yet_keep_a_fact(memory: Any) -> None
     assert (await memory.repo.get_metadata(["a"]))["a"].access_count == 1
 
 
-async def test_a_tag_stays_while_one_of_its_facts_lives(memory: Any) -> None:
+async def test_a_tag_stays_while_one_of_its_facts_lives(memory):
     """One decayed, one alive."""
     await memory.fact("Ana likes green tea", "a", days=60, tags=["tea"])
     await memory.fact("Bo likes black tea", "b", tags=["tea"])
@@ -92,7 +91,7 @@ async def test_a_tag_stays_while_one_of_its_facts_lives(memory: Any) -> None:
     assert {tag.text for tag in await memory.repo.get_nodes(["tag"])} == {"tea"}
 
 
-async def test_an_instruction_takes_its_intent_along(memory: Any) -> None:
+async def test_an_instruction_takes_its_intent_along(memory):
     """Nothing else serves it."""
     await memory.instruction("boil water", "p", "make tea", days=60)
     await memory.instruction("wash up", "q", "clean the kitchen")
@@ -101,7 +100,7 @@ async def test_an_instruction_takes_its_intent_along(memory: Any) -> None:
     assert set(report.deleted_ids) == {"p", intent}
 
 
-async def test_only_the_named_types_decay(memory: Any) -> None:
+async def test_only_the_named_types_decay(memory):
     """With ``("semantic",)`` old instructions stay."""
     await memory.fact("Ana likes green tea", "a", days=60)
     await memory.instruction("boil water", "p", "make tea", days=60)
@@ -110,7 +109,7 @@ async def test_only_the_named_types_decay(memory: Any) -> None:
 
 
 @pytest.mark.parametrize("types", [("episodic",), ("semantic", "source"), ("thing",), "semantic"])
-async def test_types_that_may_not_decay_are_refused(memory: Any, types: Any) -> None:
+async def test_types_that_may_not_decay_are_refused(memory, types):
     """Raw steps never do, whatever the arguments; nothing was deleted, no event sent."""
     await memory.step("s", days=600)
     with pytest.raises(ValueError, match=r"step|type"):
@@ -120,19 +119,19 @@ async def test_types_that_may_not_decay_are_refused(memory: Any, types: Any) -> 
 
 
 @pytest.mark.parametrize("threshold", [-0.1, float("nan"), float("inf")])
-async def test_a_threshold_that_is_no_score_is_refused(memory: Any, threshold: float) -> None:
+async def test_a_threshold_that_is_no_score_is_refused(memory, threshold):
     """An infinite one would delete everything."""
     with pytest.raises(ValueError, match="score"):
         await memory.repo.decay(threshold=threshold)
 
 
-async def test_what_was_just_applied_stays(memory: Any) -> None:
+async def test_what_was_just_applied_stays(memory):
     """Without metadata of its own it counts as created now, whatever the threshold."""
     await memory.repo.apply(Changeset((Semantic("Ana likes green tea", id="a"),)))
     assert (await memory.repo.decay(threshold=1.0)).deleted == 0
 
 
-async def test_the_grace_protects_the_young(open_kit: Any) -> None:
+async def test_the_grace_protects_the_young(open_kit):
     """A node younger than ``decay_grace_s`` stays; at that age it may go."""
     kit = await open_kit(config=Config(maintenance={"decay_grace_s": 100.0}))
     await kit.repo.apply(Changeset((Semantic("Ana likes green tea", id="a"),)))
@@ -142,7 +141,7 @@ async def test_the_grace_protects_the_young(open_kit: Any) -> None:
     assert (await kit.repo.decay(threshold=1.0)).deleted_ids == ("a",)
 
 
-async def test_superseded_facts_decay_and_do_not_come_back(memory: Any) -> None:
+async def test_superseded_facts_decay_and_do_not_come_back(memory):
     """If the fact that superseded another decays, the other stays closed."""
     now = memory.kit.clock.now()
     await memory.fact("Ana lives in Rome", "old", valid_to=now, superseded_by="new", days=60)
@@ -155,7 +154,7 @@ async def test_superseded_facts_decay_and_do_not_come_back(memory: Any) -> None:
     assert (await memory.repo.decay()).deleted_ids == ("old",)
 
 
-async def test_rewards_and_penalties_weigh(memory: Any) -> None:
+async def test_rewards_and_penalties_weigh(memory):
     """A rewarded fact outlives a plain one, a penalized one goes first."""
     for id, text in (("good", "Ana likes tea"), ("plain", "Bo bakes bread"), ("weak", "Cy runs")):
         reward = (1.0, 1) if id == "good" else (0.0, 0)
@@ -169,7 +168,7 @@ async def test_rewards_and_penalties_weigh(memory: Any) -> None:
     assert (await memory.repo.decay()).deleted_ids == ("plain",)
 
 
-async def test_types_have_their_own_parameters(open_kit: Any) -> None:
+async def test_types_have_their_own_parameters(open_kit):
     """``config.scoring`` decides how fast a type fades."""
     kit = await open_kit(config=Config(scoring={"semantic": {"lambda_per_hour": 0.0}}))
     await kit.repo.apply(Changeset((Semantic("Ana likes green tea", id="a"),)))
@@ -177,7 +176,7 @@ async def test_types_have_their_own_parameters(open_kit: Any) -> None:
     assert (await kit.repo.decay()).deleted == 0
 
 
-async def test_routing_nodes_decay_if_they_are_named(memory: Any) -> None:
+async def test_routing_nodes_decay_if_they_are_named(memory):
     """Tags, intents and subgoals may be named; their members stay and lose them."""
     await memory.fact("Ana likes green tea", "a", days=60, tags=["tea"])
     await memory.accessed("a", 50)
@@ -191,7 +190,7 @@ async def test_routing_nodes_decay_if_they_are_named(memory: Any) -> None:
     assert await memory.edges("a", "p") == set()
 
 
-async def test_the_index_forgets_what_decayed(memory: Any) -> None:
+async def test_the_index_forgets_what_decayed(memory):
     """Neither recall nor a later decay meets it again, now or after reopening."""
     await memory.step("s")
     await memory.fact("Ana likes gyokuro", "a", days=60, tags=["tea"], steps=["s"])
@@ -205,7 +204,7 @@ async def test_the_index_forgets_what_decayed(memory: Any) -> None:
     assert (await memory.kit.memory.check()).problems == ()
 
 
-async def test_nothing_to_do_gives_zeros_and_an_event(memory: Any) -> None:
+async def test_nothing_to_do_gives_zeros_and_an_event(memory):
     """No revision."""
     report = await memory.repo.decay()
     assert report == MaintenanceReport(operation="decay", duration_s=report.duration_s)

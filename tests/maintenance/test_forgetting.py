@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import anyio
 import pytest
@@ -58,7 +57,7 @@ async def steps_of(kit: Kit, fact: Semantic) -> set[str | None]:
 # ── What is asked for ────────────────────────────────────────────────────────────────
 
 
-async def test_nothing_named_is_refused(kit: Kit) -> None:
+async def test_nothing_named_is_refused(kit):
     """What to forget must be said, as text or as a time."""
     with pytest.raises(ValueError, match="say what to forget"):
         await kit.repo.forget()
@@ -66,7 +65,7 @@ async def test_nothing_named_is_refused(kit: Kit) -> None:
         await kit.repo.forget(before="yesterday")  # type: ignore[arg-type]
 
 
-async def test_forgetting_twice_reports_zeros(kit: Kit) -> None:
+async def test_forgetting_twice_reports_zeros(kit):
     """The second report is all zeros, without a new revision or event."""
     await told(kit, "s", "I live in Porto.")
     first = await kit.repo.forget(session_id="s")
@@ -79,7 +78,7 @@ async def test_forgetting_twice_reports_zeros(kit: Kit) -> None:
     assert len(kit.seen.of(NodesDeleted)) == 1
 
 
-async def test_an_unknown_session_or_thread_erases_nothing(kit: Kit) -> None:
+async def test_an_unknown_session_or_thread_erases_nothing(kit):
     """A thread has no steps yet, and narrows whatever else is said to nothing."""
     await told(kit, "s", "I live in Porto.")
     assert await kit.repo.forget(session_id="nobody") == ErasureReport()
@@ -88,7 +87,7 @@ async def test_an_unknown_session_or_thread_erases_nothing(kit: Kit) -> None:
     assert (await kit.repo.statistics()).steps == 1
 
 
-async def test_before_is_exclusive_and_counts_in_instants(kit: Kit) -> None:
+async def test_before_is_exclusive_and_counts_in_instants(kit):
     """A step at the very moment stays; a time without zone is UTC; zones are compared as time."""
     east = timezone(timedelta(hours=9))
     session = await kit.repo.start_session("g", session_id="s")
@@ -101,7 +100,7 @@ async def test_before_is_exclusive_and_counts_in_instants(kit: Kit) -> None:
     assert await kit.repo.search("exact")
 
 
-async def test_what_is_given_narrows(kit: Kit) -> None:
+async def test_what_is_given_narrows(kit):
     """A session and a time together mean what holds of both."""
     await told(kit, "s", "Bread rises slowly.", "Compilers are fast.")
     await told(kit, "t", "Violins are made of wood.")
@@ -115,7 +114,7 @@ async def test_what_is_given_narrows(kit: Kit) -> None:
 # ── What goes ────────────────────────────────────────────────────────────────────────
 
 
-async def test_nothing_of_a_forgotten_session_is_found(kit: Kit) -> None:
+async def test_nothing_of_a_forgotten_session_is_found(kit):
     """No text of it from search, recall or the graph, and no routing node without members."""
     await told(kit, "t", "Violins are made of wood.")
     before = {node.id for node in await kit.repo.get_nodes(ALL)}
@@ -133,7 +132,7 @@ async def test_nothing_of_a_forgotten_session_is_found(kit: Kit) -> None:
 ALL = ("episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source")
 
 
-async def test_the_deletion_is_told_with_its_ids(kit: Kit) -> None:
+async def test_the_deletion_is_told_with_its_ids(kit):
     """``NodesDeleted`` names every node that went."""
     session = await told(kit, "s", "I live in Porto.")
     ids = {node.id for node in await kit.repo.get_nodes(ALL)}
@@ -143,7 +142,7 @@ async def test_the_deletion_is_told_with_its_ids(kit: Kit) -> None:
     assert report.nodes == len(ids)
 
 
-async def test_an_open_session_is_ended_and_its_work_goes(kit: Kit) -> None:
+async def test_an_open_session_is_ended_and_its_work_goes(kit):
     """Its calls raise ``SessionClosed``, its steps and staged changeset are gone."""
     session = await kit.repo.start_session("g", session_id="s")
     await session.append("I play the cello.", "")
@@ -157,14 +156,14 @@ async def test_an_open_session_is_ended_and_its_work_goes(kit: Kit) -> None:
     assert (await kit.repo.statistics()).steps == 0
 
 
-async def test_a_session_without_steps_goes_with_its_goal(kit: Kit) -> None:
+async def test_a_session_without_steps_goes_with_its_goal(kit):
     """The goal is all it has, and was said all the same."""
     await kit.repo.start_session("buy a cello", session_id="s")
     assert (await kit.repo.forget(session_id="s")).sessions == 1
     assert await kit.repo.sessions() == []
 
 
-async def test_a_forgotten_id_is_not_given_again(kit: Kit) -> None:
+async def test_a_forgotten_id_is_not_given_again(kit):
     """Ids are unique for ever, also those of what is gone."""
     await told(kit, "s", "I live in Porto.")
     await kit.repo.forget(session_id="s")
@@ -172,7 +171,7 @@ async def test_a_forgotten_id_is_not_given_again(kit: Kit) -> None:
         await kit.repo.start_session("g", session_id="s")
 
 
-async def test_a_late_changeset_is_refused(kit: Kit) -> None:
+async def test_a_late_changeset_is_refused(kit):
     """What was extracted before, applied by whomever, does not bring the erased back."""
     session = await told(kit, "s", "I live in Porto.")
     (step,) = await kit.repo.get_nodes(["episodic"])
@@ -190,7 +189,7 @@ async def test_a_late_changeset_is_refused(kit: Kit) -> None:
 # ── What stays, changed ──────────────────────────────────────────────────────────────
 
 
-async def test_a_fact_of_two_sessions_stays_with_one(kit: Kit) -> None:
+async def test_a_fact_of_two_sessions_stays_with_one(kit):
     """Provenance to the remaining session only, support 1."""
     await told(kit, "s", "I live in Porto.")
     await told(kit, "t", "I live in Porto.", at=NOON + timedelta(days=1))
@@ -205,7 +204,7 @@ async def test_a_fact_of_two_sessions_stays_with_one(kit: Kit) -> None:
     assert (await kit.repo.get_metadata([left.id]))[left.id].support_count == 1
 
 
-async def test_a_wording_that_only_the_erased_had_goes(kit: Kit) -> None:
+async def test_a_wording_that_only_the_erased_had_goes(kit):
     """A shared fact whose words are known from the erased step alone is erased as well."""
     await told(kit, "s", "I live in Porto by the harbour.")
     await told(kit, "t", "I live by the water.")
@@ -220,7 +219,7 @@ async def test_a_wording_that_only_the_erased_had_goes(kit: Kit) -> None:
     assert kept.text == "Ana lives somewhere"
 
 
-async def test_what_an_erased_fact_had_replaced_holds_again(kit: Kit) -> None:
+async def test_what_an_erased_fact_had_replaced_holds_again(kit):
     """The fact said before is no longer superseded."""
     await told(kit, "s", "I live in Porto.")
     await told(kit, "t", "I live in Lisbon now.", at=NOON + timedelta(days=30))
@@ -232,7 +231,7 @@ async def test_what_an_erased_fact_had_replaced_holds_again(kit: Kit) -> None:
     assert (left.id, left.superseded_by, left.valid_to) == (old.id, None, None)
 
 
-async def test_the_middle_of_a_chain_is_bridged(kit: Kit) -> None:
+async def test_the_middle_of_a_chain_is_bridged(kit):
     """A fact stays superseded by what had replaced its erased replacement."""
     await told(kit, "s", "I live in Porto.")
     await told(kit, "t", "I live in Lisbon now.", at=NOON + timedelta(days=30))
@@ -247,7 +246,7 @@ async def test_the_middle_of_a_chain_is_bridged(kit: Kit) -> None:
     assert last.superseded_by is None
 
 
-async def test_nodes_applied_by_hand_stay(kit: Kit) -> None:
+async def test_nodes_applied_by_hand_stay(kit):
     """Only provenance to erased steps alone takes them along."""
     await told(kit, "s", "I live in Porto.")
     (step,) = await kit.repo.get_nodes(["episodic"])
@@ -259,7 +258,7 @@ async def test_nodes_applied_by_hand_stay(kit: Kit) -> None:
     assert {node.id for node in await kit.repo.get_nodes(ALL)} == {free.id, tag.id}
 
 
-async def test_a_shortened_session_comes_to_rest(kit: Kit) -> None:
+async def test_a_shortened_session_comes_to_rest(kit):
     """What is left of an unfinished episode stays in the record, leaves recall, is not resumed."""
     session = await kit.repo.start_session("g", session_id="s")
     await session.append("Bread rises slowly.", "", at=NOON)
@@ -279,7 +278,7 @@ async def test_a_shortened_session_comes_to_rest(kit: Kit) -> None:
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_an_untouched_episode_of_a_touched_session_is_resumed(kit: Kit) -> None:
+async def test_an_untouched_episode_of_a_touched_session_is_resumed(kit):
     """Only work that holds erased steps is lost; the session goes on with the rest."""
     session = await told(kit, "s", "Bread rises slowly.")
     await session.start_episode("later")
@@ -292,7 +291,7 @@ async def test_an_untouched_episode_of_a_touched_session_is_resumed(kit: Kit) ->
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_other_sessions_go_on_meanwhile(kit: Kit) -> None:
+async def test_other_sessions_go_on_meanwhile(kit):
     """A session that loses nothing notices nothing."""
     await told(kit, "s", "I live in Porto.")
     other = await kit.repo.start_session("g", session_id="t")
@@ -305,9 +304,7 @@ async def test_other_sessions_go_on_meanwhile(kit: Kit) -> None:
 # ── Trouble ──────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_failed_erasure_is_told_and_leaves_all(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_erasure_is_told_and_leaves_all(kit, monkeypatch):
     """The caller gets the store's error, observers ``WriteFailed``."""
     await told(kit, "s", "I live in Porto.")
 
@@ -324,7 +321,7 @@ async def test_a_failed_erasure_is_told_and_leaves_all(
     assert (await kit.repo.forget(session_id="s")).steps == 1
 
 
-async def test_a_cancelled_caller_does_not_stop_it(kit: Kit) -> None:
+async def test_a_cancelled_caller_does_not_stop_it(kit):
     """Forgetting completes whatever becomes of whoever asked for it."""
     await told(kit, "s", "I live in Porto.")
     with anyio.move_on_after(0):
@@ -333,9 +330,7 @@ async def test_a_cancelled_caller_does_not_stop_it(kit: Kit) -> None:
     assert await kit.repo.search("Porto") == []
 
 
-async def test_a_session_of_another_service_loses_what_it_had(
-    kit: Kit, open_kit: OpenKit, tmp_path: Path
-) -> None:
+async def test_a_session_of_another_service_loses_what_it_had(kit, open_kit, tmp_path):
     """Its later calls meet a ``Conflict``, and nothing comes back."""
     path = tmp_path / "shared.db"
     mine, theirs = (

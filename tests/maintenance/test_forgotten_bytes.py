@@ -142,9 +142,7 @@ async def kit(open_kit: OpenKit, db: Path, planted: Planted) -> Kit:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "staged"])
-async def test_no_byte_of_any_text_is_left(
-    kit: Kit, planted: Planted, db: Path, commit: bool
-) -> None:
+async def test_no_byte_of_any_text_is_left(kit, planted, db, commit):
     """Every kind of text is gone from file and log, and still is after the close."""
     other = await kit.started("something else", session_id="other")
     await other.append("The violin of Omar is in Leeds.", "Noted it")
@@ -167,7 +165,7 @@ async def test_no_byte_of_any_text_is_left(
         assert not await repo.search(planted["observation"])
 
 
-async def test_the_part_before_a_time_leaves_no_byte(kit: Kit, planted: Planted, db: Path) -> None:
+async def test_the_part_before_a_time_leaves_no_byte(kit, planted, db):
     """What remains of the episode keeps no state or subgoal that was worded by the rest."""
     session = await kit.started("look around", session_id="s")
     await session.append(f"A {planted['observation']} came by.", "Waved", at=NOON)
@@ -186,8 +184,8 @@ async def test_the_part_before_a_time_leaves_no_byte(kit: Kit, planted: Planted,
 )
 @pytest.mark.parametrize("how", ["idle", "asked", "closed"])
 async def test_a_large_file_is_rewritten_when_it_is_idle_asked_for_or_closed(
-    kit: Kit, db: Path, seed: int, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kit, db, seed, how, monkeypatch
+):
     """Rows that grew were moved between pages; no copy of them outlives the rewriting."""
     monkeypatch.setattr(scrub, "REWRITTEN_AT_ONCE_BYTES", 0)
     planted, chance = Planted(seed + 10), random.Random(seed)
@@ -224,9 +222,7 @@ def is_noted(db: Path) -> bool:
         return bool(file.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
 
 
-async def test_a_write_defers_the_rewriting_of_a_large_file(
-    kit: Kit, planted: Planted, db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_write_defers_the_rewriting_of_a_large_file(kit, planted, db, monkeypatch):
     """The five seconds begin anew with each write."""
     monkeypatch.setattr(scrub, "REWRITTEN_AT_ONCE_BYTES", 0)
     begun: list[float] = []
@@ -245,9 +241,7 @@ async def test_a_write_defers_the_rewriting_of_a_large_file(
     assert begun[0] >= start + 4 * scrub.IDLE_S
 
 
-async def test_asking_for_a_scrub_of_a_clean_store_does_nothing(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_asking_for_a_scrub_of_a_clean_store_does_nothing(kit, monkeypatch):
     """Nothing was erased: nothing is left, and the file is not rewritten."""
     begun: list[object] = []
     monkeypatch.setattr(scrub, "_rewrite", begun.append)
@@ -255,9 +249,7 @@ async def test_asking_for_a_scrub_of_a_clean_store_does_nothing(
     assert not begun
 
 
-async def test_a_reader_of_another_connection_delays_the_scrubbing(
-    kit: Kit, planted: Planted, db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_of_another_connection_delays_the_scrubbing(kit, planted, db, monkeypatch):
     """Nothing is found through mnemo, ``scrubbed`` is False, and the close does the rest."""
     monkeypatch.setattr(scrub, "_PAUSE_S", 0.0)
     monkeypatch.setattr(scrub, "_PATIENCE_MS", 1)
@@ -275,9 +267,7 @@ async def test_a_reader_of_another_connection_delays_the_scrubbing(
     assert planted.found_in(db.parent) == {}
 
 
-async def test_a_later_call_finishes_what_a_reader_had_delayed(
-    kit: Kit, planted: Planted, db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_later_call_finishes_what_a_reader_had_delayed(kit, planted, db, monkeypatch):
     """Forgetting the same again counts zeros, and scrubs."""
     monkeypatch.setattr(scrub, "_PAUSE_S", 0.0)
     monkeypatch.setattr(scrub, "_PATIENCE_MS", 1)
@@ -291,7 +281,7 @@ async def test_a_later_call_finishes_what_a_reader_had_delayed(
     assert planted.found_in(db.parent) == {}
 
 
-async def test_a_copy_that_a_migration_made_goes_too(kit: Kit, planted: Planted, db: Path) -> None:
+async def test_a_copy_that_a_migration_made_goes_too(kit, planted, db):
     """It holds the text as well."""
     await plant(kit.repo, planted, "s", commit=True)
     copy = db.with_name(f"{db.name}.v5.bak")
@@ -302,7 +292,7 @@ async def test_a_copy_that_a_migration_made_goes_too(kit: Kit, planted: Planted,
     assert not copy.exists()
 
 
-async def test_other_repositories_stay_byte_for_byte(kit: Kit, planted: Planted, db: Path) -> None:
+async def test_other_repositories_stay_byte_for_byte(kit, planted, db):
     """The same words in two repositories of one file; forgetting in one is felt in one."""
     twin = await kit.memory.open_repo("twin")
     await plant(kit.repo, planted, "s", commit=True)

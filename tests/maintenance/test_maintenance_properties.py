@@ -180,7 +180,7 @@ def alike(report: Any) -> Any:
 
 @SLOW
 @given(drawn=graphs())
-def test_consolidation_keeps_everything_but_the_doubles(drawn: Drawn) -> None:
+def test_consolidation_keeps_everything_but_the_doubles(drawn):
     """Edges move along, sums are kept, raw steps stay, a second run finds nothing."""
 
     async def story(repo: Any) -> Any:
@@ -217,7 +217,7 @@ def test_consolidation_keeps_everything_but_the_doubles(drawn: Drawn) -> None:
 
 @SLOW
 @given(drawn=graphs())
-def test_no_pair_is_left_and_nothing_else_was_merged(drawn: Drawn) -> None:
+def test_no_pair_is_left_and_nothing_else_was_merged(drawn):
     """By comparing all with all: every loss was a pair, and no pair is left."""
 
     async def story(repo: Any) -> Any:
@@ -248,7 +248,7 @@ def test_no_pair_is_left_and_nothing_else_was_merged(drawn: Drawn) -> None:
 
 @SLOW
 @given(drawn=graphs(), threshold=st.sampled_from([0.05, 0.15, 0.3]))
-def test_decay_takes_what_is_named_and_nothing_raw(drawn: Drawn, threshold: float) -> None:
+def test_decay_takes_what_is_named_and_nothing_raw(drawn, threshold):
     """Both stores delete the same; what stays keeps its metadata and its other edges."""
 
     async def story(repo: Any) -> Any:
@@ -272,7 +272,7 @@ def test_decay_takes_what_is_named_and_nothing_raw(drawn: Drawn, threshold: floa
 
 @SLOW
 @given(drawn=graphs())
-def test_validation_sets_penalties_and_nothing_else(drawn: Drawn) -> None:
+def test_validation_sets_penalties_and_nothing_else(drawn):
     """The counts add up, a second run changes nothing, both stores say the same."""
 
     async def story(repo: Any) -> Any:
@@ -296,9 +296,7 @@ def test_validation_sets_penalties_and_nothing_else(drawn: Drawn) -> None:
 
 @pytest.mark.parametrize("few", [0, 1_000_000])
 @pytest.mark.parametrize("count", [40, 90])
-def test_a_crowd_of_one_claim_ends_in_one_fact(
-    monkeypatch: pytest.MonkeyPatch, count: int, few: int
-) -> None:
+def test_a_crowd_of_one_claim_ends_in_one_fact(monkeypatch, count, few):
     """More near facts than are looked at at once: one run finds them all the same."""
     monkeypatch.setattr(near, "NEIGHBOURS", 3)
     monkeypatch.setattr(near, "_FEW", few)

@@ -81,9 +81,7 @@ def by_left(pairs: Pairs) -> dict[int, list[float]]:
     threshold=st.sampled_from([0.6, 0.85, 0.95]),
     few=st.sampled_from([0, 40, NEVER_CROWDED]),
 )
-def test_no_pair_is_missed_and_none_is_invented(
-    seed: int, count: int, clusters: int, spread: float, threshold: float, few: int
-) -> None:
+def test_no_pair_is_missed_and_none_is_invented(seed, count, clusters, spread, threshold, few):
     """Whether tiles are crowded or not, and however the bands fall."""
     near._FEW = few
     rows = vectors(seed, count, clusters, spread)
@@ -102,7 +100,7 @@ def test_no_pair_is_missed_and_none_is_invented(
 
 
 @pytest.mark.parametrize("few", [0, NEVER_CROWDED])
-def test_what_was_dropped_is_found_no_more(few: int) -> None:
+def test_what_was_dropped_is_found_no_more(few):
     """Not as a later neighbour, in crowded tiles or others."""
     near._FEW = few
     rows = vectors(3, 60, 1, 0.01)
@@ -113,7 +111,7 @@ def test_what_was_dropped_is_found_no_more(few: int) -> None:
     assert all(j < 20 for _, j in pairs)
 
 
-def test_some_places_are_asked_for_alone() -> None:
+def test_some_places_are_asked_for_alone():
     """The places need not follow one another."""
     rows = vectors(5, 200, 10, 0.1)
     hood = Neighbourhood(rows, np.arange(200), threshold=0.85)
@@ -123,7 +121,7 @@ def test_some_places_are_asked_for_alone() -> None:
     assert ends == {pair for pair in whole if pair[0] in (3, 90, 199)}
 
 
-def test_a_cosine_at_the_threshold_is_not_above_it() -> None:
+def test_a_cosine_at_the_threshold_is_not_above_it():
     """Equal vectors have a cosine of 1, which does not exceed 1."""
     rows = np.repeat(np.eye(8, dtype=np.float32)[:1], 4, axis=0)
     assert found(Neighbourhood(rows, np.arange(4), threshold=1.0), 4, band=4)[0] == {}

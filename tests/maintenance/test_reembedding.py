@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 import numpy as np
 import pytest
-from helpers import OpenKit
 
 from mnemo import (
     Changeset,
@@ -95,7 +93,7 @@ async def graph_of(repo: Repository) -> Any:
     return nodes, edges, await repo.get_metadata(ids), (await repo.statistics()).revision
 
 
-async def test_an_open_repository_is_moved_and_goes_on(db: Any) -> None:
+async def test_an_open_repository_is_moved_and_goes_on(db):
     """Every text has a vector of the new space; nodes, edges, metadata and revision stay."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
@@ -114,7 +112,7 @@ async def test_an_open_repository_is_moved_and_goes_on(db: Any) -> None:
         assert "Faro" in found.candidates[0].node.text
 
 
-async def test_a_closed_repository_is_moved_with_the_services_embedder(db: Path) -> None:
+async def test_a_closed_repository_is_moved_with_the_services_embedder(db):
     """Refused before with the way out, opened after, and refused to the old one."""
     async with Mnemo(db) as memory:
         count = (await (await filled(memory)).statistics()).vectors
@@ -129,7 +127,7 @@ async def test_a_closed_repository_is_moved_with_the_services_embedder(db: Path)
         assert (await memory.check()).problems == ()
 
 
-async def test_a_repository_that_is_there_already_is_left_alone(db: Any) -> None:
+async def test_a_repository_that_is_there_already_is_left_alone(db):
     """So is one without any vector; nothing is asked of the embedder."""
     async with Mnemo(db) as memory:
         await filled(memory)
@@ -141,7 +139,7 @@ async def test_a_repository_that_is_there_already_is_left_alone(db: Any) -> None
             await memory.reembed(" ")
 
 
-async def test_a_second_run_goes_on_where_the_first_one_failed(db: Any) -> None:
+async def test_a_second_run_goes_on_where_the_first_one_failed(db):
     """Until the switch the old space is in force; no text is embedded twice."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
@@ -159,7 +157,7 @@ async def test_a_second_run_goes_on_where_the_first_one_failed(db: Any) -> None:
         assert len(told) == len(set(told))
 
 
-async def test_a_reworded_text_is_embedded_again(db: Any) -> None:
+async def test_a_reworded_text_is_embedded_again(db):
     """What was staged for an earlier wording does not stand for the present one."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
@@ -184,7 +182,7 @@ async def test_a_reworded_text_is_embedded_again(db: Any) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["few", "nan", "zero"])
-async def test_a_bad_reply_stores_nothing(db: Any, spoil: str) -> None:
+async def test_a_bad_reply_stores_nothing(db, spoil):
     """Typed, the old space stays, recall works."""
 
     def spoiled(rows: Any) -> Any:
@@ -202,7 +200,7 @@ async def test_a_bad_reply_stores_nothing(db: Any, spoil: str) -> None:
         assert (await repo.recall("Who bakes in Faro?")).candidates
 
 
-async def test_what_is_written_meanwhile_is_not_lost(db: Any) -> None:
+async def test_what_is_written_meanwhile_is_not_lost(db):
     """Appends and commits during the work get their vectors; a staged changeset is committed."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
@@ -238,7 +236,7 @@ async def test_what_is_written_meanwhile_is_not_lost(db: Any) -> None:
         assert (await memory.check()).problems == ()
 
 
-async def test_an_unfinished_session_is_resumed_in_the_new_space(db: Path) -> None:
+async def test_an_unfinished_session_is_resumed_in_the_new_space(db):
     """Its staged changeset was embedded in the old one, and is embedded anew at its commit."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
@@ -255,7 +253,7 @@ async def test_an_unfinished_session_is_resumed_in_the_new_space(db: Path) -> No
         assert {len(n.vector) for n in nodes if n.vector is not None} == {96}
 
 
-async def test_other_repositories_keep_their_space(db: Any) -> None:
+async def test_other_repositories_keep_their_space(db):
     """Vectors of one file may be of several spaces."""
     async with Mnemo(db) as memory:
         await filled(memory)
@@ -267,7 +265,7 @@ async def test_other_repositories_keep_their_space(db: Any) -> None:
         assert not (await other.recall("Who bakes in Faro?")).trace.degraded
 
 
-async def test_forgetting_reaches_what_is_staged(db: Any) -> None:
+async def test_forgetting_reaches_what_is_staged(db):
     """An interrupted move keeps no vector of what was erased."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
@@ -280,9 +278,7 @@ async def test_forgetting_reaches_what_is_staged(db: Any) -> None:
         assert (report.embedded, report.vectors) == (0, 0)
 
 
-async def test_a_failed_switch_leaves_the_old_space_in_force(
-    db: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_switch_leaves_the_old_space_in_force(db, monkeypatch):
     """Recall embeds its queries again, commits go on."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
@@ -301,7 +297,7 @@ async def test_a_failed_switch_leaves_the_old_space_in_force(
         assert not (await repo.recall("Who bakes in Faro?")).trace.degraded
 
 
-async def test_progress_is_told_and_a_stopped_move_goes_on(db: Any) -> None:
+async def test_progress_is_told_and_a_stopped_move_goes_on(db):
     """What an earlier run embedded is done, not embedded again; a listener's fault is its own."""
     told: list[ReembeddingProgress] = []
 
@@ -323,7 +319,7 @@ async def test_progress_is_told_and_a_stopped_move_goes_on(db: Any) -> None:
         assert told[-1].texts_per_s > 0
 
 
-async def test_long_texts_move_with_all_their_passages(db: Any) -> None:
+async def test_long_texts_move_with_all_their_passages(db):
     """Of an embedder of passages into one without, and back; nothing is owed afterwards."""
     parts = Passages()
     async with Mnemo(db, embedder=parts) as memory:
@@ -342,7 +338,7 @@ async def test_long_texts_move_with_all_their_passages(db: Any) -> None:
         assert (await repo.statistics()).vectors == 0
 
 
-async def test_two_at_once_run_one_after_the_other(db: Any) -> None:
+async def test_two_at_once_run_one_after_the_other(db):
     """The second finds the repository where it wanted it."""
     async with Mnemo(db) as memory:
         await filled(memory)
@@ -360,7 +356,7 @@ async def test_two_at_once_run_one_after_the_other(db: Any) -> None:
 # ── The embedder that moves ──────────────────────────────────────────────────────────
 
 
-async def test_a_query_is_refused_while_the_space_changes() -> None:
+async def test_a_query_is_refused_while_the_space_changes():
     """Recall then goes by keywords; documents wait and are embedded in the new space."""
     embedder = MovableEmbedder(OLD)
     assert (await embedder.embed(["a"], kind="query")).shape == (1, 64)
@@ -384,7 +380,7 @@ async def test_a_query_is_refused_while_the_space_changes() -> None:
     assert (await embedder.embed(["a"], kind="query")).shape == (1, 96)
 
 
-async def test_recall_goes_by_keywords_while_the_space_changes(open_kit: OpenKit) -> None:
+async def test_recall_goes_by_keywords_while_the_space_changes(open_kit):
     """§9: the words are searched meanwhile, and the trace says so."""
     kit = await open_kit(embedded=True)
     session = await kit.started()

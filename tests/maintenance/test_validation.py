@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ async def three_findings(memory: Any) -> None:
     await memory.fact("Cy collects stamps", "alone")
 
 
-async def test_findings_are_counted_and_penalties_set(memory: Any) -> None:
+async def test_findings_are_counted_and_penalties_set(memory):
     """One of each; 0, 0.1 and 0.3."""
     await three_findings(memory)
     report = await memory.repo.validate()
@@ -44,7 +43,7 @@ async def test_findings_are_counted_and_penalties_set(memory: Any) -> None:
     assert event.report == report
 
 
-async def test_validating_twice_does_the_same_as_once(memory: Any) -> None:
+async def test_validating_twice_does_the_same_as_once(memory):
     """Equal penalties, equal rewards, and the second time no revision."""
     await three_findings(memory)
     first = await memory.repo.validate()
@@ -55,7 +54,7 @@ async def test_validating_twice_does_the_same_as_once(memory: Any) -> None:
     assert (again.grounded, again.penalized, again.orphaned) == (1, 1, 1)
 
 
-async def test_grown_evidence_gives_the_penalty_back(memory: Any) -> None:
+async def test_grown_evidence_gives_the_penalty_back(memory):
     """A fact that gets a step which says it is grounded again."""
     await three_findings(memory)
     await memory.repo.validate()
@@ -66,7 +65,7 @@ async def test_grown_evidence_gives_the_penalty_back(memory: Any) -> None:
     assert await penalties(memory, "alone") == [0.0]
 
 
-async def test_half_of_the_words_ground_a_fact(memory: Any) -> None:
+async def test_half_of_the_words_ground_a_fact(memory):
     """However far its vector is: two of four content words are enough, one is not."""
     await memory.step("s", "there were two violins")
     await memory.step("t", "two violins and Bo")
@@ -82,7 +81,7 @@ async def test_half_of_the_words_ground_a_fact(memory: Any) -> None:
     assert await penalties(memory, "one", "two") == [0.1, 0.0]
 
 
-async def test_the_evidence_is_all_steps_together(memory: Any) -> None:
+async def test_the_evidence_is_all_steps_together(memory):
     """Words of several steps add up; of vectors the best counts."""
     await memory.step("s", "violins")
     await memory.step("t", "Bo was there")
@@ -90,7 +89,7 @@ async def test_the_evidence_is_all_steps_together(memory: Any) -> None:
     assert (await memory.repo.validate()).grounded == 1
 
 
-async def test_the_speakers_name_is_part_of_the_evidence(open_kit: Any) -> None:
+async def test_the_speakers_name_is_part_of_the_evidence(open_kit):
     """What a session extracted from first-person speech is grounded in it."""
     kit = await open_kit(embedded=True)
     session = await kit.started("Talk")
@@ -101,7 +100,7 @@ async def test_the_speakers_name_is_part_of_the_evidence(open_kit: Any) -> None:
     assert report.checked == report.grounded > 0
 
 
-async def test_a_node_without_a_vector_is_judged_by_its_words(memory: Any) -> None:
+async def test_a_node_without_a_vector_is_judged_by_its_words(memory):
     """The embedder was down as it was stored."""
     embedder = memory.repo._parts.embedder
     await memory.step("s", "Ana said she likes green tea")
@@ -120,7 +119,7 @@ async def test_a_node_without_a_vector_is_judged_by_its_words(memory: Any) -> No
     assert (report.grounded, report.penalized) == (1, 1)
 
 
-async def test_an_embedder_that_fails_leaves_words_alone(memory: Any) -> None:
+async def test_an_embedder_that_fails_leaves_words_alone(memory):
     """Steps whose vector is missing are compared by words; nothing is raised."""
     await three_findings(memory)
 
@@ -132,7 +131,7 @@ async def test_an_embedder_that_fails_leaves_words_alone(memory: Any) -> None:
     assert (report.grounded, report.penalized, report.orphaned) == (1, 1, 1)
 
 
-async def test_a_step_that_only_means_the_same_grounds_a_fact(memory: Any) -> None:
+async def test_a_step_that_only_means_the_same_grounds_a_fact(memory):
     """Vectors of steps that the index does not know are asked for."""
     await memory.step("s", "tea, and again tea, as ever")
     embedder = memory.repo._parts.embedder
@@ -141,21 +140,21 @@ async def test_a_step_that_only_means_the_same_grounds_a_fact(memory: Any) -> No
     assert (await memory.repo.validate()).grounded == 1
 
 
-async def test_instructions_are_validated_too(memory: Any) -> None:
+async def test_instructions_are_validated_too(memory):
     """An instruction without provenance is an orphan."""
     await memory.instruction("boil water", "p", "make tea")
     report = await memory.repo.validate()
     assert (report.checked, report.orphaned) == (1, 1)
 
 
-async def test_superseded_facts_are_validated_too(memory: Any) -> None:
+async def test_superseded_facts_are_validated_too(memory):
     """They say what held."""
     now = memory.kit.clock.now()
     await memory.fact("Ana lives in Rome", "old", valid_to=now, superseded_by="new")
     assert (await memory.repo.validate()).checked == 1
 
 
-async def test_a_fact_whose_steps_were_deleted_is_an_orphan(memory: Any) -> None:
+async def test_a_fact_whose_steps_were_deleted_is_an_orphan(memory):
     """Only ``delete_nodes`` and forgetting take steps away."""
     await memory.step("s", "Ana likes green tea")
     await memory.fact("Ana likes green tea", "a", steps=["s"])
@@ -163,7 +162,7 @@ async def test_a_fact_whose_steps_were_deleted_is_an_orphan(memory: Any) -> None
     assert (await memory.repo.validate()).orphaned == 1
 
 
-async def test_settings_decide_threshold_and_penalties(open_kit: Any) -> None:
+async def test_settings_decide_threshold_and_penalties(open_kit):
     """``config.maintenance``."""
     settings = {"validation_threshold": -1.0, "orphan_penalty": 0.5}
     kit = await open_kit(config=Config(maintenance=settings))
@@ -174,7 +173,7 @@ async def test_settings_decide_threshold_and_penalties(open_kit: Any) -> None:
     assert await penalties(memory, "alone") == [0.5]
 
 
-async def test_a_penalty_lowers_what_recall_gives(open_kit: Any, db: Path) -> None:
+async def test_a_penalty_lowers_what_recall_gives(open_kit, db):
     """By its share, at once and after reopening."""
     memory = Memory(await open_kit(config=Config(recall={"record_access": False}), store=db))
     await memory.step("s", "nothing of the kind")
@@ -189,7 +188,7 @@ async def test_a_penalty_lowers_what_recall_gives(open_kit: Any, db: Path) -> No
     assert reopened.metadata.penalty == 0.1
 
 
-async def test_nothing_to_validate_gives_zeros_and_an_event(memory: Any) -> None:
+async def test_nothing_to_validate_gives_zeros_and_an_event(memory):
     """No revision, no failure."""
     report = await memory.repo.validate()
     assert report == MaintenanceReport(operation="validate", duration_s=report.duration_s)
@@ -197,7 +196,7 @@ async def test_nothing_to_validate_gives_zeros_and_an_event(memory: Any) -> None
     assert memory.kit.seen.of(WriteFailed) == []
 
 
-async def test_a_text_without_content_words_is_weak_unless_its_vector_agrees(memory: Any) -> None:
+async def test_a_text_without_content_words_is_weak_unless_its_vector_agrees(memory):
     """No words, no half of them: nothing speaks for it but its vector."""
     await memory.step("s", "Ana likes green tea")
     await memory.repo.apply(

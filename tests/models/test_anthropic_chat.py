@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from http_doubles import KEY, SCHEMA, Answers, ok, question
-from scripted_server import ScriptedServer
 
 from mnemo.errors import ConfigError, InvalidReply, ModelUnavailable
 from mnemo.models import AnthropicChatModel, Price
@@ -43,7 +42,7 @@ async def replied(answer: Any, request: Any = None, **arguments: Any) -> tuple[C
 
 
 @pytest.mark.parametrize("base_url", ["https://api.anthropic.com", "https://api.anthropic.com/v1/"])
-async def test_a_question_becomes_a_message(base_url: str) -> None:
+async def test_a_question_becomes_a_message(base_url):
     """System text apart, the key and the version in headers of their own."""
     server = Answers(ok(message(text("Bo."))))
     async with AnthropicChatModel("c", KEY, base_url=base_url, transport=server) as model:
@@ -64,7 +63,7 @@ async def test_a_question_becomes_a_message(base_url: str) -> None:
     ]
 
 
-async def test_a_schema_is_a_tool_that_must_be_called() -> None:
+async def test_a_schema_is_a_tool_that_must_be_called():
     """Named after the purpose; its input is the parsed reply and, as JSON, its text."""
     reply, body = await replied(message(used("semantic", {"facts": []})))
     assert body["tool_choice"] == {"type": "tool", "name": "semantic"}
@@ -72,13 +71,13 @@ async def test_a_schema_is_a_tool_that_must_be_called() -> None:
     assert (reply.parsed, reply.text, reply.tool_calls) == ({"facts": []}, '{"facts": []}', ())
 
 
-async def test_a_text_instead_of_the_call_is_left_to_the_reader() -> None:
+async def test_a_text_instead_of_the_call_is_left_to_the_reader():
     """The tolerant parsing of the caller finds JSON in it, or corrects."""
     reply, _ = await replied(message(text('It is {"facts": []}.')))
     assert (reply.parsed, reply.text) == (None, 'It is {"facts": []}.')
 
 
-async def test_input_tokens_are_the_whole_input() -> None:
+async def test_input_tokens_are_the_whole_input():
     """The API counts cached input apart; usage and cost have it together."""
     reply, _ = await replied(message(text("Bo.")), prices={"c": Price(3, 15, 0.3)})
     assert reply.usage.input_tokens == 1_000
@@ -86,7 +85,7 @@ async def test_input_tokens_are_the_whole_input() -> None:
     assert reply.usage == Usage("c-1", 1_000, 50, 700, pytest.approx(cost))
 
 
-async def test_a_conversation_keeps_its_roles() -> None:
+async def test_a_conversation_keeps_its_roles():
     """Instructions from several messages are joined; unknown roles are the user's."""
     said = [("system", "a"), ("user", "b"), ("assistant", "c"), ("system", "d"), ("tool", "e")]
     _, body = await replied(message(), question(schema=None, messages=said))
@@ -95,14 +94,14 @@ async def test_a_conversation_keeps_its_roles() -> None:
     assert roles == [("user", "b"), ("assistant", "c"), ("user", "e")]
 
 
-async def test_instructions_alone_are_asked_as_a_question() -> None:
+async def test_instructions_alone_are_asked_as_a_question():
     """The API wants a message."""
     _, body = await replied(message(), question(schema=None, messages=[("system", "Go.")]))
     assert body["messages"] == [{"role": "user", "content": "Go."}]
     assert "system" not in body
 
 
-async def test_tool_calls_are_given_back() -> None:
+async def test_tool_calls_are_given_back():
     """Tools of the request are offered without force; text beside them stays."""
     tools = ({"type": "function", "function": {"name": "look", "parameters": SCHEMA}},)
     request = question("update_notes", schema=None, tools=tools)
@@ -123,40 +122,40 @@ async def test_tool_calls_are_given_back() -> None:
         (message(text("Bo."), usage={"input_tokens": -1, "output_tokens": {}}), "Bo."),
     ],
 )
-async def test_what_the_model_says_is_passed_on(answer: Any, said: str) -> None:
+async def test_what_the_model_says_is_passed_on(answer, said):
     """Refusals and blank replies are replies."""
     reply, _ = await replied(answer)
     assert (reply.text, reply.parsed) == (said, None)
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"content": "Bo."}, {"type": "error"}])
-async def test_an_answer_of_another_shape_is_invalid(answer: Any) -> None:
+async def test_an_answer_of_another_shape_is_invalid(answer):
     """JSON of another API ends the call."""
     with pytest.raises(InvalidReply, match="no list of content"):
         await replied(answer)
 
 
 @pytest.mark.parametrize("key", ["", " ", None])
-def test_a_key_is_needed(key: Any) -> None:
+def test_a_key_is_needed(key):
     """There is no server of this protocol without one."""
     with pytest.raises(ConfigError, match="api_key"):
         AnthropicChatModel("c", key)
 
 
-def test_a_bound_of_the_output_is_needed() -> None:
+def test_a_bound_of_the_output_is_needed():
     """The API refuses a request without one."""
     with pytest.raises(ConfigError, match="max_output_tokens"):
         AnthropicChatModel("c", KEY, max_output_tokens=None)  # type: ignore[arg-type]
 
 
-def test_a_model_says_who_it_is() -> None:
+def test_a_model_says_who_it_is():
     """For telemetry and logs."""
     model = AnthropicChatModel("c", KEY)
     assert (model.provider, model.server) == ("anthropic", ("api.anthropic.com", 443))
     assert repr(model) == "AnthropicChatModel('https://api.anthropic.com', 'c')"
 
 
-async def test_it_speaks_to_a_real_server(server: ScriptedServer) -> None:
+async def test_it_speaks_to_a_real_server(server):
     """The scripted server insists on the version's header and on the key."""
     server.script("semantic", {"facts": []})
     server.keys = {KEY}

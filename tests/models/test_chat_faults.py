@@ -48,9 +48,7 @@ async def asked(model: HttpChatModel, *, timeout_s: float = 5.0) -> str:
 
 
 @pytest.mark.parametrize("fault", [*faults.TRANSIENT, faults.TRUNCATED_JSON], ids=lambda f: f.name)
-async def test_what_passes_is_survived(
-    server: ScriptedServer, make: Make, fault: faults.Fault
-) -> None:
+async def test_what_passes_is_survived(server, make, fault):
     """Dropped connections, 429, 5xx and JSON that is cut off are met by another try."""
     server.fail(fault)
     assert await asked(make()) == ANSWER
@@ -58,9 +56,7 @@ async def test_what_passes_is_survived(
 
 
 @pytest.mark.parametrize("fault", faults.REPLIES, ids=lambda f: f.name)
-async def test_a_bad_reply_is_corrected(
-    server: ScriptedServer, make: Make, fault: faults.Fault
-) -> None:
+async def test_a_bad_reply_is_corrected(server, make, fault):
     """One bad reply costs one corrective call; two of them are an InvalidReply."""
     server.fail(fault)
     model = make()
@@ -94,12 +90,12 @@ async def test_a_bad_reply_is_corrected(
     ids=lambda value: getattr(value, "name", ""),
 )
 async def test_what_lasts_is_a_typed_error_and_a_retry_completes(
-    server: ScriptedServer,
-    make: Make,
-    fault: faults.Fault,
-    kind: type[ModelError],
-    retryable: bool,
-) -> None:
+    server,
+    make,
+    fault,
+    kind,
+    retryable,
+):
     """Each ends as its own kind, with its purpose; once the server is well, the model is, too."""
     server.fail(fault, times=10**6)
     model = make(max_retries=1)
@@ -112,7 +108,7 @@ async def test_what_lasts_is_a_typed_error_and_a_retry_completes(
     assert await asked(model) == ANSWER
 
 
-async def test_closing_a_model_in_use_breaks_no_call(server: ScriptedServer, make: Make) -> None:
+async def test_closing_a_model_in_use_breaks_no_call(server, make):
     """Who closes a shared model does not cut off the others; the model can be used again."""
 
     server.fail(faults.delayed(0.05))
@@ -132,7 +128,7 @@ async def test_closing_a_model_in_use_breaks_no_call(server: ScriptedServer, mak
 
 
 @pytest.mark.slow
-async def test_a_hundred_questions_keep_to_the_limit(server: ScriptedServer, make: Make) -> None:
+async def test_a_hundred_questions_keep_to_the_limit(server, make):
     """With faults of every kind among them, none is lost and no more run at once than allowed."""
 
     server.fail_by_chance(0.1, faults.TRANSIENT, seed=7)

@@ -62,7 +62,7 @@ def asking(purpose: Any = "semantic") -> Any:
     return question(purpose, messages=[("system", standing[purpose]), ("user", "Who?")])
 
 
-async def test_the_strictest_form_comes_first(server: ScriptedServer, make: Make) -> None:
+async def test_the_strictest_form_comes_first(server, make):
     """A server that knows JSON schemas takes one request, and sees the purpose as the name."""
     model = make()
     assert await forms_of(server, model) == ["json_schema"]
@@ -72,9 +72,7 @@ async def test_the_strictest_form_comes_first(server: ScriptedServer, make: Make
 
 
 @pytest.mark.parametrize("code", [400, 404, 415, 422, 500, 501, 503])
-async def test_a_refused_form_gives_way_at_once(
-    server: ScriptedServer, make: Make, code: int
-) -> None:
+async def test_a_refused_form_gives_way_at_once(server, make, code):
     """A refusal and a server error (llama.cpp's answer) are both no reason to wait."""
     server.refuses = {"json_schema": code}
     model = make(max_retries=0)
@@ -84,7 +82,7 @@ async def test_a_refused_form_gives_way_at_once(
     assert '"facts"' in body["messages"][0]["content"]
 
 
-async def test_a_form_is_given_up_after_two_failures(server: ScriptedServer, make: Make) -> None:
+async def test_a_form_is_given_up_after_two_failures(server, make):
     """Two calls find out, each answered by the lesser form; all later ones take one request."""
     server.refuses = {"json_schema": 500}
     model = make()
@@ -92,7 +90,7 @@ async def test_a_form_is_given_up_after_two_failures(server: ScriptedServer, mak
     assert asked == [["json_schema", "json_object"]] * 2 + [["json_object"]] * 2
 
 
-async def test_every_form_has_its_turn(server: ScriptedServer, make: Make) -> None:
+async def test_every_form_has_its_turn(server, make):
     """Without response_format a tool must be called, without tools the prompt must do."""
     server.refuses = {"json_schema": 400, "json_object": 400}
     model = make()
@@ -105,7 +103,7 @@ async def test_every_form_has_its_turn(server: ScriptedServer, make: Make) -> No
     assert '"facts"' in server.requests[-1].body["messages"][0]["content"]
 
 
-async def test_a_forced_tool_call_is_the_reply(server: ScriptedServer, make: Make) -> None:
+async def test_a_forced_tool_call_is_the_reply(server, make):
     """Its arguments are parsed and text of the reply, and no tool call is left to make."""
     server.refuses = {"json_schema": 400, "json_object": 400}
     reply = await make().complete(asking())
@@ -114,7 +112,7 @@ async def test_a_forced_tool_call_is_the_reply(server: ScriptedServer, make: Mak
     assert reply.tool_calls == ()
 
 
-async def test_a_failure_that_passes_costs_no_form(server: ScriptedServer, make: Make) -> None:
+async def test_a_failure_that_passes_costs_no_form(server, make):
     """One bad moment at the first call: the second one begins with the strictest form again."""
     server.fail(faults.SERVER_ERROR)
     model = make()
@@ -122,7 +120,7 @@ async def test_a_failure_that_passes_costs_no_form(server: ScriptedServer, make:
     assert [await forms_of(server, model) for _ in range(3)] == [["json_schema"]] * 3
 
 
-async def test_a_proven_form_is_tried_again_instead(server: ScriptedServer, make: Make) -> None:
+async def test_a_proven_form_is_tried_again_instead(server, make):
     """Once it has worked, a server error says nothing against the form."""
     model = make()
     await forms_of(server, model)
@@ -131,9 +129,7 @@ async def test_a_proven_form_is_tried_again_instead(server: ScriptedServer, make
         assert await forms_of(server, model) == ["json_schema"] * 3
 
 
-async def test_one_questions_schema_costs_no_other_its_form(
-    server: ScriptedServer, make: Make
-) -> None:
+async def test_one_questions_schema_costs_no_other_its_form(server, make):
     """A proven form that is refused for one purpose is given up for that purpose alone."""
     refused = faults.Status(status=400, message="this schema is too deep")
     model = make()
@@ -145,7 +141,7 @@ async def test_one_questions_schema_costs_no_other_its_form(
     assert await forms_of(server, model, "procedural") == ["json_schema"]
 
 
-async def test_what_one_model_refuses_another_may_take(server: ScriptedServer, make: Make) -> None:
+async def test_what_one_model_refuses_another_may_take(server, make):
     """A proxy serves many models; each is learned for itself."""
     server.refuses = {"json_schema": 400}
     model = make(overrides={"procedural": {"model": "other"}})
@@ -156,7 +152,7 @@ async def test_what_one_model_refuses_another_may_take(server: ScriptedServer, m
     assert await forms_of(server, model, "procedural") == ["json_schema"]
 
 
-async def test_a_server_that_asks_for_time_is_not_offered_lesser_forms() -> None:
+async def test_a_server_that_asks_for_time_is_not_offered_lesser_forms():
     """With a Retry-After it is the server that is in trouble, not the form."""
     server, clock = Answers(status(503, retry_after="9"), ok(completion())), HastyClock()
     async with OpenAIChatModel("http://x/v1", "m", transport=server, clock=clock) as model:
@@ -165,7 +161,7 @@ async def test_a_server_that_asks_for_time_is_not_offered_lesser_forms() -> None
     assert clock.slept == [9]
 
 
-async def test_a_rate_limit_is_no_refusal() -> None:
+async def test_a_rate_limit_is_no_refusal():
     """429 is waited out in the same form."""
     server, clock = Answers(status(429), ok(completion())), HastyClock()
     async with OpenAIChatModel("http://x/v1", "m", transport=server, clock=clock) as model:
@@ -186,9 +182,7 @@ async def test_a_rate_limit_is_no_refusal() -> None:
     ],
     ids=["400", "404", "500", "401", "429", "refused"],
 )
-async def test_where_no_form_helps_the_usual_rules_hold(
-    answer: Any, kind: type[Exception], retryable: bool, requests: int
-) -> None:
+async def test_where_no_form_helps_the_usual_rules_hold(answer, kind, retryable, requests):
     """All forms are tried once, the least one as often as any request; others not at all."""
     server = Answers(answer)
     async with OpenAIChatModel("http://x/v1", "m", transport=server, clock=HastyClock()) as model:
@@ -199,7 +193,7 @@ async def test_where_no_form_helps_the_usual_rules_hold(
     assert len(server.requests) == requests
 
 
-async def test_without_a_schema_there_is_one_form() -> None:
+async def test_without_a_schema_there_is_one_form():
     """Free text is asked for plainly."""
     server = Answers(ok(completion("Bo.")))
     async with OpenAIChatModel("http://x/v1", "m", transport=server) as model:
@@ -207,7 +201,7 @@ async def test_without_a_schema_there_is_one_form() -> None:
     assert set(server.bodies[0]) == {"model", "messages", "temperature"}
 
 
-async def test_tools_of_the_request_are_never_replaced() -> None:
+async def test_tools_of_the_request_are_never_replaced():
     """A question with tools and a schema goes without the forced tool."""
     server = Answers(status(400), status(400), ok(completion()))
     tools = [{"name": "look", "description": "Looks.", "parameters": {"type": "object"}}]
@@ -217,7 +211,7 @@ async def test_tools_of_the_request_are_never_replaced() -> None:
     assert all(body["tools"][0]["function"]["name"] == "look" for body in server.bodies)
 
 
-async def test_anthropics_forms_are_a_tool_and_the_prompt(server: ScriptedServer) -> None:
+async def test_anthropics_forms_are_a_tool_and_the_prompt(server):
     """A model that may not be forced to call a tool is asked in words, and remembered."""
     server.script("semantic", FACTS)
     async with AnthropicChatModel("m", "k", base_url=server.url) as model:
@@ -241,7 +235,7 @@ async def test_anthropics_forms_are_a_tool_and_the_prompt(server: ScriptedServer
         "Unsupported parameter: 'temperature' is not supported with this model.",
     ],
 )
-async def test_a_refused_temperature_is_left_out_from_then_on(words: str) -> None:
+async def test_a_refused_temperature_is_left_out_from_then_on(words):
     """Reasoning models take their own temperature only; asking once is enough to know."""
     server = Answers(status(400, words), ok(completion()))
     async with OpenAIChatModel("http://x/v1", "m", transport=server) as model:
@@ -251,7 +245,7 @@ async def test_a_refused_temperature_is_left_out_from_then_on(words: str) -> Non
     assert {form_of(body) for body in server.bodies} == {"json_schema"}
 
 
-async def test_a_bound_of_the_output_takes_the_name_that_the_model_wants() -> None:
+async def test_a_bound_of_the_output_takes_the_name_that_the_model_wants():
     """Newer models call it max_completion_tokens."""
     words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     server = Answers(status(400, words), ok(completion()))
@@ -262,7 +256,7 @@ async def test_a_bound_of_the_output_takes_the_name_that_the_model_wants() -> No
     assert [body.get("max_completion_tokens") for body in server.bodies] == [None, 9, 9]
 
 
-async def test_words_about_the_weather_cost_no_parameter() -> None:
+async def test_words_about_the_weather_cost_no_parameter():
     """A refusal that merely mentions a temperature is one of the form."""
     server = Answers(status(400, "your prompt on the temperature in Rome is too long"))
     async with OpenAIChatModel("http://x/v1", "m", transport=server) as model:
@@ -271,7 +265,7 @@ async def test_words_about_the_weather_cost_no_parameter() -> None:
     assert all("temperature" in body for body in server.bodies)
 
 
-def test_a_late_success_rehabilitates_a_form() -> None:
+def test_a_late_success_rehabilitates_a_form():
     """A form that was given up for everybody is back as soon as it is seen to work."""
     learned = Learned()
     forms = [Form.JSON_SCHEMA, Form.PLAIN]
@@ -282,7 +276,7 @@ def test_a_late_success_rehabilitates_a_form() -> None:
     assert learned.ladder(forms, "semantic") == forms
 
 
-def test_only_answers_are_held_against_a_form() -> None:
+def test_only_answers_are_held_against_a_form():
     """A connection that broke says nothing about it."""
     broken = Failure(ModelUnavailable("broke"))
     assert not Learned().doubts(Form.JSON_SCHEMA, broken)

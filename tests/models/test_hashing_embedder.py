@@ -8,7 +8,7 @@ import pytest
 from mnemo.testing.models import HashingEmbedder
 
 
-async def test_shared_words_make_texts_close() -> None:
+async def test_shared_words_make_texts_close():
     """The cosine grows with the share of common terms; stems and case do not matter."""
     near, same, far = await HashingEmbedder().embed(
         ["Ana adopted two cats", "ana ADOPTS a cat", "Bo sells harbour cranes"]
@@ -16,7 +16,7 @@ async def test_shared_words_make_texts_close() -> None:
     assert near @ same > 0.5 > near @ far
 
 
-async def test_two_embedders_agree() -> None:
+async def test_two_embedders_agree():
     """The same text gives the same row in every instance: nothing depends on the run."""
     first = await HashingEmbedder(64).embed(["a red boat"])
     second = await HashingEmbedder(64).embed(["a red boat"])
@@ -24,7 +24,7 @@ async def test_two_embedders_agree() -> None:
     assert np.array_equal(first, second)
 
 
-def test_too_few_dimensions_are_refused() -> None:
+def test_too_few_dimensions_are_refused():
     """One dimension could not tell two texts apart."""
     with pytest.raises(ValueError, match="at least 2"):
         HashingEmbedder(1)

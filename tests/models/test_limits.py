@@ -37,7 +37,7 @@ class Line:
             await self.clock.advance(1)
 
 
-async def test_requests_wait_for_their_minute() -> None:
+async def test_requests_wait_for_their_minute():
     """A full minute's requests go at once, the others as the budget refills, in their order."""
     line = Line(ManualClock(), requests_per_minute=6)
     async with anyio.create_task_group() as tasks:
@@ -47,7 +47,7 @@ async def test_requests_wait_for_their_minute() -> None:
     assert line.served == [(n, 0) for n in range(6)] + [(6, 10), (7, 20), (8, 30)]
 
 
-async def test_tokens_wait_for_their_minute() -> None:
+async def test_tokens_wait_for_their_minute():
     """The estimate is what counts beforehand; a small one does not overtake a large one."""
     line = Line(ManualClock(), tokens_per_minute=600)
     async with anyio.create_task_group() as tasks:
@@ -58,7 +58,7 @@ async def test_tokens_wait_for_their_minute() -> None:
     assert line.served == [("a", 0), ("b", 20), ("c", 21)]
 
 
-async def test_a_request_larger_than_a_minute_waits_for_a_full_budget() -> None:
+async def test_a_request_larger_than_a_minute_waits_for_a_full_budget():
     """It is not stuck for ever, and what follows pays for it."""
     line = Line(ManualClock(), tokens_per_minute=60)
     async with anyio.create_task_group() as tasks:
@@ -69,7 +69,7 @@ async def test_a_request_larger_than_a_minute_waits_for_a_full_budget() -> None:
     assert line.served == [("a", 0), ("b", 30), ("c", 120)]
 
 
-async def test_what_was_really_used_corrects_the_estimate() -> None:
+async def test_what_was_really_used_corrects_the_estimate():
     """More makes the next one wait, less lets it go; the budget never exceeds its minute."""
     clock = ManualClock()
     bucket = Bucket(60, clock)
@@ -84,7 +84,7 @@ async def test_what_was_really_used_corrects_the_estimate() -> None:
     assert bucket.wait_for(1) == pytest.approx(1)
 
 
-async def test_settling_lets_a_waiting_call_go_in_time() -> None:
+async def test_settling_lets_a_waiting_call_go_in_time():
     """A line limited by tokens looks again after its wait."""
     line = Line(ManualClock(), tokens_per_minute=60)
     async with anyio.create_task_group() as tasks:
@@ -96,7 +96,7 @@ async def test_settling_lets_a_waiting_call_go_in_time() -> None:
     assert line.served == [("a", 0), ("b", 30)]
 
 
-async def test_who_leaves_the_line_takes_nothing() -> None:
+async def test_who_leaves_the_line_takes_nothing():
     """A cancelled waiter costs neither budget nor slot, at the head of the line or behind."""
     line = Line(ManualClock(), requests_per_minute=1, slots=3)
     async with anyio.create_task_group() as tasks:
@@ -113,7 +113,7 @@ async def test_who_leaves_the_line_takes_nothing() -> None:
     assert line.lane.slots.value == 3
 
 
-async def test_no_limit_is_no_wait() -> None:
+async def test_no_limit_is_no_wait():
     """Without rates only the slots count."""
     line = Line(ManualClock())
     for name in range(1_000):

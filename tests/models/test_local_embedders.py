@@ -29,7 +29,7 @@ def made(kind: type[Embedder]) -> Embedder:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ALL)
-async def test_rows_are_of_unit_length_and_in_order(kind: type[Embedder]) -> None:
+async def test_rows_are_of_unit_length_and_in_order(kind):
     """Each text gives one float32 row of length 1, whatever the batch around it."""
     texts = ["a cat sat on the mat", "trains to Kyoto " * 40, "x"] * 3
     rows = await made(kind).embed(texts)
@@ -43,7 +43,7 @@ async def test_rows_are_of_unit_length_and_in_order(kind: type[Embedder]) -> Non
 
 @pytest.mark.parametrize("text", ["", "   ", "the of and", "\ud800", "\0", "𐎀" * 3])
 @pytest.mark.parametrize("kind", ALL)
-async def test_any_text_gives_a_unit_row(kind: type[Embedder], text: str) -> None:
+async def test_any_text_gives_a_unit_row(kind, text):
     """A text without words, or with broken characters, gives the same unit row each time."""
     first, second = await made(kind).embed([text, text])
     assert np.isclose(np.linalg.norm(first), 1, atol=1e-5)
@@ -51,13 +51,13 @@ async def test_any_text_gives_a_unit_row(kind: type[Embedder], text: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_no_text_gives_no_row(kind: type[Embedder]) -> None:
+async def test_no_text_gives_no_row(kind):
     """An empty batch is answered with an empty array of the right width."""
     assert (await made(kind).embed([])).shape == (0, made(kind).space.dimensions)
 
 
 @pytest.mark.parametrize("kind", LEARNT)
-async def test_related_texts_are_closer_than_unrelated_ones(kind: type[Embedder]) -> None:
+async def test_related_texts_are_closer_than_unrelated_ones(kind):
     """The cosine carries meaning without a shared word."""
     kitten, cat, train = await made(kind).embed(KITTENS)
     assert kitten @ cat > kitten @ train
@@ -71,9 +71,7 @@ async def test_related_texts_are_closer_than_unrelated_ones(kind: type[Embedder]
         (MultilingualEmbedder, multilingual.MAX_CHARACTERS),
     ],
 )
-async def test_only_the_beginning_of_a_very_long_text_counts(
-    kind: type[Embedder], most: int
-) -> None:
+async def test_only_the_beginning_of_a_very_long_text_counts(kind, most):
     """What comes after the documented bound does not change the vector."""
     head = "boats and harbours " * (most // 19 + 1)
     short, long = await made(kind).embed([head, head + "volcano " * 20_000])
@@ -83,7 +81,7 @@ async def test_only_the_beginning_of_a_very_long_text_counts(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", LEARNT)
 @pytest.mark.long
-def test_constructing_it_loads_nothing(kind: type[Embedder]) -> None:
+def test_constructing_it_loads_nothing(kind):
     """Neither the import of its module nor its constructor loads what it computes with."""
     code = (
         f"import sys; from {kind.__module__} import {kind.__name__}; {kind.__name__}();"

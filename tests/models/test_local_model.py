@@ -143,7 +143,7 @@ def expect_reasoned(found: RecallResult) -> None:
 
 @pytest.mark.model
 @pytest.mark.slow
-async def test_a_session_of_twelve_steps_with_a_real_model_over_http(base_url: str, db: Path):
+async def test_a_session_of_twelve_steps_with_a_real_model_over_http(base_url, db):
     """Start, append, close, commit, recall with reasoning: all come to an end, nothing is lost."""
     wire = Recorded()
     model = OpenAIChatModel(
@@ -175,7 +175,7 @@ async def test_a_session_of_twelve_steps_with_a_real_model_over_http(base_url: s
 
 @pytest.mark.model
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_refused(base_url: str):
+def test_a_port_that_is_taken_is_refused(base_url):
     """The script ends with 1 and names the port; the server that has it goes on."""
     port = base_url.rpartition(":")[2].partition("/")[0]
     done = run_script("--port", port)
@@ -184,7 +184,7 @@ def test_a_port_that_is_taken_is_refused(base_url: str):
     assert httpx.get(f"{base_url}/models", trust_env=False).status_code == 200
 
 
-def test_a_missing_local_model_is_told_with_what_to_do(tmp_path: Path):
+def test_a_missing_local_model_is_told_with_what_to_do(tmp_path):
     """``--check`` installs nothing; its words are the reason of the skips above."""
     done = run_script("--check", MNEMO_MODEL_VENV=str(tmp_path / "none"))
     assert done.returncode == 1
@@ -192,13 +192,13 @@ def test_a_missing_local_model_is_told_with_what_to_do(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_the_local_model_lives_is_no_setting(monkeypatch: pytest.MonkeyPatch):
+def test_where_the_local_model_lives_is_no_setting(monkeypatch):
     """The script's variable shares the prefix of the settings, and is let pass."""
     monkeypatch.setenv("MNEMO_MODEL_VENV", "/anywhere")
     assert Config.from_env() == Config()
 
 
-def test_the_questions_that_are_counted_are_those_of_mnemo(monkeypatch: pytest.MonkeyPatch):
+def test_the_questions_that_are_counted_are_those_of_mnemo(monkeypatch):
     """Each purpose puts its own question, every round about other words."""
     spec = importlib.util.spec_from_file_location("questions", SCRIPT.with_name(QUESTIONS))
     assert spec is not None

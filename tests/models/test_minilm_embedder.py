@@ -15,7 +15,7 @@ def embedder() -> MiniLMEmbedder:
     return MiniLMEmbedder()
 
 
-async def test_meaning_is_nearer_than_words(embedder: MiniLMEmbedder) -> None:
+async def test_meaning_is_nearer_than_words(embedder):
     """A paraphrase without a common word beats an unrelated text that shares some."""
     question, answer, other = await embedder.embed(
         ["Where is she employed?", "Mara works at a bakery.", "Where is she? Not employed here?"]
@@ -28,7 +28,7 @@ async def test_meaning_is_nearer_than_words(embedder: MiniLMEmbedder) -> None:
     assert np.isfinite(other).all()
 
 
-async def test_a_long_text_is_embedded_as_its_first_passage(embedder: MiniLMEmbedder) -> None:
+async def test_a_long_text_is_embedded_as_its_first_passage(embedder):
     """So nodes that bring a vector and documents that are cut agree, to the last bit."""
     text = " ".join(f"In week {n} Ana moved hive {n} of her bees." for n in range(200))
     first, second, *_ = passages(text, embedder.space.passage_tokens)

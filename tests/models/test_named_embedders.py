@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -29,7 +28,7 @@ def lacking(monkeypatch) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("name", EMBEDDERS)
-async def test_a_name_is_as_good_as_an_embedder(name: str) -> None:
+async def test_a_name_is_as_good_as_an_embedder(name):
     """For a service, a repository and a session; the space is that of the embedder."""
     space = str(EMBEDDERS[name]().space)
     async with Mnemo("memory:", embedder=name) as memory:
@@ -48,7 +47,7 @@ async def test_a_name_is_as_good_as_an_embedder(name: str) -> None:
                 await other.start_session("g", embedder=name)
 
 
-async def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
+async def test_an_unknown_name_is_refused_with_those_that_there_are():
     """Wherever one can be given, before anything is done."""
     with pytest.raises(ConfigError, match='"minilm", "multilingual", "static"'):
         Mnemo("memory:", embedder="bert")
@@ -62,7 +61,7 @@ async def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
             await memory.reembed("r", embedder="bert")
 
 
-async def test_a_store_is_opened_in_the_space_that_it_was_made_in(tmp_path) -> None:
+async def test_a_store_is_opened_in_the_space_that_it_was_made_in(tmp_path):
     """Without a name; the default embeds what is new. With another name it says both ways."""
     path = tmp_path / "mnemo.db"
     async with Mnemo(path, embedder="static") as memory:
@@ -85,7 +84,7 @@ async def test_a_store_is_opened_in_the_space_that_it_was_made_in(tmp_path) -> N
         assert (await (await memory.open_repo("old")).recall("Who keeps animals?")).candidates
 
 
-async def test_where_its_embedder_is_missing_a_store_says_both_ways(tmp_path, lacking) -> None:
+async def test_where_its_embedder_is_missing_a_store_says_both_ways(tmp_path, lacking):
     """The command that installs it, and ``mnemo reembed``; after that it opens."""
     path = tmp_path / "mnemo.db"
     async with Mnemo(path, embedder="static") as memory:
@@ -102,7 +101,7 @@ async def test_where_its_embedder_is_missing_a_store_says_both_ways(tmp_path, la
         await memory.open_repo("r")
 
 
-async def test_where_the_default_is_missing_the_others_are_named(lacking) -> None:
+async def test_where_the_default_is_missing_the_others_are_named(lacking):
     """The error comes before anything is written; a named embedder opens."""
     lacking("minilm")
     async with Mnemo("memory:") as memory:
@@ -114,7 +113,7 @@ async def test_where_the_default_is_missing_the_others_are_named(lacking) -> Non
         await memory.open_repo("r", embedder="static")
 
 
-def test_what_has_no_name_here_is_for_the_default_to_refuse() -> None:
+def test_what_has_no_name_here_is_for_the_default_to_refuse():
     """A store of a space with no name is opened by whoever made it."""
     foreign = EmbeddingSpace("text-embedding-3-small", 1_536)
     assert chosen_by_default(foreign) == "minilm"
@@ -124,7 +123,7 @@ def test_what_has_no_name_here_is_for_the_default_to_refuse() -> None:
 
 
 @pytest.mark.parametrize("name", EMBEDDERS)
-def test_a_missing_package_is_named_with_its_command(name: str, monkeypatch) -> None:
+def test_a_missing_package_is_named_with_its_command(name, monkeypatch):
     """It is not a fault that another attempt could mend."""
     module = BY_NAME[name]
     with pytest.raises(ModelUnavailable) as caught:
@@ -136,7 +135,7 @@ def test_a_missing_package_is_named_with_its_command(name: str, monkeypatch) -> 
 @pytest.mark.parametrize(
     ("module", "weights"), [(minilm, minilm._WEIGHTS), (wordllama, wordllama._TOKENIZER)]
 )
-def test_foreign_weights_are_refused(module: ModuleType, weights: Weights, tmp_path, monkeypatch):
+def test_foreign_weights_are_refused(module, weights, tmp_path, monkeypatch):
     """One byte is enough; the message names the package."""
     file = Path(weights.file(install=module.INSTALL))
     copy = tmp_path / "package_with_weights" / weights.path

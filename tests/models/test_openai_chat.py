@@ -22,7 +22,7 @@ async def replied(answer: Any, request: Any = None, **arguments: Any) -> tuple[C
     return reply, server.bodies[0]
 
 
-async def test_a_question_becomes_a_chat_completion() -> None:
+async def test_a_question_becomes_a_chat_completion():
     """Model, messages and temperature; address, key and type in their places."""
     server = Answers(ok(completion("Bo.")))
     async with OpenAIChatModel(f"{URL}/", "m", KEY, transport=server) as model:
@@ -35,7 +35,7 @@ async def test_a_question_becomes_a_chat_completion() -> None:
     assert server.bodies == [{"model": "m", "messages": messages, "temperature": 0.0}]
 
 
-async def test_a_corrective_exchange_keeps_its_order() -> None:
+async def test_a_corrective_exchange_keeps_its_order():
     """Assistant and user messages follow the instructions as they were said."""
     said = [("system", "a"), ("user", "b"), ("assistant", "c"), ("user", "d\ud800")]
     _, body = await replied(completion(), question(messages=said))
@@ -43,14 +43,14 @@ async def test_a_corrective_exchange_keeps_its_order() -> None:
     assert body["messages"][-1]["content"] == "d\ufffd"
 
 
-async def test_the_reply_carries_text_and_usage() -> None:
+async def test_the_reply_carries_text_and_usage():
     """The model is the one that the server names; cached tokens are part of the input."""
     reply, _ = await replied(completion("Bo."))
     assert reply == ChatReply("Bo.", usage=Usage("m-2024", 1_000, 100, 400, None))
 
 
 @pytest.mark.parametrize("named", ["m", "m-2024"])
-async def test_the_cost_comes_from_the_users_table(named: str) -> None:
+async def test_the_cost_comes_from_the_users_table(named):
     """By the name that the server gives, or by the one that was asked for."""
     reply, _ = await replied(completion(), prices={named: Price(2.0, 8.0, 0.5)})
     assert reply.usage.cost_usd == pytest.approx((600 * 2 + 400 * 0.5 + 100 * 8) / 1e6)
@@ -68,7 +68,7 @@ async def test_the_cost_comes_from_the_users_table(named: str) -> None:
         {"prompt_tokens": 1e999, "prompt_tokens_details": {"cached_tokens": 7}},
     ],
 )
-async def test_nonsense_in_usage_counts_nothing(usage: Any) -> None:
+async def test_nonsense_in_usage_counts_nothing(usage):
     """A reply is no worse for its server's bookkeeping."""
     import json
 
@@ -93,7 +93,7 @@ async def test_nonsense_in_usage_counts_nothing(usage: Any) -> None:
         (completion("<think>hm</think>{}", reasoning_content="hm"), "<think>hm</think>{}"),
     ],
 )
-async def test_what_the_model_says_is_passed_on(answer: Any, text: str) -> None:
+async def test_what_the_model_says_is_passed_on(answer, text):
     """Blank replies and refusals are replies: correcting them is the caller's affair."""
     reply, _ = await replied(answer)
     assert (reply.text, reply.parsed) == (text, None)
@@ -113,7 +113,7 @@ async def test_what_the_model_says_is_passed_on(answer: Any, text: str) -> None:
         (completion(None, tool_calls=["a"]), "has no function"),
     ],
 )
-async def test_an_answer_of_another_shape_is_invalid(answer: Any, wrong: str) -> None:
+async def test_an_answer_of_another_shape_is_invalid(answer, wrong):
     """JSON of another API ends the call at once, with what came."""
     server = Answers(ok(answer))
     async with OpenAIChatModel(URL, "m", transport=server) as model:
@@ -125,7 +125,7 @@ async def test_an_answer_of_another_shape_is_invalid(answer: Any, wrong: str) ->
     assert len(server.requests) == 1
 
 
-async def test_tools_are_offered_and_their_calls_given_back() -> None:
+async def test_tools_are_offered_and_their_calls_given_back():
     """In either provider's form; arguments that are no JSON object come as their text."""
     looks = {"type": "object", "properties": {"at": {"type": "string"}}}
     tools = (
@@ -153,7 +153,7 @@ async def test_tools_are_offered_and_their_calls_given_back() -> None:
 # ── Settings ─────────────────────────────────────────────────────────────────────────
 
 
-async def test_overrides_apply_to_their_purpose_only() -> None:
+async def test_overrides_apply_to_their_purpose_only():
     """Unset values come from the model's own."""
     overrides = {"plan": {"model": "big", "max_output_tokens": 7}, "mode": {"temperature": None}}
     server = Answers(ok(completion()))
@@ -172,15 +172,15 @@ async def test_overrides_apply_to_their_purpose_only() -> None:
     [({"plan": {"timeout_s": 3}}, 2.0, 3), ({}, 2.0, 2.0), ({}, None, 9.0)],
 )
 async def test_a_try_takes_the_time_of_override_request_or_model(
-    overrides: Any, request_timeout_s: float | None, expected: float
-) -> None:
+    overrides, request_timeout_s, expected
+):
     """In this order."""
     async with OpenAIChatModel(URL, "m", timeout_s=9.0, overrides=overrides) as model:
         call = model._call(question("plan", timeout_s=request_timeout_s))
     assert call.timeout_s == expected
 
 
-async def test_the_requests_bound_comes_before_the_models() -> None:
+async def test_the_requests_bound_comes_before_the_models():
     """Override, request, model."""
     _, body = await replied(completion(), question(max_output_tokens=5), max_output_tokens=99)
     assert body["max_tokens"] == 5
@@ -206,14 +206,14 @@ async def test_the_requests_bound_comes_before_the_models() -> None:
         ({"base_url": "x"}, "base_url"),
     ],
 )
-def test_a_bad_argument_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_a_bad_argument_is_refused(arguments, message):
     """Before any call, by name."""
     given = {"base_url": URL, "model": "m", **arguments}
     with pytest.raises(ConfigError, match=message):
         OpenAIChatModel(**given)
 
 
-def test_a_model_says_who_it_is() -> None:
+def test_a_model_says_who_it_is():
     """For telemetry and logs: provider, name and server, never the key."""
     model = OpenAIChatModel("https://api.example.com/v1", "m", KEY)
     assert (model.provider, model.model, model.name) == ("openai", "m", "m")
@@ -223,7 +223,7 @@ def test_a_model_says_who_it_is() -> None:
     assert KEY not in str(vars(model))
 
 
-async def test_tokens_per_minute_are_charged_as_used() -> None:
+async def test_tokens_per_minute_are_charged_as_used():
     """The estimate is replaced by what the server counted."""
     clock = HastyClock()
     server = Answers(ok(completion()))

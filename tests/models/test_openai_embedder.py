@@ -46,7 +46,7 @@ def sent(server: ScriptedServer) -> list[list[str]]:
 # ── What comes back ──────────────────────────────────────────────────────────────────
 
 
-async def test_rows_are_those_of_their_texts(server: ScriptedServer, make: Make) -> None:
+async def test_rows_are_those_of_their_texts(server, make):
     """One unit row per text, in the order of the texts, however the server sorts them."""
     server.shuffled = True
     texts = ["tea with milk", "a long walk", "the last train", "tea with milk"]
@@ -55,7 +55,7 @@ async def test_rows_are_those_of_their_texts(server: ScriptedServer, make: Make)
     assert np.allclose(rows, await HashingEmbedder(D).embed(texts), atol=1e-6)
 
 
-async def test_the_space_is_known_without_the_server(make: Make) -> None:
+async def test_the_space_is_known_without_the_server(make):
     """Model and prefixes name it; another name can be given."""
     embedder = make(dense_weight=0.9)
     assert str(embedder.space) == "e (32 dimensions)"
@@ -64,7 +64,7 @@ async def test_the_space_is_known_without_the_server(make: Make) -> None:
     assert make(query_prefix="query: ", name="mine").space.name == "mine"
 
 
-async def test_telemetry_can_name_it(server: ScriptedServer, make: Make) -> None:
+async def test_telemetry_can_name_it(server, make):
     """Provider, model and server are told without asking anybody."""
     embedder = make()
     host, port = server.url.removeprefix("http://").split(":")
@@ -76,7 +76,7 @@ async def test_telemetry_can_name_it(server: ScriptedServer, make: Make) -> None
     assert server.requests == []
 
 
-async def test_lists_are_read_where_base64_is_not_given(server: ScriptedServer, make: Make) -> None:
+async def test_lists_are_read_where_base64_is_not_given(server, make):
     """A server that refuses ``encoding_format`` is asked again without it, and from then on."""
     server.refuses = {"encoding_format": 400}
     embedder = make()
@@ -90,33 +90,33 @@ async def test_lists_are_read_where_base64_is_not_given(server: ScriptedServer, 
     ]
 
 
-async def test_no_texts_need_no_call(server: ScriptedServer, make: Make) -> None:
+async def test_no_texts_need_no_call(server, make):
     """The shape is that of no rows, and nothing is opened."""
     assert (await make().embed([])).shape == (0, D)
     assert server.requests == []
 
 
-async def test_a_blank_text_is_sent_as_a_space(server: ScriptedServer, make: Make) -> None:
+async def test_a_blank_text_is_sent_as_a_space(server, make):
     """Servers refuse an empty input; the row is a vector like any other."""
     rows = await make().embed(["", " \n", "tea"])
     assert sent(server) == [[" ", "tea"]]
     assert np.allclose(np.linalg.norm(rows, axis=1), 1)
 
 
-async def test_a_text_that_cannot_be_sent_is_cleaned(server: ScriptedServer, make: Make) -> None:
+async def test_a_text_that_cannot_be_sent_is_cleaned(server, make):
     """Lone surrogates and U+0000 become U+FFFD."""
     await make().embed(["a\ud800b\0c"])
     assert sent(server) == [["a\ufffdb\ufffdc"]]
 
 
-async def test_dimensions_are_asked_for_only_if_told(server: ScriptedServer, make: Make) -> None:
+async def test_dimensions_are_asked_for_only_if_told(server, make):
     """Most servers do not know the field."""
     await make().embed(["tea"])
     await make(send_dimensions=True, dimensions=16).embed(["tea"])
     assert [call.body.get("dimensions") for call in server.calls("embed")] == [None, 16]
 
 
-async def test_prefixes_set_documents_and_queries_apart(server: ScriptedServer, make: Make) -> None:
+async def test_prefixes_set_documents_and_queries_apart(server, make):
     """Each kind has its prefix, and is remembered by itself."""
     embedder = make(query_prefix="query: ", document_prefix="passage: ")
     await embedder.embed(["tea"])
@@ -128,7 +128,7 @@ async def test_prefixes_set_documents_and_queries_apart(server: ScriptedServer, 
 # ── Batches and the cache ────────────────────────────────────────────────────────────
 
 
-async def test_batches_keep_to_count_and_tokens(server: ScriptedServer, make: Make) -> None:
+async def test_batches_keep_to_count_and_tokens(server, make):
     """No request has more texts or tokens than allowed, and together they have all."""
     server.max_inputs = 4
     texts = [f"text {i}" for i in range(9)] + [f"{i} " * 40 for i in range(10, 13)]
@@ -138,16 +138,14 @@ async def test_batches_keep_to_count_and_tokens(server: ScriptedServer, make: Ma
     assert np.allclose(rows, await HashingEmbedder(D).embed(texts), atol=1e-6)
 
 
-async def test_batches_run_side_by_side_within_the_limit(
-    server: ScriptedServer, make: Make
-) -> None:
+async def test_batches_run_side_by_side_within_the_limit(server, make):
     """Two at once, never three."""
     server.fail(faults.delayed(0.02), times=6)
     await make(batch_size=1, max_concurrency=2).embed([f"text {i}" for i in range(6)])
     assert server.most_at_once == 2
 
 
-async def test_a_known_text_is_not_sent_again(server: ScriptedServer, make: Make) -> None:
+async def test_a_known_text_is_not_sent_again(server, make):
     """Within a call and between calls, in whatever mixture."""
     embedder = make()
     first = await embedder.embed(["tea", "ham", "tea"])
@@ -156,9 +154,7 @@ async def test_a_known_text_is_not_sent_again(server: ScriptedServer, make: Make
     assert np.array_equal(first[[1, 0]], again[[0, 2]])
 
 
-async def test_the_cache_forgets_what_was_used_longest_ago(
-    server: ScriptedServer, make: Make
-) -> None:
+async def test_the_cache_forgets_what_was_used_longest_ago(server, make):
     """It holds two rows; the one that was read last stays. A cache of 0 keeps nothing."""
     embedder = make(cache_size=2)
     for text in ("tea", "ham", "tea", "egg", "tea", "ham"):
@@ -170,9 +166,7 @@ async def test_the_cache_forgets_what_was_used_longest_ago(
     assert len(sent(server)) == 6
 
 
-async def test_what_one_batch_brought_survives_the_failure_of_another(
-    server: ScriptedServer, make: Make
-) -> None:
+async def test_what_one_batch_brought_survives_the_failure_of_another(server, make):
     """The next try asks only for what is missing."""
     embedder = make(batch_size=1, max_concurrency=1)
     server.fail(faults.KEY_REFUSED, after=1)
@@ -182,15 +176,13 @@ async def test_what_one_batch_brought_survives_the_failure_of_another(
     assert sent(server) == [["tea"], ["ham"], ["ham"]]
 
 
-async def test_long_texts_are_cut(server: ScriptedServer, make: Make) -> None:
+async def test_long_texts_are_cut(server, make):
     """To the tokens the caller allows, by bytes and not within a character."""
     await make(max_text_tokens=2).embed(["abcdefghijkl", "aaäääää"])
     assert sent(server) == [["abcdefgh", "aaäää"]]
 
 
-async def test_a_server_that_takes_shorter_texts_teaches_it(
-    server: ScriptedServer, make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_that_takes_shorter_texts_teaches_it(server, make, caplog):
     """Refused for its length, a text is halved until it fits; later ones are cut at once."""
     server.max_text_tokens = 60
     embedder = make()
@@ -200,7 +192,7 @@ async def test_a_server_that_takes_shorter_texts_teaches_it(
     assert "50 tokens" in caplog.text
 
 
-async def test_texts_that_stay_too_long_are_an_error(server: ScriptedServer, make: Make) -> None:
+async def test_texts_that_stay_too_long_are_an_error(server, make):
     """Halving ends somewhere, and the server's words are passed on."""
     server.max_text_tokens = 5
     with pytest.raises(ModelUnavailable, match="maximum context length is 5 tokens"):
@@ -208,7 +200,7 @@ async def test_texts_that_stay_too_long_are_an_error(server: ScriptedServer, mak
     assert len(sent(server)) == 3
 
 
-async def test_large_batches_are_read_off_the_loop(server: ScriptedServer, make: Make) -> None:
+async def test_large_batches_are_read_off_the_loop(server, make):
     """Many wide rows and long texts come out as few short ones do."""
     texts = [f"{i} some words of text {i}" * 80 for i in range(40)]
     rows = await make(dimensions=600, send_dimensions=True).embed(texts)
@@ -218,7 +210,7 @@ async def test_large_batches_are_read_off_the_loop(server: ScriptedServer, make:
 # ── Usage ────────────────────────────────────────────────────────────────────────────
 
 
-async def test_usage_counts_calls_and_tokens(server: ScriptedServer, make: Make) -> None:
+async def test_usage_counts_calls_and_tokens(server, make):
     """Failed calls count as calls; what the cache answers counts as nothing."""
     embedder = make()
     server.fail(faults.SERVER_ERROR)
@@ -229,7 +221,7 @@ async def test_usage_counts_calls_and_tokens(server: ScriptedServer, make: Make)
     assert embedder.usage == EmbeddingUsage(calls=2, input_tokens=4)
 
 
-async def test_a_price_makes_a_cost(make: Make) -> None:
+async def test_a_price_makes_a_cost(make):
     """Dollars per million of the tokens that the server counted; unknown models cost nothing."""
     priced = make(prices={"e": Price(2.0, 0.0)})
     await priced.embed(["one two three"])
@@ -253,9 +245,7 @@ async def test_a_price_makes_a_cost(make: Make) -> None:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-async def test_vectors_that_cannot_be_used_are_invalid(
-    server: ScriptedServer, make: Make, fault: faults.Fault, match: str
-) -> None:
+async def test_vectors_that_cannot_be_used_are_invalid(server, make, fault, match):
     """The error says what was expected; nothing of the reply is remembered."""
     embedder = make()
     server.fail(fault)
@@ -283,13 +273,13 @@ async def test_vectors_that_cannot_be_used_are_invalid(
     ],
     ids=str,
 )
-def test_a_reply_of_another_shape_is_invalid(payload: Any, match: str) -> None:
+def test_a_reply_of_another_shape_is_invalid(payload, match):
     """Whatever JSON comes back, it ends in an ``InvalidReply`` that says what is wrong."""
     with pytest.raises(InvalidReply, match=match):
         read_rows(payload, rows=1, dimensions=2, model="e")
 
 
-def test_large_numbers_are_scaled_without_overflow() -> None:
+def test_large_numbers_are_scaled_without_overflow():
     """Squares that leave float32 do not make a row infinite."""
     payload = {"data": [{"embedding": [3e30, 4e30]}]}
     assert np.allclose(read_rows(payload, rows=1, dimensions=2, model="e"), [[0.6, 0.8]])
@@ -311,9 +301,7 @@ def test_large_numbers_are_scaled_without_overflow() -> None:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-async def test_every_failure_is_typed_and_passes(
-    server: ScriptedServer, make: Make, fault: faults.Fault, error: type[Exception]
-) -> None:
+async def test_every_failure_is_typed_and_passes(server, make, fault, error):
     """The purpose is in the error, and the next call succeeds."""
     embedder = make(timeout_s=0.1)
     server.fail(fault)
@@ -323,7 +311,7 @@ async def test_every_failure_is_typed_and_passes(
     assert (await embedder.embed(["tea"])).shape == (1, D)
 
 
-async def test_what_passes_is_tried_again(server: ScriptedServer, make: Make) -> None:
+async def test_what_passes_is_tried_again(server, make):
     """With retries a caller sees nothing of a dropped connection or an overload."""
     clock = ManualClock()
     embedder = make(max_retries=3, clock=clock)
@@ -339,7 +327,7 @@ async def test_what_passes_is_tried_again(server: ScriptedServer, make: Make) ->
     assert len(sent(server)) == 4
 
 
-async def test_a_cancelled_call_closes_its_request(server: ScriptedServer, make: Make) -> None:
+async def test_a_cancelled_call_closes_its_request(server, make):
     """The server sees its client go; the embedder works on."""
     embedder = make()
     server.fail(faults.NEVER_ANSWERS)
@@ -352,7 +340,7 @@ async def test_a_cancelled_call_closes_its_request(server: ScriptedServer, make:
     assert (await embedder.embed(["tea"])).shape == (1, D)
 
 
-async def test_closed_it_leaves_no_connection(server: ScriptedServer, make: Make) -> None:
+async def test_closed_it_leaves_no_connection(server, make):
     """Its connections end with ``aclose``, which may be repeated."""
     embedder = make()
     await embedder.embed(["tea"])
@@ -380,20 +368,20 @@ async def test_closed_it_leaves_no_connection(server: ScriptedServer, make: Make
     ],
     ids=str,
 )
-def test_arguments_out_of_range_are_refused(arguments: dict[str, Any]) -> None:
+def test_arguments_out_of_range_are_refused(arguments):
     """``ConfigError`` names the argument before anything is opened."""
     given = {"base_url": "http://127.0.0.1:1/v1", "model": "e", "dimensions": D, **arguments}
     with pytest.raises(ConfigError, match=next(iter(arguments))):
         OpenAIEmbedder(**given)
 
 
-async def test_another_kind_is_refused(make: Make) -> None:
+async def test_another_kind_is_refused(make):
     """Only documents and queries are known."""
     with pytest.raises(ValueError, match="'poem'"):
         await make().embed(["tea"], kind="poem")  # type: ignore[arg-type]
 
 
-async def test_the_key_is_sent_and_never_shown(server: ScriptedServer, make: Make) -> None:
+async def test_the_key_is_sent_and_never_shown(server, make):
     """Neither the representation nor an error has it."""
     server.keys = {"sk-right-key-12345"}
     good, bad = make(api_key="sk-right-key-12345"), make(api_key="sk-wrong-key-54321")
@@ -404,7 +392,7 @@ async def test_the_key_is_sent_and_never_shown(server: ScriptedServer, make: Mak
     assert not caught.value.retryable
 
 
-async def test_a_transport_can_be_put_in() -> None:
+async def test_a_transport_can_be_put_in():
     """Tests of a user's own need no socket."""
     seen: list[httpx.Request] = []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mnemo.errors import ConfigError
@@ -11,7 +9,7 @@ from mnemo.models.prices import Price, counted, price_table, usage_of
 from mnemo.protocols import Usage
 
 
-def test_cached_tokens_have_their_price_or_that_of_the_input() -> None:
+def test_cached_tokens_have_their_price_or_that_of_the_input():
     """Dollars per million tokens."""
     usage = Usage("m", input_tokens=1_000_000, output_tokens=500_000, cached_tokens=400_000)
     assert Price(2, 8).cost(usage) == 6.0
@@ -20,7 +18,7 @@ def test_cached_tokens_have_their_price_or_that_of_the_input() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "2", None, True])
-def test_a_price_is_a_number_of_dollars(bad: Any) -> None:
+def test_a_price_is_a_number_of_dollars(bad):
     """Checked where it is given."""
     with pytest.raises(ConfigError, match="a price must be"):
         Price(bad, 1)
@@ -28,7 +26,7 @@ def test_a_price_is_a_number_of_dollars(bad: Any) -> None:
         Price(1, bad)
 
 
-def test_a_table_maps_names_to_prices() -> None:
+def test_a_table_maps_names_to_prices():
     """Anything else is refused; the table is a copy."""
     given = {"m": Price(1, 1)}
     table = price_table(given)
@@ -39,7 +37,7 @@ def test_a_table_maps_names_to_prices() -> None:
             price_table(bad)  # type: ignore[arg-type]
 
 
-def test_an_unknown_model_has_no_cost() -> None:
+def test_an_unknown_model_has_no_cost():
     """None is not zero."""
     table = {"other": Price(1, 1)}
     usage = usage_of("m", None, input_tokens=5, output_tokens=5, cached_tokens=9, prices=table)
@@ -58,6 +56,6 @@ def test_an_unknown_model_has_no_cost() -> None:
         (None, 0),
     ],
 )
-def test_counts_are_read_or_zero(value: Any, count: int) -> None:
+def test_counts_are_read_or_zero(value, count):
     """Nothing a server says about usage can raise."""
     assert counted(value, "a", "b") == count

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -32,7 +30,7 @@ SCRUBBER = Scrubber([SecretStr(KEY), SecretStr("")])
         ("proxy http://me:secret@host/x", "proxy http://host/x"),
     ],
 )
-def test_secrets_are_hidden_whole_in_part_and_masked(said: str, shown: str) -> None:
+def test_secrets_are_hidden_whole_in_part_and_masked(said, shown):
     """Anything else is left as it is, a mask without the key's ends included."""
     assert SCRUBBER.hide(said) == shown
 
@@ -43,9 +41,7 @@ LIVELY = "k-/+?&=~ü9z-Q/1+"
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
 @pytest.mark.parametrize("around", [("", ""), (":", ""), ("", ":"), ("me:", ""), ("user:", "\n")])
 @pytest.mark.parametrize("key", [KEY, LIVELY])
-def test_a_key_is_hidden_in_base64(
-    key: str, around: tuple[str, str], encode: Callable[[bytes], bytes]
-) -> None:
+def test_a_key_is_hidden_in_base64(key, around, encode):
     """Alone, or as user or password of a Basic header; also the part of it that is quoted."""
     said = encode(f"{around[0]}{key}{around[1]}".encode()).decode()
     scrubber = Scrubber([SecretStr(key)])
@@ -55,7 +51,7 @@ def test_a_key_is_hidden_in_base64(
 
 
 @pytest.mark.parametrize("safe", ["", "/"])
-def test_a_key_is_hidden_in_a_url(safe: str) -> None:
+def test_a_key_is_hidden_in_a_url(safe):
     """Escaped by a browser or a server, once or twice, in upper or lower case."""
     scrubber = Scrubber([SecretStr(LIVELY)])
     once = quote(LIVELY, safe=safe)
@@ -63,25 +59,25 @@ def test_a_key_is_hidden_in_a_url(safe: str) -> None:
         assert scrubber.hide(f"GET /v1?key={said} failed") == "GET *** failed"
 
 
-def test_the_password_of_a_basic_header_is_hidden() -> None:
+def test_the_password_of_a_basic_header_is_hidden():
     """A header's value is a secret, and so is what it stands for."""
     header = f"Basic {b64encode(b'ada:hunter2hunter2').decode()}"
     scrubber = Scrubber([SecretStr(header)])
     assert scrubber.hide("no user ada with hunter2hunter2") == "no user ada with ***"
 
 
-def test_words_that_look_encoded_stay() -> None:
+def test_words_that_look_encoded_stay():
     """Ids and paths of a server are what its message is about."""
     said = "request req_bG9yZW0gaXBzdW0gZG9sb3I= to /v1/a%20b%2Fc failed"
     assert SCRUBBER.hide(said) == said
 
 
-def test_a_short_key_is_hidden_as_it_is() -> None:
+def test_a_short_key_is_hidden_as_it_is():
     """Local servers take any key."""
     assert Scrubber([SecretStr("none")]).hide("key none refused") == "key *** refused"
 
 
-def test_a_quote_is_one_short_line() -> None:
+def test_a_quote_is_one_short_line():
     """Whatever a server sends, a log keeps one line of it."""
     quoted = SCRUBBER.quote("a\n\tb " * 1_000, limit=10)
     assert quoted == "a b a b a …"
@@ -100,7 +96,7 @@ def test_a_quote_is_one_short_line() -> None:
         (7, None),
     ],
 )
-def test_only_an_errors_message_is_quoted(body: Any, said: str | None) -> None:
+def test_only_an_errors_message_is_quoted(body, said):
     """A server that sends back the request it refuses does not put memories into errors."""
     teller = ErrorTranslator(Endpoint.parse("http://x/v1"), SCRUBBER, has_key=True)
     raw = json.dumps(body).encode()

@@ -61,7 +61,7 @@ def asked(*messages: ChatMessage, **rest: Any) -> ChatRequest:
     return ChatRequest(messages or EXCHANGE, "update_notes", **rest)
 
 
-async def test_openai_gets_calls_as_text_and_results_by_id() -> None:
+async def test_openai_gets_calls_as_text_and_results_by_id():
     """Arguments are JSON in a string, an object in any case; no blank text beside calls."""
     server = Answers(ok(completion("It is there.")))
     async with openai(server) as model:
@@ -85,7 +85,7 @@ async def test_openai_gets_calls_as_text_and_results_by_id() -> None:
     ]
 
 
-async def test_anthropic_gets_all_results_in_the_one_message_after_the_calls() -> None:
+async def test_anthropic_gets_all_results_in_the_one_message_after_the_calls():
     """Before what the user says next; roles take turns; inputs are objects."""
     server = Answers(ok({"content": [{"type": "text", "text": "There."}]}))
     async with anthropic(server) as model:
@@ -124,9 +124,7 @@ async def test_anthropic_gets_all_results_in_the_one_message_after_the_calls() -
     ("why", "truncated"),
     [("length", True), ("max_tokens", True), ("stop", False), ("end_turn", False), (None, False)],
 )
-async def test_a_free_reply_that_was_cut_off_says_so(
-    protocol: Any, answer: Callable[[Any], Any], why: Any, truncated: bool
-) -> None:
+async def test_a_free_reply_that_was_cut_off_says_so(protocol, answer, why, truncated):
     """By the reason that the protocol gives."""
     async with protocol(Answers(ok(answer(why)))) as model:
         reply = await model.complete(asked())
@@ -141,7 +139,7 @@ def _finished(answer: dict[str, Any], why: Any) -> dict[str, Any]:
     return answer
 
 
-async def test_calls_count_as_input() -> None:
+async def test_calls_count_as_input():
     """The estimate that limits go by holds arguments too."""
     bare = openai(Answers(ok(completion())))._call(asked())
     big = ChatMessage(
@@ -152,7 +150,7 @@ async def test_calls_count_as_input() -> None:
 
 
 @BOTH
-async def test_a_loop_of_tools_runs_over_http(server: ScriptedServer, protocol: Any) -> None:
+async def test_a_loop_of_tools_runs_over_http(server, protocol):
     """Calls come back with ids, results go there; a strict server takes every request."""
     script = [
         {"tool_calls": [tool_call("look", at=1), tool_call("look", at=2)], "text": "Let me see."},
@@ -198,9 +196,7 @@ def _loop(carry_out: Callable[[ToolUse], Answered]) -> Loop:
 
 
 @BOTH
-async def test_a_reply_with_calls_that_was_cut_off_says_so_over_http(
-    server: ScriptedServer, protocol: Any
-) -> None:
+async def test_a_reply_with_calls_that_was_cut_off_says_so_over_http(server, protocol):
     """Its calls come back all the same; who asked must not carry them out."""
     server.script("summarize", ChatReply(tool_calls=(CALL,), truncated=True))
     async with protocol(server) as model:
@@ -225,9 +221,7 @@ def _never(use: ToolUse) -> Answered:
         [ChatMessage("assistant", "", tool_calls=(CALL,))],
     ],
 )
-async def test_the_scripted_server_refuses_calls_without_answer(
-    server: ScriptedServer, protocol: Any, wrong: list[ChatMessage]
-) -> None:
+async def test_the_scripted_server_refuses_calls_without_answer(server, protocol, wrong):
     """As real ones do: so the tests above mean something."""
     messages = (*_loop(_never).messages, *wrong)
     async with protocol(server) as model:
@@ -235,7 +229,7 @@ async def test_the_scripted_server_refuses_calls_without_answer(
             await model.complete(ChatRequest(messages, "summarize", tools=TOOLS))
 
 
-async def test_a_scripted_model_makes_calls() -> None:
+async def test_a_scripted_model_makes_calls():
     """One, several with a text, with ids that do not repeat; JSON answers stay JSON."""
     model = ScriptedChatModel(
         {
@@ -254,7 +248,7 @@ async def test_a_scripted_model_makes_calls() -> None:
     assert (third.text, third.tool_calls) == ('{"a": 1}', ())
 
 
-async def test_an_answering_model_takes_a_snapshot_where_it_can() -> None:
+async def test_an_answering_model_takes_a_snapshot_where_it_can():
     """A short text where no tool is offered."""
     model = ScriptedChatModel.answering()
     with_tools = await model.complete(_loop_request(tools=TOOLS))

@@ -23,7 +23,6 @@ import pytest
 import scripted_faults as faults
 from http_doubles import KEY, Answers, Gate, HastyClock, ok, status
 from pydantic import SecretStr
-from scripted_server import ScriptedServer
 
 from mnemo.errors import (
     ConfigError,
@@ -63,7 +62,7 @@ async def failing(*answers: Any, **arguments: Any) -> tuple[ModelError, Answers,
 
 
 @pytest.mark.parametrize("code", sorted(PASSING))
-async def test_a_passing_status_is_tried_again(code: int) -> None:
+async def test_a_passing_status_is_tried_again(code):
     """Overload, conflicts and limits pass; the second try's answer is the answer."""
     transport, server, _ = sending(status(code), ok({"a": 1}))
     assert await transport.post("/x", BODY) == {"a": 1}
@@ -84,7 +83,7 @@ async def test_a_passing_status_is_tried_again(code: int) -> None:
     ],
     ids=lambda e: type(e).__name__,
 )
-async def test_a_broken_try_is_tried_again(error: Any) -> None:
+async def test_a_broken_try_is_tried_again(error):
     """A connection that breaks, and JSON that is cut off, say nothing about the next try."""
     transport, server, _ = sending(error, ok({"a": 1}))
     assert await transport.post("/x", BODY) == {"a": 1}
@@ -105,7 +104,7 @@ async def test_a_broken_try_is_tried_again(error: Any) -> None:
         (501, "501"),
     ],
 )
-async def test_a_lasting_status_ends_the_call(code: int, advice: str) -> None:
+async def test_a_lasting_status_ends_the_call(code, advice):
     """Wrong base URL, refused key, unknown model: one request, and what to do about it."""
     error, server, _ = await failing(status(code, "not like this"))
     assert type(error) is ModelUnavailable
@@ -115,7 +114,7 @@ async def test_a_lasting_status_ends_the_call(code: int, advice: str) -> None:
     assert len(server.requests) == 1
 
 
-async def test_a_missing_key_is_told_from_a_refused_one() -> None:
+async def test_a_missing_key_is_told_from_a_refused_one():
     """Without a key the server's 401 says that it wants one."""
     transport = Transport(URL, transport=Answers(status(401)))
     with pytest.raises(ModelUnavailable, match="wants a key and none was given"):
@@ -134,7 +133,7 @@ async def test_a_missing_key_is_told_from_a_refused_one() -> None:
     ],
     ids=["503", "500", "429", "reset", "truncated"],
 )
-async def test_tries_are_counted(fault: Any, kind: type[ModelError]) -> None:
+async def test_tries_are_counted(fault, kind):
     """One try and as many more as max_retries, then the last failure, which may pass later."""
     error, server, clock = await failing(fault, max_retries=2)
     assert type(error) is kind
@@ -144,13 +143,13 @@ async def test_tries_are_counted(fault: Any, kind: type[ModelError]) -> None:
     assert error.__notes__ == ["after 3 tries"]
 
 
-async def test_no_retries_is_one_try() -> None:
+async def test_no_retries_is_one_try():
     """max_retries=0 asks once."""
     error, server, clock = await failing(status(503), max_retries=0)
     assert (type(error), len(server.requests), clock.slept) == (ModelUnavailable, 1, [])
 
 
-async def test_waits_double_and_have_jitter() -> None:
+async def test_waits_double_and_have_jitter():
     """Half a second, one, two and four, each with up to half a second of chance on top."""
     _, _, clock = await failing(status(500), max_retries=4)
     for wait, least in zip(clock.slept, (0.5, 1, 2, 4), strict=True):
@@ -159,7 +158,7 @@ async def test_waits_double_and_have_jitter() -> None:
     assert other.slept != clock.slept
 
 
-async def test_a_time_out_is_tried_once_more_only() -> None:
+async def test_a_time_out_is_tried_once_more_only():
     """Each try has taken all the time that the caller allowed."""
     error, server, _ = await failing(httpx.ReadTimeout("slow"), max_retries=5)
     assert type(error) is ModelTimeout
@@ -167,7 +166,7 @@ async def test_a_time_out_is_tried_once_more_only() -> None:
     assert len(server.requests) == 2
 
 
-async def test_nothing_listens_is_told_as_such() -> None:
+async def test_nothing_listens_is_told_as_such():
     """A refused connection asks whether the server is running."""
     with socket_without_listener() as url:
         transport = Transport(url, max_retries=0)
@@ -195,9 +194,7 @@ def raised_for(cause: Exception) -> httpx.ConnectError:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-async def test_what_keeps_from_connecting_is_told_apart(
-    cause: Exception, advice: str, retryable: bool
-) -> None:
+async def test_what_keeps_from_connecting_is_told_apart(cause, advice, retryable):
     """https for http, a distrusted certificate, a misspelt host: none is a server that is down."""
     error, server, _ = await failing(*[raised_for(cause)] * 4)
     assert advice in str(error)
@@ -205,7 +202,7 @@ async def test_what_keeps_from_connecting_is_told_apart(
     assert len(server.requests) == (4 if retryable else 1)
 
 
-async def test_https_to_a_server_without_it_is_told_at_once(server: ScriptedServer) -> None:
+async def test_https_to_a_server_without_it_is_told_at_once(server):
     """A plain server's answer to the greeting is recognised on real sockets."""
     transport = Transport(server.url.replace("http://", "https://"))
     with pytest.raises(ModelUnavailable, match="is it https that this server speaks") as caught:
@@ -221,7 +218,7 @@ async def test_https_to_a_server_without_it_is_told_at_once(server: ScriptedServ
         ("http://127.0.0.1:9/v1/chat/completions", "It ends before what each request adds"),
     ],
 )
-async def test_an_unknown_path_says_what_a_base_url_looks_like(base_url: str, hint: str) -> None:
+async def test_an_unknown_path_says_what_a_base_url_looks_like(base_url, hint):
     """A missing /v1 and a whole address of an endpoint are named where the server says 404."""
     transport = Transport(base_url, transport=Answers(status(404)))
     with pytest.raises(ModelUnavailable, match=hint):
@@ -246,7 +243,7 @@ def socket_without_listener() -> Any:
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
 @pytest.mark.parametrize("code", [429, 503])
-async def test_retry_after_is_honoured(form: str, code: int) -> None:
+async def test_retry_after_is_honoured(form, code):
     """The next try comes when the server said, in seconds or as a date, and not before."""
     clock = ManualClock()
     date = format_datetime(clock.now() + timedelta(seconds=20), usegmt=True)
@@ -271,7 +268,7 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [429, 503, 529])
-async def test_too_long_a_retry_after_is_no_wait_at_all(code: int) -> None:
+async def test_too_long_a_retry_after_is_no_wait_at_all(code):
     """Asked for more than max_wait_s, the caller learns it at once, with the number."""
     error, server, clock = await failing(status(code, retry_after="61"), max_wait_s=60)
     assert type(error) is RateLimited
@@ -280,7 +277,7 @@ async def test_too_long_a_retry_after_is_no_wait_at_all(code: int) -> None:
     assert (len(server.requests), clock.slept) == (1, [])
 
 
-async def test_waits_add_up_to_max_wait() -> None:
+async def test_waits_add_up_to_max_wait():
     """What is left of max_wait_s counts, not the whole of it."""
     error, server, clock = await failing(status(503, retry_after="25"), max_wait_s=60)
     assert type(error) is RateLimited
@@ -288,7 +285,7 @@ async def test_waits_add_up_to_max_wait() -> None:
     assert len(server.requests) == 3
 
 
-async def test_a_last_rate_limit_tells_what_the_server_asked_for() -> None:
+async def test_a_last_rate_limit_tells_what_the_server_asked_for():
     """The tries are over, but not the patience: the error carries Retry-After."""
     error, _, clock = await failing(status(429, retry_after="2"), max_retries=1)
     assert isinstance(error, RateLimited)
@@ -313,7 +310,7 @@ async def test_a_last_rate_limit_tells_what_the_server_asked_for() -> None:
         ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
     ],
 )
-def test_retry_after_is_read_or_ignored(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_is_read_or_ignored(headers, seconds):
     """Seconds, a date, or nothing that can be understood."""
     assert retry_after(headers, ManualClock().now()) == seconds
 
@@ -326,7 +323,7 @@ DRIPS_S = 10
 
 
 @pytest.mark.parametrize("fault", [faults.NEVER_ANSWERS, faults.SLOW_DRIP], ids=lambda f: f.name)
-async def test_a_try_is_bounded_as_a_whole(server: ScriptedServer, fault: faults.Fault) -> None:
+async def test_a_try_is_bounded_as_a_whole(server, fault):
     """Bytes that drip in slowly do not keep a try alive; the connection is closed."""
     server.fail(fault)
     transport = Transport(f"{server.url}/v1", max_retries=0)
@@ -338,7 +335,7 @@ async def test_a_try_is_bounded_as_a_whole(server: ScriptedServer, fault: faults
     await transport.aclose()
 
 
-async def test_waiting_for_a_turn_is_no_part_of_a_try() -> None:
+async def test_waiting_for_a_turn_is_no_part_of_a_try():
     """A request that waits its turn longer than timeout_s is not late."""
     gate = Gate({"a": 1})
     transport = Transport(URL, transport=gate, max_concurrency=1)
@@ -357,7 +354,7 @@ async def test_waiting_for_a_turn_is_no_part_of_a_try() -> None:
     await transport.aclose()
 
 
-async def test_no_more_requests_than_allowed_at_once() -> None:
+async def test_no_more_requests_than_allowed_at_once():
     """The limit of concurrency is met and kept."""
     gate = Gate({})
     transport = Transport(URL, transport=gate, max_concurrency=3)
@@ -373,7 +370,7 @@ async def test_no_more_requests_than_allowed_at_once() -> None:
     await transport.aclose()
 
 
-async def test_a_wait_between_tries_leaves_its_turn_to_others() -> None:
+async def test_a_wait_between_tries_leaves_its_turn_to_others():
     """A server that asks one caller for patience does not hold up the next one."""
     clock = ManualClock()
     server = Answers(status(429, retry_after="30"), ok({"a": 1}))
@@ -387,7 +384,7 @@ async def test_a_wait_between_tries_leaves_its_turn_to_others() -> None:
     await transport.aclose()
 
 
-async def test_far_too_long_a_reply_is_not_read_to_its_end(server: ScriptedServer) -> None:
+async def test_far_too_long_a_reply_is_not_read_to_its_end(server):
     """5 MB of text: an InvalidReply with its beginning, after one request."""
     server.script("semantic", {"facts": []})
     server.fail(faults.FIVE_MEGABYTES)
@@ -401,7 +398,7 @@ async def test_far_too_long_a_reply_is_not_read_to_its_end(server: ScriptedServe
     await transport.aclose()
 
 
-async def test_a_page_instead_of_json_asks_for_the_base_url() -> None:
+async def test_a_page_instead_of_json_asks_for_the_base_url():
     """A wrong base URL often answers 200 with a web page; that is not tried again."""
     page = httpx.Response(200, html="<h1>Welcome</h1>")
     error, server, _ = await failing(page)
@@ -411,13 +408,13 @@ async def test_a_page_instead_of_json_asks_for_the_base_url() -> None:
     assert len(server.requests) == 1
 
 
-async def test_an_error_page_is_not_quoted() -> None:
+async def test_an_error_page_is_not_quoted():
     """Markup says nothing to a reader of logs."""
     error, _, _ = await failing(httpx.Response(502, html="<h1>Bad gateway</h1>"), max_retries=0)
     assert "<" not in str(error)
 
 
-async def test_long_json_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_json_is_read_in_another_thread(monkeypatch):
     """The event loop never parses more than 64 kB."""
     threads = {}
     loads = json.loads
@@ -437,7 +434,7 @@ async def test_long_json_is_read_in_another_thread(monkeypatch: pytest.MonkeyPat
 # ── Cancelling and closing ───────────────────────────────────────────────────────────
 
 
-async def test_cancelling_at_every_turn_leaves_nothing_behind(server: ScriptedServer) -> None:
+async def test_cancelling_at_every_turn_leaves_nothing_behind(server):
     """Whenever a call is given up, its slot is free again and its connection closed."""
     transport = Transport(f"{server.url}/v1", max_concurrency=1)
     await transport.post("/embeddings", BODY)
@@ -453,7 +450,7 @@ async def test_cancelling_at_every_turn_leaves_nothing_behind(server: ScriptedSe
     await server.until(lambda: server.connections == 0)
 
 
-async def test_connections_are_kept_until_closed(server: ScriptedServer) -> None:
+async def test_connections_are_kept_until_closed(server):
     """Calls one after the other share a connection; closing ends it, twice does no harm."""
     transport = Transport(f"{server.url}/v1")
     for _ in range(3):
@@ -464,7 +461,7 @@ async def test_connections_are_kept_until_closed(server: ScriptedServer) -> None
     await server.until(lambda: server.connections == 0)
 
 
-async def test_a_closed_transport_opens_again(server: ScriptedServer) -> None:
+async def test_a_closed_transport_opens_again(server):
     """Closing says that nothing is wanted now, not that nothing ever will be."""
     transport = Transport(f"{server.url}/v1")
     await transport.aclose()
@@ -474,7 +471,7 @@ async def test_a_closed_transport_opens_again(server: ScriptedServer) -> None:
     await server.until(lambda: server.connections == 0)
 
 
-async def test_closing_lets_requests_in_flight_end(server: ScriptedServer) -> None:
+async def test_closing_lets_requests_in_flight_end(server):
     """Another user's request is answered; its connection is closed afterwards."""
     server.fail(faults.delayed(0.05))
     transport = Transport(f"{server.url}/v1")
@@ -492,7 +489,7 @@ async def test_closing_lets_requests_in_flight_end(server: ScriptedServer) -> No
     await server.until(lambda: server.connections == 0)
 
 
-def test_another_event_loop_gets_a_client_of_its_own(server: ScriptedServer) -> None:
+def test_another_event_loop_gets_a_client_of_its_own(server):
     """A transport outlives the loop it was first used on."""
     transport = Transport(f"{server.url}/v1")
 
@@ -505,9 +502,7 @@ def test_another_event_loop_gets_a_client_of_its_own(server: ScriptedServer) -> 
     assert len(server.requests) == 2
 
 
-async def test_no_proxy_stands_before_this_machine(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_proxy_stands_before_this_machine(server, monkeypatch):
     """A proxy of the environment is not asked for a server on loopback."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     transport = Transport(f"{server.url}/v1", max_retries=0)
@@ -515,7 +510,7 @@ async def test_no_proxy_stands_before_this_machine(
     await transport.aclose()
 
 
-async def test_an_unusable_proxy_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unusable_proxy_is_a_typed_error(monkeypatch):
     """What the environment says of proxies is read by the first request, and may be nonsense."""
     monkeypatch.setenv("ALL_PROXY", "gopher://me:hush-hush@127.0.0.1:9")
     transport = Transport("https://api.example.com/v1")
@@ -527,7 +522,7 @@ async def test_an_unusable_proxy_is_a_typed_error(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_importing_models_brings_nothing_heavy() -> None:
+def test_importing_models_brings_nothing_heavy():
     """httpx and tenacity are imported by the first request."""
     probe = (
         "import sys, mnemo.models; print([m for m in ('httpx', 'tenacity') if m in sys.modules])"
@@ -551,7 +546,7 @@ LEAKS = [
 
 
 @pytest.mark.parametrize("leak", LEAKS, ids=range(len(LEAKS)))
-async def test_no_secret_is_in_an_error(leak: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secret_is_in_an_error(leak, caplog):
     """Not in its text, its traceback, its causes, nor in any log, whatever a server echoes."""
     caplog.set_level(logging.DEBUG)
     error, server, _ = await failing(leak, headers={"X-Team": SecretStr("team-secret-value")})
@@ -565,9 +560,7 @@ async def test_no_secret_is_in_an_error(leak: Any, caplog: pytest.LogCaptureFixt
     assert error.__context__ is None
 
 
-async def test_a_real_connection_logs_no_secret(
-    server: ScriptedServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_real_connection_logs_no_secret(server, caplog):
     """Nor do the packages underneath, on their most talkative level."""
     caplog.set_level(logging.DEBUG)
     server.keys = {"another"}
@@ -586,7 +579,7 @@ def shares(text: str) -> bool:
     return any(part in text for part in parts) or KEY[-4:] in text
 
 
-async def test_an_invalid_reply_shows_no_secret() -> None:
+async def test_an_invalid_reply_shows_no_secret():
     """The raw text of a reply is scrubbed, too."""
     long = httpx.Response(200, text=KEY * 200_000, headers={"content-type": "application/json"})
     error, _, _ = await failing(long)
@@ -626,7 +619,7 @@ async def test_an_invalid_reply_shows_no_secret() -> None:
         ({"tokens_per_minute": -5}, "tokens_per_minute"),
     ],
 )
-def test_a_bad_argument_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_a_bad_argument_is_refused(arguments, message):
     """Each is refused before anything is opened, by name and without a secret."""
     given = {"base_url": "http://x/v1", **arguments}
     with pytest.raises(ConfigError, match=message) as caught:
@@ -643,14 +636,14 @@ def test_a_bad_argument_is_refused(arguments: dict[str, Any], message: str) -> N
         (" http://[::1]/v1 ", ("::1", 80)),
     ],
 )
-def test_the_server_is_known_by_host_and_port(base_url: str, server: tuple[str, int]) -> None:
+def test_the_server_is_known_by_host_and_port(base_url, server):
     """Telemetry names it; the slash at the end of an address does not matter."""
     transport = Transport(base_url)
     assert transport.server == server
     assert transport.endpoint.url.endswith("/v1")
 
 
-async def test_a_blank_key_is_none_and_blanks_around_one_are_cut() -> None:
+async def test_a_blank_key_is_none_and_blanks_around_one_are_cut():
     """Keys come from environments and files, which add line ends."""
     for given, sent in (("  ", None), (SecretStr(""), None), (f"{KEY}\n", f"Bearer {KEY}")):
         server = Answers(ok({}))
@@ -660,7 +653,7 @@ async def test_a_blank_key_is_none_and_blanks_around_one_are_cut() -> None:
         await transport.aclose()
 
 
-async def test_a_header_of_the_user_replaces_ours() -> None:
+async def test_a_header_of_the_user_replaces_ours():
     """Gateways want their own authorization, once."""
     server = Answers(ok({}))
     transport = Transport(URL, KEY, headers={"authorization": "Basic abc"}, transport=server)

@@ -48,13 +48,13 @@ def _assert_same_bits(texts: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_vectors_are_those_of_texts_tokenized_whole() -> None:
+def test_vectors_are_those_of_texts_tokenized_whole():
     """Dialogue, tool output, code and other scripts give the same bits piece by piece."""
     _assert_same_bits(TEXTS)
 
 
 @pytest.mark.slow
-def test_no_token_of_the_vocabulary_spans_a_cut() -> None:
+def test_no_token_of_the_vocabulary_spans_a_cut():
     """No blank stands behind another character, no mark behind a letter, and a letter is one."""
     tokenizer = wordllama._load().tokenizer
     tokens = [token for token in tokenizer.get_vocab() if not token.startswith("<")]
@@ -70,12 +70,12 @@ _ODD = st.sampled_from(
 
 @pytest.mark.slow
 @given(st.lists(st.lists(_ODD | st.text(max_size=12), max_size=20).map("".join), max_size=6))
-def test_any_text_gives_the_vector_of_its_whole(texts: list[str]) -> None:
+def test_any_text_gives_the_vector_of_its_whole(texts):
     """Runs of blanks, the tokenizer's own marks and any character give the same bits."""
     _assert_same_bits(texts)
 
 
-def test_remembered_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_pieces_are_bounded(monkeypatch):
     """Past the bound what is remembered begins anew, and vectors stay the same."""
     monkeypatch.setattr(wordllama, "MAX_PIECES", 100)
     texts = [f"item{number} and item{number + 1} of many" for number in range(60)]
@@ -86,7 +86,7 @@ def test_remembered_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(piece) <= 32 for piece in known)
 
 
-async def test_the_root_logger_is_left_alone(embedder: WordLlamaEmbedder) -> None:
+async def test_the_root_logger_is_left_alone(embedder):
     """Embedding installs no log handler and imports nothing that would."""
     before = list(logging.getLogger().handlers)
     await embedder.embed(["hello"])

@@ -29,7 +29,7 @@ class OddModel:
         return "sail"
 
 
-async def test_a_good_reply_takes_one_call() -> None:
+async def test_a_good_reply_takes_one_call():
     """The request names its purpose and carries the schema."""
     model = ScriptedChatModel({"merge_intent": {"intent": "go by boat"}})
     assert await asker(model).ask(QUESTION) == "go by boat"
@@ -55,7 +55,7 @@ async def test_a_good_reply_takes_one_call() -> None:
         ("x" * 200_001, "longer than"),
     ],
 )
-async def test_a_bad_reply_is_shown_again_with_what_is_wrong(bad: Any, wrong: str) -> None:
+async def test_a_bad_reply_is_shown_again_with_what_is_wrong(bad, wrong):
     """Not JSON, wrong shape, cut off, blank or the schema itself: one corrective call."""
     model = ScriptedChatModel({"merge_intent": [bad, {"intent": "go by boat"}]})
     assert await asker(model).ask(QUESTION) == "go by boat"
@@ -66,7 +66,7 @@ async def test_a_bad_reply_is_shown_again_with_what_is_wrong(bad: Any, wrong: st
     assert wrong in complaint.content
 
 
-async def test_a_second_bad_reply_is_a_failure_with_the_raw_reply() -> None:
+async def test_a_second_bad_reply_is_a_failure_with_the_raw_reply():
     """The raw reply is the second one, cut to 2,000 characters; its error is the cause."""
     model = ScriptedChatModel({"merge_intent": ["first", "second" * 1_000]})
     with pytest.raises(InvalidReply) as caught:
@@ -77,7 +77,7 @@ async def test_a_second_bad_reply_is_a_failure_with_the_raw_reply() -> None:
     assert len(model.requests) == 2
 
 
-async def test_a_parsed_reply_that_does_not_fit_is_shown_as_json() -> None:
+async def test_a_parsed_reply_that_does_not_fit_is_shown_as_json():
     """A reply without text is shown by what was parsed."""
     bad = ChatReply(parsed={"aim": "gö"})
     model = ScriptedChatModel({"merge_intent": [bad, {"intent": "go"}]})
@@ -85,7 +85,7 @@ async def test_a_parsed_reply_that_does_not_fit_is_shown_as_json() -> None:
     assert model.requests[1].messages[2].content == '{"aim": "gö"}'
 
 
-async def test_a_model_error_is_not_corrected() -> None:
+async def test_a_model_error_is_not_corrected():
     """What the adapter could not mend is passed on, with the purpose filled in."""
     failure = RateLimited("slow down", retry_after_s=3)
     model = ScriptedChatModel({"merge_intent": failure})
@@ -96,7 +96,7 @@ async def test_a_model_error_is_not_corrected() -> None:
     assert len(model.requests) == 1
 
 
-async def test_a_foreign_exception_is_translated() -> None:
+async def test_a_foreign_exception_is_translated():
     """A user's model may raise anything; it becomes ``ModelUnavailable`` with its cause."""
     model = ScriptedChatModel({"merge_intent": KeyError("choices")})
     with pytest.raises(ModelUnavailable, match="KeyError") as caught:
@@ -105,13 +105,13 @@ async def test_a_foreign_exception_is_translated() -> None:
     assert not caught.value.retryable
 
 
-async def test_an_answer_that_is_no_reply_is_translated() -> None:
+async def test_an_answer_that_is_no_reply_is_translated():
     """A model that breaks the protocol is told so by type."""
     with pytest.raises(ModelUnavailable, match="str"):
         await asker(OddModel()).ask(QUESTION)
 
 
-async def test_cancellation_passes() -> None:
+async def test_cancellation_passes():
     """A cancelled question is cancelled, not unavailable."""
     model = ScriptedChatModel()
     model.block()
@@ -121,7 +121,7 @@ async def test_cancellation_passes() -> None:
     assert model.waiting == 0
 
 
-async def test_costs_add_up_by_purpose_once_a_price_is_known() -> None:
+async def test_costs_add_up_by_purpose_once_a_price_is_known():
     """The cost is unknown until one reply has a price; every purpose has its own sum."""
     meter = UsageMeter()
     meter.answered("semantic", Usage(input_tokens=5, output_tokens=2))
@@ -142,7 +142,7 @@ async def test_costs_add_up_by_purpose_once_a_price_is_known() -> None:
         (ModelBudget(cost_usd=0.01), "session.max_model_cost_usd"),
     ],
 )
-async def test_a_spent_budget_stops_the_next_call(budget: ModelBudget, limit: str) -> None:
+async def test_a_spent_budget_stops_the_next_call(budget, limit):
     """Calls, tokens and cost each have a bound; past it nothing is asked and nothing counted."""
     usage = Usage(input_tokens=8, output_tokens=2, cost_usd=0.02)
     model = ScriptedChatModel({"merge_intent": ChatReply(text='{"intent": "sail"}', usage=usage)})
@@ -155,7 +155,7 @@ async def test_a_spent_budget_stops_the_next_call(budget: ModelBudget, limit: st
     assert not caught.value.retryable
 
 
-async def test_how_a_question_ended_is_counted() -> None:
+async def test_how_a_question_ended_is_counted():
     """A corrected reply is the model's; a question without an answer has failed."""
     model = ScriptedChatModel({"merge_intent": ["no", {"intent": "sail"}, "no", "no"]})
     meter = UsageMeter()
@@ -166,7 +166,7 @@ async def test_how_a_question_ended_is_counted() -> None:
     assert meter.total.calls == 4
 
 
-async def test_a_reply_that_its_model_refuses_is_corrected_once() -> None:
+async def test_a_reply_that_its_model_refuses_is_corrected_once():
     """A model's own ``InvalidReply`` is answered by one correction, like any bad reply."""
     unusable = InvalidReply("the body has 5,000,000 bytes", raw="{{{{")
     model = ScriptedChatModel({"merge_intent": [unusable, {"intent": "sail"}]})
@@ -185,7 +185,7 @@ class PunctualModel(ScriptedChatModel):
     keeps_time = True
 
 
-async def test_a_model_that_keeps_time_is_told_and_not_cut_off() -> None:
+async def test_a_model_that_keeps_time_is_told_and_not_cut_off():
     """Only a model that does not bound its tries itself is cut off from outside."""
     for kind, ended in ((ScriptedChatModel, True), (PunctualModel, False)):
         model = kind({"merge_intent": {"intent": "sail"}})

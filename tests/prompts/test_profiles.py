@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mnemo.config import ScoringConfig, TypeScoring
@@ -11,7 +9,7 @@ from mnemo.errors import ConfigError
 from mnemo.prompts.profiles import PROFILES, Profile, instructed, resolve_profile
 
 
-def test_three_profiles_are_shipped() -> None:
+def test_three_profiles_are_shipped():
     """Each is found by its name and has words for every stage of extraction it speaks of."""
     assert set(PROFILES) == {"coding", "research", "customer_support"}
     for name, profile in PROFILES.items():
@@ -21,13 +19,13 @@ def test_three_profiles_are_shipped() -> None:
 
 
 @pytest.mark.parametrize("key", ["get_semantic", "Semantic", "", "reward"])
-def test_an_overlay_for_no_purpose_is_refused(key: str) -> None:
+def test_an_overlay_for_no_purpose_is_refused(key):
     """A typing error in a key does not go unnoticed."""
     with pytest.raises(ConfigError, match="mine"):
         Profile(name="mine", overlays={"semantic": "fine", key: "lost"})
 
 
-def test_any_purpose_may_have_an_overlay() -> None:
+def test_any_purpose_may_have_an_overlay():
     """Also those that no domain context reaches."""
     profile = Profile(name="mine", domain_context="At sea.", overlays={"merge_intent": "Be terse."})
     assert instructed("Do.", "merge_intent", profile) == "Do.\n\nBe terse."
@@ -37,13 +35,13 @@ def test_any_purpose_may_have_an_overlay() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["cooking", 7, {"name": "x"}, ""])
-def test_what_is_no_profile_is_refused(wrong: Any) -> None:
+def test_what_is_no_profile_is_refused(wrong):
     """The error names those that are shipped."""
     with pytest.raises(ConfigError, match="coding, customer_support, research"):
         resolve_profile(wrong)
 
 
-def test_no_profile_is_none() -> None:
+def test_no_profile_is_none():
     """And a profile is itself."""
     profile = Profile(name="mine")
     assert resolve_profile(None) is None
@@ -58,7 +56,7 @@ def test_no_profile_is_none() -> None:
         ("customer_support", {"semantic": 0.3, "procedural": 0.40}),
     ],
 )
-def test_a_profile_favours_a_type_by_its_floor(name: str, floors: dict[str, float]) -> None:
+def test_a_profile_favours_a_type_by_its_floor(name, floors):
     """The default floor is 0.3; only the floor changes."""
     scoring = PROFILES[name].scoring(ScoringConfig())
     for type, floor in floors.items():
@@ -67,7 +65,7 @@ def test_a_profile_favours_a_type_by_its_floor(name: str, floors: dict[str, floa
         assert row.model_copy(update={"base_floor": 0.3}) == getattr(ScoringConfig(), type)
 
 
-def test_a_profile_beats_the_settings_where_it_says_something() -> None:
+def test_a_profile_beats_the_settings_where_it_says_something():
     """All other numbers stay as they were set."""
     base = ScoringConfig(procedural=TypeScoring(base_floor=0.9, top_k=3), recency_weight=0.7)
     scoring = PROFILES["coding"].scoring(base)
@@ -79,7 +77,7 @@ def test_a_profile_beats_the_settings_where_it_says_something() -> None:
     "overrides",
     [{"fact": {"base_floor": 0.4}}, {"semantic": {"floor": 0.4}}, {"semantic": {"base_floor": 4}}],
 )
-def test_an_override_of_no_parameter_is_refused(overrides: dict[str, Any]) -> None:
+def test_an_override_of_no_parameter_is_refused(overrides):
     """Types, names and ranges are checked when the profile is made."""
     with pytest.raises(ConfigError):
         Profile(name="mine", value_function_overrides=overrides)

@@ -29,30 +29,30 @@ TEXT = json.dumps(OBJECT)
         f"Here {{you}} go: {TEXT} Anything else?",
     ],
 )
-def test_the_last_complete_object_is_read(text: str) -> None:
+def test_the_last_complete_object_is_read(text):
     """Fences, thoughts, prose and earlier tries are passed over."""
     assert json_of(ChatReply(text=text)) == OBJECT
 
 
-def test_a_text_that_speaks_of_thinking_is_left_alone() -> None:
+def test_a_text_that_speaks_of_thinking_is_left_alone():
     """Bare JSON is read as it stands, whatever its strings look like."""
     value = {"intent": "explain <think> and </think>"}
     assert json_of(ChatReply(text=json.dumps(value))) == value
 
 
 @pytest.mark.parametrize("text", ["", " ", "[1]", '"facts"', "null", '{"facts": [', "<think>{}"])
-def test_what_holds_no_complete_object_is_refused(text: str) -> None:
+def test_what_holds_no_complete_object_is_refused(text):
     """Lists, bare values, cut off objects and unfinished thoughts are no reply."""
     with pytest.raises(ValueError, match="reply"):
         json_of(ChatReply(text=text))
 
 
-def test_parsed_is_taken_as_it_is() -> None:
+def test_parsed_is_taken_as_it_is():
     """What an adapter has parsed is not looked for in the text."""
     assert json_of(ChatReply(text='{"a": 1}', parsed={"b": [2]})) == {"b": [2]}
 
 
-def test_texts_become_storable() -> None:
+def test_texts_become_storable():
     """Escaped lone surrogates and U+0000 are replaced, however deep."""
     text = r'{"a": ["x\ud800", {"b": "\u0000"}]}'
     assert json_of(ChatReply(text=text)) == {"a": ["x\ufffd", {"b": "\ufffd"}]}
@@ -67,7 +67,7 @@ json_values = st.recursive(
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_refused(text):
     """No reply, however odd, raises anything but ``ValueError``."""
     try:
         assert isinstance(json_of(ChatReply(text=text)), dict)
@@ -77,6 +77,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @settings(max_examples=examples(30))
 @given(st.dictionaries(st.sampled_from(["facts", "a", "b"]), json_values))
-def test_any_object_in_a_fence_is_read(value: dict[str, object]) -> None:
+def test_any_object_in_a_fence_is_read(value):
     """What ``json`` writes is read back."""
     assert json_of(ChatReply(text=f"```\n{json.dumps(value)}\n```")) == value

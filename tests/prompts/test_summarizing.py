@@ -37,7 +37,7 @@ def user_text(asked: SummaryRequest) -> str:
     return summary_request(asked).messages[1].content
 
 
-def test_messages_are_lines_with_time_and_speaker() -> None:
+def test_messages_are_lines_with_time_and_speaker():
     """``role: content``, who is named, when it was said; failed results say so."""
     messages = (
         message("hello", actor="Ana"),
@@ -53,7 +53,7 @@ def test_messages_are_lines_with_time_and_speaker() -> None:
     assert SUMMARIES not in text
 
 
-def test_what_is_known_already_stands_apart() -> None:
+def test_what_is_known_already_stands_apart():
     """Earlier summaries come in a block of their own, not to be told again."""
     asked = SummaryRequest(messages=(message("x"),), earlier=("Before.",), max_tokens=70)
     text = user_text(asked)
@@ -61,14 +61,14 @@ def test_what_is_known_already_stands_apart() -> None:
     assert "do not tell it again" in text
 
 
-def test_summaries_are_made_one() -> None:
+def test_summaries_are_made_one():
     """Folding shows the summaries in order, and no messages."""
     text = user_text(SummaryRequest(summaries=("One.", "Two."), max_tokens=70))
     assert read_block(text, SUMMARIES) == [{"summary": "One."}, {"summary": "Two."}]
     assert f"BEGIN {MESSAGES}" not in text
 
 
-def test_long_messages_are_shortened_together() -> None:
+def test_long_messages_are_shortened_together():
     """However much was said, the request stays within what a model can read."""
     messages = tuple(message(f"{n} " + "word " * 10_000) for n in range(30))
     text = user_text(SummaryRequest(messages=messages, max_tokens=70))
@@ -76,7 +76,7 @@ def test_long_messages_are_shortened_together() -> None:
     assert len(read_block(text, MESSAGES)) == 30
 
 
-def test_a_profile_adds_its_overlay() -> None:
+def test_a_profile_adds_its_overlay():
     """What a field of work says about summaries follows the standing instructions."""
     profile = Profile(name="law", overlays={"summarize": "Keep every clause number."})
     asked = SummaryRequest(messages=(message("x"),), max_tokens=70)
@@ -84,7 +84,7 @@ def test_a_profile_adds_its_overlay() -> None:
     assert system.endswith("Keep every clause number.")
 
 
-def test_the_shorter_one_is_asked_for_in_the_same_exchange() -> None:
+def test_the_shorter_one_is_asked_for_in_the_same_exchange():
     """The too long text is shown again as the model's own, then the demand."""
     first = summary_request(SummaryRequest(messages=(message("x"),), max_tokens=70))
     again = shorter_request(first, "too long", 70)
@@ -105,7 +105,7 @@ def test_the_shorter_one_is_asked_for_in_the_same_exchange() -> None:
         ("nul \0 byte", "nul \ufffd byte"),
     ],
 )
-def test_a_summary_is_the_text_without_the_thoughts(text: str, summary: str) -> None:
+def test_a_summary_is_the_text_without_the_thoughts(text, summary):
     """Thoughts before the text are left out; a tag within it is part of it."""
     assert summary_of(ChatReply(text=text)) == summary
 
@@ -119,7 +119,7 @@ def test_a_summary_is_the_text_without_the_thoughts(text: str, summary: str) -> 
         ChatReply(text="They m", truncated=True),
     ],
 )
-def test_no_summary_is_a_typed_failure(reply: ChatReply) -> None:
+def test_no_summary_is_a_typed_failure(reply):
     """Blank, only thought, or cut off."""
     with pytest.raises(InvalidReply) as failure:
         summary_of(reply)
@@ -140,13 +140,13 @@ def test_no_summary_is_a_typed_failure(reply: ChatReply) -> None:
         ("x" * 100, 0, "x"),
     ],
 )
-def test_a_text_is_cut_at_the_last_sentence_that_fits(text: str, most: int, cut: str) -> None:
+def test_a_text_is_cut_at_the_last_sentence_that_fits(text, most, cut):
     """Sentences as a whole; without one, words; without one, characters."""
     assert cut_to(text, most, count_tokens) == cut
 
 
 @given(text=st.text(min_size=1, max_size=200), most=st.integers(1, 30))
-def test_what_is_cut_fits_and_is_a_beginning(text: str, most: int) -> None:
+def test_what_is_cut_fits_and_is_a_beginning(text, most):
     """Whatever the text, the cut has at most so many tokens and begins like it."""
     cut = cut_to(text, most, count_tokens)
     assert count_tokens(cut) <= most

@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from helpers import OpenKit
 
 from mnemo import Config
 from mnemo.prompts.mneme import eviction_messages, fold_messages
@@ -49,7 +48,7 @@ def said(request: ChatRequest) -> str:
 
 
 @pytest.mark.parametrize("mark", MARKS)
-def test_no_mark_stands_in_escaped_text(mark: str) -> None:
+def test_no_mark_stands_in_escaped_text(mark):
     """As an entity, in a tag, and in JSON, where reading gives it back."""
     text = f"before {mark} after"
     for written in (without_marks(text), escaped(text), untrusted("m", text, {"of": text})):
@@ -63,12 +62,12 @@ def test_no_mark_stands_in_escaped_text(mark: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a < b and b > c", "[1] see [TODO]", "list[int] | <div>", "x <= y", "tools = [inst]s"]
 )
-def test_other_text_is_unchanged(text: str) -> None:
+def test_other_text_is_unchanged(text):
     """Code, citations and markup that is no mark of a template."""
     assert without_marks(text) in (text, text.replace("[inst]", "&#91;inst]"))
 
 
-async def test_no_request_about_a_session_or_a_question_holds_a_mark(open_kit: OpenKit) -> None:
+async def test_no_request_about_a_session_or_a_question_holds_a_mark(open_kit):
     """Goal, observation, action, actor, facts, instructions, tags, intents, and the answer."""
     model = ScriptedChatModel.answering({"merge_intent": {"intent": HOSTILE}})
     config = Config(commit={"intent_merge_threshold": 0.0, "intent_identity_threshold": 1.0})
@@ -93,7 +92,7 @@ async def test_no_request_about_a_session_or_a_question_holds_a_mark(open_kit: O
     assert HOSTILE in hit.snippet or HOSTILE in (await kit.repo.get_nodes(["episodic"]))[0].text
 
 
-async def test_no_request_for_a_summary_holds_a_mark(open_kit: OpenKit) -> None:
+async def test_no_request_for_a_summary_holds_a_mark(open_kit):
     """Messages, earlier summaries, summaries to unite, and the reply that was too long."""
     log = (await open_kit()).repo.conversation("t")
     messages = await log.append({"role": "user", "content": HOSTILE, "name": HOSTILE})
@@ -105,7 +104,7 @@ async def test_no_request_for_a_summary_holds_a_mark(open_kit: OpenKit) -> None:
         assert marks_in(said(request)) == []
 
 
-def test_no_request_of_the_window_holds_a_mark() -> None:
+def test_no_request_of_the_window_holds_a_mark():
     """Goals and snapshots."""
     goal = Goal(
         id=1,
@@ -134,7 +133,7 @@ def test_no_request_of_the_window_holds_a_mark() -> None:
     assert marks_in("\n".join(message.content for message in written)) == []
 
 
-async def test_no_tool_of_notes_shows_a_mark(open_kit: OpenKit) -> None:
+async def test_no_tool_of_notes_shows_a_mark(open_kit):
     """The question for an update, the overview, and what recall shows of notes."""
     kit = await open_kit()
     await kit.repo.notes.write("marks", f"body {HOSTILE}", f"about {HOSTILE[:150]}")

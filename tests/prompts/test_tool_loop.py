@@ -50,7 +50,7 @@ async def looped(
     return await run_loop(Loop(**given | rest), caller.call), model
 
 
-async def test_a_terminal_tool_ends_the_loop_after_its_reply() -> None:
+async def test_a_terminal_tool_ends_the_loop_after_its_reply():
     """All calls of that reply are carried out in order; no further request is made."""
     hands = Hands()
     calls = [tool_call("look", at=1), tool_call("done"), tool_call("look", at=2)]
@@ -61,7 +61,7 @@ async def test_a_terminal_tool_ends_the_loop_after_its_reply() -> None:
     assert [m.role for m in end.messages] == ["system", "user", "assistant", "tool", "tool", "tool"]
 
 
-async def test_calls_are_answered_and_the_model_asked_again() -> None:
+async def test_calls_are_answered_and_the_model_asked_again():
     """The second request holds the first one, the reply and the answer, under the call's id."""
     end, model = await looped([tool_call("look", at=1), "That is all."])
     assert (end.why, end.rounds, end.reply.text) == ("no_calls", 2, "That is all.")
@@ -74,7 +74,7 @@ async def test_calls_are_answered_and_the_model_asked_again() -> None:
     assert tuple(model.requests[1].tools) == TOOLS
 
 
-async def test_a_reply_that_was_cut_off_is_not_carried_out() -> None:
+async def test_a_reply_that_was_cut_off_is_not_carried_out():
     """Its last call may be half of one."""
     hands = Hands()
     reply = ChatReply(tool_calls=({"id": "a", "name": "done", "arguments": {}},), truncated=True)
@@ -82,7 +82,7 @@ async def test_a_reply_that_was_cut_off_is_not_carried_out() -> None:
     assert (end.why, hands.uses) == ("truncated", [])
 
 
-async def test_the_rounds_are_bounded() -> None:
+async def test_the_rounds_are_bounded():
     """The last round's calls are carried out still."""
     hands = Hands()
     end, model = await looped(tool_call("look"), hands, max_rounds=3)
@@ -91,7 +91,7 @@ async def test_the_rounds_are_bounded() -> None:
         await looped("x", max_rounds=0)
 
 
-async def test_whoever_watches_the_replies_may_end_it() -> None:
+async def test_whoever_watches_the_replies_may_end_it():
     """Before their calls are carried out, with the number of the request."""
     hands, seen = Hands(), list[int]()
 
@@ -103,7 +103,7 @@ async def test_whoever_watches_the_replies_may_end_it() -> None:
     assert (end.why, end.rounds, seen, len(hands.uses)) == ("stopped", 2, [1, 2], 1)
 
 
-async def test_a_call_may_be_carried_out_asynchronously() -> None:
+async def test_a_call_may_be_carried_out_asynchronously():
     """A coroutine function does as well."""
 
     async def carry_out(use: ToolUse) -> Answered:
@@ -114,7 +114,7 @@ async def test_a_call_may_be_carried_out_asynchronously() -> None:
     assert end.why == "terminal"
 
 
-async def test_each_request_is_metered_and_may_be_refused() -> None:
+async def test_each_request_is_metered_and_may_be_refused():
     """Usage counts per round; a budget ends the loop with its own error."""
     meter = UsageMeter()
     await looped([tool_call("look"), "end"], meter=meter)
@@ -126,7 +126,7 @@ async def test_each_request_is_metered_and_may_be_refused() -> None:
     assert len(hands.uses) == 2
 
 
-async def test_a_failing_model_ends_the_loop() -> None:
+async def test_a_failing_model_ends_the_loop():
     """What was carried out before stays carried out."""
     hands = Hands()
     with pytest.raises(ModelUnavailable, match="OSError"):
@@ -151,7 +151,7 @@ async def test_a_failing_model_ends_the_loop() -> None:
         ("look", "", None),
     ],
 )
-async def test_a_call_of_any_shape_is_answered(given: Any, name: str, arguments: Any) -> None:
+async def test_a_call_of_any_shape_is_answered(given, name, arguments):
     """What is no object becomes None; the model is shown its call in a shape servers take."""
     hands = Hands()
     end, model = await looped([ChatReply(tool_calls=(given,)), "end"], hands)
@@ -164,13 +164,13 @@ async def test_a_call_of_any_shape_is_answered(given: Any, name: str, arguments:
 
 
 @pytest.mark.parametrize("calls", [None, 7, "look", {"name": "look"}, ()])
-async def test_calls_that_are_no_list_are_none(calls: Any) -> None:
+async def test_calls_that_are_no_list_are_none(calls):
     """The reply counts as one without calls."""
     end, _ = await looped(ChatReply(tool_calls=calls))
     assert end.why == "no_calls"
 
 
-async def test_ids_are_unique_over_the_whole_exchange() -> None:
+async def test_ids_are_unique_over_the_whole_exchange():
     """A model that repeats an id, or gives none, is answered all the same."""
     calls = tuple({"id": id, "name": "look", "arguments": {}} for id in ("a", "a", "", None))
     _, model = await looped([ChatReply(tool_calls=calls), ChatReply(tool_calls=calls), "end"])
@@ -187,7 +187,7 @@ CALLISH = JUNK | st.fixed_dictionaries({}, optional={"id": JUNK, "name": JUNK, "
 
 
 @given(calls=JUNK | st.lists(CALLISH, max_size=5))
-def test_no_shape_of_calls_is_too_odd(calls: Any) -> None:
+def test_no_shape_of_calls_is_too_odd(calls):
     """As many uses as calls, with ids of their own and names that servers take."""
     uses = uses_of(ChatReply(tool_calls=calls), taken={"call_1"})
     assert len(uses) == (len(calls) if isinstance(calls, list) else 0)

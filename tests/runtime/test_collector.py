@@ -20,7 +20,7 @@ def collector() -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_what_lives_is_taken_out_of_later_collections() -> None:
+def test_what_lives_is_taken_out_of_later_collections():
     """Everything alive is frozen, and collections of what comes later are rarer."""
     before = gc.get_threshold()
     gc.unfreeze()
@@ -31,7 +31,7 @@ def test_what_lives_is_taken_out_of_later_collections() -> None:
     assert gc.get_threshold() > before
 
 
-def test_cycles_made_before_are_collected_first() -> None:
+def test_cycles_made_before_are_collected_first():
     """What is garbage already is not frozen for ever."""
     cycle: list[object] = []
     cycle.append(cycle)

@@ -25,7 +25,7 @@ def _by_patterns_alone(text: str) -> str:
     return secrets._CARD.sub(partial(secrets._hide_card, _instead), text)
 
 
-def test_real_texts_lose_the_same_secrets_behind_the_looks() -> None:
+def test_real_texts_lose_the_same_secrets_behind_the_looks():
     """Dialogue, tool output and credentials of every kind come out the same."""
     hidden = 0
     for text in TEXTS:
@@ -38,7 +38,7 @@ def test_real_texts_lose_the_same_secrets_behind_the_looks() -> None:
 @pytest.mark.parametrize(
     "name", ["passphrase:", "The passphrase is", "password =", "PIN:", "token"]
 )
-def test_a_name_with_nothing_but_blanks_behind_it_is_left(name: str, blanks: str) -> None:
+def test_a_name_with_nothing_but_blanks_behind_it_is_left(name, blanks):
     """There is no secret yet; what is in the next line is another sentence."""
     for text in (
         f"{name}{blanks}",
@@ -70,14 +70,14 @@ eyJhbGci.eyJz https://ana:pw1@host -----BEGIN PRIVATE KEY----- -----END hunter2 
         max_size=24,
     )
 )
-def test_any_mixture_loses_the_same_secrets_behind_the_looks(parts: list[tuple[str, str]]) -> None:
+def test_any_mixture_loses_the_same_secrets_behind_the_looks(parts):
     """Names, links and values in any order and case come out the same."""
     text = "".join(part + gap for part, gap in parts)
     for spelled in (text, text.upper(), text.lower()):
         assert without_secrets(spelled, _instead) == _by_patterns_alone(spelled)
 
 
-def test_each_hint_passes_the_first_look() -> None:
+def test_each_hint_passes_the_first_look():
     """What any pattern is looked for by is a part of what all are looked for by."""
     hints = [hint for hints, _, _, _ in secrets._RULES for hint in hints]
     assert [hint for hint in hints if not any(part in hint for part in secrets._GATE)] == []

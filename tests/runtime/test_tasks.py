@@ -26,7 +26,7 @@ class Ended(BaseException):
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError(), Ended()])
-async def test_a_task_that_fails_ends_no_other(root: TaskRoot, error: BaseException) -> None:
+async def test_a_task_that_fails_ends_no_other(root, error):
     """Whatever it raises; who waits for its result is told."""
 
     async def fail() -> None:
@@ -45,7 +45,7 @@ async def _set(event: anyio.Event) -> None:
     event.set()
 
 
-async def test_work_never_begins_inside_the_plain_call(root: TaskRoot) -> None:
+async def test_work_never_begins_inside_the_plain_call(root):
     """Not even under an eager task factory, which an application may have set: it is not asked."""
     asked = []
 
@@ -62,7 +62,7 @@ async def test_work_never_begins_inside_the_plain_call(root: TaskRoot) -> None:
     assert not asked
 
 
-async def test_a_branch_is_cancelled_before_the_rest(root: TaskRoot) -> None:
+async def test_a_branch_is_cancelled_before_the_rest(root):
     """Its tasks end, also those that have not begun, and it takes no more; others go on."""
     branch, ended, other = Branch(root.spawn), [], anyio.Event()
 
@@ -87,8 +87,8 @@ async def test_a_branch_is_cancelled_before_the_rest(root: TaskRoot) -> None:
 
 
 async def test_an_act_whose_task_the_loop_cancels_before_its_first_step_is_told(
-    root: TaskRoot,
-) -> None:
+    root,
+):
     """As at the end of ``asyncio.run``: who waits for the act does not wait for ever."""
     act = root.own(anyio.sleep_forever)
     for task in asyncio.all_tasks():

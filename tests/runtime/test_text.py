@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -92,7 +91,7 @@ def test_scripts_without_blanks_are_told_from_the_others():
 @pytest.mark.parametrize(
     ("algorithm", "pure"), [("english", EnglishStemmer), ("porter", PorterStemmer)]
 )
-def test_the_compiled_stemmer_stems_as_the_pure_one(algorithm: str, pure: Any) -> None:
+def test_the_compiled_stemmer_stems_as_the_pure_one(algorithm, pure):
     """With the extra ``fast`` words are found by the same stems."""
     compiled = pytest.importorskip("Stemmer").Stemmer(algorithm)
     known = {word for text in TEXTS for word in words(text) if word.isascii() and word.isalpha()}

@@ -68,9 +68,7 @@ async def write(url: str, repo: Repository) -> None:
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["asleep", "cut off"])
-async def test_who_was_asleep_sees_everything_once(
-    postgres_url: str, postgres_server: str, is_cut: bool
-) -> None:
+async def test_who_was_asleep_sees_everything_once(postgres_url, postgres_server, is_cut):
     """Beyond its lease and all timeouts, with its connections or without: recall, jobs, writes."""
     schema = postgres_url.rpartition("=")[2]
     name = f"{postgres_url}&application_name=asleep"

@@ -15,7 +15,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit
 
 from mnemo import (
     CommitFailed,
@@ -47,7 +47,7 @@ async def opened(path: Path, config: Config | None = None) -> AsyncIterator[Repo
 
 
 @pytest.mark.parametrize("blank", ["", "   ", "\n\t", "\u2003\u2028"])
-async def test_blank_words_are_refused_and_change_nothing(open_kit: OpenKit, blank: str) -> None:
+async def test_blank_words_are_refused_and_change_nothing(open_kit, blank):
     """A blank goal, step and query are ValueError, awaited or queued, whatever blank means."""
     kit = await open_kit()
     session = await kit.started()
@@ -96,7 +96,7 @@ def heartbeat(group: anyio.abc.TaskGroup) -> Iterator[list[float]]:
 
 @pytest.mark.slow
 @pytest.mark.long
-async def test_ten_megabytes_are_kept_whole_and_hold_nobody_up(tmp_path: Path) -> None:
+async def test_ten_megabytes_are_kept_whole_and_hold_nobody_up(tmp_path):
     """A 10 MB observation is stored, found, committed and recalled beside a live event loop."""
     huge = "The harbour of Porto was busy, Ana noted. " * 240_000 + "The last word is kyoto."
     assert len(huge) > 10_000_000
@@ -118,7 +118,7 @@ async def test_ten_megabytes_are_kept_whole_and_hold_nobody_up(tmp_path: Path) -
     assert max(late) < 0.25
 
 
-async def test_odd_characters_travel_to_the_end(tmp_path: Path) -> None:
+async def test_odd_characters_travel_to_the_end(tmp_path):
     """Lone surrogates and NUL become U+FFFD everywhere, and the words around them are found."""
     odd = "\ud800broken\udfff \0 Porto \U0001f98a e\u0301"
     async with opened(tmp_path / "m.db") as repo:
@@ -178,11 +178,11 @@ async def make_a_newer_file(path: Path) -> None:
     ],
 )
 async def test_a_bad_place_is_refused_and_left_alone(
-    tmp_path: Path,
-    make: Callable[[Path], Awaitable[None]],
-    kind: type[StoreError],
-    words: str,
-) -> None:
+    tmp_path,
+    make,
+    kind,
+    words,
+):
     """The error names what is wrong, no byte changes, and the service stays unopened."""
     path = tmp_path / "m.db"
     await make(path)
@@ -197,7 +197,7 @@ async def test_a_bad_place_is_refused_and_left_alone(
     assert [p.name for p in tmp_path.iterdir()] == ["m.db"]
 
 
-async def test_a_place_that_was_mended_can_be_opened_by_the_same_service(tmp_path: Path) -> None:
+async def test_a_place_that_was_mended_can_be_opened_by_the_same_service(tmp_path):
     """A refused open is no use of the service: with the place mended it opens."""
     path = tmp_path / "m.db"
     path.mkdir()
@@ -259,7 +259,7 @@ async def _fails(
 
 
 @pytest.mark.slow
-async def test_a_foreign_lock_costs_one_call_not_the_session(tmp_path: Path) -> None:
+async def test_a_foreign_lock_costs_one_call_not_the_session(tmp_path):
     """Past the busy timeout each write is StoreLocked and says so; the session goes on."""
     path = tmp_path / "m.db"
     async with opened(path, IMPATIENT) as repo:
@@ -280,7 +280,7 @@ def no_room(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-async def test_a_full_disk_costs_one_call_not_the_session(tmp_path: Path) -> None:
+async def test_a_full_disk_costs_one_call_not_the_session(tmp_path):
     """With no room for a byte nothing is half-written; with room again the session goes on."""
     path = tmp_path / "m.db"
     async with opened(path) as repo:
@@ -301,7 +301,7 @@ async def _nothing_half(repo: Repository, path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_callback_that_never_ends_does_not_hold_the_end(open_kit: OpenKit) -> None:
+async def test_a_callback_that_never_ends_does_not_hold_the_end(open_kit):
     """Callbacks get the grace; then the session ends all the same, and later ones are dropped."""
     kit = await open_kit()
     session = await kit.started()
@@ -321,8 +321,8 @@ async def test_a_callback_that_never_ends_does_not_hold_the_end(open_kit: OpenKi
 
 
 async def test_an_ended_session_refuses_every_call_and_says_how_to_go_on(
-    open_kit: OpenKit,
-) -> None:
+    open_kit,
+):
     """After aclose all calls are SessionClosed; state and context can still be read."""
     kit = await open_kit()
     session = await kit.started()
@@ -370,7 +370,7 @@ async def elsewhere(call: Callable[[], Any]) -> None:
     await anyio.to_thread.run_sync(anyio.run, make)
 
 
-async def test_another_event_loop_is_refused(open_kit: OpenKit) -> None:
+async def test_another_event_loop_is_refused(open_kit):
     """Service, repository and session belong to the loop that opened them, and say so."""
     kit: Kit = await open_kit()
     kit.model.block("annotate")
@@ -429,7 +429,7 @@ async def test_another_event_loop_is_refused(open_kit: OpenKit) -> None:
     await session.append("here", "")
 
 
-def test_what_outlives_a_run_of_its_event_loop_says_so(tmp_path: Path) -> None:
+def test_what_outlives_a_run_of_its_event_loop_says_so(tmp_path):
     """A service that is open while its loop does not run refuses every call of the next loop."""
 
     async def opened() -> tuple[Mnemo, Session]:

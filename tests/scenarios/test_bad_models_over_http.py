@@ -77,7 +77,7 @@ async def completed_with(kit: HttpKit, session: Session, model: Any) -> None:
 # ── Settings ─────────────────────────────────────────────────────────────────────────
 
 
-async def test_nobody_at_the_address(server: ScriptedServer, provider: Provider) -> None:
+async def test_nobody_at_the_address(server, provider):
     """The error asks whether the server is running; with the right address all is committed."""
     wrong = f"http://127.0.0.1:{unused_port()}/v1"
     async with kit_of(server, provider, base_url=wrong) as kit:
@@ -87,7 +87,7 @@ async def test_nobody_at_the_address(server: ScriptedServer, provider: Provider)
         await completed_with(kit, session, provider.model(server))
 
 
-async def test_a_wrong_path(server: ScriptedServer, provider: Provider) -> None:
+async def test_a_wrong_path(server, provider):
     """A server that knows no such path: the error doubts the base_url and is no retry's affair."""
     async with kit_of(server, provider, base_url=f"{server.url}/v9/v1") as kit:
         session, cause = await failing(kit)
@@ -97,7 +97,7 @@ async def test_a_wrong_path(server: ScriptedServer, provider: Provider) -> None:
         await completed_with(kit, session, provider.model(server))
 
 
-async def test_no_key(server: ScriptedServer) -> None:
+async def test_no_key(server):
     """The server wants one, and the error says that none was given."""
     server.keys = {KEY}
     async with kit_of(server, OPENAI, api_key=None) as kit:
@@ -107,15 +107,13 @@ async def test_no_key(server: ScriptedServer) -> None:
         await completed_with(kit, session, OPENAI.model(server, api_key=KEY))
 
 
-def test_a_blank_key_where_one_is_needed(server: ScriptedServer) -> None:
+def test_a_blank_key_where_one_is_needed(server):
     """Refused before anything is asked."""
     with pytest.raises(ConfigError, match="api_key"):
         ANTHROPIC.model(server, api_key="  ")
 
 
-async def test_a_refused_key_is_never_shown(
-    server: ScriptedServer, provider: Provider, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_key_is_never_shown(server, provider, caplog):
     """Not in the error, its cause, its notes, an event or the log; and it is not tried twice."""
     server.keys = {"another"}
     caplog.set_level("DEBUG")
@@ -130,7 +128,7 @@ async def test_a_refused_key_is_never_shown(
         await completed_with(kit, session, provider.model(server, api_key="another"))
 
 
-async def test_an_unknown_model_name(server: ScriptedServer, provider: Provider) -> None:
+async def test_an_unknown_model_name(server, provider):
     """The error has the name that the server does not know, and the server."""
     server.models = {"known"}
     async with kit_of(server, provider, model="unknown-model") as kit:
@@ -147,9 +145,7 @@ async def test_an_unknown_model_name(server: ScriptedServer, provider: Provider)
 @pytest.mark.parametrize(
     "fault", [faults.EMPTY_OBJECT, faults.SCHEMA_ECHO], ids=lambda fault: fault.name
 )
-async def test_a_model_that_answers_everything_alike(
-    server: ScriptedServer, provider: Provider, fault: faults.Fault
-) -> None:
+async def test_a_model_that_answers_everything_alike(server, provider, fault):
     """``{}`` or the schema itself for every question: nothing is stored, recall still finds."""
     server.fail(fault, times=FOREVER)
     async with kit_of(server, provider) as kit:
@@ -225,9 +221,7 @@ def shown_facts(server: ScriptedServer, session_goal: str) -> set[str]:
     return texts
 
 
-async def test_a_model_that_obeys_an_injection_deletes_nothing(
-    server: ScriptedServer, provider: Provider
-) -> None:
+async def test_a_model_that_obeys_an_injection_deletes_nothing(server, provider):
     """Its facts may be wrong; every node stays, and what it was not shown is not touched."""
     async with kit_of(server, provider) as kit:
         ids = await remembered(kit)
@@ -293,9 +287,7 @@ def instructions_of(call: Recorded) -> str:
     return "\n".join((system.content, *(outside_data(message.content) for message in others)))
 
 
-async def test_what_was_said_reaches_a_model_as_data_only(
-    server: ScriptedServer, provider: Provider
-) -> None:
+async def test_what_was_said_reaches_a_model_as_data_only(server, provider):
     """In every request of extraction and recall; and recalled text opens no line of its own."""
     async with kit_of(server, provider) as kit:
         for _ in range(2):
@@ -318,9 +310,7 @@ async def test_what_was_said_reaches_a_model_as_data_only(
         assert not any(line.lstrip().startswith(("SYSTEM", "END", "BEGIN")) for line in lines)
 
 
-async def test_no_text_of_one_repository_reaches_anothers_requests(
-    server: ScriptedServer, provider: Provider
-) -> None:
+async def test_no_text_of_one_repository_reaches_anothers_requests(server, provider):
     """Neither by extraction nor by recall, though they share server, model and store."""
     async with kit_of(server, provider) as kit:
         await remembered(kit)

@@ -36,7 +36,7 @@ async def opened(
     return await open_kit(model=model, store=db, config=settings)
 
 
-async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Path) -> None:
+async def test_records_and_vectors_outlive_the_service(open_kit, db):
     """Reopened, the next record begins right after the last one's end."""
     for number, expected in enumerate([[(0, 8)], [(0, 8), (9, 17)]]):
         kit = await opened(open_kit, db, "Said.")
@@ -47,7 +47,7 @@ async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Pa
         await kit.memory.aclose()
 
 
-async def test_purging_a_thread_takes_the_steps_made_of_it(open_kit: OpenKit, db: Path) -> None:
+async def test_purging_a_thread_takes_the_steps_made_of_it(open_kit, db):
     """What a session learned from a purged thread alone goes; its open session is ended."""
     kit = await opened(open_kit, db, "Said.")
     talk = kit.repo.conversation("t")
@@ -66,11 +66,11 @@ async def test_purging_a_thread_takes_the_steps_made_of_it(open_kit: OpenKit, db
 
 
 async def test_work_that_breaks_ends_no_other_work(
-    open_kit: OpenKit,
-    db: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    open_kit,
+    db,
+    monkeypatch,
+    caplog,
+):
     """A fault in one department is logged; messages are appended, seen and indexed as ever."""
 
     async def broken(*_: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +13,7 @@ from http_kit import DIMENSIONS, HttpKit, collect, embedder_of, http_kit
 from scripted_server import ScriptedServer
 
 from mnemo import EmbeddingSpaceMismatch, ExtractionFailed, InvalidReply, ModelUnavailable
-from mnemo.errors import ModelError, ModelTimeout, RateLimited
+from mnemo.errors import ModelTimeout, RateLimited
 from mnemo.testing import ScriptedChatModel
 
 FOREVER = math.inf
@@ -38,7 +37,7 @@ async def until_embedded(kit: HttpKit) -> None:
 
 
 @pytest.mark.slow
-async def test_vectors_of_a_server_serve_the_whole_way(server: ScriptedServer) -> None:
+async def test_vectors_of_a_server_serve_the_whole_way(server):
     """Appended, extracted, committed and found, with the server's vectors stamped in the store."""
     async with kit_of(server) as kit:
         session = await kit.repo.start_session("travel")
@@ -52,7 +51,7 @@ async def test_vectors_of_a_server_serve_the_whole_way(server: ScriptedServer) -
         assert len(await kit.steps_in_graph()) == 3
 
 
-async def test_without_vectors_recall_goes_by_keywords(server: ScriptedServer) -> None:
+async def test_without_vectors_recall_goes_by_keywords(server):
     """Appends return, recall finds the steps and says what it did without."""
     server.fail(faults.KEY_REFUSED, times=FOREVER)
     async with kit_of(server) as kit:
@@ -86,9 +85,7 @@ async def test_without_vectors_recall_goes_by_keywords(server: ScriptedServer) -
     ids=lambda value: getattr(value, "name", ""),
 )
 @pytest.mark.long
-async def test_a_failing_embedder_fails_the_extraction_and_a_retry_completes(
-    server: ScriptedServer, fault: faults.Fault, error: type[ModelError]
-) -> None:
+async def test_a_failing_embedder_fails_the_extraction_and_a_retry_completes(server, fault, error):
     """The typed error is the cause, all steps are kept, and each is committed once."""
     server.fail(fault, purpose="embed", times=FOREVER)
     timeout_s = 0.15 if error is ModelTimeout else 5.0
@@ -110,7 +107,7 @@ async def test_a_failing_embedder_fails_the_extraction_and_a_retry_completes(
         assert await kit.healthy()
 
 
-async def test_a_commit_does_not_wait_for_vectors(server: ScriptedServer) -> None:
+async def test_a_commit_does_not_wait_for_vectors(server):
     """An embedder that fails after extraction costs the nodes their vectors, which follow."""
     async with kit_of(server) as kit:
         session = await kit.repo.start_session("travel")
@@ -129,9 +126,7 @@ async def test_a_commit_does_not_wait_for_vectors(server: ScriptedServer) -> Non
 
 
 @pytest.mark.slow
-async def test_another_width_than_the_stores_is_refused_at_the_door(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+async def test_another_width_than_the_stores_is_refused_at_the_door(server, tmp_path):
     """``EmbeddingSpaceMismatch`` names both spaces before anything is asked or written."""
     path = tmp_path / "memory.db"
     async with kit_of(server, store=path) as kit:
@@ -151,8 +146,8 @@ async def test_another_width_than_the_stores_is_refused_at_the_door(
 
 
 async def test_a_width_the_server_does_not_give_says_which_it_gives(
-    server: ScriptedServer,
-) -> None:
+    server,
+):
     """An embedder set to 64 over a model of 48: the error has both numbers and the way out."""
     server.dimensions = 48
     embedder = embedder_of(server, send_dimensions=False)

@@ -70,7 +70,7 @@ async def killed(store: str | Path) -> None:
 
 
 @pytest.mark.slow
-async def test_sessions_of_one_id_live_on_after_a_kill(db: Path) -> None:
+async def test_sessions_of_one_id_live_on_after_a_kill(db):
     """In a file."""
     await killed(db)
     await lived(db)
@@ -78,7 +78,7 @@ async def test_sessions_of_one_id_live_on_after_a_kill(db: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.postgres
-async def test_sessions_of_one_id_live_on_after_a_kill_on_postgres(postgres_url: str) -> None:
+async def test_sessions_of_one_id_live_on_after_a_kill_on_postgres(postgres_url):
     """In a schema."""
     url = emptied(postgres_url, "")
     await killed(url)

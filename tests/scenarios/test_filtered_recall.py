@@ -32,7 +32,7 @@ async def kites(repo: Repository, **filters: Any) -> list[str]:
     return sorted(candidate.node.text.split()[1] for candidate in found.candidates)
 
 
-async def test_conditions_on_metadata_choose_messages_and_steps(repo: Repository) -> None:
+async def test_conditions_on_metadata_choose_messages_and_steps(repo):
     """Equality, any of, ranges, absence, membership and descent, of both kinds of evidence."""
     await repo.conversation("t").append(
         [
@@ -59,7 +59,7 @@ async def test_conditions_on_metadata_choose_messages_and_steps(repo: Repository
         assert await kites(repo, where=where) == expected, where
 
 
-async def test_session_thread_and_actor_choose_evidence(repo: Repository) -> None:
+async def test_session_thread_and_actor_choose_evidence(repo):
     """A fed message belongs to its thread and to the session that took it."""
     chat, session = repo.conversation("chat"), await repo.start_session("talk")
     feed = await chat.feed(session, from_seq=1)
@@ -75,7 +75,7 @@ async def test_session_thread_and_actor_choose_evidence(repo: Repository) -> Non
     assert await kites(repo, thread_id="nowhere") == []
 
 
-async def test_time_is_of_the_message(repo: Repository) -> None:
+async def test_time_is_of_the_message(repo):
     """Both bounds are inclusive."""
     later = NOON + timedelta(hours=1)
     await repo.conversation("t").append([kite("red"), kite("blue", at=later)])
@@ -83,7 +83,7 @@ async def test_time_is_of_the_message(repo: Repository) -> None:
     assert await kites(repo, since=later) == ["blue"]
 
 
-async def test_a_fact_matches_if_one_of_its_sources_does(repo: Repository) -> None:
+async def test_a_fact_matches_if_one_of_its_sources_does(repo):
     """It inherits metadata, thread and speaker of what it was extracted from."""
     chat, session = repo.conversation("chat"), await repo.start_session("talk")
     feed = await chat.feed(session, from_seq=0)
@@ -108,7 +108,7 @@ async def test_a_fact_matches_if_one_of_its_sources_does(repo: Repository) -> No
         assert await facts(**other) == 0
 
 
-async def test_a_fact_by_hand_matches_by_its_own_metadata(repo: Repository) -> None:
+async def test_a_fact_by_hand_matches_by_its_own_metadata(repo):
     """It has no other source."""
     await repo.add_memory("Emma lives in Porto", metadata={"p": 1})
 
@@ -119,7 +119,7 @@ async def test_a_fact_by_hand_matches_by_its_own_metadata(repo: Repository) -> N
     assert await facts(where={"p": 2}) == await facts(thread_id="t") == await facts(actor="Bo") == 0
 
 
-async def test_what_matches_is_found_however_much_does_not(repo: Repository) -> None:
+async def test_what_matches_is_found_however_much_does_not(repo):
     """Ten messages among many that fit the question as well: all ten come."""
     many = [kite("grey", metadata={"n": n}) for n in range(300)]
     few = [kite("red", metadata={"n": n, "keep": True}) for n in range(10)]
@@ -127,7 +127,7 @@ async def test_what_matches_is_found_however_much_does_not(repo: Repository) -> 
     assert await kites(repo, where={"keep": True}) == ["red"] * 10
 
 
-async def test_bad_filters_are_refused(repo: Repository) -> None:
+async def test_bad_filters_are_refused(repo):
     """Before anything is looked for, with what is known."""
     with pytest.raises(ValueError, match="gte"):
         await repo.recall("kite", where={"a": {"like": 1}})
@@ -140,7 +140,7 @@ async def found(repo: Repository, **filters: Any) -> list[str]:
     return sorted(hit.snippet.split()[1] for hit in await repo.search("kite", **filters))
 
 
-async def test_a_search_takes_the_same_filters(repo: Repository) -> None:
+async def test_a_search_takes_the_same_filters(repo):
     """Messages and halves of steps, before the limit, by evidence and by kind."""
     chat, session = repo.conversation("chat"), await repo.start_session("talk")
     later = NOON + timedelta(hours=1)
@@ -166,7 +166,7 @@ async def test_a_search_takes_the_same_filters(repo: Repository) -> None:
         await repo.search("kite", where={"a": {"like": 1}})
 
 
-async def test_a_fed_message_is_found_by_thread_and_by_session(repo: Repository) -> None:
+async def test_a_fed_message_is_found_by_thread_and_by_session(repo):
     """Its step is of both; the hit is the message."""
     chat, session = repo.conversation("chat"), await repo.start_session("talk")
     feed = await chat.feed(session, from_seq=0)

@@ -56,7 +56,7 @@ async def _made(store: Any, folder: Path, calls: list[tuple[Place, str]]) -> Non
 
 
 @pytest.mark.slow
-def test_every_call_answers_or_raises_what_is_documented(url: str | None) -> None:
+def test_every_call_answers_or_raises_what_is_documented(url):
     """By the annotation of each argument; the store is sound afterwards."""
 
     @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
@@ -68,7 +68,7 @@ def test_every_call_answers_or_raises_what_is_documented(url: str | None) -> Non
     call()
 
 
-def test_all_public_calls_are_among_them() -> None:
+def test_all_public_calls_are_among_them():
     """A new call or argument is tried by itself."""
     named = {f"{place.subject}.{place.call}" for place in PLACES}
     assert {"memory.open_repo", "repo.recall", "session.append", "talk.append"} <= named
@@ -77,7 +77,7 @@ def test_all_public_calls_are_among_them() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://h:abc", "http://\ud800", "http://h\0", ""])
-async def test_an_address_that_is_none_is_refused(url: str) -> None:
+async def test_an_address_that_is_none_is_refused(url):
     """Where the client is made, or where it is opened."""
     with pytest.raises(ValueError, match=r"url|URL"):
         await RemoteMnemo(url, token="t").open()
@@ -95,9 +95,7 @@ async def opened(url: str | None, folder: Path) -> AsyncIterator[Repository]:
         yield repo
 
 
-async def test_a_listing_until_the_end_of_the_calendar_is_a_listing(
-    url: str | None, tmp_path: Path
-) -> None:
+async def test_a_listing_until_the_end_of_the_calendar_is_a_listing(url, tmp_path):
     """Both ends are as good as none."""
     async with opened(url, tmp_path) as repo:
         whole = [memory.id for memory in await repo.memories()]
@@ -107,7 +105,7 @@ async def test_a_listing_until_the_end_of_the_calendar_is_a_listing(
         assert [one.id for one in await repo.memories(since=datetime.min)] == whole
 
 
-async def test_where_with_a_thousand_texts_finds(url: str | None, tmp_path: Path) -> None:
+async def test_where_with_a_thousand_texts_finds(url, tmp_path):
     """More than the statement names are looked at row by row; too many are refused."""
     async with opened(url, tmp_path) as repo:
         await repo.remember("Bo lives in Bern.", metadata={"city": "Bern"}, wait=True)
@@ -122,9 +120,7 @@ async def test_where_with_a_thousand_texts_finds(url: str | None, tmp_path: Path
                 await call(where={"n": 10**400})
 
 
-async def test_an_item_may_live_as_long_as_a_number_is_large(
-    url: str | None, tmp_path: Path
-) -> None:
+async def test_an_item_may_live_as_long_as_a_number_is_large(url, tmp_path):
     """Beyond 64 bits and beyond the calendar it never expires; beyond a float it is refused."""
     async with opened(url, tmp_path) as repo:
         await repo.items.put(("a",), "k", {}, ttl_s=2**63)
@@ -136,9 +132,7 @@ async def test_an_item_may_live_as_long_as_a_number_is_large(
 
 
 @pytest.mark.parametrize("name", ["cyclic", "cyclic operand", "deep"])
-async def test_a_filter_that_holds_itself_is_refused(
-    url: str | None, tmp_path: Path, name: str
-) -> None:
+async def test_a_filter_that_holds_itself_is_refused(url, tmp_path, name):
     """So is one that is nested too deeply."""
     async with opened(url, tmp_path) as repo:
         with pytest.raises(ValueError, match="nested too deeply"):

@@ -57,7 +57,7 @@ APPENDS: dict[str, Callable[[Session, Conversation, str], Any]] = {
 
 
 @pytest.mark.parametrize("name", APPENDS)
-async def test_a_large_text_is_checked_in_a_worker_thread(tmp_path: Path, name: str) -> None:
+async def test_a_large_text_is_checked_in_a_worker_thread(tmp_path, name):
     """A small one is checked at once, where it is given."""
     async with opened(tmp_path / "m.db") as (_, session, talk):
         large, small = watched(LARGE), watched("I live in Oslo, é.")
@@ -69,16 +69,14 @@ async def test_a_large_text_is_checked_in_a_worker_thread(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("large", [LARGE, [LARGE], {"a": [LARGE]}, ["x"] * 2_000])
-async def test_work_on_large_values_leaves_the_event_loop(large: Any) -> None:
+async def test_work_on_large_values_leaves_the_event_loop(large):
     """Whatever they are nested in, and however many they are."""
     here = threading.get_ident()
     assert await computed(threading.get_ident, large) != here
     assert await computed(threading.get_ident, "small", {"x": [1, 2]}, None) == here
 
 
-async def test_a_large_query_is_read_up_to_a_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_query_is_read_up_to_a_bound(tmp_path, monkeypatch):
     """Searching, recalling and listing read the beginning, and answer."""
     read: list[int] = []
     parse = keyword.parse
@@ -95,7 +93,7 @@ async def test_a_large_query_is_read_up_to_a_bound(
     assert read == [MAX_QUERY_CHARACTERS]
 
 
-async def test_a_note_that_is_far_too_long_is_refused_at_a_glance(tmp_path: Path) -> None:
+async def test_a_note_that_is_far_too_long_is_refused_at_a_glance(tmp_path):
     """Nothing in it is looked at; what is hidden in a text may make it longer than its limit."""
     far = watched("x" * 64_001)
     async with opened(tmp_path / "m.db") as (repo, _, _):
@@ -110,13 +108,13 @@ async def test_a_note_that_is_far_too_long_is_refused_at_a_glance(tmp_path: Path
     assert far.threads == set()
 
 
-def test_the_words_of_a_large_text_are_found_in_slices() -> None:
+def test_the_words_of_a_large_text_are_found_in_slices():
     """Slices end at white space, so no word is cut; a text without any is one slice."""
     text = "Ærø's a.b-c 東京 " * (SLICE // 8)
     assert words(text) == words("Ærø's a.b-c 東京 ") * (SLICE // 8)
     assert words("x" * (3 * SLICE)) == ["x" * (3 * SLICE)]
 
 
-def test_cleaning_finds_a_lone_surrogate_anywhere() -> None:
+def test_cleaning_finds_a_lone_surrogate_anywhere():
     """In a text of any length, and beside pairs that are one character."""
     assert clean("é" * 1_000 + "\ud800\0🦊") == "é" * 1_000 + "\ufffd\ufffd🦊"

@@ -161,7 +161,7 @@ def table(facts: Sequence[Fact], found: Sequence[dict[str, bool]]) -> str:
 
 @pytest.mark.long
 @pytest.mark.slow
-async def test_a_long_conversation_loses_nothing(tmp_path: Path) -> None:
+async def test_a_long_conversation_loses_nothing(tmp_path):
     """Issue 5, point 5: 20 facts of 5,000 messages are reached, whatever failed and died."""
     path = tmp_path / "long.db"
     chance = random.Random(3)

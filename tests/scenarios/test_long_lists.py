@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit
 
 from mnemo.items.items import GetItem
 from mnemo.runtime.validation import MOST_AT_ONCE, every
@@ -37,7 +37,7 @@ def said(numbers: Iterable[int]) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_list_without_an_end_is_refused(open_kit: OpenKit, call: str) -> None:
+async def test_a_list_without_an_end_is_refused(open_kit, call):
     """One more than the bound is read and no further, and nothing is stored."""
     kit = await open_kit(embedded=True)
     await kit.repo.start_session("sing", session_id="s")
@@ -56,6 +56,6 @@ async def test_a_list_without_an_end_is_refused(open_kit: OpenKit, call: str) ->
     assert (found.messages, found.steps) == (0, 0)
 
 
-def test_a_list_of_the_greatest_length_is_taken() -> None:
+def test_a_list_of_the_greatest_length_is_taken():
     """The bound itself is allowed."""
     assert len(every("ids", range(MOST_AT_ONCE))) == MOST_AT_ONCE

@@ -33,7 +33,7 @@ async def told(repo: Repository, query: str, **keywords: Any) -> list[str]:
     return [candidate.node.text for candidate in found.candidates]
 
 
-async def test_a_message_is_found_as_soon_as_its_append_returned(repo: Repository) -> None:
+async def test_a_message_is_found_as_soon_as_its_append_returned(repo):
     """No session, no extraction: the hit is episodic, and its source names thread and message."""
     chat = repo.conversation("chat")
     (stored,) = await chat.append(
@@ -48,8 +48,8 @@ async def test_a_message_is_found_as_soon_as_its_append_returned(repo: Repositor
 
 
 async def test_speech_and_thoughts_are_found_and_what_serves_the_window_is_not(
-    repo: Repository,
-) -> None:
+    repo,
+):
     """Users, assistants, thoughts and replies; no prompts, no calls, no results."""
     await repo.conversation("t").append(
         [
@@ -65,7 +65,7 @@ async def test_speech_and_thoughts_are_found_and_what_serves_the_window_is_not(
     assert sorted(found) == ["the harbour answer", "the harbour question", "the harbour thought"]
 
 
-async def test_a_message_and_the_step_made_of_it_are_one_hit(repo: Repository) -> None:
+async def test_a_message_and_the_step_made_of_it_are_one_hit(repo):
     """A fed session adds its step to the hit of the message, not another hit."""
     chat, session = repo.conversation("chat"), await repo.start_session("talk")
     feed = await chat.feed(session, from_seq=0)
@@ -78,7 +78,7 @@ async def test_a_message_and_the_step_made_of_it_are_one_hit(repo: Repository) -
     assert (await repo.statistics()).index.documents == 1
 
 
-async def test_a_fact_leads_back_to_the_message_of_its_step(repo: Repository) -> None:
+async def test_a_fact_leads_back_to_the_message_of_its_step(repo):
     """What was extracted of a fed session has the message as its source."""
     chat, session = repo.conversation("chat"), await repo.start_session("talk")
     feed = await chat.feed(session, from_seq=0)
@@ -92,7 +92,7 @@ async def test_a_fact_leads_back_to_the_message_of_its_step(repo: Repository) ->
     assert {source.message_id for source in found.sources} == {stored.id}
 
 
-async def test_a_cleared_thread_is_found_and_a_purged_one_is_not(repo: Repository) -> None:
+async def test_a_cleared_thread_is_found_and_a_purged_one_is_not(repo):
     """Clearing resets what is loaded, purging erases."""
     chat = repo.conversation("chat")
     await chat.append([Message(role="user", content=f"the kite number {n}") for n in range(3)])
@@ -102,7 +102,7 @@ async def test_a_cleared_thread_is_found_and_a_purged_one_is_not(repo: Repositor
     assert await told(repo, "kite") == []
 
 
-async def test_a_compacted_range_is_found_by_its_originals(repo: Repository) -> None:
+async def test_a_compacted_range_is_found_by_its_originals(repo):
     """A summary stands for the messages in the window, not in recall."""
     chat = repo.conversation("chat")
     await chat.append([Message(role="user", content=f"the kite number {n}") for n in range(3)])
@@ -110,7 +110,7 @@ async def test_a_compacted_range_is_found_by_its_originals(repo: Repository) -> 
     assert sorted(await told(repo, "kite")) == [f"the kite number {n}" for n in range(3)]
 
 
-async def test_an_expired_message_is_found_no_more_but_its_step_is() -> None:
+async def test_an_expired_message_is_found_no_more_but_its_step_is():
     """Swept or not; what a session holds of it outlives it as the session's."""
     clock = ManualClock(NOON)
     config = Config(conversation={"ttl_s": 60})
@@ -131,7 +131,7 @@ async def test_an_expired_message_is_found_no_more_but_its_step_is() -> None:
         assert of == dict.fromkeys(("the blue kite", "something else"), session.id)
 
 
-async def test_messages_of_another_process_life_are_found(tmp_path: Any) -> None:
+async def test_messages_of_another_process_life_are_found(tmp_path):
     """A new service on the same file finds them, and once."""
     path = tmp_path / "m.db"
     async with Mnemo(path, embedder=HashingEmbedder()) as memory:

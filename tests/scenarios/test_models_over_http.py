@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -95,8 +94,8 @@ async def expect_retry(kit: HttpKit, session: Session) -> None:
 @pytest.mark.parametrize(("fault", "error"), MATRIX)
 @pytest.mark.long
 async def test_a_fault_of_the_server_fails_the_episode_and_a_retry_completes_it(
-    server: ScriptedServer, provider: Provider, fault: faults.Fault, error: type[ModelError]
-) -> None:
+    server, provider, fault, error
+):
     """The facts cannot be had: ``failed`` with the right cause; healed, all is committed once."""
     server.fail(fault, purpose="semantic", times=FOREVER)
     async with kit_of(server, provider, timeout_s=patience(error)) as kit:
@@ -110,9 +109,7 @@ async def test_a_fault_of_the_server_fails_the_episode_and_a_retry_completes_it(
 
 @pytest.mark.parametrize(("fault", "error"), MATRIX)
 @pytest.mark.long
-async def test_a_fault_while_annotating_does_not_touch_appends(
-    server: ScriptedServer, fault: faults.Fault, error: type[ModelError]
-) -> None:
+async def test_a_fault_while_annotating_does_not_touch_appends(server, fault, error):
     """Steps are durable all the same; the close asks again, and so does the retry."""
     server.fail(fault, purpose="annotate", times=FOREVER)
     async with kit_of(server, OPENAI, timeout_s=patience(error)) as kit:
@@ -136,9 +133,7 @@ async def test_a_fault_while_annotating_does_not_touch_appends(
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-async def test_the_other_questions_of_extraction_fail_alike(
-    server: ScriptedServer, purpose: str, fault: faults.Fault, error: type[ModelError]
-) -> None:
+async def test_the_other_questions_of_extraction_fail_alike(server, purpose, fault, error):
     """Instructions and returns are as needed as facts are."""
     server.fail(fault, purpose=purpose, times=FOREVER)
     async with kit_of(server, OPENAI) as kit:
@@ -161,9 +156,7 @@ class AskedClock(ManualClock):
         await super().sleep(seconds)
 
 
-async def test_close_and_commit_waits_as_long_as_the_server_asks(
-    server: ScriptedServer, provider: Provider
-) -> None:
+async def test_close_and_commit_waits_as_long_as_the_server_asks(server, provider):
     """``Retry-After`` beyond the adapter's patience is honoured between two extractions."""
     clock = AskedClock()
     server.fail(faults.rate_limited(25), purpose="semantic")
@@ -187,9 +180,7 @@ async def test_close_and_commit_waits_as_long_as_the_server_asks(
         assert len(await kit.steps_in_graph()) == 3
 
 
-async def test_a_failing_merge_of_intents_does_not_fail_the_commit(
-    server: ScriptedServer, provider: Provider
-) -> None:
+async def test_a_failing_merge_of_intents_does_not_fail_the_commit(server, provider):
     """The stored intent stays as it is, and the new instruction is linked to it."""
     intents = iter(
         [
@@ -219,9 +210,7 @@ async def test_a_failing_merge_of_intents_does_not_fail_the_commit(
         assert len(linked) == 2
 
 
-async def test_a_background_trajectory_that_fails_is_taken_up_at_the_close(
-    server: ScriptedServer, provider: Provider
-) -> None:
+async def test_a_background_trajectory_that_fails_is_taken_up_at_the_close(server, provider):
     """Auto-commit: still ``collecting``, nothing committed; the close takes every step once."""
     server.script("annotate", annotating([TRIP, TRIP, BUILD]))
     server.fail(faults.KEY_REFUSED, purpose="procedural", times=FOREVER)
@@ -240,8 +229,8 @@ async def test_a_background_trajectory_that_fails_is_taken_up_at_the_close(
 
 
 async def test_a_service_closed_under_a_hanging_server_goes_on_at_the_next_start(
-    server: ScriptedServer, provider: Provider, tmp_path: Path
-) -> None:
+    server, provider, tmp_path
+):
     """The request is closed, the session found again as ``extracting``, and committed once."""
     store = tmp_path / "memory.db"
     server.fail(faults.NEVER_ANSWERS, purpose="semantic", times=FOREVER)

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ async def repo(memory: Mnemo) -> Repository:
 
 
 @pytest.mark.parametrize("callback", ["the actor, one place too early", 7])
-async def test_a_callback_that_cannot_be_called_is_refused_at_once(repo: Repository, callback: Any):
+async def test_a_callback_that_cannot_be_called_is_refused_at_once(repo, callback):
     """It would otherwise be accepted and only logged, when the operation has long ended."""
     session = await repo.start_session("g")
     with pytest.raises(ValueError, match="callback must be a function or None"):
@@ -42,7 +41,7 @@ async def test_a_callback_that_cannot_be_called_is_refused_at_once(repo: Reposit
     assert (session.state, session.statistics().steps) == ("collecting", 0)
 
 
-async def test_an_observer_that_cannot_be_called_is_refused(memory: Mnemo):
+async def test_an_observer_that_cannot_be_called_is_refused(memory):
     """A subscription that would log an error per event is no subscription."""
     wrong: Any = "print"
     with pytest.raises(ValueError, match="observer must be a function, not str"):
@@ -50,13 +49,13 @@ async def test_an_observer_that_cannot_be_called_is_refused(memory: Mnemo):
     assert isinstance(memory.subscribe(RecordingObserver()), Subscription)
 
 
-async def test_a_stream_without_a_buffer_is_refused(memory: Mnemo):
+async def test_a_stream_without_a_buffer_is_refused(memory):
     """There would be no oldest event to lose, and the publisher would pay for it."""
     with pytest.raises(ValueError, match="buffer must be a whole number, at least 1, not 0"):
         memory.events(buffer=0)
 
 
-async def test_a_negative_timeout_is_a_plain_value_error(repo: Repository):
+async def test_a_negative_timeout_is_a_plain_value_error(repo):
     """Not a group of errors from inside the waiting; nothing was started."""
     session = await repo.start_session("g")
     await session.append("I like figs.", "")
@@ -68,7 +67,7 @@ async def test_a_negative_timeout_is_a_plain_value_error(repo: Repository):
     assert session.state == "collecting"
 
 
-async def test_a_query_or_time_of_another_type_is_named(repo: Repository):
+async def test_a_query_or_time_of_another_type_is_named(repo):
     """The message names the argument, as everywhere else."""
     wrong: Any = 5
     for ask in (repo.recall, repo.search):
@@ -81,7 +80,7 @@ async def test_a_query_or_time_of_another_type_is_named(repo: Repository):
         await repo.recall("figs", since=datetime.now(UTC), until=day)
 
 
-async def test_a_negative_budget_is_refused(repo: Repository):
+async def test_a_negative_budget_is_refused(repo):
     """0 prints nothing on purpose; less than that is a mistake."""
     found = await repo.recall("figs")
     assert found.as_text(budget_tokens=0) == ""
@@ -92,7 +91,7 @@ async def test_a_negative_budget_is_refused(repo: Repository):
 # ── Configuration ────────────────────────────────────────────────────────────────────
 
 
-async def test_a_config_that_is_a_dict_is_refused_by_name(repo: Repository):
+async def test_a_config_that_is_a_dict_is_refused_by_name(repo):
     """The sections may be dicts, the whole may not; the message says so."""
     plain: Any = {"session": {"auto_commit": True}}
     with pytest.raises(ConfigError, match="config must be a Config, not dict"):
@@ -102,7 +101,7 @@ async def test_a_config_that_is_a_dict_is_refused_by_name(repo: Repository):
     assert Config(**plain).session.auto_commit
 
 
-def test_a_wrong_setting_is_named_by_its_whole_path(monkeypatch: pytest.MonkeyPatch):
+def test_a_wrong_setting_is_named_by_its_whole_path(monkeypatch):
     """Section and field, as they are written in Python and, in capitals, in the environment."""
     with pytest.raises(ConfigError, match=r"^session\.max_pending: "):
         Config(session={"max_pending": 0})
@@ -122,7 +121,7 @@ def test_a_store_that_is_no_store_is_refused():
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_program_as_in_the_readme_passes_a_strict_type_checker(tmp_path: Path):
+def test_a_program_as_in_the_readme_passes_a_strict_type_checker(tmp_path):
     """Sections given as dicts, and what the public calls return, are typed."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -148,7 +147,7 @@ def test_a_program_as_in_the_readme_passes_a_strict_type_checker(tmp_path: Path)
 # ── Lifetimes ────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_service_that_was_closed_before_it_was_opened_stays_closed(tmp_path: Path):
+async def test_a_service_that_was_closed_before_it_was_opened_stays_closed(tmp_path):
     """It would otherwise open a file that no call can use."""
     memory = Mnemo(tmp_path / "m.db")
     await memory.aclose()
@@ -157,7 +156,7 @@ async def test_a_service_that_was_closed_before_it_was_opened_stays_closed(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_call_from_a_plain_thread_is_a_usage_error(memory: Mnemo, repo: Repository):
+async def test_a_call_from_a_plain_thread_is_a_usage_error(memory, repo):
     """The functions that return at once say what is wrong, outside of any loop too."""
     session = await repo.start_session("g")
     refused: list[str] = []
@@ -177,7 +176,7 @@ async def test_a_call_from_a_plain_thread_is_a_usage_error(memory: Mnemo, repo: 
 
 
 async def test_a_store_that_may_only_be_read_is_read_and_closed_without_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     """Recall and notes work; only what would write is refused, and closing writes nothing."""
     path = tmp_path / "m.db"

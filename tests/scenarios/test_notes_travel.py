@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,9 +37,7 @@ async def lines_of(memory: Mnemo, repo_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("from_file", "to_file"), [(True, False), (False, True)])
-async def test_notes_come_back_with_their_history(
-    tmp_path: Path, from_file: bool, to_file: bool
-) -> None:
+async def test_notes_come_back_with_their_history(tmp_path, from_file, to_file):
     """Found, traced back to the message, undone; and what was judged is not judged again."""
     places = [str(tmp_path / "a.db") if from_file else "memory:"]
     places.append(str(tmp_path / "b.db") if to_file else "memory:")

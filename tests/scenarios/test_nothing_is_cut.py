@@ -8,7 +8,7 @@ from mnemo.testing import HashingEmbedder
 TOLD = [f"My lantern number {n} hangs in room {100 + n} of the inn." for n in range(60)]
 
 
-async def test_sixty_messages_give_sixty_facts() -> None:
+async def test_sixty_messages_give_sixty_facts():
     """In one call, waited for, they are one trajectory, whose bound grows with them."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("inn")
@@ -19,7 +19,7 @@ async def test_sixty_messages_give_sixty_facts() -> None:
     assert statistics.left_out == 0
 
 
-async def test_sixty_messages_that_wait_for_a_worker_give_sixty_facts() -> None:
+async def test_sixty_messages_that_wait_for_a_worker_give_sixty_facts():
     """However many wait when the job runs."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("inn")
@@ -29,7 +29,7 @@ async def test_sixty_messages_that_wait_for_a_worker_give_sixty_facts() -> None:
         assert (await repo.statistics()).nodes["semantic"] == 60
 
 
-async def test_a_session_of_fifty_steps_gives_fifty_facts() -> None:
+async def test_a_session_of_fifty_steps_gives_fifty_facts():
     """One trajectory of fifty steps."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("inn")
@@ -41,7 +41,7 @@ async def test_a_session_of_fifty_steps_gives_fifty_facts() -> None:
         assert receipt.left_out == 0
 
 
-async def test_what_a_bound_leaves_out_is_in_the_receipt_and_the_statistics() -> None:
+async def test_what_a_bound_leaves_out_is_in_the_receipt_and_the_statistics():
     """Ten facts of one step, where four steps may give three."""
     config = Config(extraction={"max_facts": 3})
     async with Mnemo("memory:", embedder=HashingEmbedder(), config=config) as memory:

@@ -30,7 +30,7 @@ async def made(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_no_id_and_no_number_brings_a_raw_error(made: World) -> None:
+async def test_no_id_and_no_number_brings_a_raw_error(made):
     """In the place of every argument that takes one: an answer, or what is documented."""
     for place in places(made):
         for name in (*ODD_IDS, *ODD_NUMBERS):
@@ -39,7 +39,7 @@ async def test_no_id_and_no_number_brings_a_raw_error(made: World) -> None:
 
 
 @pytest.mark.parametrize("place", INSIDE)
-async def test_nor_does_one_inside_of_a_value(made: World, place: str) -> None:
+async def test_nor_does_one_inside_of_a_value(made, place):
     """Ids of nodes, messages and calls, and counts of tokens: stored, or refused."""
     for odd in ("a\0b", "a\ud800b", "x" * 600, "", b"x", 2**63, 10**30, float("nan"), 1.5):
         try:
@@ -50,7 +50,7 @@ async def test_nor_does_one_inside_of_a_value(made: World, place: str) -> None:
             continue
 
 
-async def test_what_names_a_container_is_refused_instead_of_changed(made: World) -> None:
+async def test_what_names_a_container_is_refused_instead_of_changed(made):
     """Two names that differ only in such a character would otherwise become one."""
     refused = pytest.raises(ValueError, match=r"cannot hold|512 bytes|200 characters")
     for odd in ("a\0b", "a\ud800b", "x" * 600):
@@ -62,7 +62,7 @@ async def test_what_names_a_container_is_refused_instead_of_changed(made: World)
             made.repo.conversation(odd)
 
 
-async def test_the_largest_number_of_a_store_is_a_number(made: World) -> None:
+async def test_the_largest_number_of_a_store_is_a_number(made):
     """As many as a store could hold is all that there is."""
     await made.session.close_and_commit()
     assert len(await made.repo.latest(2**63 - 1)) == len(await made.repo.latest(1_000))
@@ -71,13 +71,13 @@ async def test_the_largest_number_of_a_store_is_a_number(made: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["a\0.db", "sqlite:///a\0.db", "a\ud800.db"])
-async def test_a_path_that_no_file_can_have_is_refused(path: str) -> None:
+async def test_a_path_that_no_file_can_have_is_refused(path):
     """Where the service is made, not where SQLite meets it."""
     with pytest.raises(ConfigError, match="path cannot hold"):
         Mnemo(path)
 
 
-async def test_an_archive_with_numbers_or_ids_that_are_none_is_refused(made: World) -> None:
+async def test_an_archive_with_numbers_or_ids_that_are_none_is_refused(made):
     """NaN, infinity and integers beyond 64 bits in the place of any value; nothing is written."""
     await made.session.close_and_commit()
     async with made.memory.export_repo("r") as archive:

@@ -29,9 +29,7 @@ async def opened(path: Path) -> AsyncIterator[tuple[Mnemo, Repository]]:
 
 
 @pytest.mark.parametrize("at", ODD)
-async def test_a_time_that_cannot_be_kept_is_refused_at_every_door(
-    tmp_path: Path, at: datetime
-) -> None:
+async def test_a_time_that_cannot_be_kept_is_refused_at_every_door(tmp_path, at):
     """Steps, messages and nodes; nothing was written, and the session goes on."""
     async with opened(tmp_path / "m.db") as (_, repo):
         session, talk = await repo.start_session("g"), repo.conversation("t")
@@ -55,9 +53,7 @@ async def test_a_time_that_cannot_be_kept_is_refused_at_every_door(
 
 
 @pytest.mark.parametrize("at", ODD)
-async def test_a_filter_at_the_end_of_the_calendar_is_an_open_end(
-    tmp_path: Path, at: datetime
-) -> None:
+async def test_a_filter_at_the_end_of_the_calendar_is_an_open_end(tmp_path, at):
     """A filter is not kept, so any time will do."""
     async with opened(tmp_path / "m.db") as (_, repo):
         session = await repo.start_session("g")
@@ -71,9 +67,7 @@ async def test_a_filter_at_the_end_of_the_calendar_is_an_open_end(
 
 
 @pytest.mark.parametrize("at", ODD)
-async def test_a_time_that_an_earlier_version_has_stored_poisons_nothing(
-    tmp_path: Path, at: datetime
-) -> None:
+async def test_a_time_that_an_earlier_version_has_stored_poisons_nothing(tmp_path, at):
     """Recall, search, commit and export go on; the step keeps its place in the order."""
     path, stored = tmp_path / "m.db", at.replace(tzinfo=at.tzinfo or UTC).isoformat()
     async with opened(path) as (_, repo):

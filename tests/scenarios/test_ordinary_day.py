@@ -87,7 +87,7 @@ QUESTIONS: tuple[tuple[tuple[str, str, str], tuple[int, ...]], ...] = (
 
 
 @pytest.mark.slow
-async def test_who_quit_has_the_new_job_first_and_the_old_one_marked() -> None:
+async def test_who_quit_has_the_new_job_first_and_the_old_one_marked():
     """Two lines, without a word in common with each other or the question."""
     async with Mnemo("memory:") as memory:
         repo = await memory.open_repo("ada")
@@ -102,7 +102,7 @@ async def test_who_quit_has_the_new_job_first_and_the_old_one_marked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settled", [True, False], ids=["extracted", "unread"])
-async def test_of_the_lines_of_one_call_the_later_holds(settled: bool) -> None:
+async def test_of_the_lines_of_one_call_the_later_holds(settled):
     """They have one time; before anything is extracted, what they end is read from them."""
     asked = {
         "What is her job?": ["I work as a nurse", "I quit, I now teach biology"],
@@ -122,7 +122,7 @@ async def test_of_the_lines_of_one_call_the_later_holds(settled: bool) -> None:
 
 
 @pytest.mark.slow
-async def test_before_anything_is_extracted_a_step_tells_the_attribute_asked_for() -> None:
+async def test_before_anything_is_extracted_a_step_tells_the_attribute_asked_for():
     """Steps of an open episode have no facts yet; their own words are read."""
     async with Mnemo("memory:") as memory:
         repo = await memory.open_repo("ada")
@@ -139,7 +139,7 @@ async def test_before_anything_is_extracted_a_step_tells_the_attribute_asked_for
 @pytest.mark.parametrize(
     "apart", [timedelta(days=5), timedelta(minutes=1)], ids=["days", "minutes"]
 )
-async def test_fifteen_questions_in_three_wordings_are_answered_at_once(apart: timedelta) -> None:
+async def test_fifteen_questions_in_three_wordings_are_answered_at_once(apart):
     """None is empty, and at least 40 of 45 have the answer as it is now in the first two lines."""
     async with Mnemo("memory:") as memory:
         repo = await memory.open_repo("ada")

@@ -20,7 +20,7 @@ def random_letters(count: int) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_random_letters_find_nothing_and_stored_words_do() -> None:
+async def test_random_letters_find_nothing_and_stored_words_do():
     """Through ``remember``, ``settle`` and ``recall``, with facts, steps and messages stored."""
     said = [f"I keep {n} {thing}s in the cellar." for n, thing in enumerate(THINGS * 4)]
     async with Mnemo("memory:", embedder="static") as memory:

@@ -51,7 +51,7 @@ def texts(result: RecallResult) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_every_stage_is_asked_over_http(server: ScriptedServer, provider: Provider) -> None:
+async def test_every_stage_is_asked_over_http(server, provider):
     """Mode, plan, refinement and words, each by a request of its own that is let in."""
     server.keys = {"sk-test-0123456789"}
     async with http_kit(server, chat_model=provider.model(server)) as kit:
@@ -73,9 +73,7 @@ async def test_every_stage_is_asked_over_http(server: ScriptedServer, provider: 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.name)
 @pytest.mark.long
-async def test_a_fault_of_the_server_takes_no_candidate_away(
-    server: ScriptedServer, provider: Provider, fault: faults.Fault
-) -> None:
+async def test_a_fault_of_the_server_takes_no_candidate_away(server, provider, fault):
     """All stages fail: the embedded plan answers, each failure is named; healed, all is well."""
     model = provider.model(server)
     async with http_kit(server) as plain, http_kit(server, chat_model=model) as kit:
@@ -121,11 +119,11 @@ class Deadlines:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [faults.NEVER_ANSWERS, faults.SLOW_DRIP], ids=lambda f: f.name)
 async def test_a_hanging_server_is_waited_for_once(
-    server: ScriptedServer,
-    provider: Provider,
-    fault: faults.Fault,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    server,
+    provider,
+    fault,
+    monkeypatch,
+):
     """One timeout for the whole recall, its requests are closed, and nothing is asked again."""
     deadlines = Deadlines()
     monkeypatch.setattr("mnemo.recall.request.anyio", deadlines)
@@ -157,9 +155,7 @@ async def test_a_hanging_server_is_waited_for_once(
 
 
 @pytest.mark.parametrize("purpose", ["plan", "refine", "reason_episodic"])
-async def test_a_cancelled_recall_closes_its_requests(
-    server: ScriptedServer, provider: Provider, purpose: str
-) -> None:
+async def test_a_cancelled_recall_closes_its_requests(server, provider, purpose):
     """Whatever stage it is in: the server sees its client go, and the next recall is served."""
     server.fail(faults.NEVER_ANSWERS, purpose=purpose)
     async with http_kit(server, chat_model=provider.model(server)) as kit:

@@ -29,9 +29,7 @@ async def repo() -> AsyncIterator[Repository]:
 
 
 @pytest.mark.parametrize("by_conversation", [True, False])
-async def test_a_loop_of_messages_is_read_by_its_roles(
-    repo: Repository, by_conversation: bool
-) -> None:
+async def test_a_loop_of_messages_is_read_by_its_roles(repo, by_conversation):
     """The user's words and wish, the tool's result; the assistant's guesses are no facts."""
     session = await repo.start_session("commit")
     if by_conversation:
@@ -52,7 +50,7 @@ async def test_a_loop_of_messages_is_read_by_its_roles(
     assert "You must not run migrations." in wishes
 
 
-async def test_a_person_is_one_whatever_the_name_and_the_words(repo: Repository) -> None:
+async def test_a_person_is_one_whatever_the_name_and_the_words(repo):
     """Messages without ids: a user called "shell" wishes, and a pasted line is no call's result."""
     session = await repo.start_session("commit")
     await session.append_messages(
@@ -71,7 +69,7 @@ async def test_a_person_is_one_whatever_the_name_and_the_words(repo: Repository)
     assert "You must not run migrations." in wishes
 
 
-async def test_steps_of_a_loop_are_read_by_their_actors(repo: Repository) -> None:
+async def test_steps_of_a_loop_are_read_by_their_actors(repo):
     """A step whose actor is ``tool`` takes no wish away; its printed text has one "when"."""
     session = await repo.start_session("deploy")
     await session.append("Always deploy to staging first.", "make deploy", actor="Ana")
@@ -97,9 +95,7 @@ async def test_steps_of_a_loop_are_read_by_their_actors(repo: Repository) -> Non
         ("Deadline: March 10", "Deadline: March 20", "20"),
     ],
 )
-async def test_a_new_value_of_a_slot_supersedes_the_former(
-    repo: Repository, first: str, then: str, holds: str
-) -> None:
+async def test_a_new_value_of_a_slot_supersedes_the_former(repo, first, then, holds):
     """Of two sessions that fill one slot the later one holds."""
     for said in (first, then):
         session = await repo.start_session("talk")

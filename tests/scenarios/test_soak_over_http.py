@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -71,7 +70,7 @@ async def soak(kit: HttpKit, server: ScriptedServer) -> dict[str, list[str]]:
 
 @pytest.mark.long
 @pytest.mark.slow
-async def test_two_hundred_sessions_survive_a_failing_server(tmp_path: Path) -> None:
+async def test_two_hundred_sessions_survive_a_failing_server(tmp_path):
     """All commit, every step is in the graph exactly once, and nothing stays open."""
     with ScriptedServer() as server:
         gc.collect()

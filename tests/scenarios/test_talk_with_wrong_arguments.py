@@ -29,7 +29,7 @@ ODD = [object(), {"a"}, 1.5]
 
 
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG.keys())
-async def test_an_argument_of_the_wrong_kind_is_refused(call: Call) -> None:
+async def test_an_argument_of_the_wrong_kind_is_refused(call):
     """A ``ValueError`` that says so, and nothing is written."""
     async with Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo()
@@ -45,9 +45,7 @@ async def test_an_argument_of_the_wrong_kind_is_refused(call: Call) -> None:
 
 
 @pytest.mark.parametrize("store", ["memory:", "t.db"])
-async def test_a_thread_id_that_not_every_store_holds_is_refused(
-    store: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_thread_id_that_not_every_store_holds_is_refused(store, tmp_path, monkeypatch):
     """Ids are compared exactly, so none is changed to another that can be stored."""
     monkeypatch.chdir(tmp_path)
     async with Mnemo(store, embedder="static") as memory:
@@ -57,7 +55,7 @@ async def test_a_thread_id_that_not_every_store_holds_is_refused(
                 repo.conversation(odd)
 
 
-async def test_a_conversation_feeds_no_session_of_another_repository() -> None:
+async def test_a_conversation_feeds_no_session_of_another_repository():
     """What is forgotten in one repository would live on in the other."""
     async with Mnemo("memory:", embedder="static") as memory:
         here, there = await memory.open_repo("here"), await memory.open_repo("there")

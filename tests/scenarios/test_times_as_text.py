@@ -22,7 +22,7 @@ async def kit(open_kit: OpenKit) -> Kit:
     return kit
 
 
-async def test_times_are_stored_as_their_text_says(kit: Kit):
+async def test_times_are_stored_as_their_text_says(kit):
     """Without a zone they are of UTC, a date is its midnight."""
     (said,) = await kit.repo.conversation("default").history()
     assert said.at == datetime(2026, 1, 15, tzinfo=UTC)
@@ -40,7 +40,7 @@ async def test_times_are_stored_as_their_text_says(kit: Kit):
     assert memory.valid_from == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def test_bounds_may_be_text(kit: Kit):
+async def test_bounds_may_be_text(kit):
     """``since``, ``until`` and ``before`` bound as the ``datetime`` of that text does."""
     repo = kit.repo
     for since, until, found in ((EARLY, LATE, True), (LATE, None, False), (None, EARLY, False)):
@@ -58,7 +58,7 @@ async def test_bounds_may_be_text(kit: Kit):
 
 
 @pytest.mark.parametrize("given", ["yesterday", "", "2026-13-01", 5])
-async def test_what_is_no_time_is_refused_with_an_example(kit: Kit, given: Any):
+async def test_what_is_no_time_is_refused_with_an_example(kit, given):
     """The error names the argument and shows what is taken."""
     words = "must be a datetime or an ISO 8601 time such as '2026-03-01'"
     for name, call in (

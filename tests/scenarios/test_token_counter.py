@@ -47,9 +47,7 @@ async def shown(repo: Repository, budget: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("count", [len, words], ids=["characters", "words"])
-async def test_no_text_exceeds_its_budget_as_it_is_counted(
-    tmp_path: Path, count: Callable[[str], int]
-) -> None:
+async def test_no_text_exceeds_its_budget_as_it_is_counted(tmp_path, count):
     """One counter counts four times the estimate, the other a third of it."""
     async with opened(tmp_path / "m.db", count) as repo:
         for budget in (200, 260, 340):
@@ -58,7 +56,7 @@ async def test_no_text_exceeds_its_budget_as_it_is_counted(
                 assert count(text) <= budget, name
 
 
-async def test_a_budget_is_used_as_far_as_it_reaches(tmp_path: Path) -> None:
+async def test_a_budget_is_used_as_far_as_it_reaches(tmp_path):
     """Where words are counted, more is shown than the estimate would let in."""
     async with opened(tmp_path / "a.db", words) as repo:
         counted = await shown(repo, 140)
@@ -69,7 +67,7 @@ async def test_a_budget_is_used_as_far_as_it_reaches(tmp_path: Path) -> None:
     assert len(counted["recall"]) > 1.3 * len(estimated["recall"])
 
 
-async def test_words_put_to_an_answer_are_counted_too(tmp_path: Path) -> None:
+async def test_words_put_to_an_answer_are_counted_too(tmp_path):
     """Of each type 512 tokens are put into words, and characters are more than the estimate."""
     async with opened(tmp_path / "a.db", lambda text: 20 * len(text)) as repo:
         answer = (await repo.recall("fox river Lisbon", reason=True)).answer
@@ -82,7 +80,7 @@ async def test_words_put_to_an_answer_are_counted_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("budget", [0, 1, 10, 99, 1_000])
 @pytest.mark.parametrize("count", [len, words, lambda text: 10 * len(text)])
-def test_the_longest_text_that_fits_is_found(count: Callable[[str], int], budget: int) -> None:
+def test_the_longest_text_that_fits_is_found(count, budget):
     """Nearly all of the budget is used, and never more."""
     whole = "four " * 300
     text = fitted(lambda size: whole[:size], budget, count)

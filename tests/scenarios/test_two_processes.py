@@ -32,9 +32,7 @@ async def repo(memory: Mnemo) -> Repository:
 
 
 @pytest.mark.long
-async def test_both_commit_at_once_and_nothing_is_lost_or_doubled(
-    memory: Mnemo, repo: Repository, db: Path
-) -> None:
+async def test_both_commit_at_once_and_nothing_is_lost_or_doubled(memory, repo, db):
     """Every step of both has one node, every label one tag, every receipt holds."""
     receipts: list[list[str]] = []
 
@@ -64,7 +62,7 @@ async def test_both_commit_at_once_and_nothing_is_lost_or_doubled(
     assert (await memory.check()).problems == ()
 
 
-async def test_each_reads_the_other_at_its_next_call(repo: Repository, db: Path) -> None:
+async def test_each_reads_the_other_at_its_next_call(repo, db):
     """A step that the other has appended, a fact that it has committed, at once."""
     async with another_process(db) as other:
         await other.ask("start", "theirs")
@@ -84,7 +82,7 @@ async def test_each_reads_the_other_at_its_next_call(repo: Repository, db: Path)
 
 
 @pytest.mark.long
-async def test_a_session_has_one_owner_until_that_is_killed(repo: Repository, db: Path) -> None:
+async def test_a_session_has_one_owner_until_that_is_killed(repo, db):
     """owned_elsewhere while the other lives; after SIGKILL it is taken over at once, whole."""
     async with another_process(db) as other:
         await other.ask("start", "theirs")
@@ -104,7 +102,7 @@ async def test_a_session_has_one_owner_until_that_is_killed(repo: Repository, db
 
 
 @pytest.mark.long
-async def test_what_this_process_owns_the_other_cannot_take(repo: Repository, db: Path) -> None:
+async def test_what_this_process_owns_the_other_cannot_take(repo, db):
     """The other way round: refused while it is open here, free when it has ended here."""
     ours = await repo.start_session("plan", session_id="ours")
     await ours.append("first words", "")

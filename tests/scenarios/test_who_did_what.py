@@ -18,7 +18,7 @@ TURNED_ROUND = [
 
 
 @pytest.mark.slow
-async def test_facts_with_the_parties_turned_round_stay_two() -> None:
+async def test_facts_with_the_parties_turned_round_stay_two():
     """Neither a commit, nor a later session, nor consolidation makes one of them."""
     said_all = {said for pair in TURNED_ROUND for said in pair}
     async with Mnemo("memory:") as memory:

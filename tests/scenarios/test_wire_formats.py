@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ async def opened(memory: Mnemo, name: str = "r") -> Repository:
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-async def test_a_history_survives_a_restart_and_an_archive(name: str, tmp_path: Path) -> None:
+async def test_a_history_survives_a_restart_and_an_archive(name, tmp_path):
     """What ``to_x`` gives of the stored messages is what was appended."""
     items, written = HISTORIES[name]
     path = tmp_path / "memory.db"
@@ -82,7 +81,7 @@ async def test_a_history_survives_a_restart_and_an_archive(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-async def test_a_rendering_is_a_request_of_the_format(name: str) -> None:
+async def test_a_rendering_is_a_request_of_the_format(name):
     """The appended items are in it, behind what memory adds; it is plain JSON."""
     items, _ = HISTORIES[name]
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
@@ -95,7 +94,7 @@ async def test_a_rendering_is_a_request_of_the_format(name: str) -> None:
     assert [item for item in shown if item in items] == items
 
 
-async def test_the_words_of_an_item_are_found() -> None:
+async def test_the_words_of_an_item_are_found():
     """A text beside tool results is somebody's words."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await opened(memory)
@@ -104,7 +103,7 @@ async def test_the_words_of_an_item_are_found() -> None:
         assert "marigolds" in hit.snippet
 
 
-async def test_a_large_image_fits_no_small_budget() -> None:
+async def test_a_large_image_fits_no_small_budget():
     """Two images of 400 KB count 1,100 tokens each, inside a tool result too."""
     data = "A" * 400_000
     image = {
@@ -127,7 +126,7 @@ async def test_a_large_image_fits_no_small_budget() -> None:
             await conversation.load(budget_tokens=100)
 
 
-async def test_the_same_id_with_another_item_is_a_conflict() -> None:
+async def test_the_same_id_with_another_item_is_a_conflict():
     """What only the kept item tells is compared as well."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         conversation = (await opened(memory)).conversation("t")
@@ -138,7 +137,7 @@ async def test_the_same_id_with_another_item_is_a_conflict() -> None:
             await conversation.append({**item, "id": "m1", "annotations": [{"a": 1}]})
 
 
-async def test_an_item_just_before_a_page_is_loaded_with_what_it_leads() -> None:
+async def test_an_item_just_before_a_page_is_loaded_with_what_it_leads():
     """The newest page of 64 messages begins with a call; the item that leads it is read as well."""
     calls = [{"type": "tool_use", "id": f"t{n}", "name": "f", "input": {}} for n in range(62)]
     results = [{"type": "tool_result", "tool_use_id": f"t{n}", "content": "x"} for n in range(62)]

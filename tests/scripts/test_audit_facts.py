@@ -44,7 +44,7 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_a_sample_has_facts_with_their_sources(files: list[Path]) -> None:
+def test_a_sample_has_facts_with_their_sources(files):
     """Of each file as many, the same for the same seed."""
     done = audit(*files, "--sample", 3, "--seed", 7)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def test_a_sample_has_facts_with_their_sources(files: list[Path]) -> None:
     assert audit(*files, "--sample", 3, "--seed", 7).stdout == done.stdout
 
 
-def test_labelled_faults_are_counted_by_kind(files: list[Path], tmp_path: Path) -> None:
+def test_labelled_faults_are_counted_by_kind(files, tmp_path):
     """A fact without a line is good; one may have several faults."""
     labels = tmp_path / "labels"
     labels.write_text("2 unclear whose cat\n2 worthless\n", "utf-8")
@@ -65,7 +65,7 @@ def test_labelled_faults_are_counted_by_kind(files: list[Path], tmp_path: Path) 
     assert "   1  unclear: whose cat" in done.stdout
 
 
-def test_a_label_of_no_fact_is_refused(files: list[Path], tmp_path: Path) -> None:
+def test_a_label_of_no_fact_is_refused(files, tmp_path):
     """The line is named."""
     labels = tmp_path / "labels"
     labels.write_text("9 unclear\n", "utf-8")

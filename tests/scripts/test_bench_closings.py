@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_closings.py"
 
 
-def test_closings_of_labelled_pairs_are_counted(tmp_path: Path) -> None:
+def test_closings_of_labelled_pairs_are_counted(tmp_path):
     """One right, one wrong by its label, one change that is not seen."""
     pairs = [
         {"older": "I live in Leeds.", "newer": "I moved to York.", "changed": True},

@@ -76,7 +76,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_every_method_answers_the_same_questions(tmp_path: Path) -> None:
+def test_every_method_answers_the_same_questions(tmp_path):
     """mnemo and the baselines have the measures of each file and of all."""
     first = written(tmp_path / "first.json", ANA)
     second = written(tmp_path / "second.json", ANA | {"id": "eva"})
@@ -104,7 +104,7 @@ def test_every_method_answers_the_same_questions(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [(), ("--noise-unnamed",)])
-def test_turns_of_others_lie_beside_a_person(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_turns_of_others_lie_beside_a_person(tmp_path, names):
     """The table says how many; a question is still answered from the person's own messages."""
     file = written(tmp_path / "people.json", ANA)
     noise = written(tmp_path / "noise.json", NOISE)
@@ -118,9 +118,7 @@ def test_turns_of_others_lie_beside_a_person(tmp_path: Path, names: tuple[str, .
 
 
 @pytest.mark.slow
-def test_recall_below_the_floor_ends_with_exit_code_1(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recall_below_the_floor_ends_with_exit_code_1(bench, tmp_path, monkeypatch, capsys):
     """
     A recall that finds nothing is below every baseline.
 
@@ -146,9 +144,7 @@ def test_recall_below_the_floor_ends_with_exit_code_1(
 
 
 @pytest.mark.parametrize("content", ["{", '{"id": 1}', '[{"id": "a"}]', '[{"messages": 3}]'])
-def test_a_file_without_people_is_refused(
-    bench: Any, tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_without_people_is_refused(bench, tmp_path, content, capsys):
     """One line and exit code 2."""
     file = tmp_path / "broken.json"
     file.write_text(content, "utf-8")
@@ -172,14 +168,14 @@ def line(bench: Any, *numbers: int, is_marked: bool = False) -> Any:
     return bench.Line(frozenset(f"ana:{n}" for n in numbers), is_marked)
 
 
-def test_messages_have_their_dates(bench: Any, ana: Any, tmp_path: Path) -> None:
+def test_messages_have_their_dates(bench, ana, tmp_path):
     """So many days apart, or a minute."""
     assert [m.at.date().isoformat() for m in ana.messages[:2]] == ["2026-01-05", "2026-01-08"]
     (close,) = bench.read_people(tmp_path / "ana.json", minutes=True)
     assert (close.messages[5].at - close.messages[0].at).seconds == 300
 
 
-def test_an_answer_counts_from_its_place_on(bench: Any, ana: Any) -> None:
+def test_an_answer_counts_from_its_place_on(bench, ana):
     """Third is answered among three and five; the outdated statement above it is seen."""
     lines = [line(bench, 2), line(bench, 0), line(bench, 3, 4), line(bench, 0)]
     found = bench.measures(lines, ana.questions[0], ana)
@@ -189,13 +185,13 @@ def test_an_answer_counts_from_its_place_on(bench: Any, ana: Any) -> None:
     assert (found["answered@1"], found["current above"]) == (1, 1)
 
 
-def test_nothing_found_is_empty_and_answers_nothing(bench: Any, ana: Any) -> None:
+def test_nothing_found_is_empty_and_answers_nothing(bench, ana):
     """No line: no answer among five either."""
     found = bench.measures([], ana.questions[0], ana)
     assert (found["empty"], found["answered@5"], found["current above"]) == (1, 0, 0)
 
 
-def test_a_mark_is_right_on_what_is_outdated(bench: Any, ana: Any) -> None:
+def test_a_mark_is_right_on_what_is_outdated(bench, ana):
     """A mark on the old home is right; one on the bees is wrong, and costs them the first place."""
     marked = [line(bench, 3), line(bench, 0, is_marked=True)]
     found = bench.measures(marked, ana.questions[0], ana)
@@ -207,7 +203,7 @@ def test_a_mark_is_right_on_what_is_outdated(bench: Any, ana: Any) -> None:
     assert bench.measures([foreign], ana.questions[1], ana)["marks"] == 0
 
 
-def test_confidence_is_judged_by_order_and_by_value(bench: Any) -> None:
+def test_confidence_is_judged_by_order_and_by_value(bench):
     """Ties count half; a forecast that is a tenth too high everywhere is wrong by a tenth."""
     area = bench.area_under_curve(np.asarray([0.9, 0.5]), np.asarray([0.5, 0.1]))
     assert area == pytest.approx(3.5 / 4)
@@ -238,8 +234,8 @@ def scores(floor: Any, right: int, questions: int) -> Any:
     ],
 )
 def test_the_floor_is_a_point_and_a_question_outside_the_interval(
-    floor: Any, mine: int, best: int, questions: int, is_broken: bool
-) -> None:
+    floor, mine, best, questions, is_broken
+):
     """All three must be exceeded; the best baseline counts, not the others."""
     baselines = {
         "worse": scores(floor, 0, questions),
@@ -250,7 +246,7 @@ def test_the_floor_is_a_point_and_a_question_outside_the_interval(
     assert ("BELOW" in str(found)) == is_broken
 
 
-def test_the_signal_that_costs_most_is_named(bench: Any, floor: Any) -> None:
+def test_the_signal_that_costs_most_is_named(bench, floor):
     """Below the floor, what lifts recall most when it is left out; otherwise nothing."""
     mine, best = scores(floor, 50, 100), scores(floor, 90, 100)
     without = {"words": scores(floor, 80, 100), "cosine": scores(floor, 10, 100)}
@@ -261,7 +257,7 @@ def test_the_signal_that_costs_most_is_named(bench: Any, floor: Any) -> None:
     assert "words" not in bench.verdict(held, found)
 
 
-def test_a_signal_is_left_out_and_put_back(bench: Any) -> None:
+def test_a_signal_is_left_out_and_put_back(bench):
     """Also where what asks meanwhile fails."""
     ablation = import_module("bench_ablation")
     shipped = dict(ablation.WEIGHTS)

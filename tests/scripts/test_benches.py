@@ -108,7 +108,7 @@ PHASES = ("event loop", "writer", "annotated", "embedded", "indexed", "other thr
 
 
 @pytest.mark.long
-def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path: Path):
+def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path):
     """Turns of a file are appended, and every phase has its part of the whole."""
     said = ["I sold the red boat.", "Why? It was lovely.", "It leaked, and Ana wants a new one."]
     turns = [
@@ -133,7 +133,7 @@ def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path: Path):
 
 
 @pytest.mark.long
-def test_questions_about_nothing_stored_are_counted(tmp_path: Path):
+def test_questions_about_nothing_stored_are_counted(tmp_path):
     """Random letters find nothing in a dialogue, and the other kinds are told beside them."""
     path = tmp_path / "dialogues.json"
     path.write_text(json.dumps([dialogue("a", "boat"), dialogue("b", "kite")]))
@@ -166,7 +166,7 @@ def dialogue(id: str, thing: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_every_cost_of_a_message_is_measured(tmp_path: Path):
+def test_every_cost_of_a_message_is_measured(tmp_path):
     """The machine's durability is named; each size has its figures, and then the ratios."""
     sizes = ("--sizes", "100,200", "--calls", 4, "--each", 2)
     result = result_of("bench_conversations.py", *sizes, "--dir", tmp_path)
@@ -182,7 +182,7 @@ def test_every_cost_of_a_message_is_measured(tmp_path: Path):
 
 
 @pytest.mark.long
-def test_every_sort_of_question_is_measured(tmp_path: Path):
+def test_every_sort_of_question_is_measured(tmp_path):
     """Searching, viewing and passive recall have their figures."""
     sizes = ("--messages", 300, "--calls", 3)
     phases = result_of("bench_search.py", *sizes, "--dir", tmp_path)["phases"]
@@ -194,7 +194,7 @@ def test_every_sort_of_question_is_measured(tmp_path: Path):
 
 
 @pytest.mark.long
-def test_an_operation_is_measured_alone_and_beside_appends(tmp_path: Path):
+def test_an_operation_is_measured_alone_and_beside_appends(tmp_path):
     """What ought to be merged is merged."""
     sizes = ("--facts", 60, "--only", "consolidate", "--before", 0.1)
     phases = result_of("bench_maintenance.py", *sizes, "--dir", tmp_path)["phases"]

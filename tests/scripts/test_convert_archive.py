@@ -24,7 +24,7 @@ def convert(old: Path, new: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-async def test_what_a_development_version_exported_is_imported(tmp_path: Path) -> None:
+async def test_what_a_development_version_exported_is_imported(tmp_path):
     """All kinds of record are there again, and the next export gives the converted lines."""
     new = tmp_path / "new.jsonl"
     assert convert(OLD, new).returncode == 0
@@ -40,7 +40,7 @@ async def test_what_a_development_version_exported_is_imported(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_another_file_is_refused(tmp_path):
     """One of a former development version too: it says what to do."""
     first, *rest = OLD.read_text().splitlines(keepends=True)
     former = tmp_path / "former.jsonl"

@@ -34,7 +34,7 @@ def dialogues(path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_mnemo_is_measured_by_its_own_driver(tmp_path: Path):
+def test_mnemo_is_measured_by_its_own_driver(tmp_path):
     """Every figure is there, nothing is lost, and the evidence is found."""
     file = dialogues(tmp_path / "dialogues.json")
     done = bench(file, "--only", "mnemo", "--python", sys.executable, "--json")
@@ -50,7 +50,7 @@ def test_mnemo_is_measured_by_its_own_driver(tmp_path: Path):
     assert all(row[name] > 0 for name in rates)
 
 
-def test_a_peer_that_cannot_be_run_is_a_row_with_the_reason(tmp_path: Path):
+def test_a_peer_that_cannot_be_run_is_a_row_with_the_reason(tmp_path):
     """The others follow all the same, and the exit code is 0."""
     missing = tmp_path / "python"
     done = bench("--only", "mem0", "graphiti", "--python", missing)
@@ -60,7 +60,7 @@ def test_a_peer_that_cannot_be_run_is_a_row_with_the_reason(tmp_path: Path):
     assert all(str(missing) in row for row in rows)
 
 
-def test_the_table_is_made_of_what_the_drivers_print(tmp_path: Path):
+def test_the_table_is_made_of_what_the_drivers_print(tmp_path):
     """A driver's last line is its row; a figure that it does not have is a dash."""
     driver = tmp_path / "python"
     driver.write_text(
@@ -85,7 +85,7 @@ esac
     assert lines[-2:] == ["mnemo: a 1; full", "openai-agents: b 2; none"]
 
 
-def test_an_unknown_peer_and_a_broken_file_are_refused(tmp_path: Path):
+def test_an_unknown_peer_and_a_broken_file_are_refused(tmp_path):
     """Both are told in one message before anything is measured."""
     assert "langgraph-sqlite" in bench("--only", "nothing").stderr
     broken = tmp_path / "broken.json"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
-def test_processes_that_are_killed_and_paused_lose_nothing() -> None:
+def test_processes_that_are_killed_and_paused_lose_nothing():
     """A short run on SQLite: it has acknowledged and forgotten, and nothing is wrong."""
     command = [sys.executable, str(SCRIPTS / "soak.py"), "sqlite"]
     command += ["--minutes", "0.3", "--live", "2", "--json"]
@@ -29,9 +29,7 @@ def test_processes_that_are_killed_and_paused_lose_nothing() -> None:
     assert [one["value"] for one in figures if one["most"] == 0] == [0] * 7
 
 
-async def test_what_is_lost_or_left_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_is_lost_or_left_is_found(tmp_path, monkeypatch, capsys):
     """A ledger that says more than the store has, and one forgotten thread that is there."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     soak = importlib.import_module("soak")

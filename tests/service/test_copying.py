@@ -55,7 +55,7 @@ async def archive(memory: Mnemo, id: str) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_a_copy_there_and_back_is_the_same_archive(db: Path):
+async def test_a_copy_there_and_back_is_the_same_archive(db):
     """From memory to a file and back: same lines, sessions can be resumed, jobs are due."""
     async with service("memory:") as here:
         for id in ("a", "b"):
@@ -81,7 +81,7 @@ async def test_a_copy_there_and_back_is_the_same_archive(db: Path):
 
 
 @pytest.mark.slow
-async def test_what_was_copied_is_compared_and_not_copied_again(db: Path):
+async def test_what_was_copied_is_compared_and_not_copied_again(db):
     """Another call finds the same; something else there is refused and stays."""
     async with service("memory:") as here:
         await fill(here, "a")
@@ -97,7 +97,7 @@ async def test_what_was_copied_is_compared_and_not_copied_again(db: Path):
         assert len(await (await file.open_repo("a")).threads()) == 1
 
 
-async def test_another_repository_may_have_a_session_of_the_same_id(db: Path):
+async def test_another_repository_may_have_a_session_of_the_same_id(db):
     """Ids are unique in a repository: both are there."""
     async with service(db) as file:
         other = await file.open_repo("other")
@@ -112,7 +112,7 @@ async def test_another_repository_may_have_a_session_of_the_same_id(db: Path):
         assert (await file.check()).problems == ()
 
 
-async def test_a_damaged_record_stops_a_copy_unless_it_is_skipped(db: Path):
+async def test_a_damaged_record_stops_a_copy_unless_it_is_skipped(db):
     """It is named; without it, the rest is there."""
     async with service(db) as file:
         await fill(file, "a")
@@ -130,7 +130,7 @@ async def test_a_damaged_record_stops_a_copy_unless_it_is_skipped(db: Path):
 
 
 @pytest.mark.slow
-async def test_a_cancelled_copy_leaves_whole_repositories(db: Path):
+async def test_a_cancelled_copy_leaves_whole_repositories(db):
     """The one that was copied stays; the next call copies the others."""
     async with service("memory:") as here:
         for id in ("a", "b", "c"):
@@ -146,7 +146,7 @@ async def test_a_cancelled_copy_leaves_whole_repositories(db: Path):
         assert [one.fresh for one in copied] == [False, True, True]
 
 
-async def test_a_failing_callback_is_logged(db: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_failing_callback_is_logged(db, caplog):
     """What ``on_copied`` raises ends no copy."""
 
     def fail(_: RepositoryCopy) -> None:
@@ -160,7 +160,7 @@ async def test_a_failing_callback_is_logged(db: Path, caplog: pytest.LogCaptureF
 
 @pytest.mark.slow
 @pytest.mark.long
-async def test_a_killed_copy_is_gone_on_with(db: Path):
+async def test_a_killed_copy_is_gone_on_with(db):
     """Killed after the first repository: that is there whole, the others are copied then."""
     target = db.with_name("target.db")
     async with service(db) as file:

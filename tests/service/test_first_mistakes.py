@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import OpenKit
 
 import mnemo.sync
 from mnemo import ConfigError, Mnemo, NotFound, SessionBusy, SessionError, UsageError
@@ -17,7 +16,7 @@ from mnemo.testing import HashingEmbedder, ManualClock
 
 
 @pytest.mark.parametrize("given", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
-def test_the_word_of_sqlite_for_memory_is_refused(given: str, tmp_path: Path, monkeypatch: Any):
+def test_the_word_of_sqlite_for_memory_is_refused(given, tmp_path, monkeypatch):
     """It would make a file of that name; the error names ``memory:``."""
     monkeypatch.chdir(tmp_path)
     for kind in (Mnemo, mnemo.sync.Mnemo):
@@ -40,7 +39,7 @@ async def test_a_blocking_service_in_async_with_says_what_to_write():
             pass
 
 
-async def test_to_remember_nothing_is_refused(open_kit: OpenKit):
+async def test_to_remember_nothing_is_refused(open_kit):
     """An empty list is a mistake; the error says what is taken."""
     kit = await open_kit(embedded=True)
     for nothing in ([], ()):
@@ -50,7 +49,7 @@ async def test_to_remember_nothing_is_refused(open_kit: OpenKit):
             await kit.repo.remember(nothing)
 
 
-async def test_a_text_in_place_of_a_message_is_refused_with_a_message(open_kit: OpenKit):
+async def test_a_text_in_place_of_a_message_is_refused_with_a_message(open_kit):
     """``append`` takes messages; the error shows one."""
     kit = await open_kit(embedded=True)
     text: Any = "Hello."
@@ -58,14 +57,14 @@ async def test_a_text_in_place_of_a_message_is_refused_with_a_message(open_kit: 
         await kit.repo.conversation("t").append(text)
 
 
-async def test_a_repository_that_is_not_open_is_said_to_be(open_kit: OpenKit):
+async def test_a_repository_that_is_not_open_is_said_to_be(open_kit):
     """``repo`` gives the open ones; the error names the call that opens."""
     kit = await open_kit(embedded=True)
     with pytest.raises(NotFound, match=r"repository 'bob' not found: it is not open, `await open_"):
         kit.memory.repo("bob")
 
 
-async def test_while_it_is_extracted_a_session_says_what_to_await(open_kit: OpenKit):
+async def test_while_it_is_extracted_a_session_says_what_to_await(open_kit):
     """The call that waits stands in the error."""
     kit = await open_kit()
     session = await kit.started()
@@ -78,7 +77,7 @@ async def test_while_it_is_extracted_a_session_says_what_to_await(open_kit: Open
     kit.model.unblock("semantic")
 
 
-async def test_after_closing_errors_say_that_the_service_is_closed(open_kit: OpenKit):
+async def test_after_closing_errors_say_that_the_service_is_closed(open_kit):
     """Repositories, conversations and sessions of a closed service name the service."""
     kit = await open_kit(embedded=True)
     session, chat = await kit.started(), kit.repo.conversation("t")
@@ -113,7 +112,7 @@ def test_a_blocking_service_tells_closed_from_not_yet_open():
             call()
 
 
-async def test_a_closed_repository_of_an_open_service_is_named(open_kit: OpenKit):
+async def test_a_closed_repository_of_an_open_service_is_named(open_kit):
     """It can be opened again, and the error says how."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -124,7 +123,7 @@ async def test_a_closed_repository_of_an_open_service_is_named(open_kit: OpenKit
         await session.append("I sail.", "")
 
 
-async def test_a_refused_queued_operation_names_the_projected_state(open_kit: OpenKit):
+async def test_a_refused_queued_operation_names_the_projected_state(open_kit):
     """What is queued leads somewhere else than now; the error says where, and what comes first."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -146,7 +145,7 @@ async def test_a_refused_queued_operation_names_the_projected_state(open_kit: Op
     assert "queue commit_async and start_episode_async first" in str(caught.value)
 
 
-async def test_an_operation_refused_at_once_says_what_to_do(open_kit: OpenKit):
+async def test_an_operation_refused_at_once_says_what_to_do(open_kit):
     """Nothing is ahead: the state is the present one."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -154,7 +153,7 @@ async def test_an_operation_refused_at_once_says_what_to_do(open_kit: OpenKit):
         session.commit_async()
 
 
-async def test_a_full_queue_names_its_bound(open_kit: OpenKit):
+async def test_a_full_queue_names_its_bound(open_kit):
     """With the setting that raises it."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -168,7 +167,7 @@ async def test_a_full_queue_names_its_bound(open_kit: OpenKit):
     assert e.value.reason == "pending_queue_full"
 
 
-async def test_an_outcome_names_its_operation(open_kit: OpenKit):
+async def test_an_outcome_names_its_operation(open_kit):
     """One callback can serve all operations, also those that fail."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -200,9 +199,7 @@ def store(request: pytest.FixtureRequest, db: Path) -> str:
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else str(db)
 
 
-async def test_a_session_that_this_process_has_open_is_said_to_be_open_here(
-    open_kit: OpenKit, store: str
-):
+async def test_a_session_that_this_process_has_open_is_said_to_be_open_here(open_kit, store):
     """Another service of the same process is no other process: it says which, and since when."""
     since = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
     one = await open_kit(embedded=True, store=store, clock=ManualClock(since))

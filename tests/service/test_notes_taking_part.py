@@ -56,7 +56,7 @@ def ids_of(found: RecallResult) -> list[str]:
 # ── Recall ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_recall_finds_notes_where_it_is_asked_to(where: str) -> None:
+async def test_recall_finds_notes_where_it_is_asked_to(where):
     """Point 6: notes take part in recall when asked, and in no other."""
     async with opened(where) as (_, repo):
         await told(repo)
@@ -71,7 +71,7 @@ async def test_recall_finds_notes_where_it_is_asked_to(where: str) -> None:
         assert noted.trace.degraded == ()
 
 
-async def test_recall_in_context_finds_notes_too(where: str) -> None:
+async def test_recall_in_context_finds_notes_too(where):
     """The session's goal and steps weigh in for the candidates; notes go by the query."""
     async with opened(where) as (_, repo):
         await told(repo)
@@ -81,7 +81,7 @@ async def test_recall_in_context_finds_notes_too(where: str) -> None:
         assert (await repo.recall_in_context("s", "sourdough")).notes is None
 
 
-async def test_notes_are_printed_behind_the_candidates_within_one_budget(where: str) -> None:
+async def test_notes_are_printed_behind_the_candidates_within_one_budget(where):
     """Candidates keep their words and order at any budget; notes have what they leave."""
     async with opened(where) as (_, repo):
         await told(repo)
@@ -98,7 +98,7 @@ async def test_notes_are_printed_behind_the_candidates_within_one_budget(where: 
         assert "BEGIN NOTE" not in noted.as_text(60)
 
 
-async def test_notes_alone_are_printed_alone(where: str) -> None:
+async def test_notes_alone_are_printed_alone(where):
     """There is nothing they could stand behind; and where none is found nothing is said."""
     async with opened(where) as (_, repo):
         await repo.notes.write("bread", "- sourdough", "What we bake")
@@ -110,7 +110,7 @@ async def test_notes_alone_are_printed_alone(where: str) -> None:
         assert (none.notes.hits, none.as_text()) == ((), "")
 
 
-async def test_a_recall_answers_without_notes_that_fail() -> None:
+async def test_a_recall_answers_without_notes_that_fail():
     """Degraded, said so in the trace, never failed: the store's error or any other."""
     for error in (StoreLocked("busy"), RuntimeError("a bug")):
         store = in_memory_store()
@@ -139,7 +139,7 @@ class _Failing:
         raise self._error
 
 
-async def test_a_blank_query_is_refused_with_notes_too(where: str) -> None:
+async def test_a_blank_query_is_refused_with_notes_too(where):
     """As without."""
     async with opened(where) as (_, repo):
         with pytest.raises(ValueError, match="blank"):
@@ -149,7 +149,7 @@ async def test_a_blank_query_is_refused_with_notes_too(where: str) -> None:
 # ── The window ───────────────────────────────────────────────────────────────────────
 
 
-async def test_the_window_begins_with_notes_where_it_is_asked_to(where: str) -> None:
+async def test_the_window_begins_with_notes_where_it_is_asked_to(where):
     """Point 6: notes take part in the stable prefix when asked, and in no other."""
     async with opened(where) as (_, repo):
         talk = repo.conversation("t")
@@ -167,7 +167,7 @@ async def test_the_window_begins_with_notes_where_it_is_asked_to(where: str) -> 
         assert len(await talk.history()) == 1
 
 
-async def test_the_prefix_changes_with_the_notes_and_with_nothing_else(where: str) -> None:
+async def test_the_prefix_changes_with_the_notes_and_with_nothing_else(where):
     """Reading, recalling, listing and speaking leave it as it is, byte for byte."""
     clock = ManualClock()
     async with opened(where, clock=clock) as (_, repo):
@@ -198,7 +198,7 @@ async def test_the_prefix_changes_with_the_notes_and_with_nothing_else(where: st
         assert "bread" not in await prefix()
 
 
-async def test_a_window_that_notes_would_leave_too_little_is_refused(where: str) -> None:
+async def test_a_window_that_notes_would_leave_too_little_is_refused(where):
     """ConfigError where it is asked for; the configuration alone is none."""
     config = Config(viewport={"l1_fraction": 0.5, "notes_fraction": 0.1})
     async with opened(where, config=config) as (_, repo):
@@ -216,7 +216,7 @@ SAID = (
 )
 
 
-async def test_the_provenance_of_a_note_leads_back_to_its_message(where: str) -> None:
+async def test_the_provenance_of_a_note_leads_back_to_its_message(where):
     """Point 6: history, then view, gives the very message that the note rests on."""
     model = ScriptedChatModel.answering()
     written = tool_call(
@@ -241,7 +241,7 @@ async def test_the_provenance_of_a_note_leads_back_to_its_message(where: str) ->
         assert version.evidence in seen.target.text
 
 
-async def test_a_note_by_rule_leads_back_to_its_message_too(where: str) -> None:
+async def test_a_note_by_rule_leads_back_to_its_message_too(where):
     """Without any model, and from what a conversation loads."""
     async with opened(where, chat_model=None) as (_, repo):
         talk = repo.conversation("trip")

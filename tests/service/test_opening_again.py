@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import anyio
 import pytest
 
@@ -11,7 +9,7 @@ from mnemo import Config, Mnemo, Repository, RepositoryAlreadyOpen
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 
-async def test_the_open_repository_is_given() -> None:
+async def test_the_open_repository_is_given():
     """The same object, however often; without ``exist_ok`` it is refused."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("ada", exist_ok=True)
@@ -20,7 +18,7 @@ async def test_the_open_repository_is_given() -> None:
             await memory.open_repo("ada")
 
 
-async def test_many_tasks_open_one_repository_at_once(tmp_path: Path) -> None:
+async def test_many_tasks_open_one_repository_at_once(tmp_path):
     """All get the one that the first opens."""
     opened: list[Repository] = []
     async with Mnemo(tmp_path / "m.db", embedder=HashingEmbedder()) as memory:
@@ -35,7 +33,7 @@ async def test_many_tasks_open_one_repository_at_once(tmp_path: Path) -> None:
     assert len(set(map(id, opened))) == 1
 
 
-async def test_another_configuration_is_refused() -> None:
+async def test_another_configuration_is_refused():
     """A config, chat model or embedding space that the open one does not have; none is any."""
     same, other = Config(recall={"record_access": False}), Config(recall={"timeout_s": 5})
     model = ScriptedChatModel.answering()

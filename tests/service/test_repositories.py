@@ -76,7 +76,7 @@ def files_with(db: Path, word: str) -> list[str]:
 # ── Listing ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_all_stored_repositories_are_listed(kit: Kit, db: Path) -> None:
+async def test_all_stored_repositories_are_listed(kit, db):
     """Open or not, by id, with what they hold and since when; of other services as well."""
     assert await kit.memory.repos() == []
     first = kit.clock.now()
@@ -104,7 +104,7 @@ async def test_all_stored_repositories_are_listed(kit: Kit, db: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_deleted_repository_leaves_no_row_and_no_byte(kit: Kit, db: Path) -> None:
+async def test_a_deleted_repository_leaves_no_row_and_no_byte(kit, db):
     """Every table is empty of it; another repository is as it was; the id can be used anew."""
     other = await kit.memory.open_repo("other")
     await filled(kit, other, "violin")
@@ -132,7 +132,7 @@ async def test_a_deleted_repository_leaves_no_row_and_no_byte(kit: Kit, db: Path
 
 
 @pytest.mark.slow
-async def test_the_last_repository_leaves_empty_tables(kit: Kit, db: Path) -> None:
+async def test_the_last_repository_leaves_empty_tables(kit, db):
     """Whatever tables there are."""
     repo = await kit.memory.open_repo("only")
     await filled(kit, repo, "violin")
@@ -143,13 +143,13 @@ async def test_the_last_repository_leaves_empty_tables(kit: Kit, db: Path) -> No
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_every_table_is_deleted_from(kit: Kit, db: Path) -> None:
+async def test_every_table_is_deleted_from(kit, db):
     """A table that the schema gets is one that a deleted repository leaves."""
     with closing(sqlite3.connect(db)) as file:
         assert tables_of(file) == {name for name, _ in repositories._ROWS} - KEPT
 
 
-async def test_an_open_or_unknown_repository_is_not_deleted(kit: Kit) -> None:
+async def test_an_open_or_unknown_repository_is_not_deleted(kit):
     """The errors say what to do."""
     await kit.repo.add_memory("Ada likes tea")
     with pytest.raises(RepositoryAlreadyOpen, match="close_repo"):
@@ -163,7 +163,7 @@ async def test_an_open_or_unknown_repository_is_not_deleted(kit: Kit) -> None:
 
 
 @pytest.mark.slow
-async def test_another_service_loses_a_deleted_repository(kit: Kit, db: Path) -> None:
+async def test_another_service_loses_a_deleted_repository(kit, db):
     """What it had open finds nothing any more, and its session takes no more."""
     async with Mnemo(db, embedder=HashingEmbedder(), clock=kit.clock) as there:
         other = await there.open_repo("shared")
@@ -180,7 +180,7 @@ async def test_another_service_loses_a_deleted_repository(kit: Kit, db: Path) ->
 
 
 @pytest.mark.slow
-async def test_a_backup_is_a_store_of_one_moment_while_others_write(kit: Kit, db: Path) -> None:
+async def test_a_backup_is_a_store_of_one_moment_while_others_write(kit, db):
     """All that was acknowledged before is in it, and what it holds is consistent."""
     target = db.parent / "copy of it.db"
     for number in range(50):
@@ -205,7 +205,7 @@ async def test_a_backup_is_a_store_of_one_moment_while_others_write(kit: Kit, db
     assert not [path for path in db.parent.iterdir() if "partial" in path.name]
 
 
-async def test_a_store_in_memory_is_backed_up(open_kit: OpenKit, db: Path) -> None:
+async def test_a_store_in_memory_is_backed_up(open_kit, db):
     """To a file like any other."""
     kit = await open_kit(embedded=True)
     await kit.repo.add_memory("Ada likes tea")
@@ -221,7 +221,7 @@ def listing(db: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in db.parent.iterdir() if p.name not in own}
 
 
-async def test_a_backup_over_something_is_refused(kit: Kit, db: Path) -> None:
+async def test_a_backup_over_something_is_refused(kit, db):
     """The store itself, a file, a folder, a link to nowhere, a folder that is not there."""
     taken, folder, link = (db.parent / name for name in ("taken", "folder", "link"))
     taken.write_text("kept")
@@ -241,9 +241,7 @@ async def test_a_backup_over_something_is_refused(kit: Kit, db: Path) -> None:
     }  # fmt: skip
 
 
-async def test_a_name_that_is_taken_meanwhile_is_kept(
-    kit: Kit, db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_name_that_is_taken_meanwhile_is_kept(kit, db, monkeypatch):
     """Somebody else's file of that name stays, also where there are no links; no part is left."""
     target = db.parent / "copy.db"
     fill = readers._fill
@@ -280,9 +278,7 @@ def full_disk(_: Any, part: Path) -> None:
     raise error
 
 
-async def test_a_failed_backup_leaves_nothing_behind(
-    kit: Kit, db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_backup_leaves_nothing_behind(kit, db, monkeypatch):
     """The error is a StoreError, the part is gone, and the store goes on."""
     await kit.repo.add_memory("Ada likes tea")
     monkeypatch.setattr(readers, "_fill", full_disk)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import pytest
 
@@ -49,7 +48,7 @@ async def test_a_public_object_says_what_it_is_in_one_line():
 
 
 @pytest.mark.parametrize("cls", [Mnemo, Repository, Session, Conversation, Notes])
-def test_no_default_of_a_signature_is_an_address(cls: Any):
+def test_no_default_of_a_signature_is_an_address(cls):
     """A sentinel shows its name, not where it lies in memory."""
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         assert " object at 0x" not in str(inspect.signature(method)), name

@@ -17,7 +17,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory:" else str(tmp_path / "m.db")
 
 
-async def test_an_agent_finds_what_it_does_not_see(where: str) -> None:
+async def test_an_agent_finds_what_it_does_not_see(where):
     """Other threads and sessions, and what left its window."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
@@ -39,7 +39,7 @@ async def test_an_agent_finds_what_it_does_not_see(where: str) -> None:
         assert seen.as_text().count("→") == 1
 
 
-async def test_an_agent_searches_and_views_by_tools(where: str) -> None:
+async def test_an_agent_searches_and_views_by_tools(where):
     """Bound to its thread, the tools leave out what it sees."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
@@ -66,7 +66,7 @@ async def fed(memory: Mnemo, *said: str) -> tuple[Repository, Conversation, list
     return repo, thread, [message.stored_id for message in stored]
 
 
-async def test_a_message_and_the_step_made_of_it_are_one_hit(where: str) -> None:
+async def test_a_message_and_the_step_made_of_it_are_one_hit(where):
     """While the message lives it is the hit, by words, substrings and in either stream."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo, _, ids = await fed(memory, "kyoto in spring 京都の春", "kyoto in autumn")
@@ -80,7 +80,7 @@ async def test_a_message_and_the_step_made_of_it_are_one_hit(where: str) -> None
         assert len(await repo.search("kyoto", limit=1)) == 1
 
 
-async def test_what_is_visible_as_message_or_step_is_hidden_as_both(where: str) -> None:
+async def test_what_is_visible_as_message_or_step_is_hidden_as_both(where):
     """Neither the thread's agent nor the session's is shown again what it sees."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo, thread, _ = await fed(memory, "kyoto in spring", "kyoto in autumn")
@@ -93,7 +93,7 @@ async def test_what_is_visible_as_message_or_step_is_hidden_as_both(where: str) 
         assert await repo.search("kyoto", not_visible_in="s") == []
 
 
-async def test_a_step_whose_message_expired_is_the_hit(where: str) -> None:
+async def test_a_step_whose_message_expired_is_the_hit(where):
     """It is found under the session and under the thread that it came from."""
     clock = ManualClock()
     config = Config(conversation={"ttl_s": 60})
@@ -109,7 +109,7 @@ async def test_a_step_whose_message_expired_is_the_hit(where: str) -> None:
         assert hit.kind == "observation"
 
 
-async def test_a_fed_step_comes_to_mind_as_its_message(where: str) -> None:
+async def test_a_fed_step_comes_to_mind_as_its_message(where):
     """Passive recall of another thread names the message, once."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo, _, (id,) = await fed(memory, "The kyoto lantern festival begins in March.")
@@ -121,7 +121,7 @@ async def test_a_fed_step_comes_to_mind_as_its_message(where: str) -> None:
         assert id in passive
 
 
-async def test_a_purged_thread_is_not_found(where: str) -> None:
+async def test_a_purged_thread_is_not_found(where):
     """Erased records are neither found nor viewed."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
@@ -133,7 +133,7 @@ async def test_a_purged_thread_is_not_found(where: str) -> None:
             await repo.view(message.stored_id)
 
 
-async def test_nothing_comes_to_mind_in_a_closed_repository(where: str) -> None:
+async def test_nothing_comes_to_mind_in_a_closed_repository(where):
     """A viewport of a closed repository says so, and reports no failed recall."""
     seen = RecordingObserver()
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:

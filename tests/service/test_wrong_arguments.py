@@ -7,7 +7,7 @@ import pytest
 from mnemo import Changeset, Mnemo, Semantic
 
 
-async def test_one_id_in_place_of_a_list_is_refused() -> None:
+async def test_one_id_in_place_of_a_list_is_refused():
     """Its letters are no ids: the node stays, and the caller hears of it."""
     async with Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo()

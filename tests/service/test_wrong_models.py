@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mnemo import ConfigError, Mnemo
@@ -20,16 +18,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG)
-def test_a_service_refuses_what_is_no_model(arguments: dict[str, Any], message: str) -> None:
+def test_a_service_refuses_what_is_no_model(arguments, message):
     """A name, a class and the other kind of model are told where they are given."""
     with pytest.raises(ConfigError, match=message):
         Mnemo("memory:", **arguments)
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG)
-async def test_a_repository_refuses_what_is_no_model(
-    arguments: dict[str, Any], message: str
-) -> None:
+async def test_a_repository_refuses_what_is_no_model(arguments, message):
     """So they are for one repository, which can be opened rightly afterwards."""
     async with Mnemo("memory:") as memory:
         with pytest.raises(ConfigError, match=message):

@@ -52,7 +52,7 @@ def replying(text: str, **usage: Any) -> ChatReply:
     return ChatReply(text=text, usage=Usage(**usage))
 
 
-async def test_a_call_says_whom_it_asked_and_what_it_cost(watch: Watch) -> None:
+async def test_a_call_says_whom_it_asked_and_what_it_cost(watch):
     """Every attribute is the conventions', and what they do not name is mnemo's."""
     reply = replying(
         '{"intent": "travel"}',
@@ -82,7 +82,7 @@ async def test_a_call_says_whom_it_asked_and_what_it_cost(watch: Watch) -> None:
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_a_model_that_says_nothing_of_itself_is_named_by_its_class(watch: Watch) -> None:
+async def test_a_model_that_says_nothing_of_itself_is_named_by_its_class(watch):
     """Nothing is invented: no model, no server, no tokens that were not told."""
     answer = replying('{"intent": "travel"}')
     await asker(watch, model(answer, ScriptedChatModel)).ask(QUESTION)
@@ -94,7 +94,7 @@ async def test_a_model_that_says_nothing_of_itself_is_named_by_its_class(watch: 
     }
 
 
-async def test_a_models_attributes_of_other_kinds_are_left_out(watch: Watch) -> None:
+async def test_a_models_attributes_of_other_kinds_are_left_out(watch):
     """A foreign object's ``model`` and ``server`` may be anything."""
 
     class Odd(ScriptedChatModel):
@@ -108,7 +108,7 @@ async def test_a_models_attributes_of_other_kinds_are_left_out(watch: Watch) -> 
     assert not {"gen_ai.request.model", "server.address", "server.port"} & said.keys()
 
 
-async def test_a_model_that_asks_another_for_a_purpose_names_that_one(watch: Watch) -> None:
+async def test_a_model_that_asks_another_for_a_purpose_names_that_one(watch):
     """The span of an overridden purpose has the model that was asked."""
 
     class Overridden(Named):
@@ -122,9 +122,7 @@ async def test_a_model_that_asks_another_for_a_purpose_names_that_one(watch: Wat
 @pytest.mark.parametrize(
     ("kind", "provider"), [(OpenAIChatModel, "openai"), (AnthropicChatModel, "anthropic")]
 )
-async def test_the_models_over_http_say_who_they_are(
-    watch: Watch, kind: type[OpenAIChatModel | AnthropicChatModel], provider: str
-) -> None:
+async def test_the_models_over_http_say_who_they_are(watch, kind, provider):
     """Provider, server and the model of the purpose, also of a call that failed; no key."""
     asked = kind(
         base_url="http://127.0.0.1:9/v1",
@@ -144,7 +142,7 @@ async def test_the_models_over_http_say_who_they_are(
     assert "sk-very" not in watch.dump()
 
 
-def test_the_embedder_over_http_says_who_it_is() -> None:
+def test_the_embedder_over_http_says_who_it_is():
     """By the names that its spans carry."""
     embedder = OpenAIEmbedder("http://127.0.0.1:9/v1", "embed-1", 8)
     assert model_attributes("embeddings", embedder) == {
@@ -156,7 +154,7 @@ def test_the_embedder_over_http_says_who_it_is() -> None:
     }
 
 
-async def test_a_corrected_reply_is_two_calls(watch: Watch) -> None:
+async def test_a_corrected_reply_is_two_calls(watch):
     """The first one ends with what was wrong with it, the corrective one well."""
     assert await asker(watch, model(["nonsense", {"intent": "travel"}])).ask(QUESTION) == "travel"
     first, second = watch.named("chat gpt-x")
@@ -175,7 +173,7 @@ async def test_a_corrected_reply_is_two_calls(watch: Watch) -> None:
         (ZeroDivisionError("foreign"), "ModelUnavailable"),
     ],
 )
-async def test_a_failed_call_says_which_error(watch: Watch, raised: Exception, told: str) -> None:
+async def test_a_failed_call_says_which_error(watch, raised, told):
     """error.type is the class of mnemo's own error, whatever the model raised."""
     with contextlib.suppress(ModelError):
         await asker(watch, model(raised)).ask(QUESTION)
@@ -185,7 +183,7 @@ async def test_a_failed_call_says_which_error(watch: Watch, raised: Exception, t
     assert span.status.description is None
 
 
-async def test_a_call_that_takes_too_long_is_a_timeout(watch: Watch) -> None:
+async def test_a_call_that_takes_too_long_is_a_timeout(watch):
     """Also where mnemo keeps the time itself."""
     silent = model({"intent": "travel"})
     silent.block()
@@ -194,7 +192,7 @@ async def test_a_call_that_takes_too_long_is_a_timeout(watch: Watch) -> None:
     assert facts(watch.one("chat gpt-x"))["error.type"] == "ModelTimeout"
 
 
-async def test_a_cancelled_call_is_no_error(watch: Watch) -> None:
+async def test_a_cancelled_call_is_no_error(watch):
     """Its span ends with the cancellation, its status unset."""
     silent = model({"intent": "travel"})
     silent.block()
@@ -205,7 +203,7 @@ async def test_a_cancelled_call_is_no_error(watch: Watch) -> None:
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_a_call_that_was_not_made_is_no_span(watch: Watch) -> None:
+async def test_a_call_that_was_not_made_is_no_span(watch):
     """A budget that is used up lets nothing pass, so there is nothing to see."""
     meter = UsageMeter(ModelBudget(calls=0))
     with pytest.raises(BudgetExceeded):
@@ -213,7 +211,7 @@ async def test_a_call_that_was_not_made_is_no_span(watch: Watch) -> None:
     assert watch.all == []
 
 
-async def test_messages_are_left_out_by_default(watch: Watch) -> None:
+async def test_messages_are_left_out_by_default(watch):
     """Neither the question nor the reply nor an error's words are told."""
     await asker(watch, model(["Zanzibar?", {"intent": "go to Zanzibar"}])).ask(QUESTION)
     with pytest.raises(ModelUnavailable):
@@ -222,7 +220,7 @@ async def test_messages_are_left_out_by_default(watch: Watch) -> None:
     assert "Zanzibar" not in watch.dump()
 
 
-async def test_messages_are_told_where_that_was_opted_in_to(watch: Watch) -> None:
+async def test_messages_are_told_where_that_was_opted_in_to(watch):
     """Question and reply have the conventions' shape; an error has its message."""
     await asker(watch, model({"intent": "go to Zanzibar"}), content=True).ask(QUESTION)
     span = watch.one("chat gpt-x")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
-from span_watch import Watch, content, facts
+from span_watch import content, facts
 
 from mnemo.config import Config
 from mnemo.errors import CommitFailed, StoreError
 from mnemo.protocols import ChatRequest
 from mnemo.testing import ScriptedChatModel
-from mnemo.testing.faults import FailingStore
 
 SECRETS = ("Quetzal", "Ocarina", "Tamarind", "Bassoon")
 """Words of the goal, an observation, an action and a query that occur nowhere else."""
@@ -45,7 +43,7 @@ async def told(kit: Kit, **session: Any) -> None:
         await kit.repo.recall("Where is the blue Bassoon?", mode="Bassoon")
 
 
-async def test_no_text_is_told_by_default(open_kit: OpenKit, watch: Watch) -> None:
+async def test_no_text_is_told_by_default(open_kit, watch):
     """Neither goal nor step nor query, in no attribute, event, status or name."""
     await told(await open_kit())
     names = {span.name for span in watch.all}
@@ -55,9 +53,7 @@ async def test_no_text_is_told_by_default(open_kit: OpenKit, watch: Watch) -> No
     assert [secret for secret in SECRETS if secret in watch.dump()] == []
 
 
-async def test_no_text_is_told_by_errors_either(
-    open_kit: OpenKit, watch: Watch, failing_store: Callable[[], FailingStore]
-) -> None:
+async def test_no_text_is_told_by_errors_either(open_kit, watch, failing_store):
     """Errors may quote what is stored or what a model said; their words stay here."""
     store = failing_store()
     kit = await open_kit(model=ScriptedChatModel({"annotate": echoing}), store=store)
@@ -71,9 +67,7 @@ async def test_no_text_is_told_by_errors_either(
     assert [secret for secret in SECRETS if secret in watch.dump()] == []
 
 
-async def test_every_attribute_is_the_conventions_or_mnemos(
-    open_kit: OpenKit, watch: Watch
-) -> None:
+async def test_every_attribute_is_the_conventions_or_mnemos(open_kit, watch):
     """What does not begin with ``mnemo.`` is a name of the conventions, spelt as they do."""
     config = Config(telemetry={"capture_content": True})
     await told(await open_kit(config=config))
@@ -83,7 +77,7 @@ async def test_every_attribute_is_the_conventions_or_mnemos(
     assert used > {"gen_ai.operation.name", "error.type", *MEMORY}
 
 
-async def test_texts_are_told_where_that_was_opted_in_to(open_kit: OpenKit, watch: Watch) -> None:
+async def test_texts_are_told_where_that_was_opted_in_to(open_kit, watch):
     """The query, the records found and written, and the messages, as JSON."""
     await told(await open_kit(config=Config(telemetry={"capture_content": True})))
     search, refused = watch.named("search_memory")
@@ -97,7 +91,7 @@ async def test_texts_are_told_where_that_was_opted_in_to(open_kit: OpenKit, watc
     assert "Quetzal" in facts(watch.asked("annotate")[0])["gen_ai.input.messages"]
 
 
-async def test_a_repository_may_opt_in_alone(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_repository_may_opt_in_alone(open_kit, watch):
     """The nearest setting counts: the other repositories of the service tell nothing."""
     kit = await open_kit(embedded=True)
     config = Config(telemetry={"capture_content": True})
@@ -108,7 +102,7 @@ async def test_a_repository_may_opt_in_alone(open_kit: OpenKit, watch: Watch) ->
     assert "Ocarina" not in watch.dump()
 
 
-async def test_a_session_may_opt_out_alone(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_session_may_opt_out_alone(open_kit, watch):
     """Its calls, extraction and commit tell nothing where its repository's would."""
     kit = await open_kit(config=Config(telemetry={"capture_content": True}))
     session = await kit.started(
@@ -122,7 +116,7 @@ async def test_a_session_may_opt_out_alone(open_kit: OpenKit, watch: Watch) -> N
 
 
 @pytest.mark.parametrize("where", ["service", "repository", "session"])
-async def test_disabled_spans_are_not_made(open_kit: OpenKit, watch: Watch, where: str) -> None:
+async def test_disabled_spans_are_not_made(open_kit, watch, where):
     """``telemetry.enabled`` off at any level: nothing below it makes a span."""
     off = Config(telemetry={"enabled": False})
     kit = await open_kit(config=off if where == "service" else None)
@@ -134,7 +128,7 @@ async def test_disabled_spans_are_not_made(open_kit: OpenKit, watch: Watch, wher
     assert watch.all == []
 
 
-async def test_a_repository_may_be_watched_alone(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_repository_may_be_watched_alone(open_kit, watch):
     """On in a repository of a service where spans are off."""
     kit = await open_kit(embedded=True, config=Config(telemetry={"enabled": False}))
     repo = await kit.memory.open_repo("watched", config=Config(telemetry={"enabled": True}))
@@ -143,9 +137,7 @@ async def test_a_repository_may_be_watched_alone(open_kit: OpenKit, watch: Watch
     assert facts(watch.one("search_memory"))["gen_ai.memory.store.id"] == "watched"
 
 
-async def test_a_failed_commits_words_are_told_where_opted_in(
-    open_kit: OpenKit, watch: Watch, failing_store: Callable[[], FailingStore]
-) -> None:
+async def test_a_failed_commits_words_are_told_where_opted_in(open_kit, watch, failing_store):
     """The status then has the error's message."""
     store = failing_store()
     config = Config(telemetry={"capture_content": True})

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from helpers import OpenKit
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, SamplingResult
-from span_watch import Watch, facts, parent_of
+from span_watch import facts, parent_of
 
 from mnemo.runtime.spans import NO_SPANS, find_spans, model_attributes
 
@@ -48,13 +47,13 @@ def later():
 # ── Without ──────────────────────────────────────────────────────────────────────────
 
 
-def test_without_the_package_there_are_no_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_there_are_no_spans(monkeypatch):
     """Where it is not installed nothing is made, and nothing is said about it."""
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     assert find_spans() is NO_SPANS
 
 
-def test_switched_off_the_package_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switched_off_the_package_is_not_looked_for(monkeypatch):
     """Disabled is as cheap as absent."""
     monkeypatch.setitem(sys.modules, "opentelemetry", object())
     assert find_spans(enabled=False) is NO_SPANS
@@ -62,7 +61,7 @@ def test_switched_off_the_package_is_not_looked_for(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_whole_story_works_without_the_package() -> None:
+def test_the_whole_story_works_without_the_package():
     """A session from start to recall, in an interpreter where the import fails."""
     program = "import sys; sys.modules['opentelemetry'] = None" + STORY
     assert int(run(program + "print(asyncio.run(story()))")) > 0
@@ -70,7 +69,7 @@ def test_the_whole_story_works_without_the_package() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_opentelemetry_is_imported_by_an_open_service_only() -> None:
+def test_opentelemetry_is_imported_by_an_open_service_only():
     """Not by the library's import, and not where telemetry is off."""
     seen = "print('opentelemetry' in sys.modules)"
     program = f"""{STORY}
@@ -83,7 +82,7 @@ asyncio.run(story())
     assert run(program).split() == ["False", "False", "True"]
 
 
-def test_where_nobody_looks_one_object_stands_for_every_span() -> None:
+def test_where_nobody_looks_one_object_stands_for_every_span():
     """No span is made, no content is asked for, no place is left."""
     span = NO_SPANS.span("append")
     assert NO_SPANS.span("chat", kind="client", attributes={"a": "b"}) is span
@@ -94,7 +93,7 @@ def test_where_nobody_looks_one_object_stands_for_every_span() -> None:
     span.end(ValueError("nobody hears of it"))
 
 
-def test_an_error_passes_through_every_span(watch: Watch) -> None:
+def test_an_error_passes_through_every_span(watch):
     """Nothing is swallowed, whether anybody looks or not."""
     for spans in (NO_SPANS, watch.spans()):
         with pytest.raises(KeyError), spans.span("append"):
@@ -108,7 +107,7 @@ def test_an_error_passes_through_every_span(watch: Watch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_provider_that_is_set_after_opening_is_used() -> None:
+def test_a_provider_that_is_set_after_opening_is_used():
     """The global provider, set up as applications do, here once the service is open."""
     program = f"""{STORY}
 from opentelemetry import trace
@@ -130,7 +129,7 @@ print(*sorted({{span.name for span in exporter.get_finished_spans()}}))
 
 
 @pytest.mark.slow
-def test_without_an_sdk_a_span_is_nothing() -> None:
+def test_without_an_sdk_a_span_is_nothing():
     """The API alone records nothing, so nothing is kept for it either."""
     program = """
 from mnemo.runtime.spans import NO_SPANS, find_spans
@@ -166,7 +165,7 @@ class Dropping(Sampler):
         return "drops"
 
 
-def test_what_is_inside_a_dropped_span_is_dropped(watch: Watch) -> None:
+def test_what_is_inside_a_dropped_span_is_dropped(watch):
     """A span that was not sampled is a parent all the same: no half of a trace is left."""
     sampler = Dropping()
     provider = TracerProvider(sampler=ParentBased(sampler), shutdown_on_exit=False)
@@ -184,7 +183,7 @@ def test_what_is_inside_a_dropped_span_is_dropped(watch: Watch) -> None:
 # ── Places ───────────────────────────────────────────────────────────────────────────
 
 
-def test_a_span_is_the_parent_of_what_is_begun_inside_it_only(watch: Watch) -> None:
+def test_a_span_is_the_parent_of_what_is_begun_inside_it_only(watch):
     """One that is not entered is nobody's parent; a place can be come back to, and left."""
     spans = watch.spans()
     loose = spans.span("loose")
@@ -232,9 +231,7 @@ class Leaving(Broken):
 
 
 @pytest.mark.parametrize("broken", [Broken, Leaving])
-async def test_a_processor_that_raises_breaks_nothing(
-    open_kit: OpenKit, watch: Watch, broken: type[Broken], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_processor_that_raises_breaks_nothing(open_kit, watch, broken, caplog):
     """Appends, extraction, commit and recall are done, and the log says it once."""
     watch.add(broken())
     kit = await open_kit()
@@ -257,7 +254,7 @@ class NoTracer:
         raise RuntimeError("no tracer")
 
 
-def test_a_provider_that_raises_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_provider_that_raises_is_done_without(caplog):
     """The service opens without spans and says why."""
     assert find_spans(provider=NoTracer()) is NO_SPANS
     assert "could not be set up" in caplog.text
@@ -286,7 +283,7 @@ class DeafTracer:
         return DeafSpan()
 
 
-def test_a_span_that_raises_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_span_that_raises_is_passed_over(caplog):
     """Attributes, content and the end may all fail; the block's own error still passes."""
     span = find_spans(capture_content=True, provider=DeafTracer()).span("append")
     span.set("a", 1)
@@ -296,7 +293,7 @@ def test_a_span_that_raises_is_passed_over(caplog: pytest.LogCaptureFixture) -> 
     assert len(caplog.records) == 1
 
 
-def test_texts_that_cannot_be_sent_are_made_sendable(watch: Watch) -> None:
+def test_texts_that_cannot_be_sent_are_made_sendable(watch):
     """A lone surrogate, which no exporter can encode, is replaced."""
     with watch.spans(content=True).span("search_memory") as span:
         span.set_content("gen_ai.memory.query.text", lambda: "a\ud800b")
@@ -304,7 +301,7 @@ def test_texts_that_cannot_be_sent_are_made_sendable(watch: Watch) -> None:
     assert said == "a\ufffdb"
 
 
-def test_a_model_is_described_by_what_it_says_of_itself() -> None:
+def test_a_model_is_described_by_what_it_says_of_itself():
     """Only texts and a host with its port are taken for what they are named."""
 
     class Model:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import numpy as np
 import pytest
-from helpers import BUILD, TRIP, OpenKit, annotating
+from helpers import BUILD, TRIP, annotating
 from numpy.typing import NDArray
 from opentelemetry.trace import SpanKind, StatusCode
-from span_watch import Watch, facts, parent_of
+from span_watch import facts, parent_of
 
 from mnemo.config import Config
 from mnemo.errors import (
@@ -24,7 +24,6 @@ from mnemo.errors import (
     StoreError,
 )
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
-from mnemo.testing.faults import FailingStore
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Semantic
 
@@ -46,7 +45,7 @@ class Outside(HashingEmbedder):
 # ── append ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_append_is_a_span_in_its_callers_trace(open_kit: OpenKit, watch: Watch) -> None:
+async def test_an_append_is_a_span_in_its_callers_trace(open_kit, watch):
     """It says which session, repository and step, and is the child of the caller's span."""
     session = await (await open_kit()).started()
     with watch.tracer.start_as_current_span("request") as request:
@@ -66,7 +65,7 @@ async def test_an_append_is_a_span_in_its_callers_trace(open_kit: OpenKit, watch
     assert first.instrumentation_scope.version
 
 
-async def test_a_refused_append_says_which_error(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_refused_append_says_which_error(open_kit, watch):
     """The span's status is ERROR and error.type the class's name, without the message."""
     session = await (await open_kit()).started()
     await session.append("a", "b")
@@ -81,7 +80,7 @@ async def test_a_refused_append_says_which_error(open_kit: OpenKit, watch: Watch
     assert not span.events
 
 
-async def test_a_cancelled_append_ends_its_span(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_cancelled_append_ends_its_span(open_kit, watch):
     """One that waits for room and is cancelled is neither good nor bad, and says so."""
     kit = await open_kit(config=Config(session={"max_append_backlog": 1}))
     kit.model.block("annotate")
@@ -96,9 +95,7 @@ async def test_a_cancelled_append_ends_its_span(open_kit: OpenKit, watch: Watch)
     assert "error.type" not in facts(cancelled)
 
 
-async def test_a_queued_append_is_in_the_trace_of_whoever_queued_it(
-    open_kit: OpenKit, watch: Watch
-) -> None:
+async def test_a_queued_append_is_in_the_trace_of_whoever_queued_it(open_kit, watch):
     """Whether it goes straight to the store or waits its turn in the session's task."""
     kit = await open_kit()
     with watch.tracer.start_as_current_span("start"):
@@ -117,9 +114,7 @@ async def test_a_queued_append_is_in_the_trace_of_whoever_queued_it(
     assert parent_of(watch.one("extract")) == here
 
 
-async def test_a_queued_append_that_fails_says_so(
-    open_kit: OpenKit, watch: Watch, failing_store: Callable[[], FailingStore]
-) -> None:
+async def test_a_queued_append_that_fails_says_so(open_kit, watch, failing_store):
     """What the store refuses ends the span with the store's error."""
     store = failing_store()
     session = await (await open_kit(store=store)).started()
@@ -134,7 +129,7 @@ async def test_a_queued_append_that_fails_says_so(
 # ── annotate and extract ─────────────────────────────────────────────────────────────
 
 
-async def test_an_annotated_batch_is_a_trace_of_its_own(open_kit: OpenKit, watch: Watch) -> None:
+async def test_an_annotated_batch_is_a_trace_of_its_own(open_kit, watch):
     """It is nobody's child, says which steps it is about, and the model call is its child."""
     kit = await open_kit()
     with watch.tracer.start_as_current_span("request"):
@@ -152,9 +147,7 @@ async def test_an_annotated_batch_is_a_trace_of_its_own(open_kit: OpenKit, watch
     assert parent_of(watch.one("chat")) == span.context.span_id
 
 
-async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(
-    open_kit: OpenKit, watch: Watch
-) -> None:
+async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(open_kit, watch):
     """Annotation is nobody's child also where a close waits for it; no step is named then."""
     kit = await open_kit()
     session = await kit.started()
@@ -169,7 +162,7 @@ async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(
     assert "mnemo.step.index" not in facts(span)
 
 
-async def test_a_failed_annotation_says_so(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_failed_annotation_says_so(open_kit, watch):
     """The model's error is that of the call and of the batch."""
     kit = await open_kit(model=ScriptedChatModel({"annotate": RateLimited("slow down")}))
     session = await kit.started()
@@ -179,9 +172,7 @@ async def test_a_failed_annotation_says_so(open_kit: OpenKit, watch: Watch) -> N
         assert facts(watch.named(name)[0])["error.type"] == "RateLimited"
 
 
-async def test_each_trajectory_is_extracted_under_its_own_span(
-    open_kit: OpenKit, watch: Watch
-) -> None:
+async def test_each_trajectory_is_extracted_under_its_own_span(open_kit, watch):
     """The extraction's spans are the closer's children, the model calls those of theirs."""
     model = ScriptedChatModel.answering({"annotate": annotating([TRIP, TRIP, BUILD])})
     session = await (await open_kit(model=model)).started()
@@ -199,7 +190,7 @@ async def test_each_trajectory_is_extracted_under_its_own_span(
         assert parents == {span.context.span_id for span in spans}
 
 
-async def test_a_failed_extraction_says_which_error(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_failed_extraction_says_which_error(open_kit, watch):
     """The span ends with the model's error; the trace of a retry is its caller's."""
     model = ScriptedChatModel.answering({"semantic": ModelTimeout("no answer")})
     session = await (await open_kit(model=model)).started()
@@ -210,7 +201,7 @@ async def test_a_failed_extraction_says_which_error(open_kit: OpenKit, watch: Wa
     assert facts(first)["error.type"] == facts(second)["error.type"] == "ModelTimeout"
 
 
-async def test_what_auto_commit_does_is_in_nobodys_trace(open_kit: OpenKit, watch: Watch) -> None:
+async def test_what_auto_commit_does_is_in_nobodys_trace(open_kit, watch):
     """Appends of one request do not get the extraction and commit of a later moment."""
     model = ScriptedChatModel.answering({"annotate": annotating([TRIP, BUILD])})
     kit = await open_kit(model=model, config=Config(session={"auto_commit": True}))
@@ -228,7 +219,7 @@ async def test_what_auto_commit_does_is_in_nobodys_trace(open_kit: OpenKit, watc
 # ── memory operations ────────────────────────────────────────────────────────────────
 
 
-async def test_a_commit_upserts_memory(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_commit_upserts_memory(open_kit, watch):
     """It has the conventions' name and attributes, and is its caller's child."""
     session = await (await open_kit()).started()
     await session.append("a", "b")
@@ -247,7 +238,7 @@ async def test_a_commit_upserts_memory(open_kit: OpenKit, watch: Watch) -> None:
     assert parent_of(span) == request.get_span_context().span_id
 
 
-async def test_an_applied_changeset_upserts_memory_too(open_kit: OpenKit, watch: Watch) -> None:
+async def test_an_applied_changeset_upserts_memory_too(open_kit, watch):
     """Without a session; a changeset that is refused says so."""
     kit = await open_kit()
     await kit.repo.apply(Changeset(nodes=(Semantic("water is wet"),), id="mine"))
@@ -255,9 +246,7 @@ async def test_an_applied_changeset_upserts_memory_too(open_kit: OpenKit, watch:
     assert "mnemo.session.id" not in facts(watch.one("upsert_memory"))
 
 
-async def test_a_failed_commit_says_which_error(
-    open_kit: OpenKit, watch: Watch, failing_store: Callable[[], FailingStore]
-) -> None:
+async def test_a_failed_commit_says_which_error(open_kit, watch, failing_store):
     """The transaction that was rolled back is an upsert with an error."""
     store = failing_store()
     session = await (await open_kit(store=store)).started()
@@ -270,7 +259,7 @@ async def test_a_failed_commit_says_which_error(
     assert facts(watch.one("upsert_memory"))["error.type"] == "CommitFailed"
 
 
-async def test_a_recall_searches_memory(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_recall_searches_memory(open_kit, watch):
     """It counts what it found and is the parent of the questions that a model was asked."""
     kit = await open_kit()
     session = await kit.started()
@@ -289,9 +278,7 @@ async def test_a_recall_searches_memory(open_kit: OpenKit, watch: Watch) -> None
     assert {parent_of(call) for call in asked} == {span.context.span_id}
 
 
-async def test_a_recall_in_the_context_of_a_session_is_one_span(
-    open_kit: OpenKit, watch: Watch
-) -> None:
+async def test_a_recall_in_the_context_of_a_session_is_one_span(open_kit, watch):
     """``recall_in_context`` searches memory once, too."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -300,7 +287,7 @@ async def test_a_recall_in_the_context_of_a_session_is_one_span(
     assert facts(watch.one("search_memory"))["gen_ai.memory.store.id"] == "r"
 
 
-async def test_a_recall_says_what_it_did_without(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_recall_says_what_it_did_without(open_kit, watch):
     """A recall that goes on without vectors is no error, but says what failed."""
     kit = await open_kit(embedded=True)
     outside = Outside()
@@ -313,7 +300,7 @@ async def test_a_recall_says_what_it_did_without(open_kit: OpenKit, watch: Watch
     assert watch.one("search_memory").status.status_code is StatusCode.UNSET
 
 
-async def test_a_refused_recall_is_an_error(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_refused_recall_is_an_error(open_kit, watch):
     """A blank query is the caller's mistake, and the span says which."""
     kit = await open_kit(embedded=True)
     with pytest.raises(ValueError, match="blank"):
@@ -321,7 +308,7 @@ async def test_a_refused_recall_is_an_error(open_kit: OpenKit, watch: Watch) -> 
     assert facts(watch.one("search_memory"))["error.type"] == "ValueError"
 
 
-async def test_deleted_nodes_are_deleted_memory(open_kit: OpenKit, watch: Watch) -> None:
+async def test_deleted_nodes_are_deleted_memory(open_kit, watch):
     """It counts the nodes that existed, and names the one if it was one."""
     kit = await open_kit(embedded=True)
     nodes = tuple(Semantic(f"fact {i} is {i}") for i in range(3))
@@ -339,7 +326,7 @@ async def test_deleted_nodes_are_deleted_memory(open_kit: OpenKit, watch: Watch)
     assert "gen_ai.memory.record.id" not in several
 
 
-async def test_forgetting_deletes_memory(open_kit: OpenKit, watch: Watch) -> None:
+async def test_forgetting_deletes_memory(open_kit, watch):
     """It counts steps and nodes, names the session, and is its caller's child."""
     kit = await open_kit()
     session = await kit.started()
@@ -359,9 +346,7 @@ async def test_forgetting_deletes_memory(open_kit: OpenKit, watch: Watch) -> Non
     assert parent_of(span) == request.get_span_context().span_id
 
 
-async def test_a_failed_deletion_says_which_error(
-    open_kit: OpenKit, watch: Watch, failing_store: Callable[[], FailingStore]
-) -> None:
+async def test_a_failed_deletion_says_which_error(open_kit, watch, failing_store):
     """Nothing was deleted, and the span does not count anything."""
     store = failing_store()
     kit = await open_kit(store=store)
@@ -376,7 +361,7 @@ async def test_a_failed_deletion_says_which_error(
 # ── embeddings ───────────────────────────────────────────────────────────────────────
 
 
-async def test_an_embedder_that_asks_somebody_has_spans(open_kit: OpenKit, watch: Watch) -> None:
+async def test_an_embedder_that_asks_somebody_has_spans(open_kit, watch):
     """Whom it asks, for how many texts; a commit's vectors are asked for under the commit."""
     kit = await open_kit(embedded=True)
     repo = await kit.memory.open_repo("outside", embedder=Outside())
@@ -397,7 +382,7 @@ async def test_an_embedder_that_asks_somebody_has_spans(open_kit: OpenKit, watch
     assert parent_of(span) == commit.context.span_id
 
 
-async def test_a_sessions_own_embedder_has_spans(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_sessions_own_embedder_has_spans(open_kit, watch):
     """One given to a session is seen as one given to the repository, errors included."""
     kit = await open_kit()
     outside = Outside()
@@ -408,7 +393,7 @@ async def test_a_sessions_own_embedder_has_spans(open_kit: OpenKit, watch: Watch
     assert facts(watch.named("embeddings embed-1")[0])["error.type"] == "ModelTimeout"
 
 
-async def test_an_embedder_in_this_process_has_none(open_kit: OpenKit, watch: Watch) -> None:
+async def test_an_embedder_in_this_process_has_none(open_kit, watch):
     """Computing vectors costs no span."""
     kit = await open_kit(embedded=True)
     await kit.repo.apply(Changeset(nodes=(Semantic("water is wet"),)))
@@ -419,7 +404,7 @@ async def test_an_embedder_in_this_process_has_none(open_kit: OpenKit, watch: Wa
 # ── jobs ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_job_is_a_span_for_each_try(open_kit: OpenKit, watch: Watch) -> None:
+async def test_a_job_is_a_span_for_each_try(open_kit, watch):
     """It says what was tried, how often and how long it waited; a failed try its error."""
     model = ScriptedChatModel.answering({"semantic": [ModelTimeout("late"), '{"facts": []}']})
     config = Config(jobs={"quiet_s": 3, "poll_s": 60, "max_tries": 2})

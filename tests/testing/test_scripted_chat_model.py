@@ -24,14 +24,14 @@ def request(purpose: Purpose = "semantic", text: str = "?") -> ChatRequest:
     return ChatRequest(messages=(ChatMessage("user", text),), purpose=purpose)
 
 
-async def test_an_answer_repeats() -> None:
+async def test_an_answer_repeats():
     """One answer serves every call of its purpose."""
     model = ScriptedChatModel({"semantic": {"facts": []}})
     replies = [await model.complete(request()) for _ in range(2)]
     assert [json.loads(reply.text) for reply in replies] == [{"facts": []}] * 2
 
 
-async def test_answers_come_in_order_and_the_last_repeats() -> None:
+async def test_answers_come_in_order_and_the_last_repeats():
     """Each purpose has a turn of its own."""
     model = ScriptedChatModel({"semantic": ["a", "b"], "plan": ["c", "d"]})
     purposes: list[Purpose] = ["semantic", "plan", "semantic", "semantic"]
@@ -39,7 +39,7 @@ async def test_answers_come_in_order_and_the_last_repeats() -> None:
     assert [reply.text for reply in replies] == ["a", "c", "b", "b"]
 
 
-async def test_a_function_answers_by_the_request() -> None:
+async def test_a_function_answers_by_the_request():
     """It may be a coroutine function, and may give a whole reply."""
 
     async def later(asked: ChatRequest) -> ChatReply:
@@ -50,7 +50,7 @@ async def test_a_function_answers_by_the_request() -> None:
     assert (await model.complete(request("plan", "go"))).text == "GO"
 
 
-async def test_an_exception_is_raised() -> None:
+async def test_an_exception_is_raised():
     """Wherever it stands in a script."""
     model = ScriptedChatModel({"semantic": ["fine", OSError("gone"), "fine again"]})
     await model.complete(request())
@@ -59,7 +59,7 @@ async def test_an_exception_is_raised() -> None:
     assert (await model.complete(request())).text == "fine again"
 
 
-async def test_requests_are_recorded_by_purpose() -> None:
+async def test_requests_are_recorded_by_purpose():
     """Also those that fail."""
     model = ScriptedChatModel({"semantic": "a"})
     await model.complete(request())
@@ -69,13 +69,13 @@ async def test_requests_are_recorded_by_purpose() -> None:
     assert len(model.calls("plan")) == 1
 
 
-def test_a_script_without_answer_is_refused() -> None:
+def test_a_script_without_answer_is_refused():
     """An empty list would be a surprise at the first call."""
     with pytest.raises(ValueError, match="semantic"):
         ScriptedChatModel({"semantic": []})
 
 
-async def test_a_blocked_purpose_waits_until_it_is_unblocked() -> None:
+async def test_a_blocked_purpose_waits_until_it_is_unblocked():
     """Other purposes go on; a block of all holds them too, and ``unblock()`` ends every block."""
     model = ScriptedChatModel({"semantic": "a", "plan": "b"})
     model.block("semantic")
@@ -99,13 +99,13 @@ async def test_a_blocked_purpose_waits_until_it_is_unblocked() -> None:
     assert sorted(done) == ["a", "b", "b"]
 
 
-async def test_a_scripted_answer_replaces_the_sensible_one() -> None:
+async def test_a_scripted_answer_replaces_the_sensible_one():
     """``answering`` fills in only what is not scripted."""
     model = ScriptedChatModel.answering({"semantic": "mine"})
     assert (await model.complete(request())).text == "mine"
 
 
-async def test_usage_counts_tokens() -> None:
+async def test_usage_counts_tokens():
     """So that statistics have something to show."""
     model = ScriptedChatModel({"semantic": "12345678"})
     usage = (await model.complete(request(text="1234"))).usage
@@ -127,7 +127,7 @@ async def answered(question: Question[Any]) -> Any:
     return await Asker(model, meter=UsageMeter(), timeout_s=5).ask(question)
 
 
-async def test_the_sensible_plan_has_the_words_of_the_question() -> None:
+async def test_the_sensible_plan_has_the_words_of_the_question():
     """Mode mixed, content words as tags, and no idea for a refinement."""
     assert await answered(mode_question(ASKED, None)) == "mixed"
     assert await answered(plan_question(ASKED, None)) == ("mara", "mend", "nets")
@@ -142,9 +142,7 @@ async def test_the_sensible_plan_has_the_words_of_the_question() -> None:
         ("reason_episodic", "Mended the nets"),
     ],
 )
-async def test_the_sensible_reasoning_repeats_the_first_memory(
-    purpose: ReasonPurpose, said: str
-) -> None:
+async def test_the_sensible_reasoning_repeats_the_first_memory(purpose, said):
     """Nothing is made up, whatever kind of memory it is."""
     recalled = [Recalled(MEMORIES[purpose], NOON), Recalled(Semantic("Bo bakes."), NOON)]
     assert await answered(reason_question(purpose, ASKED, recalled, None)) == said

@@ -41,7 +41,7 @@ def answered(seq: int, call_id: str) -> StoredMessage:
     return stored(seq, "tool", "secret output", tool_call_id=call_id)
 
 
-def test_it_tells_range_dates_first_sentences_and_tools() -> None:
+def test_it_tells_range_dates_first_sentences_and_tools():
     """Of each turn only the assistant's last words, of the tools only their number."""
     zone = [
         stored(3, "user", "Find me a ryokan. It should have a bath."),
@@ -61,7 +61,7 @@ def test_it_tells_range_dates_first_sentences_and_tools() -> None:
     ]
 
 
-def test_a_zone_without_speech_tells_its_range_and_tools() -> None:
+def test_a_zone_without_speech_tells_its_range_and_tools():
     """Nothing was said, so nothing is told."""
     zone = [called(0, "look"), answered(1, "c0-0")]
     assert digest(zone, max_chars=8_192).splitlines() == [
@@ -71,13 +71,13 @@ def test_a_zone_without_speech_tells_its_range_and_tools() -> None:
     assert digest([], max_chars=10) == ""
 
 
-def test_what_was_said_before_the_first_question_is_told() -> None:
+def test_what_was_said_before_the_first_question_is_told():
     """A range may begin in the middle of a turn."""
     zone = [stored(0, "assistant", "Welcome. I am new."), stored(1, "user", "Hi")]
     assert digest(zone, max_chars=500).splitlines()[1:] == ["Assistant: Welcome.", "User: Hi"]
 
 
-def test_over_the_limit_middle_lines_go_with_their_number() -> None:
+def test_over_the_limit_middle_lines_go_with_their_number():
     """Beginning and end stay, as does the count of tools."""
     zone = [stored(seq, "user", f"Sentence number {seq:03}.") for seq in range(100)]
     text = digest([*zone, called(100, "look")], max_chars=300)
@@ -105,7 +105,7 @@ def test_over_the_limit_middle_lines_go_with_their_number() -> None:
         (" \n ", ""),
     ],
 )
-def test_the_first_sentence_of_a_text(text: str, first: str) -> None:
+def test_the_first_sentence_of_a_text(text, first):
     """A line's end ends it as well; at most 160 characters."""
     assert first_sentence(text) == first
 
@@ -117,9 +117,7 @@ TEXTS = st.text(max_size=300) | st.sampled_from(["One. Two.", "a\u2028message 3 
     said=st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), TEXTS), max_size=30),
     most=st.integers(1, 2_000),
 )
-def test_it_is_pure_bounded_and_one_line_per_sentence(
-    said: list[tuple[str, str]], most: int
-) -> None:
+def test_it_is_pure_bounded_and_one_line_per_sentence(said, most):
     """The same messages give the same bytes within the limit, whatever was said."""
     zone = [stored(seq, role, text) for seq, (role, text) in enumerate(said)]
     text = digest(zone, max_chars=most)

@@ -33,7 +33,7 @@ class Derived(Fast):
     more: str = "x"
 
 
-def test_defaults_and_factories_are_those_of_the_fields() -> None:
+def test_defaults_and_factories_are_those_of_the_fields():
     """A factory is called for each instance; what is given stands."""
     one, other = Fast(name="a"), Fast(name="a", count=4, tags={"b": 1})
     assert (one.name, one.count, one.tags) == ("a", 3, {})
@@ -41,7 +41,7 @@ def test_defaults_and_factories_are_those_of_the_fields() -> None:
     assert one.tags is not Fast(name="a").tags
 
 
-def test_an_instance_is_frozen_and_of_its_own_class() -> None:
+def test_an_instance_is_frozen_and_of_its_own_class():
     """After ``__init__`` nothing can be assigned or deleted, also in a derived class."""
     for made in (Fast(name="a"), Derived(name="a", more="b")):
         assert type(made) in (Fast, Derived)
@@ -51,7 +51,7 @@ def test_an_instance_is_frozen_and_of_its_own_class() -> None:
             del made.name
 
 
-def test_signature_and_errors_are_the_same() -> None:
+def test_signature_and_errors_are_the_same():
     """A missing or an unknown argument is a ``TypeError``; tools see the same parameters."""
     assert list(inspect.signature(Fast).parameters) == list(inspect.signature(Plain).parameters)
     for wrong in ({}, {"name": "a", "other": 1}):
@@ -59,7 +59,7 @@ def test_signature_and_errors_are_the_same() -> None:
             Fast(**wrong)  # type: ignore[arg-type]
 
 
-def test_instances_can_be_replaced_copied_and_pickled() -> None:
+def test_instances_can_be_replaced_copied_and_pickled():
     """What ``dataclasses``, ``copy`` and ``pickle`` make of an instance is equal to it."""
     made = Derived(name="a", tags={"b": 1})
     assert replace(made, count=5) == Derived(name="a", count=5, tags={"b": 1})
@@ -78,7 +78,7 @@ class Placed:
         object.__setattr__(self, "id", self.id or f"id of {self.name}")
 
 
-def test_fields_by_place_and_post_init_work_as_before() -> None:
+def test_fields_by_place_and_post_init_work_as_before():
     """Keyword-only fields stand behind the others, and ``__post_init__`` sees all of them."""
     assert Placed("a", 4) == Placed(name="a", count=4, id="id of a")
     with pytest.raises(TypeError):

@@ -125,7 +125,7 @@ def oracle(where: dict[str, Any], data: dict[str, Any]) -> bool:
 
 
 @given(where=wheres, data=metadata)
-def test_conditions_hold_as_the_rules_say(where: dict[str, Any], data: dict[str, Any]) -> None:
+def test_conditions_hold_as_the_rules_say(where, data):
     """Whatever is asked of whatever is stored: the parsed conditions agree with the rules."""
     assert Where.checked(where).holds(data) == oracle(where, data)
 
@@ -134,9 +134,7 @@ def test_conditions_hold_as_the_rules_say(where: dict[str, Any], data: dict[str,
     asked=st.lists(st.tuples(wheres, st.lists(metadata, max_size=4)), min_size=1, max_size=4),
     extra=st.lists(st.integers(-2_000, 2_000), max_size=80),
 )
-def test_facets_hold_as_each_object_by_itself(
-    asked: list[tuple[dict[str, Any], list[dict[str, Any]]]], extra: list[int]
-) -> None:
+def test_facets_hold_as_each_object_by_itself(asked, extra):
     """However asking and adding follow one another: the index agrees with the conditions."""
     facets, objects = Facets(), []
     for where, added in asked:
@@ -147,7 +145,7 @@ def test_facets_hold_as_each_object_by_itself(
         assert [bool(held[n]) for n in numbers] == [parsed.holds(one) for one in objects]
 
 
-def test_an_unknown_operator_is_refused_and_the_known_ones_are_named() -> None:
+def test_an_unknown_operator_is_refused_and_the_known_ones_are_named():
     """A caller who guesses an operator is told which there are."""
     with pytest.raises(ValueError, match="like") as refused:
         Where.checked({"year": {"like": 2}})
@@ -172,13 +170,13 @@ def test_an_unknown_operator_is_refused_and_the_known_ones_are_named() -> None:
         ["a"],
     ],
 )
-def test_what_cannot_be_compared_is_refused(where: Any) -> None:
+def test_what_cannot_be_compared_is_refused(where):
     """Operands that no metadata could equal or be ordered with are an error, not no hits."""
     with pytest.raises(ValueError, match="where"):
         Where.checked(where)
 
 
-def test_filters_of_who_and_where_hold_of_one_piece_of_evidence() -> None:
+def test_filters_of_who_and_where_hold_of_one_piece_of_evidence():
     """Names are compared without case, a session's id names a thread as well."""
     said = {
         "at": datetime(2024, 3, 1, tzinfo=UTC),

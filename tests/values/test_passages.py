@@ -19,14 +19,14 @@ from mnemo.values.passages import (
 WORDS = " ".join(f"word{number}" for number in range(400))
 
 
-def test_a_short_text_is_one_passage() -> None:
+def test_a_short_text_is_one_passage():
     """So is any text of an embedder that reads it whole."""
     assert passages("Ana keeps bees.", 225) == ["Ana keeps bees."]
     assert passages("", 225) == [""]
     assert passages(WORDS, None) == [WORDS]
 
 
-def test_passages_overlap_and_leave_no_word_out() -> None:
+def test_passages_overlap_and_leave_no_word_out():
     """Every word stands whole in one of them, and neighbours share some."""
     parts = passages(WORDS, 225)
     assert 3 <= len(parts) <= MOST_PASSAGES
@@ -35,7 +35,7 @@ def test_passages_overlap_and_leave_no_word_out() -> None:
         assert len(set(one.split()) & set(other.split())) >= 10
 
 
-def test_of_a_very_long_text_they_are_chosen_evenly() -> None:
+def test_of_a_very_long_text_they_are_chosen_evenly():
     """Eight of equal length, the first at its beginning and the last at its end."""
     text = " ".join(f"{number:05}" for number in range(4_000))
     parts = passages(text, 225)
@@ -48,7 +48,7 @@ def test_of_a_very_long_text_they_are_chosen_evenly() -> None:
 
 
 @pytest.mark.parametrize("text", ["猫" * 700, "x" * 9_000, "a\n" * 3_000, ". " * 500])
-def test_text_without_words_is_cut_all_the_same(text: str) -> None:
+def test_text_without_words_is_cut_all_the_same(text):
     """Nothing is empty, and the beginning and the end are there."""
     parts = passages(text, 225)
     assert 1 < len(parts) <= MOST_PASSAGES
@@ -57,14 +57,14 @@ def test_text_without_words_is_cut_all_the_same(text: str) -> None:
     assert text.endswith(parts[-1])
 
 
-def test_the_first_passage_of_a_passage_is_itself() -> None:
+def test_the_first_passage_of_a_passage_is_itself():
     """So its vector is the same, whether the embedder or mnemo cuts."""
     for text in TEXTS:
         for part in passages(text * 3, 225):
             assert passages(part, 225) == [part]
 
 
-def test_keys_lead_back_to_their_documents() -> None:
+def test_keys_lead_back_to_their_documents():
     """The first passage has the document's key; sides and nodes are told apart."""
     keys = list(keyed_passages("n1/observation", WORDS, 225))
     assert keys[:2] == ["n1/observation", "n1/observation#1"]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from mnemo.values.steps import Annotation, Step
 
 
-def test_an_annotated_step_is_the_same_step_with_its_annotation() -> None:
+def test_an_annotated_step_is_the_same_step_with_its_annotation():
     """No other field changes, whichever a step has."""
     step = Step(
         session_id="s",

@@ -83,7 +83,7 @@ def members(units: list[Unit]) -> list[list[int]]:
         ("m:a,b u c:a,b", [[0, 2], [1]]),
     ],
 )
-def test_results_find_their_calls(shorthand: str, expected: list[list[int]]) -> None:
+def test_results_find_their_calls(shorthand, expected):
     """A result answers the nearest call of its id before it, or the first one after it."""
     assert members(units_of(reversed(thread(shorthand)))) == expected
 
@@ -97,14 +97,12 @@ def test_results_find_their_calls(shorthand: str, expected: list[list[int]]) -> 
         ("i s", [[0], [1]]),
     ],
 )
-def test_an_item_that_leads_belongs_to_what_follows(
-    shorthand: str, expected: list[list[int]]
-) -> None:
+def test_an_item_that_leads_belongs_to_what_follows(shorthand, expected):
     """Reasoning and opaque items go with the message behind them, but for a system message."""
     assert members(units_of(reversed(thread(shorthand)))) == expected
 
 
-def test_an_item_that_leads_is_never_parted_from_what_follows() -> None:
+def test_an_item_that_leads_is_never_parted_from_what_follows():
     """While nothing follows it, no cut lies behind it until its deadline has passed."""
     units = units_of(thread("u t"))
     assert clean_cuts(units, now=AT, deadline_s=180) == [1]
@@ -125,7 +123,7 @@ def test_an_item_that_leads_is_never_parted_from_what_follows() -> None:
         ("r:x u", [1, 2]),
     ],
 )
-def test_a_clean_cut_parts_no_group(shorthand: str, cuts: list[int]) -> None:
+def test_a_clean_cut_parts_no_group(shorthand, cuts):
     """A cut lies before its seq; the last one behind everything."""
     assert clean_cuts(units_of(thread(shorthand)), now=LATER, deadline_s=180) == cuts
 
@@ -134,7 +132,7 @@ def test_a_clean_cut_parts_no_group(shorthand: str, cuts: list[int]) -> None:
     ("shorthand", "while_open"),
     [("u c:a u u", [1]), ("c:a u", []), ("u c:a,b r:a u", [1]), ("u c:a r:a u c:b", [1, 3, 4])],
 )
-def test_an_open_group_forbids_cuts_behind_it(shorthand: str, while_open: list[int]) -> None:
+def test_an_open_group_forbids_cuts_behind_it(shorthand, while_open):
     """Until its deadline; with a deadline of 0 every group is abandoned at once."""
     units = units_of(thread(shorthand))
     almost = AT + timedelta(seconds=179.9)
@@ -155,14 +153,12 @@ def test_an_open_group_forbids_cuts_behind_it(shorthand: str, while_open: list[i
         ("c:a c:b r:a r:b u", (2, 4), [(4, 4), (0, 4)]),
     ],
 )
-def test_the_nearest_whole_ranges_are_found(
-    shorthand: str, given: tuple[int, int], ranges: list[tuple[int, int]]
-) -> None:
+def test_the_nearest_whole_ranges_are_found(shorthand, given, ranges):
     """The widest inside, if one is left, and the narrowest around."""
     assert nearest_whole_ranges(units_of(thread(shorthand)), *given) == ranges
 
 
-def test_a_unit_says_what_it_is() -> None:
+def test_a_unit_says_what_it_is():
     """Tokens, ends, calls without a result, and whether anything in it is speech."""
     group, user, orphan = units_of(thread("c:a,b u r:b r:zz"))
     assert (group.first_seq, group.last_seq, group.tokens, group.is_group) == (0, 2, 2, True)
@@ -179,7 +175,7 @@ def shown(shorthand: str, *, newest_open: bool = False) -> list[str]:
     return [m.text for m in completed(units_of(thread(shorthand)), newest_open=newest_open)]
 
 
-def test_groups_are_completed() -> None:
+def test_groups_are_completed():
     """Results directly after their call in the order of the calls; what is missing is said."""
     assert shown("u c:a,b,c u r:c r:a u") == [
         *("u@0", "c:a,b,c@1", "r:a@4", NO_RESULT, "r:c@3", "u@2", "u@5")
@@ -189,19 +185,19 @@ def test_groups_are_completed() -> None:
     assert shown("t c:a u r:a") == ["t@0", "c:a@1", "r:a@3", "u@2"]
 
 
-def test_a_message_that_answers_several_calls_is_shown_once() -> None:
+def test_a_message_that_answers_several_calls_is_shown_once():
     """Behind the call, however many of its calls it answers; what is missing is said."""
     view = completed(units_of(thread("c:a,b,c u m:a,b")), newest_open=False)
     assert [message.id for message in view] == ["m0", "m2", "no-result:m0:c", "m1"]
 
 
-def test_the_newest_group_may_stay_open() -> None:
+def test_the_newest_group_may_stay_open():
     """Only the last unit, and only if the caller says so."""
     assert shown("c:a u c:b", newest_open=True) == ["c:a@0", NO_RESULT, "u@1", "c:b@2"]
     assert shown("c:a u c:b")[-1] == NO_RESULT
 
 
-def test_what_a_view_made_is_known() -> None:
+def test_what_a_view_made_is_known():
     """By its marker, or as a summary; everything else is somebody's message."""
     views = completed(units_of(thread("c:a r:zz u")), newest_open=False)
     assert [is_view_made(message) for message in views] == [False, True, True, False]
@@ -215,7 +211,7 @@ words = some.sampled_from(
 
 
 @given(some.lists(words, max_size=24), some.booleans())
-def test_no_view_parts_a_call_from_its_result(drawn: list[str], newest_open: bool) -> None:
+def test_no_view_parts_a_call_from_its_result(drawn, newest_open):
     """No tool message is bare, none is lost, and everything else stands in its order."""
     messages = thread(" ".join(drawn))
     view = completed(units_of(messages), newest_open=newest_open)
@@ -236,7 +232,7 @@ def test_no_view_parts_a_call_from_its_result(drawn: list[str], newest_open: boo
 
 
 @given(some.lists(words, max_size=24))
-def test_cuts_and_ranges_agree_with_their_definition(drawn: list[str]) -> None:
+def test_cuts_and_ranges_agree_with_their_definition(drawn):
     """A seq is a clean cut exactly if no group lies on both sides; ranges between are whole."""
     messages = thread(" ".join(drawn))
     units = units_of(messages)
@@ -249,7 +245,7 @@ def test_cuts_and_ranges_agree_with_their_definition(drawn: list[str]) -> None:
             assert nearest_whole_ranges(units, start, cut - 1) == [(start, cut - 1)]
 
 
-def test_a_view_leaves_what_it_shows_unchanged() -> None:
+def test_a_view_leaves_what_it_shows_unchanged():
     """The stored message keeps its role, text and metadata."""
     [orphan] = thread("r:x")
     before = replace(orphan)

@@ -14,7 +14,7 @@ from mnemo.values.untrusted import json_line, untrusted, without_marks
 
 
 @given(some.text(), some.text())
-def test_exactly_one_tag_opens_and_one_closes(text: str, value: str) -> None:
+def test_exactly_one_tag_opens_and_one_closes(text, value):
     """Whatever text and attributes say, and nothing of them is lost."""
     wrapped = untrusted("summary", text, {"of": value})
     assert wrapped.count("<") == wrapped.count(">") == 2
@@ -26,14 +26,14 @@ def test_exactly_one_tag_opens_and_one_closes(text: str, value: str) -> None:
     assert html.unescape(matched[2]) == html.unescape(visible(text)) or "&" in text
 
 
-def test_attributes_stand_before_the_verdict() -> None:
+def test_attributes_stand_before_the_verdict():
     """They are given in order, as text."""
     assert untrusted("m", "a<b", {"from": 1, "to": 2}) == (
         '<m from="1" to="2" trusted="false">\na&lt;b\n</m>'
     )
 
 
-def test_what_nobody_sees_is_spelled_in_every_form() -> None:
+def test_what_nobody_sees_is_spelled_in_every_form():
     """Escape sequences, overrides of direction and tags reach neither a prompt nor a terminal."""
     hidden = "a\x1b[2J\x9b\u202eb\u200bc\U000e0041"
     spelled = "a\\u001b[2J\\u009b\\u202eb\\u200bc\\U000e0041"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import typing
 
-import httpx
 import pytest
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -50,9 +49,7 @@ def _bodies() -> list[tuple[str, str, list[str]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path", "fields"), _bodies())
-async def test_no_body_fails_inside(
-    client: httpx.AsyncClient, method: str, path: str, fields: list[str]
-) -> None:
+async def test_no_body_fails_inside(client, method, path, fields):
     """With the other fields as they should be; an error of ours would be raised here."""
     params = {"repo": "r", "thread": "t", "topic": "a", "session": "s", "id": "x"}
     await client.post("/v1/remember", params={"repo": "r"}, json={"content": "Ada swims."})
@@ -69,7 +66,7 @@ async def test_no_body_fails_inside(
 
 
 @pytest.mark.parametrize("query", ["limit=1" + "0" * 400, "after=%ff%00", "limit=1e999", "repo=%"])
-async def test_no_query_fails_inside(client: httpx.AsyncClient, query: str) -> None:
+async def test_no_query_fails_inside(client, query):
     """Numbers beyond 64 bits, and what is no UTF-8."""
     await client.post("/v1/remember?repo=default", json={"content": "Ada swims."})
     for path in ("/v1/jobs", "/v1/notes", "/v1/sessions", "/metrics"):

@@ -100,7 +100,7 @@ async def service(**bounds: Any) -> AsyncIterator[Service]:
 REPOS = [f"r{number}" for number in range(7)]
 
 
-async def test_more_repositories_than_may_be_open_are_served_in_turn() -> None:
+async def test_more_repositories_than_may_be_open_are_served_in_turn():
     """Each is as it was, and no more are open than the limit says."""
     async with service(most=3) as opened:
         await opened.fill(*REPOS)
@@ -113,7 +113,7 @@ async def test_more_repositories_than_may_be_open_are_served_in_turn() -> None:
         assert len(opened.memory.list_repos()) == 3
 
 
-async def test_what_is_in_use_is_not_closed() -> None:
+async def test_what_is_in_use_is_not_closed():
     """A stream, an open session and owed work keep theirs; the stream's goes when it ends."""
     async with service(most=4) as opened:
         await opened.fill("streamed", "sat", "idle")
@@ -139,7 +139,7 @@ async def _write_all_the_time() -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def test_what_was_just_written_keeps_its_repository() -> None:
+async def test_what_was_just_written_keeps_its_repository():
     """Also while the background waits for a pause in the writes of others to embed it."""
     async with service(most=1) as opened, anyio.create_task_group() as others:
         await opened.fill("other")
@@ -153,8 +153,8 @@ async def test_what_was_just_written_keeps_its_repository() -> None:
 
 
 async def test_who_comes_during_the_look_keeps_the_repository(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """A request that has ended again may have left work, or a session."""
     async with service(most=1) as opened:
         await opened.fill("r1", "r0")
@@ -172,8 +172,8 @@ async def test_who_comes_during_the_look_keeps_the_repository(
 
 
 async def test_one_that_was_used_during_the_look_is_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """A caller that comes and goes while all are looked at leaves one free in the end."""
     async with service(most=1) as opened:
         await opened.fill("r1", "r0")
@@ -190,7 +190,7 @@ async def test_one_that_was_used_during_the_look_is_looked_at_again(
         assert opened.memory.list_repos() == ["r1"]
 
 
-async def test_one_token_at_its_bound_leaves_room_for_others() -> None:
+async def test_one_token_at_its_bound_leaves_room_for_others():
     """A reader that holds streams is refused with 429; the others work on."""
     async with service(most=4, most_of_token=2) as opened:
         await opened.fill(*REPOS)
@@ -224,12 +224,12 @@ async def _crowd(asked: list[list[int]], most: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(asked=st.lists(st.lists(st.integers(0, 6), min_size=3, max_size=12), min_size=1, max_size=3))
-def test_nobody_is_refused_while_fewer_than_the_limit_are_in_use(asked: list[list[int]]) -> None:
+def test_nobody_is_refused_while_fewer_than_the_limit_are_in_use(asked):
     """Three callers at once and room for three, whatever they ask for in whatever order."""
     anyio.run(partial(_crowd, asked, 3))
 
 
-async def test_a_crowd_waits_for_its_turn() -> None:
+async def test_a_crowd_waits_for_its_turn():
     """More callers at once than there is room for."""
     async with service(most=2, most_of_token=2, patience_s=20) as opened:
         await opened.fill(*REPOS)
@@ -244,7 +244,7 @@ async def test_a_crowd_waits_for_its_turn() -> None:
         assert statuses == [200] * 21
 
 
-async def test_what_a_program_has_opened_itself_is_left_to_it() -> None:
+async def test_what_a_program_has_opened_itself_is_left_to_it():
     """It may hold on to it."""
     async with service(most=2) as opened:
         mine = await opened.memory.open_repo("mine")
@@ -253,7 +253,7 @@ async def test_what_a_program_has_opened_itself_is_left_to_it() -> None:
         assert "mine" in opened.memory.list_repos()
 
 
-async def test_mcp_servers_do_not_run_out() -> None:
+async def test_mcp_servers_do_not_run_out():
     """A reader that asks in any number of conversations leaves nothing behind."""
     async with service(most=2) as opened:
         await opened.fill("r0", "r1", "r2")
@@ -269,7 +269,7 @@ async def test_mcp_servers_do_not_run_out() -> None:
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
 
-async def test_metrics_are_totals_whatever_the_number_of_repositories() -> None:
+async def test_metrics_are_totals_whatever_the_number_of_repositories():
     """Of those that the token may use; one of them by itself where it is asked for."""
     async with service() as opened:
         await opened.fill("r1")
@@ -286,7 +286,7 @@ async def test_metrics_are_totals_whatever_the_number_of_repositories() -> None:
         assert (await opened.get("/metrics?repo=none")).status_code == 404
 
 
-async def test_totals_hold_nothing_that_the_token_may_not_see() -> None:
+async def test_totals_hold_nothing_that_the_token_may_not_see():
     """Neither the numbers of others, nor whether they are there."""
     only: list[Token] = [token_of("o", "only", repositories=["r1"], rights="read"), *TOKENS]
     async with Mnemo("memory:", embedder=HashingEmbedder(64)) as memory:

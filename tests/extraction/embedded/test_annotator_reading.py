@@ -31,7 +31,7 @@ def _plainly_last_question(text: str) -> str | None:
     return re.sub(r"\s+", " ", questions[-1]).strip() if questions else None
 
 
-def test_the_last_question_of_real_texts_is_the_last_of_all() -> None:
+def test_the_last_question_of_real_texts_is_the_last_of_all():
     """From the end the same question is found as by finding all of them."""
     for text in [*TEXTS, "why " * 500 + "?", "x" * 301 + "?", "?", "a?", "ab?c de?"]:
         assert _last_question(text) == _plainly_last_question(text), text
@@ -40,7 +40,7 @@ def test_the_last_question_of_real_texts_is_the_last_of_all() -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(500))
 @given(st.text(st.sampled_from("ab?.!\n \"')x\u2028é"), max_size=40), st.integers(0, 2))
-def test_the_last_question_of_any_text_is_the_last_of_all(text: str, long: int) -> None:
+def test_the_last_question_of_any_text_is_the_last_of_all(text, long):
     """Marks in any order, and questions longer than is kept, give the same."""
     text = text.replace("x", "x" * (1 + 299 * long))
     assert _last_question(text) == _plainly_last_question(text)
@@ -48,7 +48,7 @@ def test_the_last_question_of_any_text_is_the_last_of_all(text: str, long: int) 
 
 @pytest.mark.slow
 @given(st.text() | st.text(st.sampled_from(" \t\r\n\x0b\x1c\x85\u2028\u3000a")))
-def test_one_line_makes_every_run_of_white_space_a_blank(text: str) -> None:
+def test_one_line_makes_every_run_of_white_space_a_blank(text):
     """All white space of Unicode is taken for such, as a pattern takes it."""
     assert one_line(text) == re.sub(r"\s+", " ", text).strip()
 
@@ -82,7 +82,7 @@ def _looked_at(steps: list[Step]) -> list[_Seen]:
     return window
 
 
-def test_what_is_seen_of_a_step_is_what_each_reader_finds() -> None:
+def test_what_is_seen_of_a_step_is_what_each_reader_finds():
     """Topics, words, kind and call agree with the readers of whole texts."""
     for seen in _looked_at(_steps(120)):
         observation, action = excerpt(seen.step.observation), excerpt(seen.step.action)
@@ -95,7 +95,7 @@ def test_what_is_seen_of_a_step_is_what_each_reader_finds() -> None:
         assert seen.call == call_name(action)
 
 
-def test_recent_steps_reach_back_to_the_last_break() -> None:
+def test_recent_steps_reach_back_to_the_last_break():
     """At most three steps before, the one that begins after a break being the first."""
     window = _looked_at(_steps(120))
     assert any(seen.breaks for seen in window)
@@ -111,7 +111,7 @@ def test_recent_steps_reach_back_to_the_last_break() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_nearness_to_recent_steps_is_the_cosine_with_their_mean(count: int) -> None:
+def test_nearness_to_recent_steps_is_the_cosine_with_their_mean(count):
     """The same bits decide as with the library's mean and norm."""
     rows = np.random.default_rng(3).normal(size=(400, count + 1, 24)).astype(np.float32)
     rows[:, count] += 0.5 * rows[:, :count].sum(axis=1)
@@ -125,7 +125,7 @@ def test_nearness_to_recent_steps_is_the_cosine_with_their_mean(count: int) -> N
     assert 0 < near < 400
 
 
-def test_nothing_is_near_to_steps_that_cancel_out() -> None:
+def test_nothing_is_near_to_steps_that_cancel_out():
     """A mean of no length has no direction to be close to."""
     vectors = {0: np.float32([1, 0]), 1: np.float32([-1, 0]), 2: np.float32([0, 1])}
     assert not annotator._is_near(vectors, range(2), 2)

@@ -39,8 +39,8 @@ async def propositions(facts_of: Any, *steps: Any) -> list[str]:
     ],
 )
 async def test_an_answer_stands_with_its_question(
-    step: Any, facts_of: Any, question: str, reply: str, answer: str, by_agent: bool
-) -> None:
+    step, facts_of, question, reply, answer, by_agent
+):
     """Whoever asked, with or without capitals and marks: the question gives it its meaning."""
     asked = step(0, "Hello", question) if by_agent else step(0, question, actor="Bo")
 
@@ -67,21 +67,19 @@ async def test_an_answer_stands_with_its_question(
         ("Does that help?", "Yes!"),
     ],
 )
-async def test_an_answer_about_the_talk_is_no_fact(
-    step: Any, facts_of: Any, question: str, reply: str
-) -> None:
+async def test_an_answer_about_the_talk_is_no_fact(step, facts_of, question, reply):
     """Yes and no to a question that is about nothing say nothing."""
     assert await facts_of(step(0, "Hello", question), step(1, reply, actor="Ana")) == []
 
 
-async def test_an_answer_behind_a_greeting_is_heard(step: Any, facts_of: Any) -> None:
+async def test_an_answer_behind_a_greeting_is_heard(step, facts_of):
     """A party's name in front only addresses it."""
     steps = [step(0, MEAT, actor="Bo"), step(1, "Hello Bo, no I don't", actor="Ana")]
 
     assert await propositions(facts_of, *steps) == ["Bo: Do you eat meat? Ana: no I don't."]
 
 
-async def test_an_answer_with_a_sentence_behind_it_gives_both(step: Any, facts_of: Any) -> None:
+async def test_an_answer_with_a_sentence_behind_it_gives_both(step, facts_of):
     """The answer joins its question, and the sentence stands for itself."""
     steps = [step(0, "Hello", MEAT), step(1, "No. I became a vegetarian in May.", actor="Ana")]
 
@@ -115,7 +113,7 @@ async def test_an_answer_with_a_sentence_behind_it_gives_both(step: Any, facts_o
         ("im a paramedic now", "Ana is a paramedic now."),
     ],
 )  # fmt: skip
-async def test_a_note_is_a_fact(step: Any, facts_of: Any, said: str, fact: str) -> None:
+async def test_a_note_is_a_fact(step, facts_of, said, fact):
     """Decisions, tasks of somebody and labelled values, as people write them down."""
     assert await propositions(facts_of, step(0, said, "Noted.", actor="Ana")) == [fact]
 
@@ -137,14 +135,12 @@ async def test_a_note_is_a_fact(step: Any, facts_of: Any, said: str, fact: str) 
         "Me: haha",
     ],
 )
-async def test_a_fragment_with_to_or_a_label_is_no_note(
-    step: Any, facts_of: Any, said: str
-) -> None:
+async def test_a_fragment_with_to_or_a_label_is_no_note(step, facts_of, said):
     """Nobody is named who is to do it, or the label stands before nothing."""
     assert await propositions(facts_of, step(0, said, "Ok.", actor="Ana")) == []
 
 
-async def test_each_line_of_minutes_is_a_fact(step: Any, facts_of: Any) -> None:
+async def test_each_line_of_minutes_is_a_fact(step, facts_of):
     """Labelled lines that a person writes are no tool's output, and do not run together."""
     minutes = (
         "Weekly sync\nDecision: we drop Firefox ESR 102\nOwner: Priya\nDeadline: March 10\n"
@@ -161,7 +157,7 @@ async def test_each_line_of_minutes_is_a_fact(step: Any, facts_of: Any) -> None:
     ]
 
 
-async def test_the_same_lines_behind_a_call_are_its_output(step: Any, facts_of: Any) -> None:
+async def test_the_same_lines_behind_a_call_are_its_output(step, facts_of):
     """What a call printed stays keys and values."""
     steps = [step(0, "Look", "status()"), step(1, "State: green\nOwner: Priya", actor="tool")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def with_subgoal(step: Step, result: Annotated) -> Step:
     )
 
 
-async def test_a_switch_of_topic_begins_one_new_subgoal(step: Any) -> None:
+async def test_a_switch_of_topic_begins_one_new_subgoal(step):
     """Six steps of a trip and six of a failing build have one boundary, at the switch."""
     steps = [step(i, text) for i, text in enumerate(TRIP + BUILD)]
 
@@ -76,7 +76,7 @@ async def test_a_switch_of_topic_begins_one_new_subgoal(step: Any) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
-async def test_annotations_do_not_depend_on_batches(step: Any, batch: Any) -> None:
+async def test_annotations_do_not_depend_on_batches(step, batch):
     """One step at a time or all at once, the same is said of every step."""
     steps = [
         step(i, text, "Looked it up" if i % 3 else "Which month?")
@@ -105,9 +105,7 @@ async def test_annotations_do_not_depend_on_batches(step: Any, batch: Any) -> No
         ('{"error": null, "result": 3}', 0.9),
     ],
 )
-async def test_the_next_observation_rewards_an_action(
-    step: Any, observed: Any, reward: Any
-) -> None:
+async def test_the_next_observation_rewards_an_action(step, observed, reward):
     """Success, failure, both, or no sign in what is observed next."""
     steps = [step(0, "The tests are red", "Changed the parser"), step(1, observed, "")]
 
@@ -116,14 +114,14 @@ async def test_the_next_observation_rewards_an_action(
     assert second.previous_reward == reward
 
 
-async def test_talk_without_actions_has_no_rewards(step: Any) -> None:
+async def test_talk_without_actions_has_no_rewards(step):
     """A turn of a conversation is no action, so thanks for it reward nothing."""
     steps = [step(0, "I bought bread", actor="Ana"), step(1, "Thanks, perfect!", actor="Bo")]
 
     assert (await annotated(steps))[1].previous_reward is None
 
 
-async def test_a_pause_of_half_an_hour_breaks(step: Any) -> None:
+async def test_a_pause_of_half_an_hour_breaks(step):
     """After thirty minutes of silence a new subgoal begins, whatever the words."""
     first = step(0, "The hotel in Lisbon is booked")
     early = step(1, "The hotel in Lisbon has a pool", at=first.at + timedelta(minutes=29))
@@ -133,14 +131,14 @@ async def test_a_pause_of_half_an_hour_breaks(step: Any) -> None:
 
 
 @pytest.mark.parametrize("words", ["By the way, the hotel has a bar", "Next task: book the hotel"])
-async def test_a_turn_of_phrase_breaks(step: Any, words: Any) -> None:
+async def test_a_turn_of_phrase_breaks(step, words):
     """Words that turn to something else begin a new subgoal."""
     steps = [step(0, "The hotel in Lisbon is booked"), step(1, words)]
 
     assert (await annotated(steps))[1].breaks
 
 
-async def test_a_short_reply_continues(step: Any) -> None:
+async def test_a_short_reply_continues(step):
     """A reply of under four content words continues, whatever is done about it."""
     steps = [
         step(0, "The hotel in Lisbon costs 90 euros", "Asked for the dates"),
@@ -152,7 +150,7 @@ async def test_a_short_reply_continues(step: Any) -> None:
     assert first.subgoal == second.subgoal
 
 
-async def test_an_embedder_decides_where_no_word_is_shared(step: Any) -> None:
+async def test_an_embedder_decides_where_no_word_is_shared(step):
     """Close vectors continue the subgoal, distant ones begin a new one."""
 
     class OneTopic:
@@ -182,7 +180,7 @@ async def test_an_embedder_decides_where_no_word_is_shared(step: Any) -> None:
         assert (first.subgoal == second.subgoal) is close
 
 
-async def test_a_secret_reaches_neither_state_nor_subgoal(step: Any) -> None:
+async def test_a_secret_reaches_neither_state_nor_subgoal(step):
     """A key in an observation or an action is hidden from what annotation says."""
     secret = "sk-abcdefghijklmnop1234"
     steps = [
@@ -195,14 +193,14 @@ async def test_a_secret_reaches_neither_state_nor_subgoal(step: Any) -> None:
         assert secret not in found.subgoal
 
 
-async def test_closing_without_fresh_steps_gives_no_reward() -> None:
+async def test_closing_without_fresh_steps_gives_no_reward():
     """The last step's own observation is no evidence for its action."""
     request = AnnotationRequest(goal="g", before=(), fresh=(), closing=True)
 
     assert await EmbeddedAnnotator(Config()).annotate(request) == ((), None)
 
 
-async def test_state_and_subgoal_keep_their_limits(step: Any) -> None:
+async def test_state_and_subgoal_keep_their_limits(step):
     """A state has at most 600 characters, a subgoal 200, also for a huge observation."""
     steps = [
         step(0, "zebra " * 200_000, "crossing " * 50_000),

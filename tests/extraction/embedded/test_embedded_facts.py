@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-async def test_a_first_person_event_names_actor_and_date(step: Any, facts_of: Any) -> None:
+async def test_a_first_person_event_names_actor_and_date(step, facts_of):
     """ "yesterday" of Ana on 2024-03-01 gives a fact with her name and 2024-02-29."""
     (fact,) = await facts_of(step(0, "I adopted a cat yesterday.", actor="Ana"))
 
@@ -15,12 +15,12 @@ async def test_a_first_person_event_names_actor_and_date(step: Any, facts_of: An
     assert fact.steps == (0,)
 
 
-async def test_small_talk_gives_no_fact(step: Any, facts_of: Any) -> None:
+async def test_small_talk_gives_no_fact(step, facts_of):
     """Greetings, questions and thanks are not worth keeping."""
     assert await facts_of(step(0, "Hi! How are you? Thanks, that's great!")) == []
 
 
-async def test_points_inside_names_and_versions_do_not_split(step: Any, facts_of: Any) -> None:
+async def test_points_inside_names_and_versions_do_not_split(step, facts_of):
     """An abbreviation, a version and a host name make one sentence and one fact."""
     (fact,) = await facts_of(step(0, "Dr. Lee uses v2.1.3 at example.org."))
 
@@ -36,7 +36,7 @@ async def test_points_inside_names_and_versions_do_not_split(step: Any, facts_of
         "My password is hunter22 and my dentist is in Bremen.",
     ],
 )
-async def test_a_secret_enters_no_fact(step: Any, facts_of: Any, text: Any) -> None:
+async def test_a_secret_enters_no_fact(step, facts_of, text):
     """What looks like a key or password is in no proposition and no concept."""
     facts = await facts_of(step(0, text))
 
@@ -96,14 +96,12 @@ async def propositions(facts_of: Any, *steps: Any, **settings: Any) -> list[str]
          ["Ana: api runs in Frankfurt.", "Ana: web runs in Dublin."]),
     ],
 )  # fmt: skip
-async def test_speech_becomes_self_contained_facts(
-    step: Any, facts_of: Any, said: Any, facts: Any
-) -> None:
+async def test_speech_becomes_self_contained_facts(step, facts_of, said, facts):
     """Said by Ana to an agent on Friday 2024-03-01: names, dates, one claim each."""
     assert await propositions(facts_of, step(0, said, actor="Ana")) == facts
 
 
-async def test_what_is_pasted_is_not_the_speakers(step: Any, facts_of: Any) -> None:
+async def test_what_is_pasted_is_not_the_speakers(step, facts_of):
     """Behind "I have written this" only what is the speaker's own is a fact; minutes stay."""
     lines = "\n".join(f"- Claim {n}: harbour {n} beats garden {n} in summer." for n in range(14))
     own = f"I wrote an outline for Bo on 3 May.\n{lines}"
@@ -111,7 +109,7 @@ async def test_what_is_pasted_is_not_the_speakers(step: Any, facts_of: Any) -> N
     assert len(await facts_of(step(0, lines))) == 14
 
 
-async def test_she_is_never_one_of_those_who_talk(step: Any, facts_of: Any) -> None:
+async def test_she_is_never_one_of_those_who_talk(step, facts_of):
     """Whoever talks is "I" or "you", so "she" means someone else, or is explained."""
     steps = [
         step(0, "Any news?", actor="Bo"),
@@ -121,7 +119,7 @@ async def test_she_is_never_one_of_those_who_talk(step: Any, facts_of: Any) -> N
     assert not any("Ana writes" in told for told in await propositions(facts_of, *steps))
 
 
-async def test_we_and_you_are_the_two_who_talk(step: Any, facts_of: Any) -> None:
+async def test_we_and_you_are_the_two_who_talk(step, facts_of):
     """What one did to the other names both; "we" stays the speaker's word."""
     steps = [
         step(0, "Good to see you!", actor="Bo"),
@@ -134,7 +132,7 @@ async def test_we_and_you_are_the_two_who_talk(step: Any, facts_of: Any) -> None
     ]
 
 
-async def test_a_short_answer_joins_its_question(step: Any, facts_of: Any) -> None:
+async def test_a_short_answer_joins_its_question(step, facts_of):
     """The question gives the answer its meaning; both steps are its sources."""
     steps = [
         step(0, "where do you work?", actor="Ana"),
@@ -147,9 +145,7 @@ async def test_a_short_answer_joins_its_question(step: Any, facts_of: Any) -> No
     assert fact.steps == (0, 1)
 
 
-async def test_an_answer_to_a_question_in_the_context_names_its_own_step(
-    step: Any, facts_of: Any
-) -> None:
+async def test_an_answer_to_a_question_in_the_context_names_its_own_step(step, facts_of):
     """A question before the trajectory explains, but is no source in it."""
     steps = [step(0, "Hi", "Where do you work?"), step(1, "At the harbour.", "Noted")]
 
@@ -159,7 +155,7 @@ async def test_an_answer_to_a_question_in_the_context_names_its_own_step(
     assert fact.steps == (1,)
 
 
-async def test_what_people_say_about_the_world_is_talk(step: Any, facts_of: Any) -> None:
+async def test_what_people_say_about_the_world_is_talk(step, facts_of):
     """Among people only what is of the speaker, or names or counts something, is a fact."""
     steps = [
         step(0, "Nice weather!", actor="Bo"),
@@ -178,9 +174,7 @@ async def test_what_people_say_about_the_world_is_talk(step: Any, facts_of: Any)
         ("Did you see that band?", "Yeah, that pic was from a show."),
     ],
 )
-async def test_a_reply_that_answers_nothing_is_no_fact(
-    step: Any, facts_of: Any, asked: str, said: str
-) -> None:
+async def test_a_reply_that_answers_nothing_is_no_fact(step, facts_of, asked, said):
     """Thanks, sympathy, a mere yes, and what only the talk explains."""
     steps = [step(0, asked, actor="Melanie"), step(1, said, actor="Caroline")]
 
@@ -197,9 +191,7 @@ async def test_a_reply_that_answers_nothing_is_no_fact(
         ("I heard the boat needs a new engine.", 0.6),
     ],
 )
-async def test_confidence_follows_the_words(
-    step: Any, facts_of: Any, said: Any, confidence: Any
-) -> None:
+async def test_confidence_follows_the_words(step, facts_of, said, confidence):
     """Plain 0.8, hearsay 0.6, hedged 0.5."""
     if "neighbour" in said:
         said = "She said the boat needs a new engine and a mast. " + said
@@ -208,7 +200,7 @@ async def test_confidence_follows_the_words(
     assert facts[-1].confidence == confidence
 
 
-async def test_the_agent_tells_only_what_is_done(step: Any, facts_of: Any) -> None:
+async def test_the_agent_tells_only_what_is_done(step, facts_of):
     """Advice and pleasantries of the acting side are no facts; deeds are."""
     action = (
         "Happy to help! I booked the table at Lido for eight. You should bring cash. "
@@ -220,14 +212,14 @@ async def test_the_agent_tells_only_what_is_done(step: Any, facts_of: Any) -> No
     ]
 
 
-async def test_the_configured_agent_is_named(step: Any, facts_of: Any) -> None:
+async def test_the_configured_agent_is_named(step, facts_of):
     """``config.extraction.agent_name`` is who acts."""
     assert await propositions(
         facts_of, step(0, "ok", "I booked the table at Lido."), agent_name="Robin"
     ) == ["Robin booked the table at Lido."]
 
 
-async def test_code_in_fences_is_not_prose(step: Any, facts_of: Any) -> None:
+async def test_code_in_fences_is_not_prose(step, facts_of):
     """Only the words around a code block are read."""
     text = "I use Flask for the shop.\n```python\nshop = 'I am code'\nimport flask\n```\n"
 
@@ -250,7 +242,7 @@ FAILED test_cart.py::test_total - AssertionError: assert 10 == 12
 1 failed, 41 passed in 3.21s"""
 
 
-async def test_a_test_run_gives_its_error_and_result(step: Any, facts_of: Any) -> None:
+async def test_a_test_run_gives_its_error_and_result(step, facts_of):
     """Error type and message, the failing test, the result; each names the call."""
     facts = await facts_of(step(0, "go", "pytest -q"), step(1, PYTEST, ""))
 
@@ -262,7 +254,7 @@ async def test_a_test_run_gives_its_error_and_result(step: Any, facts_of: Any) -
     assert {f.confidence for f in facts} == {0.9}
 
 
-async def test_a_repeated_error_is_said_once_with_its_count(step: Any, facts_of: Any) -> None:
+async def test_a_repeated_error_is_said_once_with_its_count(step, facts_of):
     """Numbers aside, equal lines are one error."""
     log = "\n".join(f"2024-03-01 10:00:0{i} ERROR: timeout after {i} s" for i in range(1, 4))
 
@@ -271,7 +263,7 @@ async def test_a_repeated_error_is_said_once_with_its_count(step: Any, facts_of:
     assert said == "The tool gave ERROR: timeout after 1 s (3 times)."
 
 
-async def test_small_json_gives_its_leaves(step: Any, facts_of: Any) -> None:
+async def test_small_json_gives_its_leaves(step, facts_of):
     """Leaves of depth two as key and value, never a secret one."""
     value = '{"status": "ok", "replicas": {"ready": 3, "deep": {"x": 1}}, "token": "abcd1234"}'
 
@@ -283,7 +275,7 @@ async def test_small_json_gives_its_leaves(step: Any, facts_of: Any) -> None:
     ]
 
 
-async def test_changed_paths_and_versions_are_facts(step: Any, facts_of: Any) -> None:
+async def test_changed_paths_and_versions_are_facts(step, facts_of):
     """What was created, and which version is there."""
     log = "INFO: starting\ncreated src/app.py\nUsing ruff 0.6.9\n"
 
@@ -293,7 +285,7 @@ async def test_changed_paths_and_versions_are_facts(step: Any, facts_of: Any) ->
     ]
 
 
-async def test_a_line_after_a_call_is_its_output(step: Any, facts_of: Any) -> None:
+async def test_a_line_after_a_call_is_its_output(step, facts_of):
     """What addresses nobody and follows a call was returned by it."""
     steps = [step(0, "Do it", "edit_file(path='a.py')"), step(1, "Updated a.py", "")]
 

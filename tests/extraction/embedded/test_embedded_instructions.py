@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mnemo.values.steps import Annotation, Step
 
 
-async def test_a_fix_is_kept_and_the_failed_try_left_out(step: Any, instructions_of: Any) -> None:
+async def test_a_fix_is_kept_and_the_failed_try_left_out(step, instructions_of):
     """An error, a failing try, a fix and success make one instruction of the fix."""
     (found,) = await instructions_of(
         step(0, "ImportError: no module named yaml", "pip install yml"),
@@ -23,7 +21,7 @@ async def test_a_fix_is_kept_and_the_failed_try_left_out(step: Any, instructions
     assert found.steps == (1,)
 
 
-async def test_nothing_is_learnt_without_a_cue(step: Any, instructions_of: Any) -> None:
+async def test_nothing_is_learnt_without_a_cue(step, instructions_of):
     """No success, no failure, no standing wish: no instruction."""
     assert (
         await instructions_of(
@@ -33,7 +31,7 @@ async def test_nothing_is_learnt_without_a_cue(step: Any, instructions_of: Any) 
     )
 
 
-async def test_a_run_that_succeeds_is_kept_in_order(step: Any, instructions_of: Any) -> None:
+async def test_a_run_that_succeeds_is_kept_in_order(step, instructions_of):
     """Done: the actions under the subgoal, then what tells of success."""
     (found,) = await instructions_of(
         step(0, "Ship it", "npm run build"),
@@ -55,9 +53,7 @@ async def test_a_run_that_succeeds_is_kept_in_order(step: Any, instructions_of: 
         ("Kubernetes upgrade", "When Kubernetes upgrade"),
     ],
 )
-async def test_a_condition_is_one_sentence(
-    step: Any, instructions_of: Any, subgoal: str, condition: str
-) -> None:
+async def test_a_condition_is_one_sentence(step, instructions_of, subgoal, condition):
     """A subgoal in a condition keeps the capital of a name, not that of a sentence."""
     (found,) = await instructions_of(
         step(0, "Go", "make deploy"), step(1, "exit code 0"), subgoal=subgoal
@@ -75,9 +71,7 @@ async def test_a_condition_is_one_sentence(
         "Please don't call me before nine.",
     ],
 )
-async def test_a_standing_wish_holds_when_assisting_its_speaker(
-    step: Any, instructions_of: Any, wish: Any
-) -> None:
+async def test_a_standing_wish_holds_when_assisting_its_speaker(step, instructions_of, wish):
     """Standing wish: always, never, from now on, please don't."""
     (found,) = await instructions_of(step(0, wish, "Noted", actor="Ana"))
 
@@ -88,14 +82,12 @@ async def test_a_standing_wish_holds_when_assisting_its_speaker(
 @pytest.mark.parametrize(
     "said", ["Never mind.", "I always wanted a boat.", "Never give up!", "Always been a fan."]
 )
-async def test_talk_of_always_and_never_is_no_wish(
-    step: Any, instructions_of: Any, said: Any
-) -> None:
+async def test_talk_of_always_and_never_is_no_wish(step, instructions_of, said):
     """What is told or cheered asks nothing of the agent."""
     assert await instructions_of(step(0, said, "ok", actor="Ana")) == []
 
 
-async def test_two_people_talking_give_no_wishes(step: Any, instructions_of: Any) -> None:
+async def test_two_people_talking_give_no_wishes(step, instructions_of):
     """Nobody is assisted in a talk of two."""
     steps = [
         step(0, "Always lock the shed.", actor="Ana"),
@@ -105,7 +97,7 @@ async def test_two_people_talking_give_no_wishes(step: Any, instructions_of: Any
     assert await instructions_of(*steps) == []
 
 
-async def test_what_failed_twice_is_to_be_avoided(step: Any, instructions_of: Any) -> None:
+async def test_what_failed_twice_is_to_be_avoided(step, instructions_of):
     """Avoid: the action and its error, with the lowest return."""
     (found,) = await instructions_of(
         step(0, "Scale it", "kubectl scale deploy/api --replicas=5"),
@@ -119,7 +111,7 @@ async def test_what_failed_twice_is_to_be_avoided(step: Any, instructions_of: An
     assert found.steps == (0, 1)
 
 
-async def test_the_return_is_the_mean_of_the_known_rewards(step: Any, instructions_of: Any) -> None:
+async def test_the_return_is_the_mean_of_the_known_rewards(step, instructions_of):
     """Unknown rewards are left out of the mean, not counted as a number."""
 
     def rewarded(made: Step, reward: float | None) -> Step:
@@ -139,7 +131,7 @@ async def test_the_return_is_the_mean_of_the_known_rewards(step: Any, instructio
     assert found.return_score == pytest.approx(0.7)
 
 
-async def test_numbers_in_errors_are_masked(step: Any, instructions_of: Any) -> None:
+async def test_numbers_in_errors_are_masked(step, instructions_of):
     """Two runs of one error share their condition."""
     (found,) = await instructions_of(
         step(0, "TimeoutError: gave up after 30 s on port 8080", "Raised the limit to 60"),
@@ -150,7 +142,7 @@ async def test_numbers_in_errors_are_masked(step: Any, instructions_of: Any) -> 
     assert found.instruction == "Raised the limit to 60"
 
 
-async def test_an_instruction_holds_no_secret(step: Any, instructions_of: Any) -> None:
+async def test_an_instruction_holds_no_secret(step, instructions_of):
     """A key used on the way to success is hidden."""
     found = await instructions_of(
         step(0, "Error: denied", "login --token=abcd1234efgh"), step(1, "all tests passed")
@@ -160,7 +152,7 @@ async def test_an_instruction_holds_no_secret(step: Any, instructions_of: Any) -
     assert "abcd1234efgh" not in repr(found)
 
 
-async def test_the_intent_is_free_of_names_and_numbers(step: Any, instructions_of: Any) -> None:
+async def test_the_intent_is_free_of_names_and_numbers(step, instructions_of):
     """The intent generalises the subgoal."""
     (found,) = await instructions_of(
         step(0, "Error: red", "Fixed the linker flags"),

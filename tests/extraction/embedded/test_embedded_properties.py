@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
 
 import pytest
 from helpers import examples
@@ -62,9 +61,7 @@ def allowed(texts: list[str]) -> set[str]:
 @pytest.mark.slow
 @given(DIALOGUE, st.booleans())
 @ANY_TEXT
-async def test_no_word_of_a_fact_is_invented(
-    step: Any, facts_of: Any, dialogue: Any, two_people: Any
-) -> None:
+async def test_no_word_of_a_fact_is_invented(step, facts_of, dialogue, two_people):
     """Each word is the steps', an actor's name, a date's or a fixed template's."""
     steps = [
         step(i, said, done, actor="Bo" if two_people and i % 2 else "Ana")
@@ -82,9 +79,7 @@ async def test_no_word_of_a_fact_is_invented(
 @pytest.mark.slow
 @given(st.lists(st.text(max_size=200), min_size=2, max_size=6))
 @ANY_TEXT
-async def test_any_text_is_taken(
-    step: Any, facts_of: Any, instructions_of: Any, texts: Any
-) -> None:
+async def test_any_text_is_taken(step, facts_of, instructions_of, texts):
     """Whatever characters a step has, extraction ends, twice with the same result."""
     steps = [step(i, text, text[::-1]) for i, text in enumerate(texts)]
 
@@ -108,7 +103,7 @@ async def test_any_text_is_taken(
         "A=\u0591 a mark without a letter",
     ],
 )
-async def test_scripts_and_marks_of_any_kind_are_taken(step: Any, facts_of: Any, text: Any) -> None:
+async def test_scripts_and_marks_of_any_kind_are_taken(step, facts_of, text):
     """Emoji, replacement characters, and scripts without blanks crash nothing."""
     await facts_of(step(0, text, text, actor="Ana"), step(1, text, actor="Bo"))
 
@@ -132,9 +127,7 @@ async def test_scripts_and_marks_of_any_kind_are_taken(step: Any, facts_of: Any,
         "你好",
     ],
 )
-async def test_a_huge_observation_takes_bounded_time(
-    step: Any, facts_of: Any, instructions_of: Any, unit: Any
-) -> None:
+async def test_a_huge_observation_takes_bounded_time(step, facts_of, instructions_of, unit):
     """Of ten megabytes only head and tail are analysed, whatever they repeat."""
     text = unit * (10_000_000 // len(unit))
     steps = [step(0, text, text[:50_000]), step(1, text)]

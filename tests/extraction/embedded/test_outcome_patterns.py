@@ -45,7 +45,7 @@ def _straightforward(text: str) -> OutcomeVerdict:
     return OutcomeVerdict(good or polite, bad, polite and not good)
 
 
-def test_verdicts_of_real_texts_are_those_of_the_plain_pattern() -> None:
+def test_verdicts_of_real_texts_are_those_of_the_plain_pattern():
     """Dialogue, tool output and code, whole and by lines, give the same verdict."""
     for text in [*TEXTS, *(line for whole in TEXTS for line in whole.split("\n"))]:
         assert verdict(text) == _straightforward(text), text
@@ -66,8 +66,8 @@ _PIECES = st.sampled_from([*_SIGNS, *" \n_-.'x", "  "]) | st.text(max_size=4)
 @settings(max_examples=examples(500))
 @given(st.lists(st.tuples(_PIECES, st.sampled_from(["", " ", "\n"])), max_size=24))
 def test_any_mixture_of_signs_gives_the_verdict_of_the_plain_pattern(
-    parts: list[tuple[str, str]],
-) -> None:
+    parts,
+):
     """Signs in any case and neighbourhood, negated or not, are judged the same."""
     text = "".join(piece + gap for piece, gap in parts)
     for spelled in (text, text.upper(), text.title()):
@@ -75,7 +75,7 @@ def test_any_mixture_of_signs_gives_the_verdict_of_the_plain_pattern(
 
 
 @pytest.mark.slow
-def test_case_is_folded_as_a_pattern_that_ignores_it_does() -> None:
+def test_case_is_folded_as_a_pattern_that_ignores_it_does():
     """Of all characters the same ones stand for each letter, and the same ones are in words."""
     letter, word = re.compile("[a-z]", re.IGNORECASE), re.compile(r"\w")
     for character in map(chr, range(sys.maxunicode + 1)):

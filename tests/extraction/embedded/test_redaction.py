@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mnemo.extraction.embedded import redact
@@ -30,7 +28,7 @@ from mnemo.extraction.embedded import redact
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----", "MIIabc"),
     ],
 )
-def test_secrets_are_hidden(text: Any, secret: Any) -> None:
+def test_secrets_are_hidden(text, secret):
     """Keys, tokens and passwords of known and unknown kinds leave the text."""
     assert secret not in redact(text)
 
@@ -49,6 +47,6 @@ def test_secrets_are_hidden(text: Any, secret: Any) -> None:
         "I lost my keys yesterday",
     ],
 )
-def test_everyday_words_stay(text: Any) -> None:
+def test_everyday_words_stay(text):
     """A text without a secret is left as it is."""
     assert redact(text) == text

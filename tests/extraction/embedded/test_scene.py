@@ -32,8 +32,8 @@ async def propositions(facts_of: Any, *steps: Any) -> list[str]:
     ],
 )
 async def test_a_tool_beside_a_person_takes_no_wish_away(
-    step: Any, instructions_of: Any, facts_of: Any, actor: str, wish: str
-) -> None:
+    step, instructions_of, facts_of, actor, wish
+):
     """A tool is no second person: the wish stays the person's, and "you" is not the tool."""
     steps = [
         step(0, wish, 'deploy(target="staging")', actor="Ana"),
@@ -58,7 +58,7 @@ async def test_a_tool_beside_a_person_takes_no_wish_away(
         "Do you always run the tests?",
     ],
 )
-async def test_talk_beside_a_tool_is_no_wish(step: Any, instructions_of: Any, said: str) -> None:
+async def test_talk_beside_a_tool_is_no_wish(step, instructions_of, said):
     """Only what is asked for all time becomes an instruction."""
     steps = [step(0, said, "search(q='x')"), step(1, "three rows", "", actor="tool")]
 
@@ -81,8 +81,8 @@ async def test_talk_beside_a_tool_is_no_wish(step: Any, instructions_of: Any, sa
     ],
 )  # fmt: skip
 async def test_a_tools_words_are_what_its_call_returned(
-    step: Any, facts_of: Any, action: str, actor: str, output: str, fact: str
-) -> None:
+    step, facts_of, action, actor, output, fact
+):
     """By its role, by the name of the call, or, unmarked, because the text is no sentence."""
     steps = [step(0, "", action, actor="assistant"), step(1, output, "", actor=actor)]
 
@@ -91,7 +91,7 @@ async def test_a_tools_words_are_what_its_call_returned(
     assert [(f.proposition, f.confidence) for f in facts if 1 in f.steps] == [(fact, 0.9)]
 
 
-async def test_results_of_several_calls_name_their_own_tool(step: Any, facts_of: Any) -> None:
+async def test_results_of_several_calls_name_their_own_tool(step, facts_of):
     """Parallel results carry their tool's name; one without a name is of "the tool"."""
     steps = [
         step(0, "", 'I look.\nfind(what="ferry")\nprice(of="ferry")', actor="assistant"),
@@ -116,9 +116,7 @@ async def test_results_of_several_calls_name_their_own_tool(step: Any, facts_of:
         "the boss told everyone to wait",
     ],
 )
-async def test_words_that_a_tool_passes_on_are_no_value(
-    step: Any, facts_of: Any, instructions_of: Any, said: str
-) -> None:
+async def test_words_that_a_tool_passes_on_are_no_value(step, facts_of, instructions_of, said):
     """What somebody says or wants in a tool's output is no result and no wish."""
     steps = [step(0, "Commit it", "git commit -m x"), step(1, said, "", actor="tool")]
 
@@ -141,9 +139,7 @@ async def test_words_that_a_tool_passes_on_are_no_value(
         "We have three kids",
     ],
 )
-async def test_what_a_person_says_after_a_call_is_theirs(
-    step: Any, facts_of: Any, actor: str, said: str
-) -> None:
+async def test_what_a_person_says_after_a_call_is_theirs(step, facts_of, actor, said):
     """A sentence behind a call is not what the call returned, nor as sure as that."""
     steps = [step(0, "Commit it", "git commit -m x", actor=actor), step(1, said, "", actor=actor)]
 
@@ -154,9 +150,7 @@ async def test_what_a_person_says_after_a_call_is_theirs(
 
 
 @pytest.mark.parametrize("said", ["peanuts and shellfish", "Lund, near the station", "3 cats"])
-async def test_where_steps_say_who_speaks_an_unnamed_actor_is_a_person(
-    step: Any, facts_of: Any, said: str
-) -> None:
+async def test_where_steps_say_who_speaks_an_unnamed_actor_is_a_person(step, facts_of, said):
     """In a run with tools by name a user's fragment is no output."""
     steps = [
         step(0, "Find a place", "search(q='food')"),
@@ -178,7 +172,7 @@ async def test_where_steps_say_who_speaks_an_unnamed_actor_is_a_person(
         ("Checked it", "Update of the index failed"),
     ],
 )
-async def test_a_report_is_no_request(step: Any, facts_of: Any, action: str, said: str) -> None:
+async def test_a_report_is_no_request(step, facts_of, action, said):
     """A deed with its result behind it asks for nothing."""
     facts = await propositions(facts_of, step(0, "Go on", action), step(1, said))
 
@@ -186,7 +180,7 @@ async def test_a_report_is_no_request(step: Any, facts_of: Any, action: str, sai
 
 
 @pytest.mark.parametrize("said", ["Deploy the shop to staging.", "Get the billing report done."])
-async def test_an_order_is_no_fact(step: Any, facts_of: Any, said: str) -> None:
+async def test_an_order_is_no_fact(step, facts_of, said):
     """What begins with its verb and names no result asks for a task, which is soon over."""
     assert await propositions(facts_of, step(0, said)) == []
 
@@ -214,7 +208,7 @@ GUESSES = [
 
 
 @pytest.mark.parametrize("guess", GUESSES)
-async def test_a_guess_of_the_agent_is_no_fact(step: Any, facts_of: Any, guess: str) -> None:
+async def test_a_guess_of_the_agent_is_no_fact(step, facts_of, guess):
     """What the agent supposes of the user is no fact, whichever side of a step says it."""
     acted = step(0, "Hi there", guess)
     observed = [step(0, "Hi there"), step(1, guess, actor="assistant"), step(2, "Hm, well.")]
@@ -236,16 +230,12 @@ async def test_a_guess_of_the_agent_is_no_fact(step: Any, facts_of: Any, guess: 
         ("Looked in room 7 and told Omar.", "Agent: Looked in room 7 and told Omar."),
     ],
 )  # fmt: skip
-async def test_a_deed_of_the_agent_is_a_fact(
-    step: Any, facts_of: Any, said: str, fact: str
-) -> None:
+async def test_a_deed_of_the_agent_is_a_fact(step, facts_of, said, fact):
     """What it did stays, also where the user is named in it."""
     assert await propositions(facts_of, step(0, "ok", said)) == [fact]
 
 
-async def test_an_assistant_who_speaks_in_steps_is_the_agent(
-    step: Any, facts_of: Any, instructions_of: Any
-) -> None:
+async def test_an_assistant_who_speaks_in_steps_is_the_agent(step, facts_of, instructions_of):
     """Turn by turn with an assistant: requests and wishes are addressed to it."""
     steps = [
         step(0, "Can you find a vegan place in Lund? Always reply in French.", actor="Ana"),
@@ -258,9 +248,7 @@ async def test_an_assistant_who_speaks_in_steps_is_the_agent(
     assert [i.condition for i in await instructions_of(*steps)] == ["When assisting Ana"]
 
 
-async def test_two_people_who_share_an_agent_both_have_wishes(
-    step: Any, instructions_of: Any
-) -> None:
+async def test_two_people_who_share_an_agent_both_have_wishes(step, instructions_of):
     """Two people are a talk of two only where no agent acts."""
     steps = [
         step(0, "Always answer in metric units.", "Noted", actor="Ana"),
@@ -304,7 +292,7 @@ ACTIONS = ["Good morning! How are you today?", "How did it go?", "Booked a table
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("said", SMALL_TALK)
-async def test_small_talk_is_no_reward(step: Any, action: str, said: str) -> None:
+async def test_small_talk_is_no_reward(step, action, said):
     """What happened to people and to what is theirs does not judge the agent."""
     assert await reward(step, action, said) is None
 
@@ -325,14 +313,12 @@ async def test_small_talk_is_no_reward(step: Any, action: str, said: str) -> Non
         ("I booked the flight.", "That's wrong, I said Tuesday", 0.1),
     ],
 )
-async def test_a_reply_about_the_deed_is_a_reward(
-    step: Any, action: str, said: str, expected: float
-) -> None:
+async def test_a_reply_about_the_deed_is_a_reward(step, action, said, expected):
     """A clause that points back, is about software, or shares the deed's topic judges it."""
     assert await reward(step, action, said) == expected
 
 
-async def test_small_talk_teaches_no_fix(step: Any, instructions_of: Any) -> None:
+async def test_small_talk_teaches_no_fix(step, instructions_of):
     """A broken bike and a passed exam are no failure and success of the actions between."""
     steps = [
         step(0, "My bike broke yesterday.", "Suggested a walk in the park."),

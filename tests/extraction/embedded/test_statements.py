@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mnemo.english.similarity import contradicts
@@ -128,7 +126,7 @@ def past(verb: str) -> str:
         "We've {past} the lanterns.",
     ],
 )
-async def test_a_statement_of_any_verb_is_a_fact(step: Any, facts_of: Any, sentence: str) -> None:
+async def test_a_statement_of_any_verb_is_a_fact(step, facts_of, sentence):
     """No list of verbs decides what is remembered."""
     said = [sentence.format(base=v, third=with_s(v), past=past(v)) for v in VERBS]
 
@@ -138,7 +136,7 @@ async def test_a_statement_of_any_verb_is_a_fact(step: Any, facts_of: Any, sente
 
 
 @pytest.mark.slow
-async def test_what_states_nothing_is_no_fact(step: Any, facts_of: Any) -> None:
+async def test_what_states_nothing_is_no_fact(step, facts_of):
     """Greetings, questions with and without a mark, fragments and exclamations."""
     kept = [text for text in NON_STATEMENTS if await facts_of(step(0, text, actor="Ana"))]
 
@@ -169,9 +167,7 @@ async def test_what_states_nothing_is_no_fact(step: Any, facts_of: Any) -> None:
         ("Emily kindles the lanterns.", "Emily kindles the lanterns."),
     ],
 )
-async def test_a_statement_is_told_of_its_speaker(
-    step: Any, facts_of: Any, said: str, fact: str
-) -> None:
+async def test_a_statement_is_told_of_its_speaker(step, facts_of, said, fact):
     """Adverbs, missing apostrophes and unknown verbs leave the sentence a sentence."""
     (found,) = await facts_of(step(0, said, actor="Ana"))
 
@@ -181,16 +177,14 @@ async def test_a_statement_is_told_of_its_speaker(
 @pytest.mark.parametrize(
     "said", ["My dog barks at night.", "Most of my colleagues commute by train."]
 )
-async def test_a_statement_of_unknown_form_is_kept_as_it_stands(
-    step: Any, facts_of: Any, said: str
-) -> None:
+async def test_a_statement_of_unknown_form_is_kept_as_it_stands(step, facts_of, said):
     """Its verb may as well be a noun, so it is not told in other words."""
     (found,) = await facts_of(step(0, said, actor="Ada"))
 
     assert found.proposition == f"Ada: {said}"
 
 
-async def test_what_is_no_longer_so_ends_what_was(step: Any, facts_of: Any) -> None:
+async def test_what_is_no_longer_so_ends_what_was(step, facts_of):
     """The end of a job, said in the present tense, contradicts the job."""
     (was,) = await facts_of(step(0, "I work at the harbour.", actor="Ana"))
     (ended,) = await facts_of(step(0, "I no longer work at the harbour", actor="Ana"))
