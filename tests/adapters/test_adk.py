@@ -1,7 +1,5 @@
 """ADK's memory service over mnemo: every method, and under its Runner with a scripted model."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

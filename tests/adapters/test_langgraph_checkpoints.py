@@ -11,8 +11,6 @@ blocking saver; ``delta_channel_history`` of test_conformance_delta.py, a capabi
 published conformance suite (0.0.2) does not know.
 """
 
-from __future__ import annotations
-
 import asyncio
 import operator
 import os

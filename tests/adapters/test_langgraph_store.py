@@ -21,8 +21,6 @@ dotted keys of a filter that descend (``InMemoryStore`` takes them literally, as
 the sweeper's task (mnemo sweeps by itself).
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

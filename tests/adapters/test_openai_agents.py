@@ -16,8 +16,6 @@ decides before it touches its store; a session that asks for the run's context; 
 clean items for a server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

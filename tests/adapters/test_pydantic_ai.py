@@ -5,8 +5,6 @@ What a ``ConversationStore`` promises is asked of the SDK's ``InMemoryConversati
 the same test runs over both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Fixtures of the command line's tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

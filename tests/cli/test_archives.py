@@ -1,7 +1,5 @@
 """mnemo export and mnemo import: files, the standard streams, and what is refused."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """Files of a chat: whatever is in them, they are read up to the first mistake."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every command in this process: what it prints, its JSON, its exit code."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Conversations on the command line: in, through, and in their window."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """Files that can be imported, and every way in which they cannot."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """``--embedder`` and MNEMO_EMBEDDER name the embedder of what has no vectors yet."""
 
-from __future__ import annotations
-
 import pytest
 
 LINES = [{"content": f"The cello of Ada is {n} years old.", "role": "Ada"} for n in range(5)]

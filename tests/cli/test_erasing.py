@@ -1,7 +1,5 @@
 """``mnemo forget`` asks before it erases; ``mnemo reembed`` moves to the embedded embedder."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 import typer

@@ -1,7 +1,5 @@
 """``mnemo guide``: the pages of the guide, listed and shown."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 import pytest

@@ -1,7 +1,5 @@
 """Import of dialogues: nothing twice, nothing lost, whenever it is stopped."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """Exports of other services: recognised, read with their odd cases, stored once."""
 
-from __future__ import annotations
-
 import io
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """JSON values of a file, read piece by piece: the same as if it were read whole."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

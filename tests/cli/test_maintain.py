@@ -1,7 +1,5 @@
 """``mnemo maintain``: what it runs, what it tells."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """The commands about memories: listed, filtered, corrected."""
 
-from __future__ import annotations
-
 import pytest
 
 STEPS = [

@@ -1,7 +1,5 @@
 """Notes on the command line: what an update keeps, and what becomes of it."""
 
-from __future__ import annotations
-
 import io
 import sys
 

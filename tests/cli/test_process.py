@@ -1,7 +1,5 @@
 """The command as a process: the demo, a kill in the middle, a missing extra."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

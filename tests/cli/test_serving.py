@@ -1,7 +1,5 @@
 """`mnemo serve` prepares its process for a long life."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The configuration file of the command line: found, overruled, refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Wrong calls of every command: one line on stderr, exit code 2, and nothing is made or lost."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

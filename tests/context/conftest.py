@@ -1,7 +1,5 @@
 """Fixtures of the window's tests: conversations of one repository."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

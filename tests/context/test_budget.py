@@ -1,7 +1,5 @@
 """How a viewport's tokens are divided."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

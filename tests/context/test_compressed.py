@@ -1,7 +1,5 @@
 """The compressed viewport: the window in three zones, as Mneme sees it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Committing an eviction: what is checked, what is written, what is told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What was derived from messages goes with them, before they are swept."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from window_kit import START, said, snapshot

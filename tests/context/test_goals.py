@@ -1,7 +1,5 @@
 """Goals: what a thread is after, on two levels."""
 
-from __future__ import annotations
-
 import pytest
 from window_kit import START, said
 

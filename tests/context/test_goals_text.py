@@ -1,7 +1,5 @@
 """Goals and their pins, within their share."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Snapshots of level 2, and fallbacks that get better words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A look at a window: what it would be, in numbers, with nothing changed by it."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo import Config, Mnemo

@@ -1,7 +1,5 @@
 """Memory: the snapshots of what has left the window, within their shares."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Mneme: one run, its tools, its verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

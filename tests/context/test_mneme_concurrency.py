@@ -1,7 +1,5 @@
 """Mneme while others write: appends, clear, purge, a reading that evicts, another process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

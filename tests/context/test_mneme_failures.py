@@ -1,7 +1,5 @@
 """Mneme failing: attempts, waits, the fallback, and nobody else who notices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

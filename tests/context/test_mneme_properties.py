@@ -1,7 +1,5 @@
 """Whatever is said, whatever is asked for and however a model fails: the invariants hold."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Notes ahead of memory: where they stand, what they cost, and when they change."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Passive recall: what comes to mind in a turn, once, and mostly nothing."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

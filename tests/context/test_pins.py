@@ -1,7 +1,5 @@
 """Pins: messages that goals hold on to."""
 
-from __future__ import annotations
-
 import pytest
 from window_kit import answered, called, said
 

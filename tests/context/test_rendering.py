@@ -1,7 +1,5 @@
 """What the agent gets: memory, window, state and its turn."""
 
-from __future__ import annotations
-
 import pytest
 from window_kit import START, answered, called, said, snapshot
 

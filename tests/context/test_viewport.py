@@ -1,7 +1,5 @@
 """The viewport over a store that is shared, reopened, cleared, or counted otherwise."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import anyio

@@ -1,7 +1,5 @@
 """The window: what is read, and how room is made in it before it is read."""
 
-from __future__ import annotations
-
 import pytest
 from window_kit import START, answered, called, said, thread_of
 

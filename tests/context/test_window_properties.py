@@ -1,7 +1,5 @@
 """Whatever was said, at whatever size: what always holds of the window and its rendering."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any

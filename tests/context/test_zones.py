@@ -1,7 +1,5 @@
 """What leaves the window next, and how the rest is seen."""
 
-from __future__ import annotations
-
 import math
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Fixtures of the conversations' tests: a clock that stands still."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path

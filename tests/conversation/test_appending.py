@@ -1,7 +1,5 @@
 """Appending: what is new, what is there already, what must not come back."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 

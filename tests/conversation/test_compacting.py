@@ -1,7 +1,5 @@
 """Compaction records: what may be one, and what is loaded through them."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Any

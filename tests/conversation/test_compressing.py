@@ -1,7 +1,5 @@
 """Compression in the background: when it is due, what it covers, what it leaves alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -1,7 +1,5 @@
 """What judging a thread costs does not grow with what is covered already."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Compression that fails, comes too late, or meets a store that fails: nothing changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """A long talk with a summariser that fails in every way: nothing is lost, nothing is hidden."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokens of messages: text, calls, images, and other blocks by their size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

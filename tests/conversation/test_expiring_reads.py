@@ -1,7 +1,5 @@
 """Expiry and purge, as every reader sees them at once."""
 
-from __future__ import annotations
-
 import pytest
 from talk_kit import assistant, result, seqs, texts, turns, user
 

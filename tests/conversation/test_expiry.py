@@ -1,7 +1,5 @@
 """The sweep: what has expired is deleted with all that was derived from it, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Feeding: a session takes a thread's messages as the thread grows, each once, none lost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

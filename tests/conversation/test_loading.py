@@ -1,7 +1,5 @@
 """Loading: the newest units, whole groups, and what fits a budget."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

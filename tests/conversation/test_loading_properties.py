@@ -1,7 +1,5 @@
 """Loading over random histories: whatever lies where, nothing is parted, lost or read twice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

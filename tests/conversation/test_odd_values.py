@@ -1,7 +1,5 @@
 """Values at the edge of what can be stored: cleaned, bounded or refused, never half kept."""
 
-from __future__ import annotations
-
 import pytest
 from talk_kit import user
 

@@ -1,7 +1,5 @@
 """Pruning: long tool results are shown cut, and stay whole."""
 
-from __future__ import annotations
-
 import pytest
 from talk_kit import assistant, result, texts, user
 

@@ -1,7 +1,5 @@
 """Retrieval by meaning, and what happens where meaning cannot be told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several who work on one thread at once: services, handles, and callers that are cancelled."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path

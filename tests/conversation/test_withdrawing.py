@@ -1,7 +1,5 @@
 """Withdrawing: the newest messages taken back, from rows, search, recall and extraction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a question asks for: an attribute, a kind of value, the person itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.asked import asked_in

@@ -1,7 +1,5 @@
 """Facts in their speaker's words, read clause by clause in the third person."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.canonical import canonical_clauses, said_by, speaker_of, words_of

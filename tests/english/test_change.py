@@ -1,7 +1,5 @@
 """Words of change and the typed values of a sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.asked import KINDS, VALUES, kinds_of, values_of

@@ -1,7 +1,5 @@
 """Relative dates made absolute."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

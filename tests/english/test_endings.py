@@ -1,7 +1,5 @@
 """What a later statement closes of an earlier one: another value, or an end without any."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Index terms: stems, and the irregular forms of English."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.words import index_terms

@@ -1,7 +1,5 @@
 """Random letters against language: what no language is, and what must never be taken for it."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

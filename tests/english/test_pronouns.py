@@ -1,7 +1,5 @@
 """Words of a clause that only something outside it explains."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.canonical import refers_outside

@@ -1,7 +1,5 @@
 """Questions without the phrases that only ask."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

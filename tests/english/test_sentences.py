@@ -1,7 +1,5 @@
 """Where a sentence ends."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.clauses import split_clauses

@@ -1,7 +1,5 @@
 """When two texts may make the same claim."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.entities import subject

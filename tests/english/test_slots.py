@@ -1,7 +1,5 @@
 """What contradicts: different values of one slot, and ends."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.similarity import contradicts

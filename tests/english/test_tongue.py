@@ -1,7 +1,5 @@
 """Other languages than English are noticed by their commonest words or by their script."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

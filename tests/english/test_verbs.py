@@ -1,7 +1,5 @@
 """Where the finite verb of a clause stands."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.verbs import finite_verb, is_order, is_question, may_have_verb, tokens_of

@@ -1,7 +1,5 @@
 """Steps, trajectories and an embedder whose cosines are written down."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

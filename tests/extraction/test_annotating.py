@@ -1,7 +1,5 @@
 """Rewards that come a step late, boundaries, and failing annotators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

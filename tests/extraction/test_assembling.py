@@ -1,7 +1,5 @@
 """The changeset of a trajectory: its nodes, edges and first rewards."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """What facts are found by, where nobody gave their concepts."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.extraction.facts import concepts_of

@@ -1,7 +1,5 @@
 """From a trajectory to its changeset through a scripted model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any

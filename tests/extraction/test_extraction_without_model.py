@@ -1,7 +1,5 @@
 """The same pipeline with the embedded stages: no key, no network, no chance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

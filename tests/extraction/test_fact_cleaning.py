@@ -1,7 +1,5 @@
 """What is kept of facts: clean, supported, distinct, not too many."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 

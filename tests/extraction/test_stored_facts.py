@@ -1,7 +1,5 @@
 """Which stored facts a model is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Keyed items through the repository: put, get, search, expiry, bad input."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """A repository."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Maintenance beside commits, cancelled, over failing stores: whole or not at all, nothing lost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

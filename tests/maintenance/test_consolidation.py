@@ -1,7 +1,5 @@
 """Consolidation: facts that say the same become one, and nothing of them is lost."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import anyio

@@ -1,7 +1,5 @@
 """Decay: what is old, unused and unrewarded goes; the evidence stays."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """``repo.forget``: what goes, what stays changed, and who is told."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import anyio

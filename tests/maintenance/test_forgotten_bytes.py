@@ -1,7 +1,5 @@
 """After ``forget`` no byte of the store's files holds a word of what was erased."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from contextlib import closing

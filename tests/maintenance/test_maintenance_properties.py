@@ -1,7 +1,5 @@
 """Whatever a graph looks like: maintenance keeps what it must, and both stores agree."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable

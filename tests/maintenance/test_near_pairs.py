@@ -1,7 +1,5 @@
 """The search for near vectors finds what comparing all with all finds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``memory.reembed``: another space from the stored texts, whatever goes on meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal

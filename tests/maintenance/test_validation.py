@@ -1,7 +1,5 @@
 """Validation: facts and instructions are held against what was said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Fixtures of the MCP server's tests: a server in this process, and over standard streams."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable

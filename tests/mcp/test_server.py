@@ -1,7 +1,5 @@
 """The tools, resources and prompt of a memory server, called in this process."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``mnemo mcp`` as a process, with the SDK's client over real standard streams."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """A model server for the tests of what talks to one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

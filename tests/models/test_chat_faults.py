@@ -1,7 +1,5 @@
 """Everything that can go wrong with a model over HTTP, asked the way the pipeline asks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How a schema is put to a server: forms in their order, and what is remembered of them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 

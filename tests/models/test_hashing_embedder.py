@@ -1,7 +1,5 @@
 """The embedder without a model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Hostile servers, replies and foreign models: each is a typed failure that harms nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Limits per minute: steady, in order, and nothing is taken by who leaves the line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

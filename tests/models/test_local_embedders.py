@@ -1,7 +1,5 @@
 """What every embedder that runs in this process gives: rows, their lengths and their order."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import cache

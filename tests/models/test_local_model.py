@@ -5,8 +5,6 @@ The model has 135 million parameters and is nearly always wrong. What must hold 
 same: the session comes to rest, no step is lost, and whatever is replied does no harm.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The default embedder, which reads sentences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

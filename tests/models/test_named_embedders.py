@@ -1,7 +1,5 @@
 """Embedders by name: what is chosen, what is said where one is missing, what is checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """OpenAI's protocol on the wire: what is sent, and what is made of what comes back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Vectors over HTTP: batches, order, cache, usage, and replies that cannot be used."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 

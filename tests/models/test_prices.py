@@ -1,7 +1,5 @@
 """What calls cost, by the user's table."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.errors import ConfigError

@@ -1,7 +1,5 @@
 """What may be quoted of a server's words."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode, urlsafe_b64encode
 from urllib.parse import quote, quote_plus

@@ -1,7 +1,5 @@
 """Calls of tools and their results over both protocols, there and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

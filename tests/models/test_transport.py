@@ -1,7 +1,5 @@
 """One server over HTTP: what is tried again, how long it waits, and how failures are told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

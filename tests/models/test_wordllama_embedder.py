@@ -1,7 +1,5 @@
 """The static embedder of the extra ``[static]``."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

@@ -1,7 +1,5 @@
 """A repository's notes over both stores, with a scripted model and a clock that stands still."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No text that is pasted into a conversation holds up the search for cues."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Notes as a folder of files: out, back in, and nowhere else."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

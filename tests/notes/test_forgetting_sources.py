@@ -1,7 +1,5 @@
 """Forgetting conversations reaches the notes that were written from them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from notes_kit import NOTHING, reply, task, writes

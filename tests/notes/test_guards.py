@@ -1,7 +1,5 @@
 """What never reaches a note: secrets, orders, and what cannot be seen."""
 
-from __future__ import annotations
-
 import pytest
 from notes_kit import NOTHING, TRIP, reply, task, user, writes
 

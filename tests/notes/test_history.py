@@ -1,7 +1,5 @@
 """History, restoring and undoing."""
 
-from __future__ import annotations
-
 import pytest
 from notes_kit import NOTHING, reply, task, writes
 

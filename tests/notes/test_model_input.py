@@ -1,7 +1,5 @@
 """The private copy that the model works in: the task first, and nothing but notes works."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 

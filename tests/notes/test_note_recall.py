@@ -1,7 +1,5 @@
 """Listing, ranking and recall of notes; no model is needed for any of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.errors import ModelUnavailable

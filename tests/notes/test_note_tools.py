@@ -1,7 +1,5 @@
 """The four tools: what they refuse, what they answer, and what they write."""
 
-from __future__ import annotations
-
 import json
 
 import anyio

@@ -1,7 +1,5 @@
 """``repo.notes`` as an application has it: sessions' costs, shutdown, statistics, restart."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """The overview of notes: what a prompt may begin with, because only notes change it."""
 
-from __future__ import annotations
-
 
 async def test_the_latest_change_comes_first_and_reading_changes_nothing(open_notes):
     """The same text for the same state, whatever was read, listed or recalled."""

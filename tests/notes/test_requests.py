@@ -1,7 +1,5 @@
 """Explicit requests are kept whatever the model does; each exactly once."""
 
-from __future__ import annotations
-
 import pytest
 from notes_kit import NOTHING, reply, task, user, writes
 

@@ -1,7 +1,5 @@
 """When an update runs, and when it is skipped: cheaply, silently, and for the right reason."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes

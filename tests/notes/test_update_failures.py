@@ -1,7 +1,5 @@
 """Failure at every await and every call: nothing but cancellation leaves, and the end is told."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

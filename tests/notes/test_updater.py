@@ -1,7 +1,5 @@
 """Updates in the background: held for their window, superseded, cancelled, closed."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 import anyio

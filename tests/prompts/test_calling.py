@@ -1,7 +1,5 @@
 """One call, one correction, typed failures."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

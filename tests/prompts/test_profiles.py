@@ -1,7 +1,5 @@
 """Profiles, shipped and home-made."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.config import ScoringConfig, TypeScoring

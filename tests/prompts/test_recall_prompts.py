@@ -1,7 +1,5 @@
 """What recall asks models: the requests as they are sent, and the reading of replies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

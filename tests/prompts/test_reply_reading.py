@@ -1,7 +1,5 @@
 """Reading JSON out of whatever a model wraps around it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

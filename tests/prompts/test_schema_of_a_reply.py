@@ -1,7 +1,5 @@
 """The schema that a model is shown."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from mnemo.prompts.question import Reply, schema_of

@@ -1,7 +1,5 @@
 """Steps as data: set off, numbered, never obeyed, of bounded length."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

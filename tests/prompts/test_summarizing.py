@@ -1,7 +1,5 @@
 """The question for a summary, and the reading of its reply."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

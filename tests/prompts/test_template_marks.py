@@ -1,7 +1,5 @@
 """Marks of chat templates in stored text: none reaches a model in what mnemo writes."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """A model at work with tools: every call answered, every end typed."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

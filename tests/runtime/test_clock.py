@@ -1,7 +1,5 @@
 """The machine's clock, where it differs from the manual one of the tests."""
 
-from __future__ import annotations
-
 from mnemo.runtime.clock import SystemClock
 
 

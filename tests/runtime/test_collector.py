@@ -1,7 +1,5 @@
 """The garbage collector as a service sets it."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What values say of themselves: in a ``repr``, and in a notebook."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from mnemo import Candidate, Page, RecallResult, Remembered, SearchHit, SourceRef, Tag

@@ -1,7 +1,5 @@
 """Background work runs once per key at a time, and never less often than it must."""
 
-from __future__ import annotations
-
 import anyio
 import anyio.lowlevel
 import pytest

@@ -1,7 +1,5 @@
 """Secrets are found behind cheap looks as the patterns alone find them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

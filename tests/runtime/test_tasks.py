@@ -1,7 +1,5 @@
 """The task root: what hosts a service's tasks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """Words: cleaning, counting, folding, stems; the same in every thread."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Background work waits for a pause in the writes of an event loop."""
 
-from __future__ import annotations
-
 import anyio
 
 from mnemo.runtime import traffic as room

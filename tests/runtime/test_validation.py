@@ -1,7 +1,5 @@
 """The door for values from outside: limits, and characters that no store is trusted with."""
 
-from __future__ import annotations
-
 import enum
 import json
 from datetime import UTC, datetime, timedelta, timezone

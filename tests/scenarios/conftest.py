@@ -1,7 +1,5 @@
 """A model server for the stories that need one, and the engines that stories run on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

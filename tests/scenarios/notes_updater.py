@@ -5,8 +5,6 @@ Each fact is an update of its own conversation: the model reads the note, and wr
 and new together; where it meets a conflict it joins again.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

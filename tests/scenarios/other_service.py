@@ -5,8 +5,6 @@ Every line of input is a JSON list, a command and its arguments; every one is an
 a line, after what it asked for is durable.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A process that was asleep for long, as on a closed laptop: when it goes on, it misses nothing."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bad input and bad places, through the public surface: a typed error, and nothing harmed."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import sqlite3

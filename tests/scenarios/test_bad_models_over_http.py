@@ -1,7 +1,5 @@
 """Bad input around models: wrong addresses, keys and names, and a model that means harm."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection, Mapping

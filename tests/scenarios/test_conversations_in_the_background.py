@@ -1,7 +1,5 @@
 """Compression, indexing and expiry through the public API: seen, and never in the way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

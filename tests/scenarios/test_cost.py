@@ -1,7 +1,5 @@
 """What an episode costs: model calls from the first append to the commit, counted."""
 
-from __future__ import annotations
-
 import math
 
 import anyio

@@ -1,7 +1,5 @@
 """Vectors over HTTP in a session's life: without them everything still works, only poorer."""
 
-from __future__ import annotations
-
 import math
 from contextlib import AbstractAsyncContextManager
 from typing import Any

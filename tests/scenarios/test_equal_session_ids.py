@@ -1,7 +1,5 @@
 """Two repositories of one store use the same session ids: each is as if it were alone."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The everyday calls, told once: in this process, and over HTTP by a client."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any

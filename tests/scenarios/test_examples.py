@@ -1,7 +1,5 @@
 """The example programs, run as a reader would run them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A repository leaves as lines and comes back the same, through the public surface."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager

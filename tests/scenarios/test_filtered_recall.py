@@ -1,7 +1,5 @@
 """Filters of recall: what evidence may be used, applied before anything is cut."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

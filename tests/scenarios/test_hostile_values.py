@@ -1,7 +1,5 @@
 """Hostile values in the place of every public argument: an answer or a documented exception."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import AsyncIterator

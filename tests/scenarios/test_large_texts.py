@@ -1,7 +1,5 @@
 """Large texts through the public surface: what takes as long as they are leaves the loop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -5,8 +5,6 @@ The model fails at one request in five. ``pytest -rP`` on this file shows by whi
 of the planted facts is reached at the end.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """A call takes a list of a bounded length, over whatever surface; the bound is one number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

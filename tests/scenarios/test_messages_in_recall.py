@@ -1,7 +1,5 @@
 """Messages of conversations are documents of recall, each once, from the moment of the append."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Every way in which a model server can fail a session: a typed error, nothing lost, a retry."""
 
-from __future__ import annotations
-
 import math
 from contextlib import AbstractAsyncContextManager
 from functools import partial

@@ -1,7 +1,5 @@
 """What somebody new to mnemo gets wrong, and what they are told then."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

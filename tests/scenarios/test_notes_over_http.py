@@ -1,7 +1,5 @@
 """Updates of notes over HTTP: a model that does what it may not, too much, nothing, or fails."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Notes leave with their repository and come back the same, through the public surface."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

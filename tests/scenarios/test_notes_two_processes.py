@@ -1,7 +1,5 @@
 """Two processes keep facts in one note at once: no fact of either is lost."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is told all at once becomes as many facts as told one by one."""
 
-from __future__ import annotations
-
 from mnemo import Config, Mnemo
 from mnemo.testing import HashingEmbedder
 

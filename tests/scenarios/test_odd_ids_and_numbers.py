@@ -1,7 +1,5 @@
 """Odd ids and numbers through every public call: a typed error or an answer, never a raw one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Times at the ends of the calendar, through the public surface."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Ten lines of a person's life, asked about in other words than they were told."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Questions about nothing that was said, asked of a repository as it is by default."""
 
-from __future__ import annotations
-
 import random
 from string import ascii_lowercase
 

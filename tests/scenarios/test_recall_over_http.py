@@ -1,7 +1,5 @@
 """Recall over a model server that may fail in every way: the candidates are always there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

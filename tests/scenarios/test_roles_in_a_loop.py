@@ -1,7 +1,5 @@
 """Who speaks in an agent's loop decides what is learnt, through the public API, without a model."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

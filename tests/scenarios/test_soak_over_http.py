@@ -1,7 +1,5 @@
 """Many sessions at once over a model server that fails every twentieth request somehow."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

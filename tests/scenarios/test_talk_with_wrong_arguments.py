@@ -1,7 +1,5 @@
 """Arguments of the wrong kind are told as such, whatever call they are given to."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Times given as ISO 8601 text, wherever a call takes a time."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A counter of one's own counts whatever is fitted to a budget of tokens."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path

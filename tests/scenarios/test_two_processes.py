@@ -1,7 +1,5 @@
 """Two real processes on one file: both write, each sees the other, a session has one owner."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A life told line by line: what no longer holds is closed, by what was said later."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Facts that differ only in who did it to whom, through the public API and without a model."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo import Mnemo, Repository

@@ -1,7 +1,5 @@
 """Histories of OpenAI and Anthropic are appended as they are, and leave as they came."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

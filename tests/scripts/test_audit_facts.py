@@ -1,7 +1,5 @@
 """``scripts/audit_facts`` prints facts with their sources, and counts labelled faults."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``scripts/bench_closings`` counts what commits close of labelled pairs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

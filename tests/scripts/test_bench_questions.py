@@ -1,7 +1,5 @@
 """The bench of questions about remembered messages, and the floor under recall."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

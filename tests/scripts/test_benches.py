@@ -1,7 +1,5 @@
 """The benches in ``scripts/`` run, and their output can be read by a machine."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

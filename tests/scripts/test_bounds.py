@@ -1,7 +1,5 @@
 """What ``scripts/test_bounds`` installs: lower bounds, and interpreters that are there."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

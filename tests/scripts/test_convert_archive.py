@@ -1,7 +1,5 @@
 """``scripts/convert_archive`` makes a present archive of the last development one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The people and dialogues of ``tests/data`` are well-formed, and counted rightly."""
 
-from __future__ import annotations
-
 import json
 from datetime import date, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What scripts/environment does for the browser that the tests of the page want."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

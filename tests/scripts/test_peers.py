@@ -1,7 +1,5 @@
 """``scripts/bench_peers`` makes one row of each peer, of one that fails as well."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The soak runs for seconds, and finds what is wrong."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess

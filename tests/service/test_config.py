@@ -1,7 +1,5 @@
 """Configuration: refused when wrong, layered by precedence, read from the environment."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Repositories are copied from one store to another, whole, and compared."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

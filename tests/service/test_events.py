@@ -1,7 +1,5 @@
 """Events: who hears them, in what order, and what a slow listener loses."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 

@@ -1,7 +1,5 @@
 """What a newcomer does wrong in the first hour, and the words that say what to do instead."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path

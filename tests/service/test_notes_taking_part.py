@@ -1,7 +1,5 @@
 """Notes in recall, in the window, and back to the messages they came from: issue 6, point 6."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``open_repo(exist_ok=True)``: the open repository, unless it is another than asked for."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """Recall as a user meets it: after restarts, in the context of a session, while collecting."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import anyio

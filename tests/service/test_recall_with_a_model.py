@@ -1,7 +1,5 @@
 """Recall with a chat model as a user meets it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

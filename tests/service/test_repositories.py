@@ -1,7 +1,5 @@
 """All repositories of a store, one deleted, and a copy of the store."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

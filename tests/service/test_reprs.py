@@ -1,7 +1,5 @@
 """The reprs of public objects are one short line, and signatures show readable defaults."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Search, drill-down and their tools through the public interface."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The service: in and out, repositories, isolation, the graph's queries."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess

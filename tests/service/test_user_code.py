@@ -1,7 +1,5 @@
 """User code that raises anything at all: the service goes on, and closes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes of a repository that the store made and then failed, asked for once more."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

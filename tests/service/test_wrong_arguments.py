@@ -1,7 +1,5 @@
 """Arguments that would pass for others are refused, so that nothing is done in silence."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo import Changeset, Mnemo, Semantic

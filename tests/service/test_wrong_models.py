@@ -1,7 +1,5 @@
 """What is given where a model belongs, and is none, is refused before it would be asked."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo import ConfigError, Mnemo

@@ -1,7 +1,5 @@
 """A service whose spans a test can read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

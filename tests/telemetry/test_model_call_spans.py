@@ -1,7 +1,5 @@
 """What a span tells of one call to a chat model."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Texts leave the service by spans only where somebody opted in to that."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """OpenTelemetry may be absent, broken, sampling, or set up late: the work goes on."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a service tells of its work by spans, and whose child each of them is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a test reads of the prompts that a scripted model was asked with."""
 
-from __future__ import annotations
-
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder, ScriptedChatModel, block_rows, block_titles
 

@@ -1,7 +1,5 @@
 """The chat model that says what a test wrote for it."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

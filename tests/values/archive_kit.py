@@ -1,7 +1,5 @@
 """What the tests of archive lines share: values of every sort, and a reader of records."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 

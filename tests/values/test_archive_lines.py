@@ -1,7 +1,5 @@
 """The lines of an archive: what is read back, and what is refused with its line."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

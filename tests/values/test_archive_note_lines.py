@@ -1,7 +1,5 @@
 """The lines of notes: what is read back, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

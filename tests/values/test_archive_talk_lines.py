@@ -1,7 +1,5 @@
 """The lines of conversations: what is read back, what is refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What stands for messages where no model wrote about them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

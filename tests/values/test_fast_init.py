@@ -1,7 +1,5 @@
 """Frozen dataclasses with ``fast_init`` behave as those without."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """Filters: the language of ``where=``, against a plain reading of its rules."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

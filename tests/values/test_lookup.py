@@ -1,7 +1,5 @@
 """Keys that stored nodes are found by."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.values.graph import Episodic, Intent, Procedural, Semantic, Tag

@@ -1,7 +1,5 @@
 """Nodes of the graph as values."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A long text is cut into few overlapping passages, each of them with a key of its own."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """What a selection takes of steps and of messages."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps and what annotation adds to them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

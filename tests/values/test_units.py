@@ -1,7 +1,5 @@
 """Units: groups are found wherever their parts lie, and are never parted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

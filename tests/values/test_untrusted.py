@@ -1,7 +1,5 @@
 """Wrapping: no text can close its tag."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

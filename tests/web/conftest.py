@@ -1,7 +1,5 @@
 """Fixtures of the HTTP service's tests: the application in this process, and as a server."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

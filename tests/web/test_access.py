@@ -1,7 +1,5 @@
 """Who may call the HTTP service: tokens, repositories, rights, hosts and origins."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 from starlette.applications import Starlette

@@ -1,7 +1,5 @@
 """The HTTP service from the attacker's side: slow and wrong requests, flooding, markup."""
 
-from __future__ import annotations
-
 import anyio
 import anyio.lowlevel
 import httpx

@@ -1,7 +1,5 @@
 """Live streams: changes by feed number with resumption, and events, over a real server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

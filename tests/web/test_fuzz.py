@@ -1,7 +1,5 @@
 """Requests made from the service's own OpenAPI document, which is valid: none fails inside."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 from helpers import examples

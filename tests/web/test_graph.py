@@ -1,7 +1,5 @@
 """Pictures of the graph: communities, a bounded part, what lies around a node."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

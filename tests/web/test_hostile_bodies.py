@@ -1,7 +1,5 @@
 """Hostile JSON in every field of every body: an answer or a problem, never a failure inside."""
 
-from __future__ import annotations
-
 import json
 import typing
 

@@ -1,7 +1,5 @@
 """``mnemo inspect``: the page of a store, which cannot write."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo import Config, Mnemo

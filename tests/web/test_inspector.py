@@ -1,7 +1,5 @@
 """The inspector in a headless Chromium: every view, what it says, and what it must not do."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

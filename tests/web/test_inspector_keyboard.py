@@ -1,7 +1,5 @@
 """The inspector by keyboard and to a screen reader: every control, and what renews beneath it."""
 
-from __future__ import annotations
-
 import pytest
 import pytest_asyncio
 from inspector_kit import VIEWS, fill, inspected, served

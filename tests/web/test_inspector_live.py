@@ -1,7 +1,5 @@
 """The inspector while the store changes: Overview's numbers, failures, and a stream that breaks."""
 
-from __future__ import annotations
-
 import json
 import signal
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """How the inspector looks: every view, in light and dark, on a telephone and on a wall."""
 
-from __future__ import annotations
-
 import pytest
 import pytest_asyncio
 from inspector_kit import VIEWS, fill, inspected, served

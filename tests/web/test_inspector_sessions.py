@@ -1,7 +1,5 @@
 """Sessions in the inspector: boundaries, what a commit would add, retry, discard, the queue."""
 
-from __future__ import annotations
-
 import pytest
 import pytest_asyncio
 from helpers import BUILD, TRIP, annotating

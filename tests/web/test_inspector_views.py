@@ -1,7 +1,5 @@
 """Parts of the inspector's views: graph, recall, threads, events; stored markup is never run."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

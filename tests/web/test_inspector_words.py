@@ -1,7 +1,5 @@
 """What the inspector says of itself: a stranger finds each of its words explained on the page."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

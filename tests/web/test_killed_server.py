@@ -1,7 +1,5 @@
 """A server killed under load: nothing acknowledged is lost, and streams resume without gaps."""
 
-from __future__ import annotations
-
 import signal
 import socket
 

@@ -1,7 +1,5 @@
 """Connections of the server before a token is known: long heads, silence, too many of them."""
 
-from __future__ import annotations
-
 import json
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """MCP over streamable HTTP, driven by the SDK's client against a real server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

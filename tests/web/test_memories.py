@@ -1,7 +1,5 @@
 """Remember, recall, search and memories over HTTP."""
 
-from __future__ import annotations
-
 
 async def test_a_model_that_the_service_lacks_is_told(client):
     """``use_model`` where there is no chat model is the caller's error, not silence."""

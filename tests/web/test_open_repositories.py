@@ -1,7 +1,5 @@
 """Repositories over HTTP: more of them than may be open at once, and who is refused."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial

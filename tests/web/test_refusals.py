@@ -1,7 +1,5 @@
 """What the service answers to requests that it cannot carry out, and how answers are sent."""
 
-from __future__ import annotations
-
 import json
 from contextlib import asynccontextmanager
 

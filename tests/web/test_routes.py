@@ -1,7 +1,5 @@
 """Conversations, sessions, notes, background work and metrics over HTTP."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """Running the server: a cancelled call stops it as a signal does."""
 
-from __future__ import annotations
-
 import socket
 import threading
 

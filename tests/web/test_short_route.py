@@ -1,7 +1,5 @@
 """The short way through the service answers and refuses as FastAPI's own does."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The turnstile: few requests begin in one turn of the loop, in the order of their coming."""
 
-from __future__ import annotations
-
 import asyncio
 
 import anyio

@@ -1,7 +1,5 @@
 """Two server processes on one store: each serves what the other wrote, and tells of it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 

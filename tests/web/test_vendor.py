@@ -1,7 +1,5 @@
 """The bundled JavaScript libraries: the pinned files, their size, their licences."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Steps, trajectories and their extraction, for the embedded stages."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

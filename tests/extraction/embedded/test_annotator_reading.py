@@ -1,7 +1,5 @@
 """What the annotator reads of a step once is what each of its questions would read alone."""
 
-from __future__ import annotations
-
 import random
 import re
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Short answers joined to their questions, and notes written as in minutes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

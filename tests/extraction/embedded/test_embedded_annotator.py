@@ -1,7 +1,5 @@
 """State, subgoal and reward without a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal

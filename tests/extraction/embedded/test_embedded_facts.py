@@ -1,7 +1,5 @@
 """Facts from speech and from tool output, without a model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

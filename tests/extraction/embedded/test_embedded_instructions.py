@@ -1,7 +1,5 @@
 """Instructions without a model: fixed, done, wished, avoided."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.values.steps import Annotation, Step

@@ -1,7 +1,5 @@
 """What holds for any text: nothing invented, nothing crashes, nothing takes forever."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """The patterns behind gates find what one pattern that ignores case finds."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """What looks like a secret is hidden, everyday words are not."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.extraction.embedded import redact

@@ -1,7 +1,5 @@
 """Who speaks decides how a text is read: a person, the agent, or a tool."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which sentences become facts: statements of any verb, and nothing that states nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo.english.similarity import contradicts
