@@ -361,6 +361,12 @@ class Corpus:
         """How many can be found."""
         return sum(group.living for group in (self._steps, *self._nodes.values()))
 
+    @property
+    def removed(self) -> int:
+        """Documents that are found no more and take up room."""
+        groups = (self._steps, *self._nodes.values())
+        return sum(len(group.ids) for group in groups) - self.documents
+
     def knows_step(self, id: str) -> bool:
         """Whether the step with episodic node *id*, or the message's document, is here."""
         return id in self._steps.documents or id in self._steps.aliases

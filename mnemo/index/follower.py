@@ -65,6 +65,8 @@ JUDGED = 50
 """Messages whose language is looked at, the last ones; more than half of them decide."""
 RECENT = 2_048
 """Vectors of texts embedded last that are remembered, for texts that are said again."""
+MOST_REMOVED = 1_000
+"""Removed texts that may be held in memory while fewer than these live (S)."""
 PATIENCE_S = 5.0
 """Seconds after which it begins although writes go on."""
 RETRY_S = 0.1
@@ -389,6 +391,8 @@ class RepositoryIndex:
         """
         Embed what has no vector, whenever poked, until cancelled; failures are waited out.
 
+        What other processes have removed is dropped from memory when it is the greater part.
+
         *Cancellation*: safe; what was not saved is embedded after the next start.
         """
         while True:
@@ -403,6 +407,8 @@ class RepositoryIndex:
     async def _attempt(self) -> bool:
         try:
             await self.embed_waiting()
+            if self._corpus.removed > max(MOST_REMOVED, self._corpus.documents):
+                await self.renew()
         except StoreReadOnly as error:
             log.info("documents are not embedded: %s", error)
         except Exception as error:

@@ -433,6 +433,25 @@ async def test_a_renewed_index_holds_nothing_of_what_was_removed() -> None:
     assert renewed.steps.of("episodic-1")
 
 
+async def test_what_others_remove_is_dropped_from_memory(monkeypatch) -> None:
+    """An index that only follows holds as much as lives, and once as much that does not."""
+    monkeypatch.setattr(follower, "MOST_REMOVED", 4)
+    feed = Feed()
+    index = index_of(feed)
+    held = set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(index.run)
+        for number in range(40):
+            feed.said = [*feed.said, step(number)][-2:]
+            feed.removed.append(f"episodic-{number - 2}")
+            await index.catch_up()
+            index.poke(by_job=True)
+            await anyio.wait_all_tasks_blocked()
+            held.add(len((await index.corpus()).steps.ids))
+        tasks.cancel_scope.cancel()
+    assert max(held) <= 8
+
+
 async def test_an_index_that_is_renewed_is_not_settled(monkeypatch) -> None:
     """What is written meanwhile gets its vectors afterwards: until then something waits."""
     feed = Feed()
