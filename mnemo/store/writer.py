@@ -14,9 +14,10 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -173,23 +174,19 @@ class GroupWriter(ABC):
         open = True
         while open:
             batch, open = self._take()
-            for part in _cut(batch):
-                if part[0].run is outside:
-                    self._run_outside(part[0])
+            for is_outside, part in groupby(batch, key=lambda unit: unit.run is outside):
+                units = list(part)
+                if is_outside:
+                    for unit in units:
+                        self._run_outside(unit)
                 else:
-                    self._write(part)
-                self._wake(part)
-            self._let_others_join()
+                    self._write(units)
+                self._wake(units)
+            # Let the callers of this batch hand over what they do next, if others wait already:
+            # else the two groups commit in turns, and half of all callers share a commit.
+            if self._commit_s > _LONG_COMMIT_S and not self._queue.empty():
+                self._delivered.wait(self._commit_s / 2)
         self._close()
-
-    def _let_others_join(self) -> None:
-        """
-        Let the callers of the last batch hand over what they do next, if others wait already.
-
-        Else the two groups commit in turns, and every commit is shared by half of all callers.
-        """
-        if self._commit_s > _LONG_COMMIT_S and not self._queue.empty():
-            self._delivered.wait(self._commit_s / 2)
 
     def _take(self) -> tuple[list[Unit], bool]:
         unit = self._queue.get()
@@ -209,8 +206,8 @@ class GroupWriter(ABC):
         """Run *batch* in one transaction; each unit has its result or exception then."""
 
     @abstractmethod
-    def _run_in_savepoint(self, units: list[Unit]) -> Exception | None:
-        """Run *units*, which share ``run``; give what they raised, without a trace of them."""
+    def _run_in_savepoint(self, units: list[Unit]) -> bool:
+        """Run *units*, which share ``run``; without a trace of them if it raises, then False."""
 
     @abstractmethod
     def _run_outside(self, unit: Unit) -> None:
@@ -221,24 +218,13 @@ class GroupWriter(ABC):
         """Close the connection."""
 
     def _run_batch(self, batch: list[Unit]) -> None:
-        units: list[Unit] = []
-        for unit in batch:
-            if units and (unit.run is _run_alone or unit.run is not units[0].run):
-                self._run_units(units)
-                units = []
-            units += [unit]
-        self._run_units(units)
-
-    def _run_units(self, units: list[Unit]) -> None:
-        """Run units of one kind together; if that fails, each alone."""
-        error = self._run_in_savepoint(units)
-        if error is None:
-            return
-        if len(units) == 1:
-            units[0].result = error
-            return
-        for unit in units:
-            self._run_units([unit])
+        """Run consecutive units of one kind together; where that fails, each alone."""
+        for run, part in groupby(batch, key=lambda unit: unit.run):
+            units = list(part)
+            one_by_one = run is _run_alone or len(units) == 1
+            if one_by_one or not self._run_in_savepoint(units):
+                for unit in units:
+                    self._run_in_savepoint([unit])
 
     def _wake(self, batch: list[Unit]) -> None:
         if self._commit_s > _LONG_COMMIT_S:
@@ -254,21 +240,6 @@ def _settle(outcome: asyncio.Future[Any], result: Any) -> None:
     """Hand *result* to the caller, unless asyncio has cancelled its wait."""
     if not outcome.done():
         outcome.set_result(result)
-
-
-def _cut(batch: list[Unit]) -> Iterator[list[Unit]]:
-    """*batch* in order, cut where a unit wants no transaction around it."""
-    part: list[Unit] = []
-    for unit in batch:
-        if unit.run is not outside:
-            part.append(unit)
-            continue
-        if part:
-            yield part
-        yield [unit]
-        part = []
-    if part:
-        yield part
 
 
 def outside(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:

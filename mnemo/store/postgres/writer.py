@@ -231,7 +231,7 @@ class Writer(GroupWriter):
         self._run_batch(batch)
         self._commits.commit(self._connection)
 
-    def _run_in_savepoint(self, units: list[Unit]) -> Exception | None:
+    def _run_in_savepoint(self, units: list[Unit]) -> bool:
         if self._has_savepoints:
             self._connection.execute("SAVEPOINT unit")
         try:
@@ -243,12 +243,14 @@ class Writer(GroupWriter):
             if not self._has_savepoints:
                 raise _Refused(error) from error
             self._connection.execute("ROLLBACK TO unit; RELEASE unit")
-            return error
+            for unit in units:
+                unit.result = error
+            return False
         if self._has_savepoints:
             self._connection.execute("RELEASE unit")
         for unit, result in zip(units, results, strict=True):
             unit.result = result
-        return None
+        return True
 
     def _abandon(self) -> None:
         try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -159,7 +158,7 @@ def _lenient_text(raw: bytes) -> str | bytes:
         return raw
 
 
-# Classes, since each write enters three such blocks: a generator takes three times as many calls.
+# A class, since a generator takes three times as many calls.
 class translated:  # noqa: N801 - used as a function is
     """
     Turn SQLite's errors within the block into ours; *what* was being done.
@@ -180,7 +179,7 @@ class translated:  # noqa: N801 - used as a function is
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sqlite3.Error):
-            raise _ours(error, self._what) from error
+            raise ours(error, self._what) from error
 
 
 class _Refusing:
@@ -208,6 +207,7 @@ class SqliteTx:
     __slots__ = ("_connection", "_execute")
 
     dialect: ClassVar[Dialect] = dialect
+    refusing = _Refusing
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -226,18 +226,11 @@ class SqliteTx:
         names, count = tuple(columns), len(rows)
         whole = count - count % _BATCH
         if whole:
-            batches = [_flat(rows[start : start + _BATCH]) for start in range(0, whole, _BATCH)]
+            starts = range(0, whole, _BATCH)
+            batches = [list(chain(*rows[start : start + _BATCH])) for start in starts]
             self._connection.executemany(_insertion(table, names, _BATCH), batches)
         if rest := count - whole:
-            self._execute(_insertion(table, names, rest), _flat(rows[whole:]))
-
-    def refusing(self, refusal: MnemoError) -> AbstractContextManager[None]:
-        """Raise *refusal* where the block meets a unique value that is in use already."""
-        return _Refusing(refusal)
-
-
-def _flat(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    return list(chain.from_iterable(rows))
+            self._execute(_insertion(table, names, rest), list(chain(*rows[whole:])))
 
 
 @lru_cache(maxsize=128)
@@ -246,7 +239,16 @@ def _insertion(table: str, columns: tuple[str, ...], rows: int) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {places}"
 
 
-def _ours(error: sqlite3.Error, what: str) -> StoreError:
+def ours(error: Exception, what: str) -> Exception:
+    """*error*, one of SQLite as ``translated`` raises it."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    found = _translation(error, what)
+    found.__cause__ = error
+    return found
+
+
+def _translation(error: sqlite3.Error, what: str) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _LOCKED:
         return StoreLocked(f"{what}: another process held the write lock too long; try again")

@@ -8,7 +8,7 @@ import sqlite3
 from time import perf_counter
 
 from mnemo.errors import StoreError
-from mnemo.store.sqlite.connection import SqliteTx, translated
+from mnemo.store.sqlite.connection import SqliteTx, ours
 from mnemo.store.writer import GroupWriter, Unit
 
 log = logging.getLogger("mnemo")
@@ -16,10 +16,7 @@ log = logging.getLogger("mnemo")
 _NAME = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 # Any read opens the write-ahead log, and creates it where there is none.
 _READ = "SELECT count(*) FROM sqlite_master"
-
-
-class _TransactionLost(Exception):
-    """SQLite rolled the whole transaction back by itself, as it does on a full disk."""
+_WRITING = "writing to the store"
 
 
 class Writer(GroupWriter):
@@ -42,26 +39,21 @@ class Writer(GroupWriter):
     def _write(self, batch: list[Unit]) -> None:
         try:
             self.refuse_lost()
-            with translated("writing to the store"):
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._run_batch(batch)
-                began = perf_counter()
-                self._connection.execute("COMMIT")
-                self._commit_s = perf_counter() - began
-            self._check_files()
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._run_batch(batch)
+            began = perf_counter()
+            self._connection.execute("COMMIT")
+            self._commit_s = perf_counter() - began
+            try:
+                self.identity.check()
+            except StoreError as error:
+                self._lost = error  # every later write is refused, too
+                raise
         except Exception as error:
             self._roll_back()
-            lost = error.__cause__ if isinstance(error, _TransactionLost) else error
+            failed = ours(error, _WRITING)
             for unit in batch:
-                unit.result = lost
-
-    def _check_files(self) -> None:
-        """Fail the batch, and every later write, if what it went to is not at the path any more."""
-        try:
-            self.identity.check()
-        except StoreError as error:
-            self._lost = error
-            raise
+                unit.result = failed
 
     def refuse_lost(self) -> None:
         """
@@ -83,27 +75,28 @@ class Writer(GroupWriter):
     def _run_outside(self, unit: Unit) -> None:
         try:
             self.refuse_lost()
-            with translated("tending the store's file"):
-                (unit.result,) = unit.run(self._tx, [unit.payload])
+            (unit.result,) = unit.run(self._tx, [unit.payload])
         except Exception as error:
-            unit.result = error
+            unit.result = ours(error, "tending the store's file")
 
-    def _run_in_savepoint(self, units: list[Unit]) -> Exception | None:
+    def _run_in_savepoint(self, units: list[Unit]) -> bool:
         self._connection.execute("SAVEPOINT unit")
         try:
-            with translated("writing to the store"):
-                results = units[0].run(self._tx, [unit.payload for unit in units])
+            results = units[0].run(self._tx, [unit.payload for unit in units])
         except Exception as error:
             self._roll_back_unit(error)
-            return error
+            failed = ours(error, _WRITING)
+            for unit in units:
+                unit.result = failed
+            return False
         self._connection.execute("RELEASE unit")
         for unit, result in zip(units, results, strict=True):
             unit.result = result
-        return None
+        return True
 
     def _roll_back_unit(self, error: Exception) -> None:
         if not self._connection.in_transaction:
-            raise _TransactionLost from error
+            raise error  # SQLite rolled all of it back by itself, as it does on a full disk
         # A full-text table that is made and filled in one unit must write out what it holds
         # before it vanishes, which a savepoint makes it do; else the commit fails on it.
         self._connection.execute("SAVEPOINT written_out")
