@@ -108,7 +108,7 @@ class StoredSessions:
             raise ValueError("a new session needs the id of its episode")
         await self._engine.writing(
             lambda tx: create_session(tx, record, goal_at, owner.token),
-            locks=[self._lock(record.id)],
+            locks=[session_lock(self._repo_id, record.id)],
         )
 
     def append(
@@ -131,7 +131,7 @@ class StoredSessions:
         what bounds it.
         """
         handed = Handed(self._repo_id, session_id, episode_id, draft, owner.token)
-        locks = [self._lock(session_id)]
+        locks = [session_lock(self._repo_id, session_id)]
         if draft.thread_id is not None:
             locks.append(thread_lock(self._repo_id, draft.thread_id))
         self._engine.post(self._append_steps, handed, done, locks=locks)
@@ -139,7 +139,7 @@ class StoredSessions:
     async def record(self, act: Act, owner: Owner) -> None:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
         encoded: tuple[Any, ...] = ()
-        locks = [self._lock(act.session_id)]
+        locks = [session_lock(self._repo_id, act.session_id)]
         if isinstance(act, EpisodeDiscarded):
             locks.append(("graph", self._repo_id))  # vectors of its steps go
         if isinstance(act, TrajectoryStaged | ChangesetStaged):
@@ -189,18 +189,15 @@ class StoredSessions:
         time, session = self._lease_time, (self._repo_id, session_id)
         await self._engine.writing(
             lambda tx: _claim(tx, session, owner, time(tx), left_by),
-            locks=[self._lock(session_id)],
+            locks=[session_lock(self._repo_id, session_id)],
         )
 
     async def release(self, owner: Owner, session_id: str) -> None:
         """Give up a session; an unknown one is no error. *Cancellation*: completes."""
         await self._engine.writing(
             lambda tx: tx.run(_RELEASE, (self._repo_id, session_id, owner.token)).close(),
-            locks=[self._lock(session_id)],
+            locks=[session_lock(self._repo_id, session_id)],
         )
-
-    def _lock(self, session_id: str) -> tuple[str, str]:
-        return session_lock(self._repo_id, session_id)
 
 
 def _claim(tx: Tx, session: tuple[str, str], me: Owner, now: datetime, left_by: str | None) -> None:

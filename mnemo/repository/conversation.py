@@ -218,7 +218,7 @@ class RepositoryConversations:
             chat_model=parts.chat_model,
             clock=parts.clock,
             config=parts.config,
-            publish=parts.publish,
+            publish=parts.bus.publish,
             spawn=tasks.spawn,
             meter=self.usage,
             forget=self._forget,

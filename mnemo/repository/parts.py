@@ -38,6 +38,7 @@ from mnemo.protocols import (
     Purpose,
 )
 from mnemo.recall.pipeline import AccessLog, Recall
+from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import Branch, TaskRoot
 from mnemo.session.parts import SessionStatistics
@@ -217,8 +218,7 @@ class RepositoryParts:
     clock: Clock
     config: Config
     root: TaskRoot
-    publish: Callable[[Event], None]
-    listening: Callable[[], bool]
+    bus: EventBus[Event]
     slots: JobSlots
     checked_models: Callable[[ChatModel | None, Embedder | str | None], Embedder | None]
     way_to: Callable[[EmbeddingSpace], str]
@@ -285,7 +285,7 @@ def make_commit_lane(parts: RepositoryParts) -> CommitLane:
         owner=parts.owner,
         clock=parts.clock,
         config=parts.config.commit,
-        publish=parts.publish,
+        publish=parts.bus.publish,
         written=parts.index.poke,
         spans=parts.spans,
     )
@@ -303,7 +303,7 @@ def make_recall(
         embedder=parts.embedder,
         clock=parts.clock,
         config=_profiled(parts.config),
-        notify=parts.publish,
+        notify=parts.bus.publish,
         access=access,
         find_notes=notes.recall,
         find_items=items.search,
@@ -330,7 +330,7 @@ def make_maintenance(
         clock=parts.clock,
         config=_profiled(parts.config),
         root=parts.root,
-        publish=parts.publish,
+        publish=parts.bus.publish,
         written=parts.index.poke,
         settle=settle,
         check_usable=check_usable,
@@ -388,7 +388,7 @@ def make_notes(
             chat_model=parts.chat_model,
             clock=parts.clock,
             config=parts.config.notes,
-            publish=parts.publish,
+            publish=parts.bus.publish,
             spawn=parts.root.spawn,
             meter=UsageMeter(),
             scrub=parts.scrub,

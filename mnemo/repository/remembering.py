@@ -28,7 +28,7 @@ from mnemo.repository.sessions import BY_HAND, RepositorySessions, SessionTask
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.runtime.text import counted, is_blank, shown
 from mnemo.runtime.validation import portions, stored_time
-from mnemo.session.appends import drafts_of
+from mnemo.session.drafts import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
 from mnemo.values.jobs import Extraction, Job, JobState

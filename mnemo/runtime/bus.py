@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
@@ -105,37 +106,30 @@ class EventBus(Generic[E]):
     def __init__(self, spawn: Callable[..., object], drop_report: DropReport[E]) -> None:
         self._spawn = spawn
         self._drop_report = drop_report
-        self._observers: dict[Subscription, Callable[[E], Any]] = {}
-        self._inboxes: list[Inbox[E]] = []
+        self.listeners: dict[object, Callable[[E], None]] = {}
+        """What delivers to each; where there is none, a hot path skips making an event."""
         self._pumps: set[anyio.Event] = set()
-
-    def has_observers(self) -> bool:
-        """Whether there are observers or streams; lets a hot path skip making an event."""
-        return bool(self._observers or self._inboxes)
 
     def publish(self, event: E) -> None:
         """Deliver *event* to all; never waits, and never raises what an observer raises."""
-        for subscription, observer in list(self._observers.items()):
-            if subscription in self._observers:
-                _call(observer, event)
-        for inbox in self._inboxes:
-            inbox.put(event)
+        for listener, deliver in list(self.listeners.items()):
+            if listener in self.listeners:
+                deliver(event)
 
     def subscribe(self, observer: Callable[[E], Any]) -> Subscription:
         """See ``Mnemo.subscribe``."""
         if _is_async(observer):
             return self._subscribe_async(observer)
-        subscription = Subscription(lambda: self._observers.pop(subscription, None) and None)
-        self._observers[subscription] = observer
+        subscription = Subscription(lambda: self.listeners.pop(subscription, None) and None)
+        self.listeners[subscription] = partial(_call, observer)
         return subscription
 
     def _subscribe_async(self, observer: Callable[[E], Awaitable[Any]]) -> Subscription:
         inbox = Inbox(OBSERVER_BUFFER, self._drop_report)
-        self._inboxes.append(inbox)
+        self.listeners[inbox] = inbox.put
 
         def cancel() -> None:
-            if inbox in self._inboxes:
-                self._inboxes.remove(inbox)
+            self.listeners.pop(inbox, None)
             inbox.clear()
             inbox.end()
 
@@ -161,18 +155,19 @@ class EventBus(Generic[E]):
         if buffer < 1:
             raise ValueError("buffer must be at least 1")
         inbox = Inbox(buffer, self._drop_report)
-        self._inboxes.append(inbox)
+        self.listeners[inbox] = inbox.put
         try:
             yield _iterate(inbox)
         finally:
-            if inbox in self._inboxes:
-                self._inboxes.remove(inbox)
+            self.listeners.pop(inbox, None)
 
     async def aclose(self, grace_s: float) -> None:
         """Deliver buffered events for at most *grace_s* seconds, then end every stream."""
-        self._observers.clear()
-        for inbox in self._inboxes:
-            inbox.end()
+        for listener in list(self.listeners):
+            if isinstance(listener, Inbox):
+                listener.end()
+            else:
+                del self.listeners[listener]
         with anyio.move_on_after(grace_s):
             for pump in list(self._pumps):
                 await pump.wait()

@@ -58,7 +58,7 @@ class Home:
         Raises:
             UsageError: It comes from another event loop, a plain thread or a forked process.
         """
-        if self.is_forked:
+        if os.getpid() != self._process:
             raise UsageError(
                 f"{self._what} belongs to the process that forked; open one per process"
             )

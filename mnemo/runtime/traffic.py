@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,9 +18,9 @@ QUIET_S = 0.02
 CALM_WRITES = 10
 """Writes within ``QUIET_S`` that still count as a pause (500 a second)."""
 SPAN_S = 0.25
-"""Seconds of a span in which writes are counted whatever bursts they come in (S)."""
+"""Seconds in which writes are counted whatever bursts they come in (S)."""
 BUSY_WRITES = 15
-"""Writes in one such span from which the loop is busy (60 a second) (S)."""
+"""Writes in so many seconds from which the loop is busy (60 a second) (S)."""
 FOREGROUND_SHARE = 4.0
 """Rest after a portion of work while writes go on, in times of the portion's own duration."""
 
@@ -33,36 +34,26 @@ class Traffic:
         elsewhere: How many of other processes were read: they may need the same machine.
     """
 
-    __slots__ = ("_before", "_begun", "_in_span", "_seen", "_waiters", "elsewhere", "writes")
+    __slots__ = ("_last", "_seen", "_waiters", "elsewhere", "writes")
 
     def __init__(self) -> None:
         self.writes = 0
         self.elsewhere = 0
-        self._begun = elapsed()
-        self._in_span = 0
-        self._before = 0
+        self._last: deque[float] = deque(maxlen=BUSY_WRITES)
         self._seen = 0
         self._waiters: list[tuple[asyncio.Future[None], float]] = []
 
     def passed(self) -> None:
         """Count a durable write; cheap enough for every append."""
         self.writes += 1
-        self._roll()
-        self._in_span += 1
+        self._last.append(elapsed())
 
     @property
     def is_busy(self) -> bool:
         """Whether there are many writes now, or were within the last quarter of a second."""
-        self._roll()
-        return max(self._before, self._in_span) >= BUSY_WRITES
-
-    def _roll(self) -> None:
-        """Begin a new span where one is over."""
-        spans = (elapsed() - self._begun) / SPAN_S
-        if spans >= 1:
-            self._before = self._in_span if spans < 2 else 0
-            self._in_span = 0
-            self._begun = elapsed()
+        last = self._last
+        many = len(last) == BUSY_WRITES and last[-1] - last[0] <= SPAN_S
+        return many and elapsed() - last[-1] <= SPAN_S
 
     def pause(self, patience_s: float) -> asyncio.Future[None]:
         """Return a future that is done at the next pause, or after *patience_s*."""

@@ -1,6 +1,10 @@
 """
 The session core: state, present episode, appends, timers, and the writing of acts.
 
+A step that was handed to the store is not taken back: its caller may be cancelled, the step
+becomes durable all the same, and everything that follows from it (events, timers, annotation)
+follows.
+
 Every act follows one pattern: it is decided synchronously from the table, the store
 writes it in one transaction, and only then does the state move and the event go out.
 A write that fails leaves the state as it was. If the store does not say whether it made
@@ -13,7 +17,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +30,7 @@ from mnemo.runtime.operations import CallbackRunner
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.transactions import confirmed, found_written
-from mnemo.session.appends import Appending, AppendLane
+from mnemo.session.drafts import is_of
 from mnemo.session.episode import AnnotationLane, EpisodeBook
 from mnemo.session.machine import Lifecycle, PendingQueue
 from mnemo.session.parts import CommitReceipt, Extraction, SessionParts
@@ -39,8 +43,46 @@ class _Doubt:
     """An act that may have been written: the state it leads to, and its effect in memory."""
 
     operation: str
-    leads_to: SessionState
+    leads_to: SessionState | None
     then: Callable[[], None]
+
+
+_LACKS_STEPS = _Doubt("", None, lambda: None)
+"""The journal may hold steps that the episode in memory lacks."""
+
+
+@dataclass(slots=True, eq=False)
+class Appending:
+    """
+    One step that is on its way to the store.
+
+    Attributes:
+        waiters: Resolved with the answer; *listeners* are called with it then.
+        result: The answer, once it is final.
+    """
+
+    draft: StepDraft
+    waiters: list[asyncio.Future[Step]] = field(default_factory=list)
+    listeners: list[Callable[[Step | BaseException], None]] = field(default_factory=list)
+    result: Step | BaseException | None = None
+
+    async def wait(self) -> Step:
+        """Wait for the answer. *Cancellation*: only the wait ends."""
+        waiter: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        if self.result is not None:
+            self.settle()
+        return await waiter
+
+    def settle(self) -> None:
+        """Give the answer to the callers that wait."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                if isinstance(self.result, Step):
+                    waiter.set_result(self.result)
+                else:
+                    assert self.result is not None
+                    waiter.set_exception(self.result)
 
 
 class SessionCore(ABC):
@@ -50,6 +92,10 @@ class SessionCore(ABC):
     Args:
         journal: What the session resumes from; its record alone for a fresh one.
         expired: Called when the session timer is due.
+
+    Attributes:
+        keys: What every key was given to, durable or on its way.
+        in_flight: Steps that are on their way to the store.
     """
 
     def __init__(
@@ -67,17 +113,13 @@ class SessionCore(ABC):
         self.queue = PendingQueue(
             max_pending=config.max_pending, callbacks=self.callbacks, changed=self.pulse
         )
-        self.appends = AppendLane(
-            parts,
-            self.id,
-            durable=self._step_written,
-            refused=self.pulse,
-            doubted=partial(parts.spawn, self._find_failed_appends),
-            keys=journal.keys,
-        )
+        self.keys: dict[str, Step | Appending] = dict(journal.keys)
+        self.in_flight = 0
+        self._most_backlog = config.max_append_backlog
+        self._failed_appends: list[tuple[Appending, StoreError]] = []
+        self._drained: anyio.Event | None = None
         self._pulsed: anyio.Event | None = None
         self._doubt: _Doubt | None = None
-        self._lacks_steps = False
         self._reading_journal = anyio.Lock()
         self._for_room = anyio.Lock()
         self._handles: set[CancelHandle] = set()
@@ -112,17 +154,12 @@ class SessionCore(ABC):
     @property
     def backlog(self) -> int:
         """Steps, durable or being written, that wait for annotation."""
-        return self.appends.in_flight + (self.lane.backlog if self.lane else 0)
-
-    @property
-    def _no_room(self) -> bool:
-        """Whether as many steps as may wait for annotation do."""
-        return self.backlog >= self.parts.config.session.max_append_backlog
+        return self.in_flight + (self.book.backlog if self.book else 0)
 
     @property
     def _backlog_full(self) -> bool:
         """Whether a new append has to wait: there is no room, or others wait for it already."""
-        return self._no_room or self._for_room.locked()
+        return self.backlog >= self._most_backlog or self._for_room.locked()
 
     @property
     def expiry_armed(self) -> bool:
@@ -212,7 +249,7 @@ class SessionCore(ABC):
     @property
     def in_doubt(self) -> bool:
         """Whether the journal may hold what the session does not know."""
-        return self._lacks_steps or self._doubt is not None
+        return self._doubt is not None
 
     def commit_failed(self, error: Exception) -> None:
         """Note that a commit failed with *error*; if it is the store's, it may be made."""
@@ -237,7 +274,7 @@ class SessionCore(ABC):
             if journal is None or self.life.closing:
                 return False
             doubt, self._doubt = self._doubt, None
-            if doubt is None or journal.record.state is not doubt.leads_to:
+            if doubt is None or doubt.leads_to is not journal.record.state:
                 return False
             if doubt.operation == "commit" and journal.record.state is SessionState.IDLE:
                 # Its changeset's id gives the answer of the first time.
@@ -255,24 +292,26 @@ class SessionCore(ABC):
     async def _read_journal(self) -> Journal | None:
         """Load the journal and take over the steps and keys that the session lacks."""
         journal = await self.parts.store.load(self.id)
-        self._lacks_steps = False
+        if self._doubt is _LACKS_STEPS:
+            self._doubt = None
         if journal is not None:
             if self.book is not None and journal.record.episode_id == self.book.id:
                 for step in journal.steps[len(self.book.steps) :]:
                     self._step_written(step)
-            self.appends.learn(journal.keys)
+            self.keys = {**journal.keys, **self.keys}
         return journal
 
     async def _find_failed_appends(self) -> None:
         """Answer the appends that the store failed with what the journal holds of them."""
         with anyio.CancelScope(shield=True):
-            while failed := self.appends.take_failed():
+            while self._failed_appends:
+                failed, self._failed_appends = self._failed_appends, []
                 written: dict[str, Step] | None = None
                 try:
                     written = await found_written(self._written_steps, self._miss_steps)
                 finally:
                     for appending, error in failed:
-                        appending.answer((written or {}).get(appending.draft.node_id, error))
+                        self._answer(appending, (written or {}).get(appending.draft.node_id, error))
 
     async def _written_steps(self) -> dict[str, Step]:
         async with self._reading_journal:
@@ -280,8 +319,8 @@ class SessionCore(ABC):
             return {step.node_id: step for step in journal.steps} if journal else {}
 
     def _miss_steps(self) -> None:
-        """Note that the journal may hold steps that the episode in memory lacks."""
-        self._lacks_steps = True
+        """Note that the episode in memory may lack steps, unless more than that is in doubt."""
+        self._doubt = self._doubt or _LACKS_STEPS
 
     # ── Episodes ─────────────────────────────────────────────────────────────────────
 
@@ -331,28 +370,40 @@ class SessionCore(ABC):
 
         Drafts that are taken in one turn of the loop, as where there is room, are written together.
         """
-        if self.in_doubt:
+        if self._doubt is not None:
             await self.settle("append")
-        draft, taken = self.appends.find(draft)
-        if taken is None:
-            self.life.require("append")
-            if not waits:
-                self.refuse_full_backlog()
-            if waits and self._backlog_full:
-                taken = await self._taken_with_room(draft)
-            else:
-                taken = self.appends.submit(self.the_book().id, draft)
-        return taken
-
-    async def _taken_with_room(self, draft: StepDraft) -> Step | Appending:
-        """Hand *draft* to the store, in order of arrival, as soon as there is room."""
+        draft, known = self._found(draft)
+        if known is not None:
+            return known
+        self.life.require("append")
+        if not self._backlog_full:
+            return self.submit(draft)
+        if not waits:
+            self.refuse_full_backlog()
         async with self._for_room:
-            await self.until(lambda: self.life.closing or not self._no_room)
-            draft, taken = self.appends.find(draft)
-            if taken is None:
-                self.life.require("append")
-                taken = self.appends.submit(self.the_book().id, draft)
-            return taken
+            await self.until(lambda: self.life.closing or self.backlog < self._most_backlog)
+            draft, known = self._found(draft)
+            if known is not None:
+                return known
+            self.life.require("append")
+            return self.submit(draft)
+
+    def _found(self, draft: StepDraft) -> tuple[StepDraft, Step | Appending | None]:
+        """
+        Look up what *draft*'s key was given to before.
+
+        A message of a thread gets a key of its own where its id is another step's: the same
+        id in two threads is two messages, and the second one's key names its thread.
+
+        Returns:
+            The draft, with the key to write it under, and what has that key.
+        """
+        while draft.key is not None and (known := self.keys.get(draft.key)) is not None:
+            same = known.draft if isinstance(known, Appending) else known
+            if draft.thread_id is None or is_of(draft, same):
+                return draft, known
+            draft = replace(draft, key=f"{draft.key}@{draft.thread_id}")
+        return draft, None
 
     def refuse_full_backlog(self) -> None:
         """Let an append that cannot wait pass, or raise ``append_backlog_full``."""
@@ -362,9 +413,65 @@ class SessionCore(ABC):
                 state=self.life.state,
                 operation="append",
                 help=f"{self.backlog} steps wait for annotation, and config.session."
-                f"max_append_backlog allows {self.parts.config.session.max_append_backlog}: await "
-                "append, which waits for room",
+                f"max_append_backlog allows {self._most_backlog}: await append, which waits for "
+                "room",
             )
+
+    def submit(self, draft: StepDraft) -> Appending:
+        """Hand *draft* to the store in this turn of the loop."""
+        appending = Appending(draft)
+        if draft.key is not None:
+            self.keys[draft.key] = appending
+        self.in_flight += 1
+        done = partial(self._answered, appending)
+        self.parts.store.append(self.id, self.the_book().id, draft, self.parts.owner, done)
+        return appending
+
+    def _answered(self, appending: Appending, result: Step | BaseException) -> None:
+        """Take the store's answer; an error is held back until the journal has said its part."""
+        if not isinstance(result, StoreError):
+            self._answer(appending, result)
+            return
+        self._failed_appends.append((appending, result))
+        if len(self._failed_appends) == 1:
+            self.parts.spawn(self._find_failed_appends)
+
+    def _answer(self, appending: Appending, result: Step | BaseException) -> None:
+        """Note *result*, which is final, and give it to all callers."""
+        self.in_flight -= 1
+        appending.result = result
+        appending.settle()  # They go on in the next turn of the loop, when all is noted.
+        key = appending.draft.key
+        if isinstance(result, Step):
+            if key is not None:
+                self.keys[key] = result
+            self._step_written(result)
+        else:
+            if key is not None:
+                del self.keys[key]
+            self.pulse()
+        if not self.in_flight and self._drained is not None:
+            self._drained.set()
+            self._drained = None
+        for listener in appending.listeners:
+            listener(result)
+
+    async def drained(self) -> None:
+        """Wait until no step is on its way to the store."""
+        while self.in_flight:
+            if self._drained is None:
+                self._drained = anyio.Event()
+            await self._drained.wait()
+
+    def messages_of(self, thread_id: str) -> list[str]:
+        """Ids of the thread's messages that durable steps were made of, the last one first."""
+        steps = [
+            step
+            for step in self.keys.values()
+            if isinstance(step, Step) and step.thread_id == thread_id
+        ]
+        steps.sort(key=lambda step: step.ordinal, reverse=True)
+        return [step.message_id for step in steps if step.message_id is not None]
 
     def _step_written(self, step: Step) -> None:
         """Take a durable step into the episode, once; a gap before it is filled later."""
@@ -374,7 +481,8 @@ class SessionCore(ABC):
         if step.index != len(steps):
             return
         steps.append(step)
-        self.publish(StepAppended, step_index=step.index)
+        if self.parts.bus.listeners:
+            self.publish(StepAppended, step_index=step.index)
         if self.life.state is SessionState.COLLECTING:
             for timer in self._timers:
                 timer.restart()
@@ -433,7 +541,7 @@ class SessionCore(ABC):
             self.lane.stop()
         for handle in tuple(self._handles):
             handle.cancel()
-        await self.appends.drained()
+        await self.drained()
         await self.until(lambda: not self.life.occupied)
 
 

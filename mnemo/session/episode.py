@@ -6,6 +6,7 @@ Only the session's parts write it, each after the act is durable.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -21,6 +22,8 @@ from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import Episodic
 from mnemo.values.journal import Journal, StagedTrajectory, StepsAnnotated
 from mnemo.values.steps import Annotation, Step, Trajectory, split_trajectories
+
+log = logging.getLogger("mnemo")
 
 EXTRACTION_CONTEXT_STEPS = 3
 """Steps before a trajectory that its extractor may look at to resolve words (S)."""
@@ -43,6 +46,7 @@ class EpisodeBook:
         left_out: Facts that the bound kept out of what was committed.
         closing_reward_asked: Whether the last step was scored already.
         preceding: What was said before the episode, with negative indexes; never written.
+        annotated: Steps before this index do not wait for annotation.
     """
 
     id: str
@@ -59,6 +63,12 @@ class EpisodeBook:
     left_out: int = 0
     closing_reward_asked: bool = False
     preceding: tuple[Step, ...] = ()
+    annotated: int = 0
+
+    @property
+    def backlog(self) -> int:
+        """Durable steps that wait for annotation, those in the call in flight included."""
+        return len(self.steps) - self.annotated
 
     @classmethod
     def new(cls, goal: str) -> EpisodeBook:
@@ -207,81 +217,76 @@ class AnnotationLane:
         self._annotated = annotated
         self._room = room
         missing = book.unannotated()
-        self._next = missing[0].index if missing else len(book.steps)
-        self._running: anyio.Event | None = None
+        book.annotated = missing[0].index if missing else len(book.steps)
+        self._woken = anyio.Event()
         self._stopped = CancelHandle()
         self._turn = anyio.Lock()
         self._pauses = Pauses(PATIENCE_S)
+        self._enough = parts.config.session.max_append_backlog // 2
         self._hurry = False
         self._closing = False
-
-    @property
-    def backlog(self) -> int:
-        """Durable steps that wait for annotation, those in the call in flight included."""
-        return len(self._book.steps) - self._next
+        parts.spawn(self._run)
 
     def wake(self) -> None:
         """Annotate what is there; a plain call."""
-        if self._running is None and self.backlog:
-            self._running = anyio.Event()
-            self._parts.spawn(self._run, self._running)
-        elif self._hurry or self._has_enough:
+        self._woken.set()
+        if self._hurry or self._book.backlog >= self._enough:
             self._pauses.end()
 
     def stop(self) -> None:
         """Start no further call and cancel the one in flight; unannotated steps stay durable."""
         self._stopped.cancel()
 
-    async def _run(self, ended: anyio.Event) -> None:
-        try:
-            with self._stopped:
-                # Off the event loop: the first use of the stages imports a great deal.
-                await shared_threads("mnemo.session.episode").run(self._extraction)
-                while self.backlog:
-                    await self._annotate_next()
-        finally:
-            self._running = None
-            ended.set()
+    async def _run(self) -> None:
+        with self._stopped:
+            while True:
+                await self._woken.wait()
+                self._woken = anyio.Event()
+                try:
+                    await self._annotate_backlog()
+                except Exception:
+                    log.exception("annotation of session %s failed", self._session_id)
+
+    async def _annotate_backlog(self) -> None:
+        while self._book.backlog:
+            # Off the event loop: the first use of the stages imports a great deal.
+            await shared_threads("mnemo.session.episode").run(self._extraction)
+            await self._let_appends_go_first()
+            async with self._turn:
+                await self._annotate_next()
 
     async def _annotate_next(self) -> None:
-        await self._let_appends_go_first()
         batch = self._next_batch()
-        if not batch:
-            self._room()
-            return
-        last = batch[-1].index + 1 == len(self._book.steps)
-        try:
-            await self._annotate(batch, closing=self._closing and last)
-        except Exception as error:
-            log_unexpected(error, f"annotation of session {self._session_id}")
-            self._failed(batch, error)
-        self._next = batch[-1].index + 1
+        if batch:
+            last = batch[-1].index + 1 == len(self._book.steps)
+            try:
+                await self._annotate(batch, closing=self._closing and last)
+            except Exception as error:
+                log_unexpected(error, f"annotation of session {self._session_id}")
+                indexes = tuple(step.index for step in batch)
+                self._parts.tell(
+                    AnnotationFailed, self._session_id, step_indexes=indexes, error=str(error)
+                )
+            self._book.annotated = batch[-1].index + 1
         self._room()
 
     def _next_batch(self) -> list[Step]:
         """The next steps that have no annotation; a resumed session may have some between."""
-        steps = self._book.steps
-        while self.backlog and steps[self._next].annotation is not None:
-            self._next += 1
-        batch = steps[self._next : self._next + self._extraction().batch_size]
+        book = self._book
+        while book.backlog and book.steps[book.annotated].annotation is not None:
+            book.annotated += 1
+        batch = book.steps[book.annotated : book.annotated + self._extraction().batch_size]
         return list(takewhile(lambda step: step.annotation is None, batch))
-
-    @property
-    def _has_enough(self) -> bool:
-        return self.backlog >= self._parts.config.session.max_append_backlog // 2
 
     async def _let_appends_go_first(self) -> None:
         """Wait for a pause in the appends before computing in this process."""
         asks_model = self._extraction().batch_size <= self._parts.config.annotation.batch_size
-        if asks_model or self._hurry or self._has_enough:
+        if asks_model or self._hurry or self._book.backlog >= self._enough:
             return
         await self._pauses.pause()
 
     async def _annotate(self, batch: Sequence[Step], *, closing: bool) -> None:
-        async with self._turn:
-            await self._annotate_alone(batch, closing=closing)
-
-    async def _annotate_alone(self, batch: Sequence[Step], *, closing: bool) -> None:
+        """Annotate *batch* and say so; for whoever has the turn."""
         annotations = await self._annotations(batch, closing=closing)
         self._book.closing_reward_asked |= closing
         fresh = {step.index for step in batch}
@@ -327,10 +332,6 @@ class AnnotationLane:
             )
         self._annotated(annotations)
 
-    def _failed(self, batch: Sequence[Step], error: Exception) -> None:
-        indexes = tuple(step.index for step in batch)
-        self._parts.tell(AnnotationFailed, self._session_id, step_indexes=indexes, error=str(error))
-
     async def finish(self, *, closing: bool) -> None:
         """
         Annotate every step, those whose batch had failed included.
@@ -342,18 +343,18 @@ class AnnotationLane:
             MnemoError: A step could not be annotated now either.
         """
         self._hurry, self._closing = True, closing
+        self._pauses.end()
         try:
-            self.wake()
-            if self._running is not None:
-                await self._running.wait()
+            await self._annotate_backlog()
             size = self._extraction().batch_size
             # While collecting goes on, later steps are the lane's; after the close, none comes.
             missing = self._book.unannotated()
-            behind = [step for step in missing if closing or step.index < self._next]
-            for batch in _runs(behind, size):
-                await self._annotate(batch, closing=False)
-            if closing and self._book.steps and not self._book.closing_reward_asked:
-                await self._annotate((), closing=True)
+            behind = [step for step in missing if closing or step.index < self._book.annotated]
+            async with self._turn:
+                for batch in _runs(behind, size):
+                    await self._annotate(batch, closing=False)
+                if closing and self._book.steps and not self._book.closing_reward_asked:
+                    await self._annotate((), closing=True)
         finally:
             self._hurry = self._closing = False
 

@@ -247,7 +247,7 @@ class Lifecycle:
         if self.closing:
             raise SessionClosed(state=now, operation=operation)
         for state in (self.aimed, now):
-            if state is not None and destination(state, operation) is None:
+            if state is not None and (state, operation) not in _NEXT:
                 raise refusal(state, operation, now=now)
         if operation == "close" and self.background:
             raise SessionBusy("extraction_in_progress", state=now, operation=operation)

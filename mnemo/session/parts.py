@@ -14,6 +14,7 @@ from mnemo.events import Event
 from mnemo.log.sessions import StoredSessions
 from mnemo.prompts.usage import How, ModelUsage, UsageMeter
 from mnemo.protocols import Applied, Clock, Purpose
+from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans, Value
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.user_code import traceback_of
@@ -64,8 +65,6 @@ class SessionParts:
     Attributes:
         commit: Raises ``CommitFailed`` with nothing written, or ``Conflict`` for a lost owner.
         make_extraction: Builds the stages, at first use; *meter* counts what they ask.
-        publish: Hands an event to whoever listens.
-        listening: Whether anybody does.
         spawn: Starts a task that the service owns; what it does is no part of any trace
             that the caller is in.
         own: Runs work that outlives its caller and gives a future of its result.
@@ -88,8 +87,7 @@ class SessionParts:
     commit: CommitCall
     make_extraction: Callable[[], Extraction]
     meter: UsageMeter
-    publish: Callable[[Event], None]
-    listening: Callable[[], bool]
+    bus: EventBus[Event]
     spawn: Callable[..., None]
     own: Own
     written: Callable[[], None]
@@ -106,9 +104,9 @@ class SessionParts:
 
     def tell(self, kind: Callable[..., Event], session_id: str, /, **facts: Any) -> None:
         """Publish an event of a session, if anybody listens."""
-        if self.listening():
+        if self.bus.listeners:
             now = self.clock.now()
-            self.publish(kind(repo_id=self.repo_id, at=now, session_id=session_id, **facts))
+            self.bus.publish(kind(repo_id=self.repo_id, at=now, session_id=session_id, **facts))
 
     async def record(self, act: Act) -> bool:
         """Write *act*; True, once it is durable. *Raises* ``StoreError``."""

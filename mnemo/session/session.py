@@ -26,12 +26,20 @@ from mnemo.errors import (
 )
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import Callback, PendingOperation
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import Home, completed, computed, on_clock
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import stored_text, whole_number
-from mnemo.session.appends import Appending, drafts_of, make_draft
+from mnemo.runtime.validation import (
+    stored_id,
+    stored_object,
+    stored_text,
+    stored_time,
+    whole_number,
+)
+from mnemo.session.core import Appending
+from mnemo.session.drafts import drafts_of
 from mnemo.session.parts import CommitReceipt, SessionContext, SessionParts, SessionStatistics
 from mnemo.session.work import EpisodeWork
 from mnemo.values.journal import Journal, SessionState
@@ -166,7 +174,7 @@ class Session:
             state=core.life.state,
             steps=len(core.book.steps) if core.book else 0,
             pending_operations=len(core.queue),
-            append_backlog=core.lane.backlog if core.lane else 0,
+            append_backlog=core.book.backlog if core.book else 0,
             running_workers=self._core.trajectories.running,
             model_calls=meter.total.calls,
             input_tokens=meter.total.input_tokens,
@@ -227,8 +235,7 @@ class Session:
         """
         with self._parts.spans.span("append", attributes=self._named) as span:
             self._check_usable("append")
-            given = {"at": at, "actor": actor, "key": key, "metadata": metadata}
-            drafting = partial(self._draft, observation, action, **given)
+            drafting = partial(self._draft, observation, action, at, actor, key, metadata)
             draft = await computed(drafting, observation, action, metadata)
             return await self._core.append(draft, span)
 
@@ -299,7 +306,7 @@ class Session:
         where a feed begins that is to take the whole thread: at ``from_seq=0`` if none is held,
         otherwise behind the last one, which is the default.
         """
-        return self._core.appends.messages_of(thread_id)
+        return self._core.messages_of(thread_id)
 
     async def close(self) -> None:
         """
@@ -437,9 +444,9 @@ class Session:
                 ``pending_queue_full``, ``append_backlog_full``; nothing was accepted.
         """
         self._check_usable("append")
-        draft = self._draft(observation, action, at=at, actor=actor, key=key, metadata=metadata)
+        draft = self._draft(observation, action, at, actor, key, metadata)
         operation = PendingOperation("append", (draft,), callback)
-        known = self._core.appends.known(draft.key)
+        known = self._core.keys.get(draft.key) if draft.key is not None else None
         if known is None and not self._goes_straight():
             return self._accept(operation)
         operation._begun = True
@@ -449,10 +456,8 @@ class Session:
         ended = partial(self._append_ended, operation, span)
         if isinstance(known, Step):
             ended(known)
-        elif known is not None:
-            known.tell(ended)
         else:
-            self._core.appends.submit(self._core.the_book().id, draft, ended)
+            (known or self._core.submit(draft)).listeners.append(ended)
         return operation
 
     def close_async(self, callback: Callback | None = None) -> PendingOperation:
@@ -503,10 +508,38 @@ class Session:
             raise SessionClosed(state=self.state, operation=operation, help=help if above else None)
         self._home.check()
 
-    def _draft(self, observation: str, action: str, **given: Any) -> StepDraft:
-        parts = self._parts
-        actor = parts.config.extraction.default_actor
-        return make_draft(observation, action, now=parts.clock.now(), default_actor=actor, **given)
+    def _draft(
+        self,
+        observation: str,
+        action: str,
+        at: datetime | str | None,
+        actor: str | None,
+        key: str | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> StepDraft:
+        """
+        Check a step's arguments and make it storable.
+
+        Raises:
+            ValueError: Both texts blank, a text that is no ``str``, a blank actor or key,
+                metadata that is no JSON object, or a value that exceeds a limit of
+                ``runtime.validation``.
+        """
+        observed, acted = stored_text("observation", observation), stored_text("action", action)
+        if is_blank(observed) and is_blank(acted):
+            raise ValueError("observation and action cannot both be blank")
+        if actor is not None and (not isinstance(actor, str) or is_blank(actor)):
+            raise ValueError("actor must be text that is not blank, or None")
+        default_actor = self._parts.config.extraction.default_actor
+        return StepDraft(
+            observation=observed,
+            action=acted,
+            at=stored_time("at", at) if at is not None else self._parts.clock.now(),
+            actor=stored_text("actor", actor) if actor is not None else default_actor,
+            node_id=new_id("episodic"),
+            key=stored_id("key", key) if key is not None else None,
+            metadata={} if metadata is None else stored_object("metadata", metadata),
+        )
 
     # ── The end ──────────────────────────────────────────────────────────────────────
 

@@ -151,7 +151,7 @@ class EpisodeWork(SessionCore):
 
     async def _annotate_rest(self) -> None:
         assert self.lane is not None
-        await self.appends.drained()
+        await self.drained()
         await self.settle("")
         await self.lane.finish(closing=True)
 

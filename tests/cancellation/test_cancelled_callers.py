@@ -349,7 +349,7 @@ async def nothing_is_left_behind(case: Case) -> None:
     await case.kit.until(lambda: not session.busy and not core.waiters._waiters)
     levels = session.statistics()
     assert (levels.pending_operations, levels.running_workers, levels.append_backlog) == (0, 0, 0)
-    assert (core.life.aimed, core.appends.in_flight, core.queue.nothing_ahead) == (None, 0, True)
+    assert (core.life.aimed, core.in_flight, core.queue.nothing_ahead) == (None, 0, True)
     before = await case.nodes()
     await session.start_episode("another")
     await session.append("afterwards", "")

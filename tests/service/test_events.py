@@ -363,18 +363,18 @@ async def test_each_reader_has_a_buffer_of_its_own(open_kit):
 async def test_leaving_the_stream_releases_it(open_kit):
     """Nothing is buffered for a reader that has gone, also if it left by an error."""
     kit = await open_kit()
-    readers = len(kit.memory._bus._inboxes)
+    readers = len(kit.memory._bus.listeners)
 
     async def leaves() -> None:
         async with kit.memory.events() as events:
             await kit.repo.apply(by_hand(1))
             await anext(events)
-            assert len(kit.memory._bus._inboxes) == readers + 1
+            assert len(kit.memory._bus.listeners) == readers + 1
             raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
         await leaves()
-    assert len(kit.memory._bus._inboxes) == readers
+    assert len(kit.memory._bus.listeners) == readers
 
 
 async def test_closing_ends_the_stream_after_what_is_buffered(open_kit):
