@@ -13,7 +13,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -86,14 +86,12 @@ class CommitLane:
         spans: Spans = NO_SPANS,
     ) -> None:
         self._repo_id = repo_id
-        self._seams = _Seams(
-            graph=graph,
-            index=index,
-            embedder=embedder,
-            owner=owner,
-            clock=clock,
-            threads=Threads(),
-        )
+        self.graph = graph
+        self.index = index
+        self.embedder = embedder
+        self._owner = owner
+        self.clock = clock
+        self.threads = Threads()
         self._config = config
         self._publish = publish
         self._written = written
@@ -133,13 +131,21 @@ class CommitLane:
                 Run it in a task that outlives the caller.
         """
         given, changeset = changeset, self._with_id(changeset)
-        work = _Commit(self._seams, changeset, settlement, config or self._config, merge_intent)
+        id = str(changeset.id)
+        reconciling = _Reconciling(
+            self, changeset, settlement, config or self._config, merge_intent
+        )
         named = memory_attributes("upsert_memory", self._repo_id)
         with (spans or self._spans).span("upsert_memory", attributes=named) as span:
             _describe(span, changeset, settlement)
             try:
                 async with self.turn:
-                    applied = await work.run(lambda: self._in_doubt.append((given, changeset)))
+                    applied = await self._apply_once(
+                        id,
+                        reconciling.write,
+                        partial(self._first_answer, id, settlement),
+                        lambda: self._in_doubt.append((given, changeset)),
+                    )
             except MnemoError as error:
                 operation = "commit" if settlement else "apply"
                 self.report_failure(operation, error, changeset, settlement)
@@ -169,7 +175,7 @@ class CommitLane:
             if len(ids) == 1:
                 span.set("gen_ai.memory.record.id", ids[0])
             try:
-                deleted = await self._seams.graph.delete(ids)
+                deleted = await self.graph.delete(ids)
             except MnemoError as error:
                 self.report_failure("delete_nodes", error)
                 raise
@@ -195,73 +201,27 @@ class CommitLane:
             CommitFailed: As of ``commit``. *Cancellation*: the transaction completes;
                 run it in a task that outlives the caller.
         """
-        seams, id = self._seams, new_id("upkeep")
+        id = new_id("upkeep")
         drawn: list[tuple[Upkeep, CorpusView]] = []
 
         async def write(barred: Collection[str]) -> GraphWrite:
-            view = await seams.index.corpus()
-            upkeep = await seams.threads.run(draw, view)
+            view = await self.index.corpus()
+            upkeep = await self.threads.run(draw, view)
             drawn[:] = [(upkeep, view)]
             return GraphWrite(changeset_id=id, expected_revision=view.revision, upkeep=upkeep)
 
         async def find() -> Applied | None:
-            if not drawn or (first := await seams.first_answer(id)) is None:
+            if not drawn or (first := await self._first_answer(id)) is None:
                 return None
-            removed = await seams.threads.run(_gone, *drawn[0], await seams.index.corpus())
-            return replace(first, again=False, removed=removed)
+            removed = await self.threads.run(_gone, *drawn[0], await self.index.corpus())
+            return replace(first, removed=removed)
 
-        applied = await seams.apply(id, write, find)
+        applied = await self._apply_once(id, write, find)
         return drawn[0][0], applied
 
-    # ── Events ───────────────────────────────────────────────────────────────────────
+    # ── Writing ──────────────────────────────────────────────────────────────────────
 
-    def _report_applied(self, changeset: Changeset, applied: Applied) -> None:
-        self._publish(
-            ChangesetApplied(
-                repo_id=self._repo_id,
-                at=self._seams.clock.now(),
-                changeset_id=str(changeset.id),
-                revision=applied.revision,
-                node_ids=applied.node_ids,
-                edge_count=applied.edge_count,
-            )
-        )
-
-    def report_deleted(self, ids: tuple[str, ...]) -> None:
-        """Publish ``NodesDeleted``."""
-        at = self._seams.clock.now()
-        self._publish(NodesDeleted(repo_id=self._repo_id, at=at, node_ids=ids))
-
-    def report_failure(
-        self,
-        operation: str,
-        error: Exception,
-        changeset: Changeset | None = None,
-        settlement: Settlement | None = None,
-    ) -> None:
-        """Publish ``WriteFailed``."""
-        self._publish(
-            WriteFailed(
-                repo_id=self._repo_id,
-                at=self._seams.clock.now(),
-                operation=operation,
-                error=str(error),
-                session_id=settlement.session_id if settlement else None,
-                changeset_id=changeset.id if changeset else None,
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seams:
-    graph: StoredGraph
-    index: RepositoryIndex
-    embedder: Embedder
-    owner: Owner
-    clock: Clock
-    threads: Threads
-
-    async def apply(
+    async def _apply_once(
         self,
         id: str,
         draw: Callable[[Collection[str]], Awaitable[GraphWrite]],
@@ -269,12 +229,11 @@ class _Seams:
         in_doubt: Callable[[], None] = lambda: None,
     ) -> Applied:
         """
-        Apply what *draw* gives, drawn anew as long as others write first.
+        Apply the write *id*, or give the answer of the first time.
 
         Args:
-            id: Of the changeset.
-            draw: Given the ids of new nodes that may not be written.
-            find: Looks for the answer of a write that failed.
+            draw: Makes the write; see ``_apply``.
+            find: Looks for the first answer.
             in_doubt: Called when the store does not say whether it was written.
 
         Raises:
@@ -282,13 +241,22 @@ class _Seams:
         """
         known = "nothing was written"
 
+        async def found() -> Applied | None:
+            first = await find()
+            return first and replace(first, again=False)
+
         def doubt() -> None:
             nonlocal known
             known = "whether it was written is not known, commit it again"
             in_doubt()
 
         try:
-            return await confirmed(partial(self._apply, id, draw), find, doubt)
+            return await confirmed(partial(self._apply, id, draw), found, doubt)
+        except ValueError:
+            # Ids that are taken may be this changeset's own, of the first time.
+            if first := await find():
+                return first
+            raise
         except CommitFailed:
             raise
         except StoreError as error:
@@ -297,6 +265,12 @@ class _Seams:
     async def _apply(
         self, id: str, draw: Callable[[Collection[str]], Awaitable[GraphWrite]]
     ) -> Applied:
+        """
+        Apply what *draw* gives, drawn anew as long as others write first.
+
+        Args:
+            draw: Given the ids of new nodes that may not be written.
+        """
         barred: set[str] = set()
         has_turn = False
         try:
@@ -305,7 +279,7 @@ class _Seams:
                 try:
                     # A transaction that has begun is heard to its end by whoever settles it.
                     with CancelScope(shield=True):
-                        applied = await self.graph.apply(write, self.owner)
+                        applied = await self.graph.apply(write, self._owner)
                         # What adds something ends its turn.
                         has_turn = has_turn and applied.revision == write.expected_revision
                         return applied
@@ -330,27 +304,65 @@ class _Seams:
             except StoreError as error:
                 log.warning("the turn of %s is left to its end: %s", id, error)
 
-    async def first_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
+    async def _first_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
         """The answer to the write *id* when it was applied; ``None`` if it never was."""
         probe = GraphWrite(changeset_id=id, expected_revision=_NO_REVISION, settlement=settlement)
         try:
-            return await self.graph.apply(probe, self.owner)
+            return await self.graph.apply(probe, self._owner)
         except StaleRevision:
             return None
 
+    # ── Events ───────────────────────────────────────────────────────────────────────
 
-class _Commit:
-    """One commit, with what models answered to it, over all its tries."""
+    def _report_applied(self, changeset: Changeset, applied: Applied) -> None:
+        self._publish(
+            ChangesetApplied(
+                repo_id=self._repo_id,
+                at=self.clock.now(),
+                changeset_id=str(changeset.id),
+                revision=applied.revision,
+                node_ids=applied.node_ids,
+                edge_count=applied.edge_count,
+            )
+        )
+
+    def report_deleted(self, ids: tuple[str, ...]) -> None:
+        """Publish ``NodesDeleted``."""
+        at = self.clock.now()
+        self._publish(NodesDeleted(repo_id=self._repo_id, at=at, node_ids=ids))
+
+    def report_failure(
+        self,
+        operation: str,
+        error: Exception,
+        changeset: Changeset | None = None,
+        settlement: Settlement | None = None,
+    ) -> None:
+        """Publish ``WriteFailed``."""
+        self._publish(
+            WriteFailed(
+                repo_id=self._repo_id,
+                at=self.clock.now(),
+                operation=operation,
+                error=str(error),
+                session_id=settlement.session_id if settlement else None,
+                changeset_id=changeset.id if changeset else None,
+            )
+        )
+
+
+class _Reconciling:
+    """One changeset, with what models answered to it, over all tries to write it."""
 
     def __init__(
         self,
-        seams: _Seams,
+        lane: CommitLane,
         changeset: Changeset,
         settlement: Settlement | None,
         config: CommitConfig,
         merge: MergeIntent | None,
     ) -> None:
-        self._seams = seams
+        self._lane = lane
         self._changeset = changeset
         self._settlement = settlement
         self._config = config
@@ -358,46 +370,21 @@ class _Commit:
         self._vectors: dict[str, Vector] = {}
         self._merged: dict[tuple[str, str], str] = {}
 
-    @property
-    def _id(self) -> str:
-        assert self._changeset.id is not None
-        return self._changeset.id
-
-    async def run(self, in_doubt: Callable[[], None]) -> Applied:
-        """Write it, or give the answer of the first time. *Raises* as ``CommitLane.commit``."""
-        try:
-            return await self._seams.apply(self._id, self._draw, self._find, in_doubt)
-        except ValueError:
-            # Ids that are taken may be this changeset's own, of the first time.
-            if first := await self._first_answer():
-                return first
-            raise
-
-    async def _find(self) -> Applied | None:
-        first = await self._first_answer()
-        return first and replace(first, again=False)
-
-    async def _first_answer(self) -> Applied | None:
-        return await self._seams.first_answer(self._id, self._settlement)
-
-    async def _draw(self, barred: Collection[str]) -> GraphWrite:
-        """One try: look up what the changeset meets now, and decide what it writes."""
+    async def write(self, barred: Collection[str]) -> GraphWrite:
+        """Look up what the changeset, without *barred*, meets now, and decide what it writes."""
+        graph, index, threads = self._lane.graph, self._lane.index, self._lane.threads
         changeset = without(self._changeset, barred) if barred else self._changeset
-        write = await self._reconciled(changeset)
-        space = self._seams.embedder.space
-        return replace(write, settlement=self._settlement, space=space)
-
-    async def _reconciled(self, changeset: Changeset) -> GraphWrite:
-        graph, index = self._seams.graph, self._seams.index
         revision = await index.catch_up()
-        ids = await self._seams.threads.run(named_ids, changeset)
+        ids = await threads.run(named_ids, changeset)
         stored = {node.id: node for node in await graph.nodes(ids, intact=True)}
-        changeset, texts = await self._seams.threads.run(self._checked, changeset, stored)
+        changeset, texts = await threads.run(self._checked, changeset, stored)
         vectors = await self._vectors_of(texts)
-        changeset, asked = await self._seams.threads.run(_questioned, changeset, stored, vectors)
-        known = await look_up(
-            asked, stored, graph, index, revision=revision, thresholds=self._thresholds
-        )
+        changeset, asked = await threads.run(_questioned, changeset, stored, vectors)
+        thresholds: dict[NodeType, float] = {
+            "semantic": self._config.duplicate_threshold,
+            "intent": self._config.intent_merge_threshold,
+        }
+        known = await look_up(asked, stored, graph, index, revision=revision, thresholds=thresholds)
         intents = await plan_intents(
             changeset,
             known,
@@ -405,31 +392,25 @@ class _Commit:
             merge=self._common_intent if self._merge else None,
             vectors_of=self._vectors_of,
         )
-        decide = partial(reconcile, config=self._config, now=self._seams.clock.now())
-        return await self._seams.threads.run(decide, changeset, known, intents)
+        decide = partial(reconcile, config=self._config, now=self._lane.clock.now())
+        write = await threads.run(decide, changeset, known, intents)
+        return replace(write, settlement=self._settlement, space=self._lane.embedder.space)
 
     def _checked(
         self, changeset: Changeset, stored: Mapping[str, Node]
     ) -> tuple[Changeset, list[str]]:
         changeset = tidied(changeset, stored)
-        check(changeset, stored, dimensions=self._seams.embedder.space.dimensions)
+        check(changeset, stored, dimensions=self._lane.embedder.space.dimensions)
         return changeset, unembedded(changeset, stored)
-
-    @property
-    def _thresholds(self) -> dict[NodeType, float]:
-        return {
-            "semantic": self._config.duplicate_threshold,
-            "intent": self._config.intent_merge_threshold,
-        }
 
     async def _vectors_of(self, texts: Sequence[str]) -> Mapping[str, Vector]:
         """Vectors of *texts*, as far as the embedder gives them; each is asked for once."""
         missing = [text for text in texts if text not in self._vectors]
         if missing:
             try:
-                reply = await self._seams.embedder.embed(missing, kind="document")
+                reply = await self._lane.embedder.embed(missing, kind="document")
                 rows = unit_rows(
-                    reply, rows=len(missing), dimensions=self._seams.embedder.space.dimensions
+                    reply, rows=len(missing), dimensions=self._lane.embedder.space.dimensions
                 )
                 self._vectors.update(zip(missing, rows, strict=True))
             except ModelError as error:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +202,7 @@ async def test_a_plan_that_is_overtaken_is_drawn_anew(memory):
     """Another process writes between the reading and the transaction, three times."""
     await memory.twins()
     lane = lane_of(memory)
-    lane._seams = replace(lane._seams, graph=Overtaken(memory, 3))
+    lane.graph = Overtaken(memory, 3)
     assert (await memory.repo.consolidate()).deleted == 1
     assert await memory.ids("semantic") == {"a", "o0", "o1", "o2"}
 
@@ -212,7 +211,7 @@ async def test_a_plan_that_is_always_overtaken_fails_whole(memory):
     """After 32 tries: nothing was changed, and it is said."""
     await memory.twins()
     lane = lane_of(memory)
-    lane._seams = replace(lane._seams, graph=Overtaken(memory, 1_000))
+    lane.graph = Overtaken(memory, 1_000)
     with pytest.raises(CommitFailed, match="32 times"):
         await memory.repo.consolidate()
     assert {"a", "b"} <= await memory.ids("semantic")
@@ -500,7 +499,7 @@ async def test_a_repository_that_is_closed_meanwhile_is_not_written_to(memory):
 async def test_a_store_that_cannot_be_written_refuses(memory):
     """Maintenance is a writing call, also where it would find nothing to do."""
     lane = lane_of(memory)
-    lane._seams = replace(lane._seams, graph=Unwritable(memory.graph))
+    lane.graph = Unwritable(memory.graph)
     with pytest.raises(StoreError, match="read-only"):
         await memory.repo.consolidate()
 
