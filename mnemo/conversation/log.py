@@ -90,6 +90,7 @@ def append_drafts(
     *,
     expected_seq: int | None = None,
     search_tools: bool = False,
+    also: Callable[[TranscriptWriter, Sequence[StoredMessage]], None] | None = None,
 ) -> Appended:
     """
     Store the new messages of a batch at the end of the thread; return every stored one.
@@ -100,6 +101,7 @@ def append_drafts(
     Args:
         expected_seq: What the thread's next seq must be, if anything is new.
         search_tools: Whether calls and results are searched for as well.
+        also: Done in the same transaction, with what is stored.
 
     Raises:
         Conflict: An id stands for something else already, or *expected_seq* is not next.
@@ -123,6 +125,8 @@ def append_drafts(
         tx.add(list(new.values()), search_tools=search_tools)
     if new or scope.is_stale:
         tx.keep(replace(scope.thread, next_seq=scope.thread.next_seq + len(new)))
+    if also is not None:
+        also(tx, entries)
     return Appended(entries, len(new))
 
 
@@ -229,27 +233,23 @@ class MessageLog(OfThread):
         """Append *batch*; *also* is done in the same transaction, with what is stored."""
         if not batch:
             return []
-        drafts = await self._drafts(batch, format)
-
-        def store(tx: TranscriptWriter, scope: ThreadScope) -> Appended:
-            search_tools = self._parts.config.recall.index_tool_results
-            appended = append_drafts(
-                tx, scope, drafts, expected_seq=expected_seq, search_tools=search_tools
-            )
-            if also is not None:
-                also(tx, appended.messages)
-            return appended
-
-        appended = await self._write(store, self._was_appended, written=self._holds)
+        work = partial(
+            append_drafts,
+            drafts=await self._drafts(batch, format),
+            expected_seq=expected_seq,
+            search_tools=self._parts.config.recall.index_tool_results,
+            also=also,
+        )
+        appended = await self._write(
+            work,
+            lambda appended: appended.stored and self._parts.appended(self._settings),
+            written=self._holds,
+        )
         return appended.messages
 
     def _holds(self, tx: TranscriptReader, appended: Appended) -> bool:
         ids = {str(message.id) for message in appended.messages}
         return ids == tx.by_id(self.thread_id, sorted(ids)).keys()
-
-    def _was_appended(self, appended: Appended) -> None:
-        if appended.stored:
-            self._parts.appended(self._settings)
 
     async def _drafts(self, batch: Sequence[Given], format: Format | None) -> list[MessageDraft]:
         given = messages_of(batch, format)
@@ -457,34 +457,19 @@ class MessageLog(OfThread):
     async def _write(
         self,
         work: Callable[[TranscriptWriter, ThreadScope], T],
-        then: Callable[[T], None] = lambda result: None,
+        then: Callable[[T], object] = lambda result: None,
         *,
         written: Callable[[TranscriptReader, T], bool] = lambda tx, result: False,
     ) -> T:
-        """
-        Run *work* in a transaction; *then* is called with its result even if cancelled.
-
-        Args:
-            written: Looks whether a transaction that the store failed was made all the same.
-        """
-        results: list[T] = []
-
-        def within(tx: TranscriptWriter) -> T:
-            results[:] = [work(tx, self._scope(tx))]
-            return results[0]
-
+        """Run *work* in a transaction; *then* and *written* are as of ``transacted``."""
         store = self._parts.store
-        try:
-            writing = partial(store.writing, thread_id=self.thread_id)
-            await transacted(writing, store.reading, within, written)
-        except Exception:
-            raise
-        except BaseException:  # cancelled, which does not undo a transaction
-            for result in results:
-                then(result)
-            raise
-        then(results[0])
-        return results[0]
+        return await transacted(
+            partial(store.writing, thread_id=self.thread_id),
+            store.reading,
+            lambda tx: work(tx, self._scope(tx)),
+            written,
+            then,
+        )
 
 
 def _prospect(tx: TranscriptReader, scope: ThreadScope, *, new: NewRecord) -> Compaction | None:

@@ -69,6 +69,7 @@ async def transacted(
     reading: Callable[[Callable[[R], bool]], Awaitable[bool]],
     work: Callable[[W], T],
     made: Callable[[R, T], bool],
+    then: Callable[[T], object] = lambda result: None,
 ) -> T:
     """
     The result of *work* in one transaction, also if the store made it and failed then.
@@ -76,6 +77,7 @@ async def transacted(
     Args:
         writing, reading: Of one store, such as ``StoredNotes.writing``.
         made: Looks whether the store holds a result of *work*.
+        then: Called with the result, also if the caller is cancelled.
 
     Raises:
         StoreError: Nothing was written, or it could not be looked whether it was.
@@ -91,8 +93,16 @@ async def transacted(
         return bool(results) and await reading(lambda tx: made(tx, results[0]))
 
     try:
-        return await writing(noting)
-    except StoreError:
-        if await found_written(find):
-            return results[0]
+        try:
+            await writing(noting)
+        except StoreError:
+            if not await found_written(find):
+                raise
+    except Exception:
         raise
+    except BaseException:  # cancelled, which does not undo a transaction
+        for result in results:
+            then(result)
+        raise
+    then(results[0])
+    return results[0]
