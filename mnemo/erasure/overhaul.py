@@ -145,32 +145,28 @@ class Forgetting:
         with self._spans.span("delete_memory", attributes=named) as span:
             if selection.session_id is not None:
                 span.set("mnemo.session.id", selection.session_id)
-            erased = await self._forget(selection)
+            erased = await self._erased_by(selection)
             span.set("gen_ai.memory.record.count", erased.report.nodes)
             span.set("mnemo.step.count", erased.report.steps)
             return erased
 
-    async def _forget(self, selection: Selection) -> Erased:
+    async def _erased_by(self, selection: Selection) -> Erased:
         if selection.dry_run:
             return await self._overhaul.erase(selection)
         await self._end_sessions(await self._overhaul.touched(selection))
         async with self._lane.turn:
-            erased = await self._erase(selection)
+            try:
+                erased = await self._overhaul.erase(selection)
+            except MnemoError as error:
+                # What it may have erased all the same is dropped from memory by the next call.
+                self._in_doubt = True
+                self._lane.report_failure("forget", error)
+                raise
+        if erased.node_ids:
+            self._lane.report_deleted(erased.node_ids)
         # A session that got its first such step in between has lost it.
         await self._end_sessions(erased.session_ids)
         if self._in_doubt or not erased.report.is_empty:
             await self._erased()
             self._in_doubt = False
-        return erased
-
-    async def _erase(self, selection: Selection) -> Erased:
-        try:
-            erased = await self._overhaul.erase(selection)
-        except MnemoError as error:
-            # What it may have erased all the same is dropped from memory by the next call.
-            self._in_doubt = True
-            self._lane.report_failure("forget", error)
-            raise
-        if erased.node_ids:
-            self._lane.report_deleted(erased.node_ids)
         return erased
