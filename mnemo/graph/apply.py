@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import CommitFailed, StaleRevision
-from mnemo.graph.upkeep import encode_changed, keep_up, remove_nodes
+from mnemo.graph.upkeep import keep_up, remove_nodes
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.job_rules import finish_extraction
 from mnemo.log.sessions import settle
@@ -95,7 +95,7 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
         ValueError: A node holds what JSON cannot.
     """
     breather = Breather()
-    prepared = Prepared(write, [], [], {}, encode_changed(write.upkeep))
+    prepared = Prepared(write, [], [], {}, [])
     for given in write.nodes:
         node = given if given.created_at else replace(given, created_at=now)
         metadata = NodeMetadata(created_at=node.created_at or now)
@@ -103,6 +103,9 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
         prepared.keys.extend((key, node.id) for key in lookup_keys(node))
         if node.vector is not None:
             prepared.vectors[node.id] = encode_vector(node.vector)
+        breather.breathe()
+    for node in write.upkeep.changed if write.upkeep else ():
+        prepared.changed.append((*NODES.said(node), node.id))
         breather.breathe()
     return prepared
 
@@ -222,11 +225,16 @@ def _write_graph(
     revision: Revision,
 ) -> int:
     write = prepared.write
-    vectors = prepared.vectors | _changed_vectors(write.changes)
+    vectors = prepared.vectors | {
+        change.id: encode_vector(change.fields["vector"])
+        for change in write.changes
+        if change.fields.get("vector") is not None
+    }
     check_space(tx, repo_id, write.space, vectors.values())
-    _add_nodes(tx, repo, prepared, revision)
+    with tx.refusing(CommitFailed("nothing was written: a node id is in use already")):
+        tx.run_many(_ADD_NODE, [(repo, *row, revision) for row in prepared.nodes])
     numbers = _numbers(tx, repo, write)
-    _add_keys(tx, repo, prepared.keys, numbers)
+    tx.run_many(_ADD_KEY, [(repo, key, numbers[id]) for key, id in prepared.keys])
     dropped = [(repo, e.source, repo, e.target, str(e.kind)) for e in write.dropped]
     tx.run_many(_DROP_EDGE, dropped)
     edge_count = _add_edges(tx, write.edges, numbers, revision)
@@ -242,20 +250,6 @@ def _write_graph(
     return edge_count
 
 
-def _changed_vectors(changes: Iterable[NodeChange]) -> dict[str, bytes]:
-    return {
-        change.id: encode_vector(change.fields["vector"])
-        for change in changes
-        if change.fields.get("vector") is not None
-    }
-
-
-def _add_nodes(tx: Tx, repo: int, prepared: Prepared, revision: Revision) -> None:
-    rows = [(repo, *row, revision) for row in prepared.nodes]
-    with tx.refusing(CommitFailed("nothing was written: a node id is in use already")):
-        tx.run_many(_ADD_NODE, rows)
-
-
 def _numbers(tx: Tx, repo: int, write: GraphWrite) -> dict[str, int]:
     """Row numbers of all nodes that the write names. *Raises* ``CommitFailed`` for unknown ones."""
     ends = {end for edge in write.edges for end in (edge.source, edge.target)}
@@ -266,15 +260,6 @@ def _numbers(tx: Tx, repo: int, write: GraphWrite) -> dict[str, int]:
     if unknown := next((id for id in ids if id not in numbers), None):
         raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
     return numbers
-
-
-def _add_keys(
-    tx: Tx,
-    repo: int,
-    keys: Iterable[tuple[str, str]],
-    numbers: dict[str, int],
-) -> None:
-    tx.run_many(_ADD_KEY, [(repo, key, numbers[id]) for key, id in keys])
 
 
 def _add_edges(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from mnemo.errors import CommitFailed
 from mnemo.log.feed import leave_recall
-from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time
 from mnemo.store.rows import SIDE_KEYS, chunks, holes, listed
 from mnemo.store.spaces import drop_vectors
@@ -125,16 +124,6 @@ class Kept:
     removed: tuple[str, ...]
 
 
-def encode_changed(upkeep: Upkeep | None) -> list[tuple[Any, ...]]:
-    """What the changed nodes say, and their ids; for a worker thread."""
-    breather = Breather()
-    rows = []
-    for node in upkeep.changed if upkeep else ():
-        rows.append((*NODES.said(node), node.id))
-        breather.breathe()
-    return rows
-
-
 def keep_up(
     tx: Tx,
     repo: int,
@@ -146,7 +135,7 @@ def keep_up(
     Do *upkeep*; what changes is of *revision*.
 
     Args:
-        changed: As ``encode_changed`` gave it.
+        changed: What the changed nodes say, and their ids; see ``graph.apply.prepare``.
 
     Raises:
         CommitFailed: It names an unknown node, or would remove a raw step.
