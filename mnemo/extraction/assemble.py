@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from statistics import fmean
 
 from mnemo.english.entities import plain
@@ -34,16 +33,6 @@ from mnemo.values.steps import Instruction, Step, Trajectory, episodic_node
 
 LAST_STEPS = 3
 """Steps that an instruction rests on if it names none and repeats no action."""
-
-
-def source_id(step: Step) -> str:
-    """The id of the source node of *step*."""
-    return "source" + step.node_id.removeprefix("episodic")
-
-
-def subgoal_id(trajectory_id: str) -> str:
-    """The id that all parts of a trajectory give their subgoal node."""
-    return f"subgoal-{trajectory_id}"
 
 
 def clean_instructions(given: Iterable[Instruction], *, limit: int) -> list[Instruction]:
@@ -101,9 +90,15 @@ class _Draft:
         self._intents: dict[str, _Group] = {}
 
     def add_steps(self) -> None:
-        subgoal = _subgoal(self._trajectory)
+        trajectory = self._trajectory
+        subgoal = Subgoal(
+            id=f"subgoal-{trajectory.id}",  # of all its parts
+            description=trajectory.subgoal,
+            parent_goal=trajectory.goal,
+            trajectory_id=trajectory.id,
+        )
         self._nodes.append(subgoal)
-        for step in self._trajectory.steps:
+        for step in trajectory.steps:
             self._breather.breathe()
             source = _source(step)
             self._nodes += (episodic_node(step), source)
@@ -114,7 +109,12 @@ class _Draft:
         self._breather.breathe()
         fact = known.fact
         support = [self._steps[i] for i in fact.steps]
-        node = _semantic(known, valid_from=min(step.at for step in support))
+        node = Semantic(
+            proposition=fact.proposition,
+            confidence=fact.confidence,
+            valid_from=min(step.at for step in support),
+            vector=known.vector,
+        )
         reward = _mean(step.reward for step in support)
         self._add_supported(node, support, reward)
         self._facts.append(node.id)
@@ -127,7 +127,12 @@ class _Draft:
 
     def add_instruction(self, given: Instruction) -> None:
         self._breather.breathe()
-        node = _procedural(given)
+        node = Procedural(
+            instruction=given.instruction,
+            condition=given.condition,
+            expected_outcome=given.expected_outcome,
+            return_score=given.return_score,
+        )
         self._add_supported(node, self._steps_of(given), given.return_score)
         fresh = _Group(Intent(description=given.intent))
         intent = self._intents.setdefault(plain(given.intent), fresh)
@@ -207,18 +212,9 @@ def _is_said(action: str, said: frozenset[str]) -> bool:
     return not empty
 
 
-def _subgoal(trajectory: Trajectory) -> Subgoal:
-    return Subgoal(
-        id=subgoal_id(trajectory.id),
-        description=trajectory.subgoal,
-        parent_goal=trajectory.goal,
-        trajectory_id=trajectory.id,
-    )
-
-
 def _source(step: Step) -> Source:
     return Source(
-        id=source_id(step),
+        id="source" + step.node_id.removeprefix("episodic"),
         plain_text=step.text,
         session_id=step.session_id,
         episode_id=step.episode_id,
@@ -226,22 +222,4 @@ def _source(step: Step) -> Source:
         at=step.at,
         actor=step.actor,
         key=step.key,
-    )
-
-
-def _semantic(known: KnownFact, *, valid_from: datetime) -> Semantic:
-    return Semantic(
-        proposition=known.fact.proposition,
-        confidence=known.fact.confidence,
-        valid_from=valid_from,
-        vector=known.vector,
-    )
-
-
-def _procedural(given: Instruction) -> Procedural:
-    return Procedural(
-        instruction=given.instruction,
-        condition=given.condition,
-        expected_outcome=given.expected_outcome,
-        return_score=given.return_score,
     )

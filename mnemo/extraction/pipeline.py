@@ -107,7 +107,9 @@ class ExtractionPipeline:
             ModelError: The model or embedder gave no usable reply; nothing is annotated.
                 *Cancellation*: safe.
         """
-        if not fresh and not (closing and _lacks_reward(known)):
+        last = known[-1] if known else None
+        lacks_reward = last and last.annotation is not None and last.reward is None
+        if not fresh and not (closing and lacks_reward):
             return []
         request = AnnotationRequest(
             goal=goal,
@@ -134,7 +136,8 @@ class ExtractionPipeline:
         )
         self._note_embedded("semantic", "procedural")
         clean = await self._threads.run(clean_facts, facts, trajectory.steps)
-        _report_dropped(clean, trajectory)
+        if clean.dropped:
+            log.info("%s: %d facts could not stand alone", trajectory.id, clean.dropped)
         vectors = await self._embedder.embed([fact.proposition for fact in clean.facts])
         made = await self._threads.run(self._assembled, trajectory, clean, vectors, instructions)
         self._meter.leave_out(made.left_out)
@@ -197,9 +200,19 @@ def build_extraction(
     profile = resolve_profile(config.extraction.profile)
     meter = meter or UsageMeter()
     if chat_model is None:
-        return _embedded_extraction(embedder, config, meter)
+        from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
+
+        return ExtractionPipeline(
+            annotator=_embedded_annotator(embedder, config),
+            semantic=EmbeddedSemanticExtractor(config),
+            procedural=EmbeddedProceduralExtractor(config),
+            embedder=embedder,
+            config=config,
+            meter=meter,
+            embedded=True,
+        )
     asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s, spans=spans)
-    fallback = _embedded_annotator(embedder, config) if _falls_back(config) else None
+    falls_back = config.annotation.on_failure == "embedded"
     return ExtractionPipeline(
         annotator=ModelAnnotator(asker, profile),
         semantic=ModelSemanticExtractor(asker, config, profile, nearby=nearby),
@@ -207,34 +220,14 @@ def build_extraction(
         embedder=embedder,
         config=config,
         meter=meter,
-        fallback_annotator=fallback,
+        fallback_annotator=_embedded_annotator(embedder, config) if falls_back else None,
     )
-
-
-def _falls_back(config: Config) -> bool:
-    return config.annotation.on_failure == "embedded"
 
 
 def _embedded_annotator(embedder: Embedder, config: Config) -> Annotator:
     from mnemo.extraction.embedded import EmbeddedAnnotator
 
     return EmbeddedAnnotator(config, embedder=embedder)
-
-
-def _embedded_extraction(
-    embedder: Embedder, config: Config, meter: UsageMeter
-) -> ExtractionPipeline:
-    from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
-
-    return ExtractionPipeline(
-        annotator=_embedded_annotator(embedder, config),
-        semantic=EmbeddedSemanticExtractor(config),
-        procedural=EmbeddedProceduralExtractor(config),
-        embedder=embedder,
-        config=config,
-        meter=meter,
-        embedded=True,
-    )
 
 
 async def _side_by_side(
@@ -264,15 +257,6 @@ async def _side_by_side(
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
-def _lacks_reward(known: Sequence[Step]) -> bool:
-    return bool(known) and known[-1].annotation is not None and known[-1].reward is None
-
-
-def _report_dropped(clean: CleanFacts, trajectory: Trajectory) -> None:
-    if clean.dropped:
-        log.info("%s: %d facts could not stand alone", trajectory.id, clean.dropped)
 
 
 # ── What an annotator found, as annotations ─────────────────────────────────────────────
@@ -323,15 +307,12 @@ def to_annotations(
         threshold: Cosine in ``[-1, 1]`` below which a trajectory begins.
     """
     cut = _Cut(known, vectors, threshold, embedded=findings.embedded)
-    found = zip(fresh, findings.annotated, _rewards_of_fresh(findings), strict=True)
+    later = [entry.previous_reward for entry in findings.annotated[1:]]
+    rewards = [*later, findings.last_reward][: len(findings.annotated)]
+    found = zip(fresh, findings.annotated, rewards, strict=True)
     annotations = [cut.next(step, entry, reward) for step, entry, reward in found]
     late = _late_reward(known, findings)
     return [late, *annotations] if late else annotations
-
-
-def _rewards_of_fresh(findings: Findings) -> list[float | None]:
-    later = [entry.previous_reward for entry in findings.annotated[1:]]
-    return [*later, findings.last_reward][: len(findings.annotated)]
 
 
 def _late_reward(known: Sequence[Step], findings: Findings) -> Annotation | None:
