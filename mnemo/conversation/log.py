@@ -240,12 +240,12 @@ class MessageLog(OfThread):
             search_tools=self._parts.config.recall.index_tool_results,
             also=also,
         )
-        appended = await self._write(
-            work,
-            lambda appended: appended.stored and self._parts.appended(self._settings),
-            written=self._holds,
-        )
+        appended = await self._write(work, self._was_appended, written=self._holds)
         return appended.messages
+
+    def _was_appended(self, appended: Appended) -> None:
+        if appended.stored:
+            self._parts.appended(self._settings)
 
     def _holds(self, tx: TranscriptReader, appended: Appended) -> bool:
         ids = {str(message.id) for message in appended.messages}
