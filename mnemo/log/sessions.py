@@ -349,21 +349,6 @@ def write_act(tx: Tx, repo_id: str, act: Act, token: str, encoded: tuple[Any, ..
     place = _place(tx, repo_id, act.session_id, act.episode_id, token)
     if place.status in ("committed", "discarded"):
         raise Conflict(f"episode {act.episode_id!r} is over")
-    _write_in_episode(tx, act, place, encoded)
-
-
-def encode_staged(act: Act) -> tuple[Any, ...]:
-    """The columns that an act stages, if it does; for a worker thread."""
-    match act:
-        case TrajectoryStaged(staged=staged):
-            return STAGED.values(staged)
-        case ChangesetStaged(changeset=changeset, steps=steps):
-            return (encode_changeset(changeset), encode_json(steps))
-        case _:
-            return ()
-
-
-def _write_in_episode(tx: Tx, act: Act, place: _Place, encoded: tuple[Any, ...]) -> None:
     match act:
         case StepsAnnotated():
             annotate(tx, place.episode, act.annotations)
@@ -384,7 +369,21 @@ def _write_in_episode(tx: Tx, act: Act, place: _Place, encoded: tuple[Any, ...])
             tx.run(_DROP_STAGED, (place.episode,))
             _enter(tx, place, SessionState.READY, act.at)
         case EpisodeDiscarded():
-            _discard(tx, place, act)
+            hide_uncommitted(tx, place.repo, [place.episode])
+            tx.run(_DROP_STAGED, (place.episode,))
+            tx.run(_END_EPISODE, ("discarded", place.episode))
+            _enter(tx, place, SessionState.IDLE, act.at)
+
+
+def encode_staged(act: Act) -> tuple[Any, ...]:
+    """The columns that an act stages, if it does; for a worker thread."""
+    match act:
+        case TrajectoryStaged(staged=staged):
+            return STAGED.values(staged)
+        case ChangesetStaged(changeset=changeset, steps=steps):
+            return (encode_changeset(changeset), encode_json(steps))
+        case _:
+            return ()
 
 
 def _place(tx: Tx, repo_id: str, session_id: str, episode_id: str, token: str) -> _Place:
@@ -430,13 +429,6 @@ def _enter(
 
 def _touch(tx: Tx, place: _Place, at: datetime) -> None:
     tx.run(_TOUCH, (utc_text(at), place.session))
-
-
-def _discard(tx: Tx, place: _Place, act: EpisodeDiscarded) -> None:
-    hide_uncommitted(tx, place.repo, [place.episode])
-    tx.run(_DROP_STAGED, (place.episode,))
-    tx.run(_END_EPISODE, ("discarded", place.episode))
-    _enter(tx, place, SessionState.IDLE, act.at)
 
 
 def settle(

@@ -112,7 +112,7 @@ class Branch:
         spawn: The root's.
     """
 
-    def __init__(self, spawn: Callable[..., object]) -> None:
+    def __init__(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
         self._spawn = spawn
         self._handles: set[CancelHandle] = set()
         self.ended = False
@@ -127,17 +127,9 @@ class Branch:
         if self.ended:
             raise UsageError("it is closed; open it again")
         handle = CancelHandle()
-        self._spawn(self._within, handle, work, args)
+        task = self._spawn(work, *args, handle=handle)
         self._handles.add(handle)
-
-    async def _within(
-        self, handle: CancelHandle, work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
-    ) -> None:
-        try:
-            with handle:
-                await work(*args)
-        finally:
-            self._handles.discard(handle)
+        task.add_done_callback(lambda _: self._handles.discard(handle))
 
     def cancel(self) -> None:
         """Cancel all of them and take no more; waits for none. Idempotent."""
@@ -158,16 +150,24 @@ class TaskRoot:
         """Host tasks on the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
 
-    def spawn(self, work: Callable[..., Awaitable[Any]], *args: Any) -> asyncio.Task[None]:
+    def spawn(
+        self,
+        work: Callable[..., Awaitable[Any]],
+        *args: Any,
+        handle: CancelHandle | None = None,
+    ) -> asyncio.Task[None]:
         """
         Start *work* as a task in the caller's context; a plain call.
+
+        Args:
+            handle: Cancels it; default: one of its own, for the end of the root.
 
         Raises:
             UsageError: The root is not open on the running event loop.
         """
         if self._loop is None or running_loop() is not self._loop:
             raise UsageError("the service is not open, or belongs to another event loop")
-        handle = CancelHandle()
+        handle = handle or CancelHandle()
         if self._closing:
             handle.cancel()
         name = getattr(work, "__qualname__", repr(work))

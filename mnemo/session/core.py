@@ -195,6 +195,7 @@ class SessionCore(ABC):
 
     def transition(self, trigger: str, node_ids: tuple[str, ...] = ()) -> None:
         """Fire *trigger*, whose act is durable, and publish the new state."""
+        meter = self.parts.meter
         before, after = self.life.fire(trigger)
         if after is not before:
             self.publish(
@@ -202,16 +203,13 @@ class SessionCore(ABC):
                 from_state=before,
                 to_state=after,
                 node_ids=node_ids,
-                trace=self._extraction_trace() if before is SessionState.EXTRACTING else None,
+                trace={"stages": meter.stages, "model_calls": meter.total.calls}
+                if before is SessionState.EXTRACTING
+                else None,
             )
             self.set_timers()
             self.waiters.entered(after)
         self.pulse()
-
-    def _extraction_trace(self) -> dict[str, Any]:
-        """Return how the stages ran since the session was opened, and their calls of models."""
-        meter = self.parts.meter
-        return {"stages": meter.stages, "model_calls": meter.total.calls}
 
     def set_timers(self) -> None:
         """Run the timers in ``collecting``, afresh, and stop them elsewhere."""

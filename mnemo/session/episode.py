@@ -111,16 +111,15 @@ class EpisodeBook:
         """The trajectories (or parts) among annotated *steps* that no staged result covers."""
         covered = {index for staged in self.staged.values() for index in staged.steps}
         rest = [step for step in steps if step.index not in covered]
-        return [self._with_context(t) for t in split_trajectories(rest, goal=self.goal)]
+        return [
+            replace(one, context=self.before(one.steps[0].index, EXTRACTION_CONTEXT_STEPS))
+            for one in split_trajectories(rest, goal=self.goal)
+        ]
 
     def before(self, index: int, count: int) -> tuple[Step, ...]:
         """The last *count* steps before *index*, those that precede the episode included."""
         own = self.steps[max(0, index - count) : index]
         return (*self.preceding[max(0, len(self.preceding) + len(own) - count) :], *own)
-
-    def _with_context(self, trajectory: Trajectory) -> Trajectory:
-        context = self.before(trajectory.steps[0].index, EXTRACTION_CONTEXT_STEPS)
-        return replace(trajectory, context=context)
 
     def merged(self) -> Changeset:
         """
@@ -286,51 +285,40 @@ class AnnotationLane:
         await self._pauses.pause()
 
     async def _annotate(self, batch: Sequence[Step], *, closing: bool) -> None:
-        """Annotate *batch* and say so; for whoever has the turn."""
-        annotations = await self._annotations(batch, closing=closing)
-        self._book.closing_reward_asked |= closing
-        fresh = {step.index for step in batch}
-        self._tell([annotation for annotation in annotations if annotation.index in fresh])
-
-    async def _annotations(self, batch: Sequence[Step], *, closing: bool) -> list[Annotation]:
-        """The annotations of *batch*, durable; no part of the trace of whoever made it due."""
-        spans = self._parts.spans
-        with spans.at(None), spans.span("annotate", attributes=self._named) as span:
+        """Annotate *batch*, durably, and say so; no part of the trace of whoever made it due."""
+        book, parts = self._book, self._parts
+        with parts.spans.at(None), parts.spans.span("annotate", attributes=self._named) as span:
             span.set("mnemo.step.count", len(batch))
             if batch:
                 span.set("mnemo.step.index", batch[0].index)
-            return await self._written(batch, closing=closing)
-
-    async def _written(self, batch: Sequence[Step], *, closing: bool) -> list[Annotation]:
-        first = batch[0].index if batch else len(self._book.steps)
-        annotations = await self._extraction().annotate(
-            goal=self._book.goal,
-            known=self._book.before(first, KNOWN_STEPS),
-            fresh=batch,
-            closing=closing,
-        )
-        if annotations:
-            await self._parts.record_again(
-                StepsAnnotated(
-                    session_id=self._session_id,
-                    episode_id=self._book.id,
-                    annotations=tuple(annotations),
-                    at=self._parts.clock.now(),
-                )
+            annotations = await self._extraction().annotate(
+                goal=book.goal,
+                known=book.before(batch[0].index if batch else len(book.steps), KNOWN_STEPS),
+                fresh=batch,
+                closing=closing,
             )
-            self._book.annotate(annotations)
-        return annotations
-
-    def _tell(self, annotations: Sequence[Annotation]) -> None:
-        for annotation in annotations:
-            self._parts.tell(
+            if annotations:
+                await parts.record_again(
+                    StepsAnnotated(
+                        session_id=self._session_id,
+                        episode_id=book.id,
+                        annotations=tuple(annotations),
+                        at=parts.clock.now(),
+                    )
+                )
+                book.annotate(annotations)
+        book.closing_reward_asked |= closing
+        fresh = {step.index for step in batch}
+        durable = [annotation for annotation in annotations if annotation.index in fresh]
+        for annotation in durable:
+            parts.tell(
                 StepAnnotated,
                 self._session_id,
                 step_index=annotation.index,
                 trajectory_id=annotation.trajectory_id,
                 boundary_detected=annotation.boundary,
             )
-        self._annotated(annotations)
+        self._annotated(durable)
 
     async def finish(self, *, closing: bool) -> None:
         """

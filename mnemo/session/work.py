@@ -140,7 +140,11 @@ class EpisodeWork(SessionCore):
                 self.pulse()
                 self._take_over(book, await elsewhere(self.id))
                 return
-            await self._extract_rest(book)
+            await self._annotate_rest()
+            await self._repeat_failed(book)
+            failures = await self.trajectories.extract(book, book.due(book.uncommitted()))
+            if failures:
+                raise failures[0]
             await self._conclude(book)
         except Exception as error:
             with anyio.CancelScope(shield=True):
@@ -169,13 +173,6 @@ class EpisodeWork(SessionCore):
             trajectory_id=journal.error_trajectory,
         )
         self._failed(failed)
-
-    async def _extract_rest(self, book: EpisodeBook) -> None:
-        await self._annotate_rest()
-        await self._repeat_failed(book)
-        failures = await self.trajectories.extract(book, book.due(book.uncommitted()))
-        if failures:
-            raise failures[0]
 
     async def _conclude(self, book: EpisodeBook) -> None:
         changeset = await anyio.to_thread.run_sync(book.merged)
@@ -476,22 +473,18 @@ class TrajectoryWorker:
             The failures, in trajectory order, each with its cause.
         """
         failures: dict[int, ExtractionFailed] = {}
-
-        async def one(order: int, trajectory: Trajectory) -> None:
-            async with self._limiter:
-                self.running += 1
-                try:
-                    await self._watched(book, trajectory)
-                except Exception as error:
-                    failures[order] = self._failed(trajectory, error)
-                finally:
-                    self.running -= 1
-
         waiting = iter(enumerate(trajectories))
 
         async def some() -> None:
             for order, trajectory in waiting:
-                await one(order, trajectory)
+                async with self._limiter:
+                    self.running += 1
+                    try:
+                        await self._extract(book, trajectory)
+                    except Exception as error:
+                        failures[order] = self._failed(trajectory, error)
+                    finally:
+                        self.running -= 1
 
         # Not a task for each: a long episode has hundreds, and starting them takes a while.
         async with anyio.create_task_group() as group:
@@ -499,33 +492,30 @@ class TrajectoryWorker:
                 group.start_soon(some)
         return [failures[order] for order in sorted(failures)]
 
-    async def _watched(self, book: EpisodeBook, trajectory: Trajectory) -> None:
+    async def _extract(self, book: EpisodeBook, trajectory: Trajectory) -> None:
+        """Extract *trajectory* and stage the result."""
         named = self._parts.named(self._session_id)
         with self._parts.spans.span("extract", attributes=named) as span:
             span.set("mnemo.trajectory.id", trajectory.id)
             span.set("mnemo.step.count", len(trajectory.steps))
-            staged = await self._stage(book, trajectory)
-            span.set("gen_ai.memory.record.count", len(staged.changeset.nodes))
-
-    async def _stage(self, book: EpisodeBook, trajectory: Trajectory) -> StagedTrajectory:
-        changeset = await self._extraction().extract(trajectory)
-        steps = tuple(step.index for step in trajectory.steps)
-        staged = StagedTrajectory(
-            key=f"{trajectory.id}@{steps[0]}",
-            trajectory_id=trajectory.id,
-            steps=steps,
-            changeset=changeset,
-        )
-        await self._parts.record_again(
-            TrajectoryStaged(
-                session_id=self._session_id,
-                episode_id=book.id,
-                staged=staged,
-                at=self._parts.clock.now(),
+            changeset = await self._extraction().extract(trajectory)
+            steps = tuple(step.index for step in trajectory.steps)
+            staged = StagedTrajectory(
+                key=f"{trajectory.id}@{steps[0]}",
+                trajectory_id=trajectory.id,
+                steps=steps,
+                changeset=changeset,
             )
-        )
-        book.staged[staged.key] = staged
-        return staged
+            await self._parts.record_again(
+                TrajectoryStaged(
+                    session_id=self._session_id,
+                    episode_id=book.id,
+                    staged=staged,
+                    at=self._parts.clock.now(),
+                )
+            )
+            book.staged[staged.key] = staged
+            span.set("gen_ai.memory.record.count", len(changeset.nodes))
 
     def _failed(self, trajectory: Trajectory, error: Exception) -> ExtractionFailed:
         log_unexpected(error, f"extraction of {trajectory.id}")
