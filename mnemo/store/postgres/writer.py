@@ -13,11 +13,10 @@ import psycopg
 from psycopg import errors
 
 from mnemo.errors import StoreError, StoreUnavailable
-from mnemo.store.engine import Locks
+from mnemo.store.engine import GroupWriter, Locks, Unit, outside
 from mnemo.store.postgres.connection import Connection, PostgresTx, closed_on_error, translated
 from mnemo.store.postgres.schema import LOCKS
 from mnemo.store.tx import Tx
-from mnemo.store.writer import GroupWriter, Unit, outside
 
 log = logging.getLogger("mnemo")
 

@@ -8,8 +8,8 @@ import sqlite3
 from time import perf_counter
 
 from mnemo.errors import StoreError
+from mnemo.store.engine import GroupWriter, Unit
 from mnemo.store.sqlite.connection import SqliteTx, ours
-from mnemo.store.writer import GroupWriter, Unit
 
 log = logging.getLogger("mnemo")
 
