@@ -447,7 +447,7 @@ async def test_what_others_remove_is_dropped_from_memory(monkeypatch) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(index.run)
         with anyio.fail_after(120):
-            while len((await index.corpus()).steps.ids) > 1:
+            while len((await index.corpus()).steps.ids) > 1:  # noqa: ASYNC110 - in background
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
 
