@@ -7,7 +7,7 @@ a line, after what it asked for is durable.
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.abc
 import anyio.to_thread
+from helpers import child_environment
 
 from mnemo import Config, Mnemo, MnemoError, Repository, Session
 from mnemo.testing import HashingEmbedder
@@ -90,9 +91,12 @@ class Other:
         return json.loads(line)
 
     async def ask(self, *command: object) -> Any:
+        await self.tell(*command)
+        return await self.heard()
+
+    async def tell(self, *command: object) -> None:
         assert self.process.stdin is not None
         await self.process.stdin.send((json.dumps(command) + "\n").encode())
-        return await self.heard()
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -101,10 +105,11 @@ class Other:
 
 
 @asynccontextmanager
-async def another_process(path: Path | str, config: str = "{}") -> AsyncIterator[Other]:
-    """A process of this program; *config* is JSON."""
-    command = [sys.executable, __file__, str(path), config]
-    async with await anyio.open_process(command, stderr=None) as process:
+async def another_process(path: Path | str, *arguments: str, program: str = __file__) -> Any:
+    """A process of *program*, with a store's path and its other *arguments*."""
+    command = [sys.executable, program, str(path), *arguments]
+    opened = anyio.open_process(command, stderr=None, env=child_environment())
+    async with await opened as process:
         other = Other(process)
         try:
             with anyio.fail_after(60):
@@ -118,24 +123,26 @@ async def another_process(path: Path | str, config: str = "{}") -> AsyncIterator
 # ── The other side ───────────────────────────────────────────────────────────────────
 
 
-def tell(told: object) -> None:
-    """One line, at once."""
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
+async def serve(do: Callable[..., Awaitable[Any]]) -> None:
+    """Answer every line of the input until it ends, each with one line, at once."""
+
+    def tell(told: object) -> None:
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+
+    tell("open")
+    while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+        try:
+            tell(await do(*json.loads(line)))
+        except MnemoError as error:
+            tell(getattr(error, "reason", None) or type(error).__name__)
 
 
-async def main(path: str, config: str) -> None:
-    """Serve until the input ends."""
+async def main(path: str, config: str = "{}") -> None:
+    """Serve a repository; *config* is JSON."""
     given = Config.model_validate_json(config)
     async with Mnemo(path, config=given, embedder=HashingEmbedder()) as memory:
-        servant = Servant(await memory.open_repo("r"))
-        tell("open")
-        while line := await anyio.to_thread.run_sync(sys.stdin.readline):
-            try:
-                told = await servant.do(*json.loads(line))
-            except MnemoError as error:
-                told = getattr(error, "reason", type(error).__name__)
-            tell(told)
+        await serve(Servant(await memory.open_repo("r")).do)
 
 
 if __name__ == "__main__":

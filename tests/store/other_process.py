@@ -4,17 +4,17 @@ A second service for tests of processes: opens the file and does what its lines 
 Answers each line of its input with one line, so that a test knows what is durable.
 """
 
-import json
 import sys
+from functools import partial
+from typing import Any
 
 import anyio
-import anyio.to_thread
 from contracts.kit import NOON, Kit
+from scenarios.other_service import serve
 
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.log import append_drafts, drafts_of
 from mnemo.conversation.scope import ThreadScope, ThreadSettings
-from mnemo.errors import MnemoError
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import count_tokens
@@ -24,13 +24,13 @@ from mnemo.values.messages import Message
 from mnemo.values.strategies import Recent
 
 
-async def answer(kit: Kit, words: list[str]) -> object:
+async def answer(kit: Kit, *words: Any) -> object:
     """Do one thing and give what is to be told."""
     match words:
         case ["start", session]:
             await kit.start(session)
         case ["append", session, number]:
-            texts = [(f"{session} {n}", "") for n in range(int(number))]
+            texts = [(f"{session} {n}", "") for n in range(number)]
             results = await kit.append_all(texts, session=session)
             return [getattr(result, "index", repr(result)) for result in results]
         case ["claim", session]:
@@ -38,7 +38,7 @@ async def answer(kit: Kit, words: list[str]) -> object:
         case ["apply", label]:
             return (await kit.apply(Tag(label, created_at=NOON), id=label)).revision
         case ["say", who, number]:
-            return [await say(kit, f"{who} {n}") for n in range(int(number))]
+            return [await say(kit, f"{who} {n}") for n in range(number)]
         case ["labels"]:
             return sorted(node.text for node in await kit.store.graph("r").nodes())
     return "done"
@@ -57,24 +57,12 @@ async def say(kit: Kit, text: str) -> int:
     return seq
 
 
-def tell(told: object) -> None:
-    """One line, at once."""
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
-
-
 async def main(path: str) -> None:
     """Serve until the input ends."""
     clock = SystemClock()
     store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
     kit = Kit(lambda _: store, clock, store, await store.open())  # type: ignore[arg-type]
-    tell("open")
-    while line := await anyio.to_thread.run_sync(sys.stdin.readline):
-        try:
-            told = await answer(kit, line.split())
-        except MnemoError as error:
-            told = type(error).__name__
-        tell(told)
+    await serve(partial(answer, kit))
     await store.aclose()
 
 

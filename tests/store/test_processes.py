@@ -1,19 +1,15 @@
 """Two processes on one file: nothing is lost, nothing doubled, and the dead own nothing."""
 
-import json
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.abc
 import anyio.lowlevel
 import pytest
 from contracts.kit import NOON, Kit
-from helpers import child_environment
+from scenarios import other_service
 
 from mnemo.errors import SessionBusy
 from mnemo.jobs import job_rows as owners
@@ -22,47 +18,9 @@ from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.graph import Tag
 
-PROGRAM = Path(__file__).with_name("other_process.py")
-
-
-class Other:
-    """The other process, spoken to line by line."""
-
-    def __init__(self, process: anyio.abc.Process) -> None:
-        self.process = process
-        self._rest = b""
-
-    async def heard(self) -> object:
-        assert self.process.stdout is not None
-        while b"\n" not in self._rest:
-            self._rest += await self.process.stdout.receive()
-        line, self._rest = self._rest.split(b"\n", 1)
-        return json.loads(line)
-
-    async def ask(self, *words: object) -> object:
-        await self.tell(*words)
-        return await self.heard()
-
-    async def tell(self, *words: object) -> None:
-        assert self.process.stdin is not None
-        await self.process.stdin.send((" ".join(map(str, words)) + "\n").encode())
-
-    async def kill(self) -> None:
-        self.process.kill()
-        await self.process.wait()
-
-
-@asynccontextmanager
-async def another_process(path: Path) -> AsyncIterator[Other]:
-    command = [sys.executable, str(PROGRAM), str(path)]
-    async with await anyio.open_process(command, env=child_environment()) as process:
-        other = Other(process)
-        try:
-            assert await other.heard() == "open"
-            yield other
-        finally:
-            if process.returncode is None:
-                await other.kill()
+another_process = partial(
+    other_service.another_process, program=str(Path(__file__).with_name("other_process.py"))
+)
 
 
 @pytest.mark.slow
@@ -150,7 +108,7 @@ async def test_two_processes_write_one_file(make: Callable[..., SqliteStore], pa
         assert await other.ask("apply", "theirs") == 1
         assert (await kit.apply(Tag("mine", created_at=NOON), id="m")).revision == 2
         assert await other.ask("labels") == ["mine", "theirs"]
-        assert await other.ask("claim", "mine") == "SessionBusy"
+        assert await other.ask("claim", "mine") == "owned_elsewhere"
     mine, theirs = await kit.load("mine"), await kit.load("theirs")
     assert [step.index for step in mine.steps] == list(range(300))
     assert [step.observation for step in theirs.steps] == [f"theirs {n}" for n in range(300)]
