@@ -13,6 +13,7 @@ import pytest
 from helpers import Kit, OpenKit
 from hypothesis import HealthCheck, settings
 from postgres_server import empty, new_schema, running_server
+from scripted_server import ScriptedServer
 
 from mnemo.config import Config
 from mnemo.service import Mnemo
@@ -102,3 +103,17 @@ def failing_store() -> Callable[[], FailingStore]:
 def db(tmp_path: Path) -> Path:
     """Where a store may be made."""
     return tmp_path / "memory.db"
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[ScriptedServer]:
+    """One scripted model server for all tests of a module."""
+    with ScriptedServer() as running:
+        yield running
+
+
+@pytest.fixture
+def server(shared_server: ScriptedServer) -> ScriptedServer:
+    """The module's server, as new: nothing goes wrong, nothing is recorded."""
+    shared_server.reset()
+    return shared_server

@@ -1,8 +1,6 @@
 """ADK's memory service over mnemo: every method, and under its Runner with a scripted model."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -16,7 +14,7 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService, Session
 from google.adk.tools import load_memory, preload_memory
 from google.genai.types import Blob, Content, FunctionCall, Part
-from helpers import Kit, OpenKit
+from helpers import Kit
 from pydantic import Field
 
 import mnemo.sync
@@ -27,12 +25,6 @@ from mnemo.testing import HashingEmbedder
 SECRET = "vqzkxwbrtd"
 """Occurs nowhere else."""
 ADA = {"app_name": "app", "user_id": "ada"}
-
-
-@pytest.fixture
-async def kit(open_kit: OpenKit) -> Kit:
-    """An open service."""
-    return await open_kit(embedded=True)
 
 
 @pytest.fixture
@@ -236,16 +228,6 @@ def test_what_is_no_service_is_refused(kit):
     for given in ("memory.db", kit.repo, None):
         with pytest.raises(ConfigError, match="Mnemo"):
             MnemoMemoryService(given)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_missing_extra_is_named():
-    """Without ADK the import says what to install."""
-    code = "import sys; sys.modules['google.adk'] = None; import mnemo.adapters.adk"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError" in done.stderr
-    assert "mnemo-sessions[adk]" in done.stderr
 
 
 # ── Under the Runner ─────────────────────────────────────────────────────────────────

@@ -529,16 +529,6 @@ async def test_what_is_no_operation_or_repository_is_refused(store):
         MnemoStore("memory.db")
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_missing_extra_is_named():
-    """Without LangGraph the import says what to install."""
-    code = "import sys; sys.modules['langgraph'] = None; import mnemo.adapters.langgraph"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError" in done.stderr
-    assert "mnemo-sessions[langgraph]" in done.stderr
-
-
 # ── Threads, loops, files ────────────────────────────────────────────────────────────────
 
 

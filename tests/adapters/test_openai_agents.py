@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from agents import (
 from agents.memory import OpenAIResponsesCompactionSession
 from agents.run_internal.session_persistence import rewind_session_items
 from agents.testing import ScriptedModel, assistant_message, function_call
-from helpers import Kit, OpenKit
+from helpers import Kit
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Summary
@@ -50,7 +50,6 @@ from openai.types.responses.response_reasoning_item import Summary
 import mnemo.sync
 from mnemo import ConfigError, UsageError
 from mnemo.adapters.openai_agents import MnemoSession
-from mnemo.testing import HashingEmbedder
 
 set_tracing_disabled(True)
 
@@ -70,22 +69,9 @@ def contents(items: Items) -> list[Any]:
 
 
 @pytest.fixture
-async def kit(open_kit: OpenKit) -> Kit:
-    """A repository without a chat model."""
-    return await open_kit(embedded=True)
-
-
-@pytest.fixture
 def session(kit: Kit) -> MnemoSession:
     """A session of that repository."""
     return MnemoSession("t", kit.repo)
-
-
-@pytest.fixture
-def blocking_repo(db: Path) -> Iterator[mnemo.sync.Repository]:
-    """A blocking repository in a file."""
-    with mnemo.sync.Mnemo(db, embedder=HashingEmbedder()) as memory:
-        yield memory.open_repo()
 
 
 WAYS = ["run", "run_sync", "run_streamed"]
@@ -517,16 +503,6 @@ async def test_an_id_that_is_none_is_refused(kit, thread_id):
     """At the first call, before anything is stored."""
     with pytest.raises(ValueError, match="id"):
         await MnemoSession(thread_id, kit.repo).add_items(said("x"))
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_missing_extra_is_named():
-    """Without the SDK the import says what to install."""
-    code = "import sys; sys.modules['agents'] = None; import mnemo.adapters.openai_agents"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError" in done.stderr
-    assert "mnemo-sessions[agents]" in done.stderr
 
 
 # ── From a path ──────────────────────────────────────────────────────────────────────

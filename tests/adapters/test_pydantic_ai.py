@@ -6,17 +6,13 @@ the same test runs over both.
 """
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit
 from pydantic_ai import (
     Agent,
     BinaryContent,
@@ -45,19 +41,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
-import mnemo.sync
 from mnemo import ConfigError, Message, StoreCorrupt, StoreError
 from mnemo.adapters.pydantic_ai import MnemoConversationStore, MnemoMemory, thread_of
-from mnemo.testing import HashingEmbedder
 
 SECRET = "vqzkxwbrtd"
 """Occurs nowhere else."""
-
-
-@pytest.fixture
-async def kit(open_kit: OpenKit) -> Kit:
-    """A repository without a chat model."""
-    return await open_kit(embedded=True)
 
 
 @pytest.fixture(params=["mnemo", "in memory"])
@@ -467,16 +455,6 @@ def test_what_is_no_repository_is_refused(make):
         make("memory.db")
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_missing_extra_is_named():
-    """Without the SDK the import says what to install."""
-    code = "import sys; sys.modules['pydantic_ai'] = None; import mnemo.adapters.pydantic_ai"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError" in done.stderr
-    assert "mnemo-sessions[pydantic-ai]" in done.stderr
-
-
 # ── Under an agent ───────────────────────────────────────────────────────────────────
 
 
@@ -595,13 +573,6 @@ async def test_an_unsaved_conversation_is_sent_as_it_is(kit):
 
 
 # ── Blocking, and from a path ────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def blocking_repo(db: Path) -> Iterator[mnemo.sync.Repository]:
-    """A blocking repository in a file."""
-    with mnemo.sync.Mnemo(db, embedder=HashingEmbedder()) as memory:
-        yield memory.open_repo()
 
 
 def test_a_blocking_program_uses_a_blocking_repository(

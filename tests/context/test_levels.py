@@ -1,9 +1,6 @@
 """Snapshots of level 2, and fallbacks that get better words."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +10,7 @@ from mnemo.errors import ModelUnavailable
 from mnemo.prompts.mneme import STANDING
 from mnemo.protocols import ChatRequest
 
-Open = Callable[..., AbstractAsyncContextManager[Watched]]
-
 LEVEL_2 = STANDING["summarize"][1]
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Open:
-    """Opens a watched thread, on every store."""
-    return lambda script=None, **rest: watched(tmp_path, script=script, **rest)
 
 
 class Writer:

@@ -1,36 +1,15 @@
 """Mneme: one run, its tools, its verdict."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mneme_kit import Watched, attach, both, ok, snapshot, watched
+from mneme_kit import attach, both, ok, snapshot, watched
 from talk_kit import assistant
 
 from mnemo.context.eviction import DueEviction
 from mnemo.prompts.mneme import STANDING
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import tool_call
-
-Open = Callable[..., AbstractAsyncContextManager[Watched]]
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Open:
-    """Opens a watched thread, on every store."""
-
-    def open_it(script: Any = None, **rest: Any) -> AbstractAsyncContextManager[Watched]:
-        return watched(tmp_path, script=script, **rest)
-
-    return open_it
-
-
-@pytest.fixture
-def opening() -> Open:
-    """Opens a watched thread in memory."""
-    return lambda script=None, **rest: watched(script=script, **rest)
 
 
 def names(request: ChatRequest) -> list[str]:
@@ -79,9 +58,9 @@ async def test_the_trigger_is_passed_not_reached(opened, last, calls):
         assert len(kit.requests) == calls
 
 
-async def test_a_run_asks_with_its_purpose_and_its_tools(opening):
+async def test_a_run_asks_with_its_purpose_and_its_tools():
     """Pinning is offered only while a goal is active."""
-    async with opening(ok()) as kit:
+    async with watched(script=ok()) as kit:
         await kit.say(6)
         await kit.settle()
         await kit.goals.add("Book a ryokan")
@@ -99,9 +78,9 @@ async def test_a_run_asks_with_its_purpose_and_its_tools(opening):
         assert schema["properties"]["text"]["maxLength"] == 8_192
 
 
-async def test_a_run_shows_window_goals_and_pins(opening):
+async def test_a_run_shows_window_goals_and_pins():
     """The compressed viewport as it is, then what can be pinned to, then what is."""
-    async with opening(ok()) as kit:
+    async with watched(script=ok()) as kit:
         await kit.say(2)
         await kit.goals.add("Book a ryokan")
         await kit.goals.add("with a bath", parent_id=1)
@@ -179,10 +158,10 @@ async def test_all_calls_of_one_reply_are_carried_out(opened):
         assert await kit.texts() == [(0, 1, "s")]
 
 
-async def test_the_last_valid_snapshot_counts(opening):
+async def test_the_last_valid_snapshot_counts():
     """Also beside ``everything_ok``: with both, the snapshot is the outcome."""
     reply = both(snapshot("a"), ok(), snapshot("b"), snapshot(" "))
-    async with opening(reply) as kit:
+    async with watched(script=reply) as kit:
         await kit.say(6)
         await kit.settle()
         assert await kit.texts() == [(0, 1, "b")]
@@ -229,9 +208,9 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "told"), WRONG)
-async def test_a_call_that_is_wrong_is_answered_in_words(opening, call, told):
+async def test_a_call_that_is_wrong_is_answered_in_words(call, told):
     """A tool never raises into the loop, and nothing is staged."""
-    async with opening([call, ok()]) as kit:
+    async with watched(script=[call, ok()]) as kit:
         await kit.goals.add("one")
         await kit.say(6)
         await kit.settle()
@@ -242,25 +221,25 @@ async def test_a_call_that_is_wrong_is_answered_in_words(opening, call, told):
         assert await kit.verdicts() == [(0, 1, "ok")]
 
 
-async def test_pinning_without_a_goal_is_an_unknown_tool(opening):
+async def test_pinning_without_a_goal_is_an_unknown_tool():
     """It was not offered."""
-    async with opening([attach([0], [1]), ok()]) as kit:
+    async with watched(script=[attach([0], [1]), ok()]) as kit:
         await kit.say(6)
         await kit.settle()
         assert "Unknown tool 'attach_messages_to_goals'" in results(kit.requests[1])[0]
 
 
-async def test_anything_passed_to_everything_ok_is_ignored(opening):
+async def test_anything_passed_to_everything_ok_is_ignored():
     """Whatever shape it has."""
-    async with opening({**tool_call("everything_ok"), "arguments": 7}) as kit:
+    async with watched(script={**tool_call("everything_ok"), "arguments": 7}) as kit:
         await kit.say(6)
         await kit.settle()
         assert await kit.verdicts() == [(0, 1, "ok")]
 
 
-async def test_a_pin_alone_is_no_verdict(opening):
+async def test_a_pin_alone_is_no_verdict():
     """The model is asked on; without a verdict what it staged is dropped."""
-    async with opening(attach([0], [1]), max_attempts=1, max_rounds=3) as kit:
+    async with watched(script=attach([0], [1]), max_attempts=1, max_rounds=3) as kit:
         await kit.goals.add("one")
         await kit.say(6)
         await kit.settle()
@@ -304,9 +283,9 @@ async def test_the_window_is_brought_below_the_trigger_run_by_run(opened):
         assert await kit.boundary() == 8
 
 
-async def test_an_open_call_holds_the_window(opening):
+async def test_an_open_call_holds_the_window():
     """Until its deadline nothing behind it can be cut off; then it counts as abandoned."""
-    async with opening(snapshot("s")) as kit:
+    async with watched(script=snapshot("s")) as kit:
         await kit.log.append(assistant(None, "c", token_count=100))
         await kit.say(5)
         await kit.settle()
@@ -317,9 +296,9 @@ async def test_an_open_call_holds_the_window(opening):
         assert (await kit.verdicts())[0][0] == 0
 
 
-async def test_usage_of_every_request_is_counted(opening):
+async def test_usage_of_every_request_is_counted():
     """On the repository's meter, with how the stage ran."""
-    async with opening([snapshot(" "), snapshot("s")]) as kit:
+    async with watched(script=[snapshot(" "), snapshot("s")]) as kit:
         await kit.say(6)
         await kit.settle()
         meter = kit.talk.parts.meter
@@ -328,10 +307,10 @@ async def test_usage_of_every_request_is_counted(opening):
         assert kit.mneme.statistics().evictions == 1
 
 
-async def test_a_reply_with_junk_for_calls_is_survived(opening):
+async def test_a_reply_with_junk_for_calls_is_survived():
     """What is no call is answered like a wrong one."""
     junk = ChatReply(tool_calls=(7, None, {"name": ["x"]}, snapshot("s")))
-    async with opening(junk) as kit:
+    async with watched(script=junk) as kit:
         await kit.say(6)
         await kit.settle()
         assert await kit.texts() == [(0, 1, "s")]

@@ -1,13 +1,10 @@
 """Mneme while others write: appends, clear, purge, a reading that evicts, another process."""
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
-import pytest
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import make_store, user
 
@@ -15,14 +12,6 @@ from mnemo.context.eviction import due_eviction, evict_by_fallback
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome
-
-Open = Callable[..., AbstractAsyncContextManager[Watched]]
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Open:
-    """Opens a watched thread, on every store."""
-    return lambda script=None, **rest: watched(tmp_path, script=script, **rest)
 
 
 async def held(kit: Watched, number: int = 6) -> None:

@@ -1,8 +1,5 @@
 """Mneme failing: attempts, waits, the fallback, and nobody else who notices."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,15 +11,6 @@ from mnemo.context.eviction import Snapshots
 from mnemo.errors import ModelUnavailable, StoreLocked, UsageError
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import tool_call
-
-Open = Callable[..., AbstractAsyncContextManager[Watched]]
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Open:
-    """Opens a watched thread, on every store."""
-    return lambda script=None, **rest: watched(tmp_path, script=script, **rest)
-
 
 CUT_OFF = ChatReply(tool_calls=(snapshot("half"),), truncated=True)
 FAILING: list[Any] = [

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_kit import ANTHROPIC, OPENAI, Provider
 from postgres_server import empty, new_schema
-from scripted_server import ScriptedServer
 
 from mnemo import Mnemo
 
@@ -110,15 +110,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     schemas.give_back()
 
 
-@pytest.fixture(scope="module")
-def shared_server() -> Iterator[ScriptedServer]:
-    """One scripted server for all tests of a module."""
-    with ScriptedServer() as running:
-        yield running
-
-
-@pytest.fixture
-def server(shared_server: ScriptedServer) -> ScriptedServer:
-    """The module's server, as new: nothing goes wrong, nothing is recorded."""
-    shared_server.reset()
-    return shared_server
+@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda provider: provider.name)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    """Both protocols, one after the other."""
+    return request.param

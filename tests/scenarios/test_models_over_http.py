@@ -9,7 +9,7 @@ import anyio
 import pytest
 import scripted_faults as faults
 from helpers import BUILD, TRIP, annotating
-from http_kit import ANTHROPIC, OPENAI, HttpKit, Provider, collect, http_kit
+from http_kit import OPENAI, HttpKit, Provider, collect, http_kit
 from scripted_server import ScriptedServer
 
 from mnemo import Config, ExtractionFailed, InvalidReply, ModelUnavailable, Session
@@ -44,12 +44,6 @@ MATRIX = [
         for fault, error in SLOW.items()
     ),
 ]
-
-
-@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    """Both protocols, one after the other."""
-    return request.param
 
 
 def kit_of(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import scripted_faults as faults
-from http_kit import ANTHROPIC, OPENAI, Provider
+from http_kit import Provider
 from notes_kit import NotesKit, assistant, make_notes, task, user
 from scripted_server import ScriptedServer
 
@@ -23,12 +23,6 @@ HISTORY = task("We fly to Tokyo in March. Please remember that Rex is my dog.", 
 SHELL = {"name": "shell", "description": "Run.", "parameters": {"type": "object"}}
 
 Open = Callable[..., Awaitable[NotesKit]]
-
-
-@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    """Both protocols, one after the other."""
-    return request.param
 
 
 @pytest.fixture

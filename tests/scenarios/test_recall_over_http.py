@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 import scripted_faults as faults
-from http_kit import ANTHROPIC, OPENAI, Provider, collect, http_kit
+from http_kit import collect, http_kit
 from scripted_server import ScriptedServer
 
 from mnemo import Config, RecallResult
@@ -31,12 +31,6 @@ BROKEN: Mapping[faults.Fault, str] = {
     faults.WRONG_CONTENT_TYPE: "ModelUnavailable",
     **dict.fromkeys(faults.REPLIES, "InvalidReply"),
 }
-
-
-@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    """Both protocols, one after the other."""
-    return request.param
 
 
 def planning(server: ScriptedServer) -> list[Any]:

@@ -14,7 +14,7 @@ import anyio
 import httpx
 import pytest
 import pytest_asyncio
-from inspector_kit import LIMIT_S, chromium
+from inspector_kit import LIMIT_S, Inspector, chromium, inspected, served
 
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
@@ -157,3 +157,17 @@ def serve_command(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def _line(stream: IO[Any] | None) -> str:
     assert stream is not None
     return str(stream.readline())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[Any]:
+    """One server for all tests of the inspector in a file; each has a repository of its own."""
+    async with served() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def inspector(browser: Any, server: Any, repo: Any) -> AsyncIterator[Inspector]:
+    """The inspector of that repository."""
+    async with inspected(browser, server) as opened:
+        yield opened

@@ -5,18 +5,11 @@ import re
 
 import pytest
 import pytest_asyncio
-from inspector_kit import SCRIPT, VIEWS, fill, inspected, served
+from inspector_kit import SCRIPT, VIEWS, fill, inspected
 
 from mnemo.session.machine import TABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server():
-    """One server for all tests of this file; each test has a repository of its own."""
-    async with served() as found:
-        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")

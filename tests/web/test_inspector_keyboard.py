@@ -2,7 +2,7 @@
 
 import pytest
 import pytest_asyncio
-from inspector_kit import VIEWS, fill, inspected, served
+from inspector_kit import VIEWS, fill, inspected
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
@@ -24,13 +24,6 @@ SEEN = """() => {
 LOST = (
     """() => marked.filter((one) => !one.isConnected).map((one) => one.outerHTML.slice(0, 120))"""
 )
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server():
-    """One server for all tests of this file; each test has a repository of its own."""
-    async with served() as found:
-        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
-from inspector_kit import SCRIPT, inspected, served
+from inspector_kit import SCRIPT, served
 
 from mnemo import Changeset, Edge, Message, Semantic, Tag
 from mnemo.recall import rivals
@@ -43,13 +43,6 @@ async def server():
 async def repo(server, request):
     """An empty repository."""
     return await server.memory.open_repo(request.node.name)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def inspector(browser, server, repo):
-    """The inspector of that repository."""
-    async with inspected(browser, server) as opened:
-        yield opened
 
 
 async def moved(repo):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
-from inspector_kit import VIEWS, inspected, served
+from inspector_kit import VIEWS, inspected
 
 from mnemo import Changeset, Semantic
 from mnemo.errors import ModelUnavailable
@@ -14,13 +14,6 @@ from mnemo.testing import ScriptedChatModel
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server():
-    """One server for all tests of this file; each test has a repository of its own."""
-    async with served() as found:
-        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -42,13 +35,6 @@ async def repo(server, request):
     )
     await repo.remember("I ski.", actor="Ada", thread_id="chat", at=START, wait=True)
     return repo
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def inspector(browser, server, repo):
-    """The inspector of that repository."""
-    async with inspected(browser, server) as opened:
-        yield opened
 
 
 async def test_every_view_says_what_it_shows(inspector, repo):
