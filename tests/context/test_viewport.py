@@ -54,23 +54,6 @@ async def test_a_reopened_store_holds_what_it_held(tmp_path):
     assert found[0][0].boundary == 4
 
 
-async def test_readers_at_the_same_time_evict_each_message_once(threads):
-    """The window is read and made smaller in one transaction."""
-    await threads.say(*numbered(0, 30))
-    found = []
-
-    async def read():
-        found.append(await threads.viewport().messages())
-
-    async with anyio.create_task_group() as group:
-        for _ in range(6):
-            group.start_soon(read)
-    assert all(messages == found[0] for messages in found)
-    outcomes = await threads.kept(EvictionOutcome)
-    assert [o.from_seq for o in outcomes] == [0, *(o.to_seq + 1 for o in outcomes[:-1])]
-    assert outcomes[-1].to_seq + 1 == (await threads.row()).boundary
-
-
 async def test_two_services_on_one_file_evict_each_message_once(tmp_path):
     """The boundary is the store's, not a process's."""
     clock = ManualClock(START)

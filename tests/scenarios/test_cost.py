@@ -66,18 +66,6 @@ async def test_steps_that_wait_for_the_model_cost_a_call_each(open_kit, instruct
     assert len(kit.model.requests) == 5 + 3 + instructed
 
 
-async def test_a_corrected_reply_costs_one_call_more(open_kit):
-    """A bad reply is corrected once; nothing else is asked again."""
-    kit = await open_kit(config=BATCHED)
-    good = {"facts": []}
-    kit.model.script("semantic", ["not JSON", good])
-    session = await kit.started()
-    await session.append("observation", "action")
-    await session.close_and_commit()
-    assert purposes(kit).count("semantic") == 2
-    assert session.statistics().usage["semantic"].calls == 2
-
-
 async def test_a_budget_ends_in_a_failed_session_that_can_go_on(open_kit):
     """A spent budget stops extraction with a typed error; with a larger one it completes."""
     kit = await open_kit(config=BATCHED.overlaid(Config(session={"max_model_calls": 2})))

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from helpers import in_memory_store
 
-from mnemo import Config, ConfigError, Mnemo
+from mnemo import Mnemo
 from mnemo.errors import StoreLocked
 from mnemo.recall.result import RecallResult
 from mnemo.repository import Repository
@@ -163,47 +163,6 @@ async def test_the_window_begins_with_notes_where_it_is_asked_to(where):
         assert rendered.messages[0].text == rendered.memory
         assert [m.text for m in await talk.append(rendered.messages)] == ["hello"]
         assert len(await talk.history()) == 1
-
-
-async def test_the_prefix_changes_with_the_notes_and_with_nothing_else(where):
-    """Reading, recalling, listing and speaking leave it as it is, byte for byte."""
-    clock = ManualClock()
-    async with opened(where, clock=clock) as (_, repo):
-        talk = repo.conversation("t")
-        for topic in ("bread", "travel", "music"):
-            await repo.notes.write(topic, f"- about {topic}", f"All about {topic}")
-            await clock.advance(60)
-
-        async def prefix() -> str:
-            return (await talk.viewport(2_000, notes=True).render()).memory
-
-        first = await prefix()
-        assert [line.split(":")[0] for line in first.splitlines()[2:-1]] == [
-            "- music",
-            "- travel",
-            "- bread",
-        ]
-        await repo.notes.read("bread")
-        await repo.notes.recall("travel")
-        await repo.recall("bread", notes=True)
-        await repo.notes.list(query="bread")
-        await talk.append([{"role": "user", "content": "hello"}])
-        await clock.advance(86_400 * 40)
-        assert await prefix() == first
-        await repo.notes.write("bread", "- rye", "All about rye")
-        assert (await prefix()).splitlines()[2].startswith("- bread: All about rye")
-        await repo.notes.delete("bread")
-        assert "bread" not in await prefix()
-
-
-async def test_a_window_that_notes_would_leave_too_little_is_refused(where):
-    """ConfigError where it is asked for; the configuration alone is none."""
-    config = Config(viewport={"l1_fraction": 0.5, "notes_fraction": 0.1})
-    async with opened(where, config=config) as (_, repo):
-        talk = repo.conversation("t")
-        talk.viewport()
-        with pytest.raises(ConfigError, match="five fractions"):
-            talk.viewport(notes=True)
 
 
 # ── Back to the messages ─────────────────────────────────────────────────────────────

@@ -98,25 +98,6 @@ async def test_two_repositories_have_sessions_of_the_same_id(client):
     assert resumed.json()["repo_id"] == "b"
 
 
-async def test_notes_are_written_read_and_restored(client):
-    """A note has versions; a stale write is a conflict, a bad one has the note's reason."""
-    where, text = {"topic": "trips"}, {"body": "Ada likes trains.", "description": "Travel."}
-    await client.put("/v1/note", params=where, json=text)
-    stale = await client.put(
-        "/v1/note", params=where, json=text | {"body": "x", "expected_version": 0}
-    )
-    assert stale.status_code == 409
-    await client.put("/v1/note", params=where, json=text | {"body": "Ada likes ships."})
-    assert len((await client.get("/v1/note/history", params=where)).json()) == 2
-    await client.post("/v1/note/restore", params=where, json={"version": 1})
-    assert (await client.get("/v1/note", params=where)).json()["body"] == "Ada likes trains."
-    assert [note["topic"] for note in (await client.get("/v1/notes")).json()] == ["trips"]
-    assert (await client.delete("/v1/note", params=where)).status_code == 204
-    assert (await client.get("/v1/note", params=where)).status_code == 404
-    bad = await client.put("/v1/note", params={"topic": "../x"}, json=text)
-    assert (bad.status_code, bad.json()["error"]) == (422, "InvalidNote")
-
-
 async def test_background_work_is_settled_and_measured(client):
     """Settling extracts what waits; metrics tell requests by route, and levels in total."""
     await client.post("/v1/remember?repo=a", json={"content": "Ada plays the cello."})
