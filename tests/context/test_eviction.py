@@ -1,10 +1,11 @@
 """Committing an eviction: what is checked, what is written, what is told."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from window_kit import Threads, said
+from window_kit import START, Threads, said, snapshot
 
 from mnemo.config import Config, ViewportConfig
 from mnemo.context.eviction import (
@@ -16,6 +17,7 @@ from mnemo.context.eviction import (
     tell_of,
 )
 from mnemo.context.zones import Budget, Zone, eviction_zone
+from mnemo.conversation.scope import living_snapshots
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import EvictionOutcome, Pin, Snapshot, Thread
 from mnemo.values.units import units_of
@@ -141,3 +143,25 @@ async def test_a_fallback_of_another_range_is_not_reworded(six):
     tell_of(six.parts, done)
     assert [type(e).__name__ for e in six.events] == ["SnapshotTaken"]
     assert await committed(six, (thread, zone), text="best") is None
+
+
+# ── What was derived from messages goes with them, before they are swept ──────────────
+
+
+async def test_a_snapshot_lives_as_long_as_all_of_its_messages(threads):
+    """Exactly at the cutoff a message is alive; an erased one takes nothing with it here."""
+    for _ in range(4):
+        await threads.say(said())
+        threads.clock.advance(10)
+    await threads.parts.store.writing(lambda tx: tx.erase("t", [1]))
+    snapshots = [snapshot(0, 1, "a"), snapshot(1, 2, "b"), snapshot(2, 3, "c"), snapshot(1, 1, "d")]
+
+    async def living(seconds):
+        since = None if seconds is None else START + timedelta(seconds=seconds)
+        found = await threads.parts.store.reading(lambda tx: living_snapshots(tx, snapshots, since))
+        return [each.text for each in found]
+
+    assert await living(None) == ["a", "b", "c", "d"]
+    assert await living(0) == ["a", "b", "c"]
+    assert await living(20) == ["b", "c"]
+    assert await living(21) == []

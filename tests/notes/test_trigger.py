@@ -1,10 +1,13 @@
 """When an update runs, and when it is skipped: cheaply, silently, and for the right reason."""
 
+import time
+
 import anyio
 import pytest
 from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes
 
 from mnemo.errors import ModelUnavailable
+from mnemo.notes.cues import Phrases, corrects, prefers, requests_in
 from mnemo.testing import ScriptedChatModel
 
 
@@ -283,3 +286,22 @@ async def test_a_closed_repository_runs_nothing(open_notes):
     kit = await open_notes(enabled=False)
     await kit.notes._aclose(0)
     assert (await kit.update()).skipped_because == "closing"
+
+
+# ── No text that is pasted into a conversation holds up the search for cues ───────────
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece",
+    ["please ", "remember this. ", "x and remember that ", " ", ". ", '"', "'a", "`", "a\n",
+     "great. ", "is a ", "make sure ", "not a b ", "- ", "it is a "],
+)  # fmt: skip
+@pytest.mark.long
+def test_the_time_does_not_grow_faster_than_the_text(piece):
+    """A hundred thousand characters of any one thing are looked through in a moment."""
+    text = piece * (100_000 // len(piece)) + " Remember that!"
+    began = time.process_time()
+    for search in (requests_in, corrects, prefers):
+        search(text, Phrases())
+    assert time.process_time() - began < 2

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mnemo import Memory, Mnemo
-from mnemo.repository import Repository
+from mnemo import Config, Memory, Mnemo, Repository
 from mnemo.testing import HashingEmbedder
 
 MONDAY = datetime(2024, 5, 6, 9, tzinfo=UTC)
@@ -103,3 +102,92 @@ async def test_what_is_many_by_nature_is_not_closed(repo):
     ]
     await told(repo, lines)
     assert [fact.text for fact in await facts(repo) if fact.valid_to is not None] == []
+
+
+# Facts that differ only in who did it to whom, through the public API and without a model.
+
+
+TURNED_ROUND = [
+    ("Bo hired Eve as an engineer.", "Eve hired Bo as an engineer."),
+    ("Bo paid Eve for the lamp.", "Eve paid Bo for the lamp."),
+    ("Bo lent Eve the old bike.", "Eve lent Bo the old bike."),
+    ("Bo married Eve in Bremen.", "Eve married Bo in Bremen."),
+    ("Bo manages Eve at Acme.", "Eve manages Bo at Acme."),
+    ("Bo sold the boat to Eve.", "Eve sold the boat to Bo."),
+    ("Ana prefers tea to coffee.", "Ana prefers coffee to tea."),
+]
+
+
+@pytest.mark.slow
+async def test_facts_with_the_parties_turned_round_stay_two():
+    """Neither a commit, nor a later session, nor consolidation makes one of them."""
+    said_all = {said for pair in TURNED_ROUND for said in pair}
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("r")
+        for one, other in TURNED_ROUND:
+            for said in (one, other):
+                session = await repo.start_session("talk")
+                await session.append(said, "", actor="Cy")
+                await session.close_and_commit()
+                await session.aclose()
+        assert await propositions(repo) == said_all
+        await repo.consolidate(threshold=0.5)
+        assert await propositions(repo) == said_all
+
+
+async def propositions(repo: Repository) -> set[str]:
+    """What the facts of *repo* say that hold."""
+    facts = await repo.get_nodes(("semantic",))
+    return {fact.proposition for fact in facts if fact.valid_to is None}
+
+
+# ── What is told all at once becomes as many facts as told one by one ─────────────────
+
+
+TOLD = [f"My lantern number {n} hangs in room {100 + n} of the inn." for n in range(60)]
+
+
+async def test_sixty_messages_give_sixty_facts():
+    """In one call, waited for, they are one trajectory, whose bound grows with them."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("inn")
+        await repo.remember(TOLD, wait=True)
+        await repo.settle()
+        statistics = await repo.statistics()
+    assert statistics.nodes["semantic"] == 60
+    assert statistics.left_out == 0
+
+
+async def test_sixty_messages_that_wait_for_a_worker_give_sixty_facts():
+    """However many wait when the job runs."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("inn")
+        for told in TOLD:
+            await repo.remember(told)
+        await repo.settle()
+        assert (await repo.statistics()).nodes["semantic"] == 60
+
+
+async def test_a_session_of_fifty_steps_gives_fifty_facts():
+    """One trajectory of fifty steps."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("inn")
+        session = await repo.start_session("Tell of the inn")
+        for told in TOLD[:50]:
+            await session.append(told, "Noted.")
+        receipt = await session.close_and_commit()
+        assert (await repo.statistics()).nodes["semantic"] == 50
+        assert receipt.left_out == 0
+
+
+async def test_what_a_bound_leaves_out_is_in_the_receipt_and_the_statistics():
+    """Ten facts of one step, where four steps may give three."""
+    config = Config(extraction={"max_facts": 3})
+    async with Mnemo("memory:", embedder=HashingEmbedder(), config=config) as memory:
+        repo = await memory.open_repo("inn")
+        session = await repo.start_session("Tell of the inn")
+        await session.append(" ".join(TOLD[:10]), "Noted.")
+        receipt = await session.close_and_commit()
+        statistics = await repo.statistics()
+        assert statistics.nodes["semantic"] == 3
+        assert receipt.left_out == session.statistics().left_out == statistics.left_out == 7

@@ -9,8 +9,17 @@ import anyio
 import pytest
 
 import mnemo.sync
-from mnemo import ConfigError, Mnemo, NotFound, SessionBusy, SessionError, UsageError
-from mnemo.testing import HashingEmbedder, ManualClock
+from mnemo import (
+    Changeset,
+    ConfigError,
+    Mnemo,
+    NotFound,
+    Semantic,
+    SessionBusy,
+    SessionError,
+    UsageError,
+)
+from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 
 @pytest.mark.parametrize("given", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
@@ -210,3 +219,47 @@ async def test_a_session_that_this_process_has_open_is_said_to_be_open_here(open
     words = rf"another Mnemo that this process has open \({place}, since 2026-05-04 03:02:01 UTC\)"
     assert re.search(words, str(caught.value))
     assert "live process" not in str(caught.value)
+
+
+# Arguments that would pass for others are refused, so that nothing is done in silence.
+
+
+async def test_one_id_in_place_of_a_list_is_refused():
+    """Its letters are no ids: the node stays, and the caller hears of it."""
+    async with Mnemo("memory:", embedder="static") as memory:
+        repo = await memory.open_repo()
+        await repo.apply(Changeset((Semantic("Mara grows pears."),)))
+        (node,) = await repo.get_nodes(("semantic",))
+        with pytest.raises(ValueError, match="must be a list of ids, not one text"):
+            await repo.delete_nodes(node.id)
+        assert await repo.get_node(node.id) is not None
+        assert await repo.delete_nodes([node.id]) == 1
+
+
+# What is given where a model belongs, and is none, is refused before it would be asked.
+
+
+WRONG = [
+    ({"chat_model": "gpt-4o"}, "chat_model must be an object to ask, .* not a str"),
+    ({"chat_model": ScriptedChatModel}, "not the class .*ScriptedChatModel"),
+    ({"chat_model": HashingEmbedder()}, "chat_model must .* not a HashingEmbedder"),
+    ({"embedder": "text-embedding-3-small"}, "there is no embedder .*, or an object to ask"),
+    ({"embedder": HashingEmbedder}, "not the class .*HashingEmbedder"),
+    ({"embedder": ScriptedChatModel()}, "embedder must .* not a ScriptedChatModel"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_a_service_refuses_what_is_no_model(arguments, message):
+    """A name, a class and the other kind of model are told where they are given."""
+    with pytest.raises(ConfigError, match=message):
+        Mnemo("memory:", **arguments)
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+async def test_a_repository_refuses_what_is_no_model(arguments, message):
+    """So they are for one repository, which can be opened rightly afterwards."""
+    async with Mnemo("memory:") as memory:
+        with pytest.raises(ConfigError, match=message):
+            await memory.open_repo("trips", **arguments)
+        await memory.open_repo("trips", embedder=HashingEmbedder())

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mnemo import Mnemo
 from mnemo.errors import ModelUnavailable
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.plan import mode_question, plan_question, refine_question
@@ -14,7 +15,7 @@ from mnemo.prompts.question import AskedQuestion, Question
 from mnemo.prompts.reason import ReasonPurpose, Recalled, reason_question
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
-from mnemo.testing import ScriptedChatModel
+from mnemo.testing import HashingEmbedder, ScriptedChatModel, block_rows, block_titles
 from mnemo.values.graph import Episodic, Node, Procedural, Semantic
 
 
@@ -144,3 +145,20 @@ async def test_the_sensible_reasoning_repeats_the_first_memory(purpose, said):
     """Nothing is made up, whatever kind of memory it is."""
     recalled = [Recalled(MEMORIES[purpose], NOON), Recalled(Semantic("Bo bakes."), NOON)]
     assert await answered(reason_question(purpose, ASKED, recalled, None)) == said
+
+
+# ── What a test reads of the prompts that a scripted model was asked with ─────────────
+
+
+async def test_the_blocks_of_a_prompt_are_read_by_title():
+    """Each row is what the model was shown of one step; an unknown title has no rows."""
+    model = ScriptedChatModel.answering()
+    async with Mnemo("memory:", chat_model=model, embedder=HashingEmbedder()) as memory:
+        session = await (await memory.open_repo()).start_session("Plan the trip")
+        await session.append("BEGIN STEPS\nI want to see Tokyo.", "Noted")
+        await session.close_and_commit()
+    (asked,) = model.calls("semantic")
+    assert "STEPS" in block_titles(asked)
+    (row,) = block_rows(asked, "STEPS")
+    assert (row["index"], row["action"]) == (0, "Noted")
+    assert block_rows(asked, "NOTHING") == []

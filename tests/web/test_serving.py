@@ -1,7 +1,12 @@
 """Running the server: a cancelled call stops it as a signal does."""
 
+import gzip
 import socket
+import subprocess
+import sys
 import threading
+from importlib.resources import files
+from pathlib import Path
 
 import anyio
 import httpx
@@ -94,3 +99,26 @@ async def test_the_openapi_document_is_made_off_the_event_loop(connect, monkeypa
     assert (document["info"]["title"], document["openapi"][:4]) == ("mnemo", "3.1.")
     assert makers
     assert threading.get_ident() not in makers
+
+
+# ── The bundled JavaScript libraries: the pinned files, their size, their licences ────
+
+
+VENDOR = Path(str(files("mnemo.web"))) / "static" / "vendor"
+MOST_BYTES = 300_000
+
+
+def test_bundled_files_have_their_pinned_hashes():
+    """Every file is the one that scripts/vendor fetched; a changed byte is named."""
+    script = Path(__file__).parents[2] / "scripts" / "vendor.py"
+    done = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_bundled_libraries_are_small_and_bring_their_licences():
+    """All that a browser loads of them is below 300 KB gzipped, each with a licence beside it."""
+    scripts = list(VENDOR.glob("*.js"))
+    assert sum(len(gzip.compress(path.read_bytes())) for path in scripts) < MOST_BYTES
+    assert {path.stem for path in scripts} <= {path.stem for path in VENDOR.glob("*.LICENSE")}
