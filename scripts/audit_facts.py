@@ -10,20 +10,19 @@ may have several lines; one that has none is good.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import anyio
-from bench_dialogues import BadInput, Dialogue, read_dialogues
+from answers_kit import BadInput, read_talks
+from bench_answers import ingest
 
 from mnemo import Mnemo
 from mnemo.repository.repository import Repository
@@ -46,9 +45,6 @@ class Sampled:
     sources: tuple[str, ...]
 
 
-# ── Facts of a file ──────────────────────────────────────────────────────────────────
-
-
 async def facts_of(path: Path) -> list[Sampled]:
     """
     The facts of FILE, of dialogues or of remembered messages, in order.
@@ -56,42 +52,13 @@ async def facts_of(path: Path) -> list[Sampled]:
     Raises:
         BadInput: It is neither.
     """
-    people = _people_in(path)
+    found: list[Sampled] = []
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
-        taken = _remember_all(memory, people) if people else _talk_all(memory, read_dialogues(path))
-        return [fact async for fact in taken]
-
-
-def _people_in(path: Path) -> list[Any]:
-    """What FILE holds, if that is people and their messages."""
-    try:
-        raw = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: {error}") from error
-    return raw if isinstance(raw, list) and raw and "messages" in raw[0] else []
-
-
-async def _remember_all(memory: Mnemo, people: list[Any]) -> AsyncIterator[Sampled]:
-    for person in people:
-        repo = await memory.open_repo(str(person["id"]))
-        start = datetime.fromisoformat(person["start"]).replace(tzinfo=UTC)
-        for number, text in enumerate(person["messages"]):
-            at = start + timedelta(days=number * person["step_days"])
-            await repo.remember(text, at=at, wait=True)
-        for fact in await _facts(repo):
-            yield fact
-
-
-async def _talk_all(memory: Mnemo, dialogues: list[Dialogue]) -> AsyncIterator[Sampled]:
-    for dialogue in dialogues:
-        repo = await memory.open_repo(dialogue.id)
-        for number in dict.fromkeys(turn.session for turn in dialogue.turns):
-            session = await repo.start_session(f"Talk {number}")
-            for turn in (turn for turn in dialogue.turns if turn.session == number):
-                await session.append(turn.text, "", at=turn.at, actor=turn.speaker)
-            await session.close_and_commit()
-        for fact in await _facts(repo):
-            yield fact
+        for talk in read_talks(path):
+            repo = await memory.open_repo(talk.id)
+            await ingest(repo, talk)
+            found += await _facts(repo)
+    return found
 
 
 async def _facts(repo: Repository) -> list[Sampled]:
@@ -128,9 +95,6 @@ def sample_of(files: Sequence[Sequence[Sampled]], size: int, seed: int) -> list[
     shuffled = [chance.sample(facts, len(facts)) for facts in files]
     turns = zip_longest(*shuffled)
     return [fact for turn in turns for fact in turn if fact is not None][:size]
-
-
-# ── Labels ───────────────────────────────────────────────────────────────────────────
 
 
 def faults_of(path: Path, size: int) -> list[tuple[int, str, str]]:

@@ -1,23 +1,40 @@
-"""What every phase of the bench is made of: figures, the loop's heartbeat, texts, the machine."""
+"""What every bench is made of: rows, figures, the loop's heartbeat, texts, processes, sessions."""
 
 from __future__ import annotations
 
 import gc
+import inspect
+import json
 import os
 import platform
 import random
+import resource
+import signal
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+import sys
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
 import anyio
+import anyio.abc
+from anyio.streams.buffered import BufferedByteReceiveStream
 
+from mnemo import Config, Mnemo, Session
 from mnemo.runtime.text import STOP_WORDS
 
 BEAT_S = 0.005
@@ -25,32 +42,7 @@ LAG_P99_MS, LAG_MAX_MS = 5.0, 25.0
 PACKAGES = ("mnemo-sessions", "anyio", "numpy", "pydantic", "tokenizers", "transitions")
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How much each phase does; the targets hold for ``FULL``."""
-
-    appends_alone: int
-    appends: int
-    in_flight: tuple[int, ...]
-    episodes: int
-    sessions: int
-    steps_each: int
-    open_sessions: int
-    imports: int
-    nodes: tuple[int, ...]
-    queries: int
-    sustained: int
-    threads: int
-
-
-FULL = Sizes(
-    *(4_000, 16_000, (1, 8, 64, 256), 7, 64, 300, 10_000, 5, (1_000, 10_000, 100_000)),
-    *(200, 32_000, 10_000),
-)
-QUICK = Sizes(1_000, 6_000, (1, 8, 64, 256), 3, 64, 30, 2_000, 3, (1_000, 10_000), 60, 8_000, 400)
-TINY = Sizes(20, 128, (1, 64), 1, 4, 5, 50, 1, (200,), 5, 256, 8)
-MILLION = replace(FULL, nodes=(1_000_000,))
-SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY, "million": MILLION}
+# ── Rows and figures ─────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -79,11 +71,92 @@ class Figure:
         """All of it, and whether the target is met."""
         return asdict(self) | {"met": self.met}
 
+    def __str__(self) -> str:
+        value = f"{self.value:,.{0 if self.value >= 1_000 else 2}f}"
+        target = f"≥ {self.least:,g}" if self.least is not None else ""
+        target = target or (f"≤ {self.most:,g}" if self.most is not None else "")
+        missed = "  MISSED" if self.met is False else ""
+        return f"  {self.name:<70} {value:>10} {self.unit:<4}{target}{missed}".rstrip()
+
+
+Figures = list[Figure]
+
+
+class Row:
+    """
+    One thing that is measured.
+
+    Args:
+        act: Makes what it needs in a folder of its own, measures, and gives figures.
+        settings: Of *act*, by name; two that stand in a tuple are for the full size, at which
+            targets hold, and for a quick one. Of a list each is measured, in turn.
+    """
+
+    def __init__(self, act: Callable[..., Awaitable[Figures]], **settings: Any) -> None:
+        self.act, self._settings = act, settings
+
+    def sized(self, quick: bool) -> dict[str, Any]:
+        """The settings of a size."""
+        pairs = self._settings.items()
+        return {k: value[quick] if isinstance(value, tuple) else value for k, value in pairs}
+
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that *share* of *values* do not exceed (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def spread(name: str, took_ms: Sequence[float], *what: str, **most: float | None) -> Figures:
+    """The percentiles (``p95``), or the ``max``, that *what* names."""
+    values = {
+        w: max(took_ms) if w == "max" else percentile(took_ms, int(w[1:]) / 100) for w in what
+    }
+    return [Figure(f"{name}: {w}", v, "ms", most=most.get(w)) for w, v in values.items()]
+
+
+def beside(
+    name: str,
+    measured: Mapping[str, Sequence[float]],
+    unit: str,
+    ratio: str,
+    **target: float | None,
+) -> Figures:
+    """The median of each of two, and the first as a multiple of the second."""
+    figures = [Figure(f"{name}: {who}", median(some), unit) for who, some in measured.items()]
+    first, second = (figure.value for figure in figures)
+    return [*figures, Figure(f"{name}: {ratio}", first / second, "x", **target)]
+
+
+def wrongs(name: str, found: Mapping[str, float]) -> Figures:
+    """What must not be, each with its number."""
+    return [Figure(f"{name}: {what}", number, "", most=0) for what, number in found.items()]
+
+
+@contextmanager
+def timing(took_ms: list[float]) -> Iterator[None]:
+    """Append how long the block took."""
+    began = perf_counter()
+    yield
+    took_ms.append(1_000 * (perf_counter() - began))
+
+
+async def timed(calls: Iterable[Callable[[], Awaitable[object]]]) -> list[float]:
+    """Milliseconds of each call, one after the other."""
+    took: list[float] = []
+    for call in calls:
+        with timing(took):
+            await call()
+    return took
+
+
+async def at_once(call: Callable[..., Awaitable[object]], *arguments: Iterable[Any]) -> float:
+    """Call with each of *arguments*, as ``map`` would, all at once; the seconds that it took."""
+    began = perf_counter()
+    async with anyio.create_task_group() as group:
+        for each in zip(*arguments, strict=False):
+            group.start_soon(call, *each)
+    return perf_counter() - began
 
 
 # ── The loop's lag ───────────────────────────────────────────────────────────────────
@@ -110,12 +183,14 @@ class Heartbeat:
         else:
             self.collecting_ms = max(self.collecting_ms, 1_000 * (perf_counter() - self._began))
 
-    def figures(self, name: str) -> list[Figure]:
+    def figures(
+        self, name: str, p99: float | None = LAG_P99_MS, most: float | None = LAG_MAX_MS
+    ) -> Figures:
         """The 99th percentile, the worst, and what of that may be garbage collection."""
         late = self.late_ms or [0.0]
         return [
-            Figure(f"{name}: loop lag p99", percentile(late, 0.99), "ms", most=LAG_P99_MS),
-            Figure(f"{name}: loop lag max", max(late), "ms", most=LAG_MAX_MS),
+            Figure(f"{name}: loop lag p99", percentile(late, 0.99), "ms", most=p99),
+            Figure(f"{name}: loop lag max", max(late), "ms", most=most),
             Figure(f"{name}: longest garbage collection", self.collecting_ms, "ms"),
         ]
 
@@ -202,16 +277,31 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
+        "synchronous": Config().store.synchronous,
         "packages": {name: version(name) for name in PACKAGES},
     }
 
 
-def resident_bytes() -> int:
-    """Memory that this process has in use now; 0 where the system does not say."""
-    status = Path("/proc/self/statm")
-    if not status.exists():
+def resident_bytes(process: int | str = "self") -> int:
+    """Memory that a process has in use now; 0 where the system does not say, or it has ended."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text("ascii").split()[1]
+    except OSError:
         return 0
-    return int(status.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_bytes() -> int:
+    """The most that this process had in use."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+
+
+def headline(facts: Mapping[str, Any]) -> str:
+    """The machine in one line."""
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']:.1f}, "
+        f"Python {facts['python']}, SQLite {facts['sqlite']} (synchronous {facts['synchronous']})"
+    )
 
 
 def _cpu() -> str:
@@ -221,3 +311,124 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+# ── Processes ────────────────────────────────────────────────────────────────────────
+
+
+class Child:
+    """A function of a bench that runs in a process of its own; *name* is for those who look."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self._told = BufferedByteReceiveStream(process.stdout)
+
+    @classmethod
+    async def begin(cls, stack: AsyncExitStack, function: Callable[..., Any], *given: Any) -> Child:
+        """Call *function* with what JSON can say; killed when *stack* ends, unless it has ended."""
+        command = [sys.executable, inspect.getfile(function), function.__name__, json.dumps(given)]
+        child = cls(await anyio.open_process(command, stderr=None))
+        stack.push_async_callback(child.end)
+        return child
+
+    async def line(self) -> str:
+        """The next line that it prints."""
+        return (await self._told.receive_until(b"\n", 2**24)).decode()
+
+    async def lines(self) -> AsyncIterator[str]:
+        """Every further line, until it ends or is killed."""
+        try:
+            while True:
+                yield await self.line()
+        except (anyio.IncompleteRead, anyio.ClosedResourceError, anyio.EndOfStream):
+            return
+
+    async def drain(self) -> None:
+        """Read what it tells, so that it never waits."""
+        async for _ in self.lines():
+            pass
+
+    async def say(self, line: str) -> None:
+        """Give it a line."""
+        assert self.process.stdin is not None
+        await self.process.stdin.send(f"{line}\n".encode())
+
+    async def kill(self) -> None:
+        """SIGKILL, which a stopped process gets as well."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+    async def end(self) -> None:
+        """Kill it, and let go of its pipes."""
+        with anyio.CancelScope(shield=True):
+            await self.kill()
+            await self.process.aclose()
+
+    async def pause(self, seconds: float) -> None:
+        """SIGSTOP for so long."""
+        self.process.send_signal(signal.SIGSTOP)
+        await anyio.sleep(seconds)
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGCONT)
+
+
+def be_child(functions: Mapping[str, Any]) -> None:
+    """Call the function that the command line names; the last line of a program with children."""
+    anyio.run(functions[sys.argv[1]], *json.loads(sys.argv[2]))
+
+
+async def apart(function: Callable[..., Any], *given: Any) -> Figures:
+    """The figures that *function* prints in a process of its own."""
+    async with AsyncExitStack() as stack:
+        child = await Child.begin(stack, function, *given)
+        figures = json.loads(await child.line())
+        await child.process.wait()
+    return [Figure(**figure) for figure in figures]
+
+
+def tell(*told: object) -> None:
+    """Print one line of JSON for the parent: one write is never cut by a kill."""
+    os.write(1, (json.dumps(told) + "\n").encode())
+
+
+# ── Sessions ─────────────────────────────────────────────────────────────────────────
+
+WORDS = Words()
+TEXTS = [(WORDS.sentence(8, 16), WORDS.sentence(4, 10)) for _ in range(2_000)]
+
+
+async def append_all(sessions: Sequence[Session], each: int) -> list[float]:
+    """Append to all at once, *each* steps one after another; how long every one took, in ms."""
+    took: list[float] = []
+
+    async def fill(number: int, session: Session) -> None:
+        for step in range(each):
+            with timing(took):
+                await session.append(*TEXTS[(number * each + step) % len(TEXTS)])
+
+    await at_once(fill, range(len(sessions)), sessions)
+    return took
+
+
+async def warm_up(folder: Path) -> None:
+    """Have everything loaded that is loaded at its first use."""
+    async with Mnemo(folder / "warm.db", embedder="static") as memory:
+        repo = await memory.open_repo("warm")
+        session = await repo.start_session("Warm up")
+        await append_all([session], 3)
+        await session.close_and_commit()
+        await repo.recall("What is there?")
+
+
+@contextmanager
+def store_on(engine: str, folder: Path) -> Iterator[str]:
+    """A place for a store: a file, a schema on a server started for it, or where *engine* says."""
+    if engine == "postgres":
+        from postgres_server import new_schema, running_server
+
+        with running_server() as server, new_schema(server.url) as url:
+            yield url
+    else:
+        yield str(folder / "store.db") if engine == "sqlite" else engine

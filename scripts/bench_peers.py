@@ -3,7 +3,7 @@ Measure mnemo beside other memories, each driven by a program of its own in its 
 
 The environments are made in ``$MNEMO_PEERS``, else in ``.venv-peers``. A peer whose
 installation or run fails is a row with the reason. Each FILE has dialogues with labelled
-evidence, as ``bench_recall`` takes them.
+evidence, as ``bench_answers`` takes them.
 """
 
 from __future__ import annotations
@@ -16,137 +16,99 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bench import headline
-from bench_dialogues import BadInput, Dialogue, measures, read_dialogues
-from bench_kit import Words, machine
+from answers_kit import BadInput, Talk, measures, read_talks
+from bench_kit import Words, headline, machine
 
 ROOT = Path(__file__).parents[1]
-DRIVERS = ROOT / "scripts" / "peers"
+DRIVERS = ROOT / "scripts" / "peers.py"
 EMBEDDER = "wordllama>=0.4.0"
 NOT_OF_A_PEER = ("pip", "setuptools", "_distutils_hack", "distutils-precedence.pth")
 INSTALL_LIMIT_S, RUN_LIMIT_S = 1_800, 7_200
 
 
-@dataclass(frozen=True)
-class Peer:
-    """
-    One row of the table.
-
-    Attributes:
-        driver: The file in ``scripts/peers`` that drives it.
-        environment: Name of its environment; peers may share one.
-    """
-
-    driver: str
-    environment: str
-    requirements: tuple[str, ...]
-
-
-_LANGGRAPH = ("langgraph", ("langgraph", "langgraph-checkpoint-sqlite", "numpy"))
-PEERS = {
-    "mnemo": Peer("peer_mnemo.py", "mnemo", (str(ROOT),)),
-    "langgraph-sqlite": Peer("peer_langgraph_sqlite.py", *_LANGGRAPH),
-    "langgraph-memory": Peer("peer_langgraph_memory.py", *_LANGGRAPH),
-    "openai-agents": Peer("peer_agents.py", "openai-agents", ("openai-agents",)),
-    "mem0": Peer("peer_mem0.py", "mem0", ("mem0ai",)),
+_LANGGRAPH = ("langgraph", "langgraph-checkpoint-sqlite", "numpy")
+PEERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "mnemo": ("mnemo", (str(ROOT),)),
+    "langgraph-sqlite": ("langgraph", _LANGGRAPH),
+    "langgraph-memory": ("langgraph", _LANGGRAPH),
+    "openai-agents": ("openai-agents", ("openai-agents",)),
+    "mem0": ("mem0", ("mem0ai",)),
     # Graphiti imports httpx, which what it requires does not always bring.
-    "graphiti": Peer("peer_graphiti.py", "graphiti", ("graphiti-core[kuzu]", "httpx")),
+    "graphiti": ("graphiti", ("graphiti-core[kuzu]", "httpx")),
 }
+"""Name of a row → its environment, which rows may share, and what is installed there."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How much each driver does."""
-
-    adds: tuple[int, int]
-    items: tuple[int, ...]
-    queries: int
-    imports: int
-
-
-FULL = Sizes((1_000, 2_000), (1_000, 10_000), 100, 3)
-QUICK = Sizes((20, 128), (100, 200), 10, 1)
+FULL = {"adds": (1_000, 2_000), "sizes": (1_000, 10_000), "imports": 3}
+QUICK = {"adds": (20, 128), "sizes": (100, 200), "imports": 1}
+"""How much each driver does."""
 
 
 class PeerFailed(Exception):
     """A peer could not be installed or run; the message is one line."""
 
 
-# ── Work ─────────────────────────────────────────────────────────────────────────────
-
-
-def workload(sizes: Sizes, dialogues: Sequence[Dialogue]) -> dict[str, Any]:
+def workload(sizes: dict[str, Any], queries: int, talks: Sequence[Talk]) -> dict[str, Any]:
     """What every driver does: the same texts, questions and dialogues for all."""
     words = Words()
-    texts = [words.sentence() for _ in range(max(*sizes.adds, *sizes.items, 64))]
+    texts = [words.sentence() for _ in range(max(*sizes["adds"], *sizes["sizes"], 64))]
     return {
+        **sizes,
         "texts": texts,
-        "adds": sizes.adds,
-        "sizes": sizes.items,
         "questions": {
-            size: [words.question(texts[n * size // sizes.queries]) for n in range(sizes.queries)]
-            for size in sizes.items
+            size: [words.question(texts[n * size // queries]) for n in range(queries)]
+            for size in sizes["sizes"]
         },
-        "imports": sizes.imports,
-        "dialogues": [_plain(dialogue) for dialogue in dialogues],
+        "dialogues": [
+            {
+                "turns": [
+                    vars(turn) | {"at": turn.at.isoformat(), "document": turn.document}
+                    for turn in talk.turns
+                ],
+                "questions": [question.text for question in talk.questions],
+            }
+            for talk in talks
+        ],
     }
 
 
-def _plain(dialogue: Dialogue) -> dict[str, Any]:
-    turns = [
-        {
-            "id": turn.id,
-            "session": turn.session,
-            "at": turn.at.isoformat(),
-            "speaker": turn.speaker,
-            "text": turn.text,
-            "document": turn.document,
-        }
-        for turn in dialogue.turns
-    ]
-    return {"turns": turns, "questions": [question.text for question in dialogue.questions]}
-
-
 def evidence_recall(
-    rankings: Sequence[Sequence[Sequence[str]]], dialogues: Sequence[Dialogue]
+    rankings: Sequence[Sequence[Sequence[str]]], talks: Sequence[Talk]
 ) -> float | None:
     """Mean recall@10 of the evidence of all questions; ``None`` where nothing was asked."""
     found = [
         measures(list(dict.fromkeys(ranking)), question.evidence)["recall@10"]
-        for ranked, dialogue in zip(rankings, dialogues, strict=True)
-        for ranking, question in zip(ranked, dialogue.questions, strict=True)
+        for ranked, talk in zip(rankings, talks, strict=True)
+        for ranking, question in zip(ranked, talk.questions, strict=True)
     ]
     return mean(found) if found else None
 
 
-# ── Environments ─────────────────────────────────────────────────────────────────────
-
-
-def environment(peer: Peer, folder: Path) -> tuple[Path, float]:
+def environment(name: str, folder: Path) -> tuple[Path, float]:
     """
-    Make the environment of *peer* unless it is there.
+    Make the environment of a row unless it is there.
 
     Returns:
         Its interpreter, and the MB that the peer and what it needs take, without the embedder.
     """
-    home = folder / peer.environment
+    shared, requirements = PEERS[name]
+    home = folder / shared
     python, made = home / "bin" / "python", home / ".made"
-    wanted = [*peer.requirements, EMBEDDER]
+    wanted = [*requirements, EMBEDDER]
     if made.exists() and (was := json.loads(made.read_text("utf-8")))["wanted"] == wanted:
         if str(ROOT) in wanted:
-            _install(python, "--no-deps", "--force-reinstall", *peer.requirements)
+            _install(python, "--no-deps", "--force-reinstall", *requirements)
         return python, was["mb"]
     print(f"Making {home} (once) ...", file=sys.stderr)
     shutil.rmtree(home, ignore_errors=True)
     uv = shutil.which("uv")
     _checked([uv, "venv", "--quiet", home] if uv else [sys.executable, "-m", "venv", home])
-    _install(python, *peer.requirements)
+    _install(python, *requirements)
     size = _installed_mb(home)
     _install(python, EMBEDDER)
     made.write_text(json.dumps({"wanted": wanted, "mb": size}), "utf-8")
@@ -199,16 +161,14 @@ def _checked(command: Sequence[Any], limit_s: float = INSTALL_LIMIT_S) -> str:
     return done.stdout
 
 
-# ── Running ──────────────────────────────────────────────────────────────────────────
-
 Row = dict[str, Any]
 
 
-def row_of(peer: Peer, work: Path, place: Callable[[Peer], tuple[Path, float | None]]) -> Row:
-    """What the driver of *peer* printed and its installed size, or ``{"failed": reason}``."""
+def row_of(name: str, work: Path, place: Callable[[str], tuple[Path, float | None]]) -> Row:
+    """What the driver of a peer printed and its installed size, or ``{"failed": reason}``."""
     try:
-        python, size = place(peer)
-        printed = _checked([python, DRIVERS / peer.driver, work], RUN_LIMIT_S)
+        python, size = place(name)
+        printed = _checked([python, DRIVERS, name, work], RUN_LIMIT_S)
         row: Row = json.loads(printed.splitlines()[-1])
     except PeerFailed as error:
         return {"failed": str(error)}
@@ -218,27 +178,25 @@ def row_of(peer: Peer, work: Path, place: Callable[[Peer], tuple[Path, float | N
 
 
 def rows_of(
-    names: Sequence[str], options: argparse.Namespace, dialogues: Sequence[Dialogue]
+    names: Sequence[str], options: argparse.Namespace, talks: Sequence[Talk]
 ) -> dict[str, Row]:
     """The rows of the peers of these names, one after the other."""
     folder = Path(os.environ.get("MNEMO_PEERS", ROOT / ".venv-peers"))
 
-    def place(peer: Peer) -> tuple[Path, float | None]:
-        return (options.python, None) if options.python else environment(peer, folder)
+    def place(name: str) -> tuple[Path, float | None]:
+        return (options.python, None) if options.python else environment(name, folder)
 
     rows = {}
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary) / "work.json"
-        sizes = QUICK if options.quick else FULL
-        work.write_text(json.dumps(workload(sizes, dialogues)), "utf-8")
+        sizes, queries = (QUICK, 10) if options.quick else (FULL, 100)
+        work.write_text(json.dumps(workload(sizes, queries, talks)), "utf-8")
         for name in names:
-            rows[name] = row_of(PEERS[name], work, place)
+            rows[name] = row_of(name, work, place)
             if (rankings := rows[name].pop("rankings", None)) is not None:
-                rows[name]["evidence recall@10"] = evidence_recall(rankings, dialogues)
+                rows[name]["evidence recall@10"] = evidence_recall(rankings, talks)
     return rows
 
-
-# ── Output ───────────────────────────────────────────────────────────────────────────
 
 _TEXTS = ("version", "durability", "first error")
 
@@ -279,12 +237,12 @@ def main() -> int:
     parser.add_argument("--python", type=Path, help="run all in this one; install nothing")
     options = parser.parse_args()
     try:
-        dialogues = [d for path in options.files for d in read_dialogues(path)]
+        talks = [talk for path in options.files for talk in read_talks(path)]
     except BadInput as error:
         print(f"bench_peers: {error}", file=sys.stderr)
         return 2
     told = machine() | {"date": datetime.now(UTC).date().isoformat()}
-    rows = rows_of(options.only or list(PEERS), options, dialogues)
+    rows = rows_of(options.only or list(PEERS), options, talks)
     if options.json:
         print(json.dumps({"machine": told, "peers": rows}, indent=2))
     else:

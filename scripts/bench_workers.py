@@ -1,53 +1,46 @@
 """
 Workers of one store: how much faster two are than one, and that none loses or doubles anything.
 
-This process remembers and leaves the jobs to others; each worker is this file run as a program,
-with a scripted model that takes 100 ms. In every round of the second part something is
-remembered, or said in a session, and one of three workers is killed and replaced, or stopped for
-longer than its lease. In the third part four processes drive sessions of 20 steps, two workers
-extract them with a model that fails one time in twenty, and workers are killed. Then each of it
-must be one step, every fact there once, and nothing may be claimed any more.
+The applications remember and leave the jobs to workers, each a process of its own with a scripted
+model that takes 100 ms. ``workers-chaos`` remembers, or says in a session, in every round, and one
+of three workers is killed and replaced, or stopped for longer than its lease. In ``workers-soak``
+four processes drive sessions of 20 steps, two workers extract them with a model that fails one
+time in twenty, and workers are killed. ``threads`` remembers one message in each of many threads in
+two processes, one of which is killed at half of its share and started anew, and remembers all of it
+again under the same keys. In the end each of it must be one step, every fact there once, and
+nothing may be claimed any more.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import gc
 import random
-import signal
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from time import perf_counter, process_time
 
 import anyio
-import anyio.abc
-from bench_kit import Figure, machine
+from bench_kit import Child, Figure, Figures, Row, be_child, resident_bytes, store_on, tell, wrongs
 
 from mnemo import Config, Mnemo, Repository
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
-MODEL_S = 0.1
-LEASE_S = 1.0
-STOPPED_S = 1.5
-"""Seconds that a worker is stopped: longer than its lease."""
+MODEL_S, LEASE_S, STOPPED_S = 0.1, 1.0, 1.5
+"""Seconds of a model's call, of a lease, and for which a worker is stopped."""
 AT_ONCE = Config(
     jobs={"quiet_s": 0, "poll_s": 0.05, "retry_backoff_s": 0.1},
     session={"lease_s": LEASE_S},
 )
 STEADY = AT_ONCE.overlaid(Config(session={"lease_s": 30.0}, jobs={"poll_s": 0.25}))
+IN_THREADS = Config(jobs={"quiet_s": 0, "poll_s": 0.2}, session={"lease_s": 5})
 STEPS, APPLICATIONS, SIDE_BY_SIDE, FAULTS = 20, 4, 4, 0.05
 """Steps of a session, processes with sessions, sessions in each at once, and failing calls."""
 NAMES = ("Ana", "Bo", "Chen", "Dara", "Eve", "Finn", "Gita", "Hugo")
-
-
-Phases = dict[str, list[Figure]]
+PARTS = 4
 
 
 def said(number: int) -> str:
@@ -75,22 +68,14 @@ async def application(store: str, config: Config, repo: str) -> AsyncIterator[Re
         yield await memory.open_repo(repo)
 
 
-# ── The workers ──────────────────────────────────────────────────────────────────────
-
-
 async def work(store: str, kind: str) -> None:
-    """Work off jobs until the end; tell when it has begun."""
-    config = STEADY if kind == "steady" else AT_ONCE
-    model = SlowModel.answering()
+    """Work off jobs until the end; tell of each look."""
+    config, model = STEADY if kind == "steady" else AT_ONCE, SlowModel.answering()
     model.faults = FAULTS if kind == "faulty" else 0.0
-
-    def looked(_: object) -> None:
-        print("looked", flush=True)
-
     async with Mnemo(
         store, embedder=HashingEmbedder(), chat_model=model, config=config, workers=2
     ) as memory:
-        await memory.work(on_look=looked)
+        await memory.work(on_look=lambda _: tell("looked"))
 
 
 async def drive(store: str, name: str, count: int) -> None:
@@ -105,7 +90,7 @@ async def drive(store: str, name: str, count: int) -> None:
                     key = f"{name}-{number}-{place}"
                     house = STEPS * number + place
                     await session.append(f"{name}: {said(house)}", "Noted it", key=key)
-                    print(key, flush=True)
+                    tell(key)
                 await session.close_and_commit(max_retries=100)
                 await session.aclose()
 
@@ -113,153 +98,156 @@ async def drive(store: str, name: str, count: int) -> None:
             group.start_soon(one, number)
 
 
-class Worker:
-    """A worker process, begun."""
-
-    def __init__(self, process: anyio.abc.Process) -> None:
-        self.process = process
-
-    @classmethod
-    async def start(cls, stack: AsyncExitStack, store: str, kind: str) -> Worker:
-        """Start one, which is killed when *stack* ends, and wait for its first look."""
-        command = [sys.executable, __file__, "--inside", kind, "--store", store]
-        process = await anyio.open_process(command, stderr=None)
-        worker = cls(process)
-        stack.push_async_callback(worker.kill)
-        assert process.stdout is not None
-        await process.stdout.receive()
-        return worker
-
-    async def drain(self) -> None:
-        """Read what it tells, so that it never waits."""
-        assert self.process.stdout is not None
-        with suppress(anyio.ClosedResourceError):
-            async for _ in self.process.stdout:
-                pass
-
-    async def kill(self) -> None:
-        """SIGKILL, which a stopped process gets as well."""
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.aclose()
-
-
-# ── The parts ────────────────────────────────────────────────────────────────────────
-
-
-async def seconds(store: str, workers: int, threads: int) -> float:
-    """How long *workers* take for *threads* messages, each of its own thread."""
-    async with AsyncExitStack() as stack:
-        repo = await stack.enter_async_context(application(store, STEADY, f"speed {workers}"))
-        group = await stack.enter_async_context(anyio.create_task_group())
-        for _ in range(workers):
-            worker = await Worker.start(stack, store, "steady")
-            group.start_soon(worker.drain)
-        began = perf_counter()
-        for number in range(threads):
-            await repo.remember(said(number), thread_id=f"thread {number}", key=f"key {number}")
+async def talk(path: str, first: int, end: int) -> None:
+    """Remember the messages of these numbers and settle; tell how far it is."""
+    async with Mnemo(path, config=IN_THREADS, embedder="static") as memory:
+        repo = await memory.open_repo("threads")
+        for number in range(first, end):
+            await remember(repo, number)
+            tell(number)
         await repo.settle()
-        took = perf_counter() - began
-        group.cancel_scope.cancel()
-    return took
+        tell(end)
 
 
-async def chaos(store: str, rounds: int) -> list[Figure]:
-    """Remember, and kill or stop one of three workers in every round."""
-    chance = random.Random(7)
-    killed = stopped = 0
+async def remember(repo: Repository, number: int) -> None:
+    """One message in the thread of its number."""
+    await repo.remember(said(number), thread_id=f"thread {number}", key=f"key {number}")
+
+
+class Workers:
+    """So many workers of one kind, whose lines are read in *group*."""
+
+    def __init__(
+        self, stack: AsyncExitStack, group: anyio.abc.TaskGroup, store: str, kind: str
+    ) -> None:
+        self._stack, self._group, self._given = stack, group, (store, kind)
+        self.children: list[Child] = []
+
+    async def begin(self, place: int) -> None:
+        """Start one in this place, and wait for its first look; the one before is killed."""
+        for before in self.children[place : place + 1]:
+            await before.kill()
+        child = await Child.begin(self._stack, work, *self._given)
+        await child.line()
+        self.children[place : place + 1] = [child]
+        self._group.start_soon(child.drain)
+
+    def pause(self, place: int) -> None:
+        """Stop one for longer than its lease."""
+        self._group.start_soon(self.children[place].pause, STOPPED_S)
+
+
+@asynccontextmanager
+async def working(
+    store: str, kind: str, count: int, config: Config, repo: str
+) -> AsyncIterator[tuple[Repository, Workers]]:
+    """An application and its workers."""
     async with AsyncExitStack() as stack:
-        repo = await stack.enter_async_context(application(store, AT_ONCE, "chaos"))
+        opened = await stack.enter_async_context(application(store, config, repo))
         group = await stack.enter_async_context(anyio.create_task_group())
-
-        async def started() -> Worker:
-            worker = await Worker.start(stack, store, "short")
-            group.start_soon(worker.drain)
-            return worker
-
-        async def resume(worker: Worker) -> None:
-            await anyio.sleep(STOPPED_S)
-            if worker.process.returncode is None:
-                worker.process.send_signal(signal.SIGCONT)
-
-        workers = [await started() for _ in range(3)]
-        ended = [anyio.Event() for number in range(rounds) if number % 3 == 0]
-        for number in range(rounds):
-            if number % 3:
-                await repo.remember(said(number), thread_id=f"t {number % 7}", key=f"key {number}")
-            else:
-                group.start_soon(through_a_session, repo, number, ended[number // 3])
-            await anyio.sleep(chance.uniform(0.1, 0.5))
-            victim = chance.randrange(3)
-            if chance.random() < 0.4:
-                killed += 1
-                await workers[victim].kill()
-                workers[victim] = await started()
-            else:
-                stopped += 1
-                workers[victim].process.send_signal(signal.SIGSTOP)
-                group.start_soon(resume, workers[victim])
-        with anyio.fail_after(120):
-            for event in ended:
-                await event.wait()
-        await repo.settle(timeout_s=120)
-        wrong = await found_wrong(repo, {f"key {number}" for number in range(rounds)})
+        workers = Workers(stack, group, store, kind)
+        for place in range(count):
+            await workers.begin(place)
+        yield opened, workers
         group.cancel_scope.cancel()
-    name = f"{rounds} rounds, {killed} workers killed, {stopped} stopped"
-    return [Figure(f"{name}: {what}", value, "", most=0) for what, value in wrong.items()]
 
 
-async def soak(store: str, sessions: int) -> list[Figure]:
+async def speed(folder: Path, *, store: str, threads: int) -> Figures:
+    """How long one worker and two take for messages, each of its own thread."""
+    took: list[float] = []
+    with store_on(store, folder) as url:
+        for count in (1, 2):
+            async with working(url, "steady", count, STEADY, f"speed {count}") as (repo, _):
+                began = perf_counter()
+                for number in range(threads):
+                    await remember(repo, number)
+                await repo.settle()
+                took.append(perf_counter() - began)
+    return [
+        Figure(f"{threads} threads, one worker", took[0], "s"),
+        Figure(f"{threads} threads, two workers", took[1], "s"),
+        Figure("two workers are faster by", took[0] / took[1], "x", least=1.5),
+    ]
+
+
+async def chaos(folder: Path, *, store: str, rounds: int) -> Figures:
+    """Remember, and kill or stop one of three workers in every round."""
+    chance, done = random.Random(7), Counter[str]()
+    ended = [anyio.Event() for number in range(0, rounds, 3)]
+
+    async def through_a_session(repo: Repository, number: int) -> None:
+        session = await repo.start_session("Talk")
+        await session.append(said(number), "Noted it", key=f"key {number}")
+        await session.close_and_commit(max_retries=0)
+        await session.aclose()
+        ended[number // 3].set()
+
+    with store_on(store, folder) as url:
+        async with (
+            working(url, "short", 3, AT_ONCE, "chaos") as (repo, workers),
+            anyio.create_task_group() as group,
+        ):
+            for number in range(rounds):
+                if number % 3:
+                    thread, key = f"t {number % 7}", f"key {number}"
+                    await repo.remember(said(number), thread_id=thread, key=key)
+                else:
+                    group.start_soon(through_a_session, repo, number)
+                await anyio.sleep(chance.uniform(0.1, 0.5))
+                victim = chance.randrange(3)
+                if chance.random() < 0.4:
+                    await workers.begin(victim)
+                    done["killed"] += 1
+                else:
+                    workers.pause(victim)
+                    done["stopped"] += 1
+            with anyio.fail_after(120):
+                for event in ended:
+                    await event.wait()
+            await repo.settle(timeout_s=120)
+            wrong = await found_wrong(repo, {f"key {number}" for number in range(rounds)})
+    killed = f"{done['killed']} workers killed, {done['stopped']} stopped"
+    return wrongs(f"{rounds} rounds, {killed}", wrong)
+
+
+async def soak(folder: Path, *, store: str, sessions: int) -> Figures:
     """Sessions of four processes, which two workers extract; one of these is killed at times."""
-    chance, acknowledged, killed = random.Random(9), [], 0
-    each = [len(range(place, sessions, APPLICATIONS)) for place in range(APPLICATIONS)]
-    running, over = APPLICATIONS, anyio.Event()
+    chance, acknowledged, over = random.Random(9), list[str](), anyio.Event()
+    killed, running = 0, APPLICATIONS
 
-    async def drives(name: str, count: int) -> None:
+    async def driven(stack: AsyncExitStack, url: str, place: int) -> None:
         nonlocal running
-        command = [sys.executable, __file__, "--inside", "drive", "--store", store]
-        driving = [*command, "--name", name, "--soak", str(count)]
-        done = await anyio.run_process(driving, stderr=None)
-        acknowledged.extend(done.stdout.decode().split())
+        count = len(range(place, sessions, APPLICATIONS))
+        child = await Child.begin(stack, drive, url, NAMES[place], count)
+        acknowledged.extend([line async for line in child.lines()])
+        if code := await child.process.wait():
+            raise RuntimeError(f"an application ended with {code}")
         running -= 1
         if not running:
             over.set()
 
-    async with AsyncExitStack() as stack:
-        repo = await stack.enter_async_context(application(store, AT_ONCE, "soak"))
-        group = await stack.enter_async_context(anyio.create_task_group())
-        workers = [await Worker.start(stack, store, "faulty") for _ in range(2)]
-        for worker in workers:
-            group.start_soon(worker.drain)
-        for place, count in enumerate(each):
-            group.start_soon(drives, NAMES[place], count)
-        while not over.is_set():
-            with anyio.move_on_after(chance.uniform(1, 4)):
-                await over.wait()
-                continue
-            victim = chance.randrange(2)
-            await workers[victim].kill()
-            workers[victim] = await Worker.start(stack, store, "faulty")
-            group.start_soon(workers[victim].drain)
-            killed += 1
-        await repo.settle(timeout_s=120)
-        wrong = await found_wrong(repo, set(acknowledged))
-        wrong["steps not acknowledged once"] = abs(sessions * STEPS - len(acknowledged))
-        wrong["sessions not committed"] = sum(
-            record.state != "idle" or record.steps != STEPS for record in await repo.sessions()
-        )
-        group.cancel_scope.cancel()
-    name = f"{sessions} sessions × {STEPS} steps, {killed} workers killed"
-    return [Figure(f"{name}: {what}", value, "", most=0) for what, value in wrong.items()]
-
-
-async def through_a_session(repo: Repository, number: int, ended: anyio.Event) -> None:
-    """Have a worker extract what a session says, and commit it."""
-    session = await repo.start_session("Talk")
-    await session.append(said(number), "Noted it", key=f"key {number}")
-    await session.close_and_commit(max_retries=0)
-    await session.aclose()
-    ended.set()
+    with store_on(store, folder) as url:
+        async with (
+            working(url, "faulty", 2, AT_ONCE, "soak") as (repo, workers),
+            AsyncExitStack() as stack,
+            anyio.create_task_group() as group,
+        ):
+            for place in range(APPLICATIONS):
+                group.start_soon(driven, stack, url, place)
+            while not over.is_set():
+                with anyio.move_on_after(chance.uniform(1, 4)):
+                    await over.wait()
+                    continue
+                await workers.begin(chance.randrange(2))
+                killed += 1
+            await repo.settle(timeout_s=120)
+            keys = {line.strip()[2:-2] for line in acknowledged}
+            wrong = await found_wrong(repo, keys)
+            wrong["steps not acknowledged once"] = abs(sessions * STEPS - len(acknowledged))
+            wrong["sessions not committed"] = sum(
+                record.state != "idle" or record.steps != STEPS for record in await repo.sessions()
+            )
+    return wrongs(f"{sessions} sessions × {STEPS} steps, {killed} workers killed", wrong)
 
 
 async def found_wrong(repo: Repository, keys: Collection[str]) -> dict[str, int]:
@@ -276,67 +264,66 @@ async def found_wrong(repo: Repository, keys: Collection[str]) -> dict[str, int]
     }
 
 
-async def measured(store: str, threads: int, rounds: int, sessions: int) -> Phases:
-    """All parts; one without threads, rounds or sessions is left out."""
-    found: Phases = {}
-    if threads:
-        alone, both = [await seconds(store, workers, threads) for workers in (1, 2)]
-        found["speed"] = [
-            Figure(f"{threads} threads, one worker", alone, "s"),
-            Figure(f"{threads} threads, two workers", both, "s"),
-            Figure("two workers are faster by", alone / both, "x", least=1.5),
-        ]
-    if rounds:
-        found["chaos"] = await chaos(store, rounds)
-    if sessions:
-        found["soak"] = await soak(store, sessions)
-    return found
+async def threads(folder: Path, *, count: int) -> Figures:
+    """Remember, kill, remember again, settle, and count; memory after each settled quarter."""
+    path, half = str(folder / "threads.db"), count // 2
+    resident: list[float] = []
+
+    def look() -> None:
+        gc.collect()
+        resident.append(resident_bytes() / 2**20)
+
+    async def heard(child: Child, number: int) -> None:
+        while f"[{number}]" not in await child.line():
+            pass
+
+    async with (
+        Mnemo(path, config=IN_THREADS, embedder="static") as memory,
+        AsyncExitStack() as stack,
+    ):
+        repo = await memory.open_repo("threads")
+        killed = await Child.begin(stack, talk, path, half, count)
+        await heard(killed, half + half // 2)
+        await killed.kill()
+        look()
+        wall, used = perf_counter(), process_time()
+        other = await Child.begin(stack, talk, path, half, count)
+        for part in range(PARTS):
+            for number in range(part * half // PARTS, (part + 1) * half // PARTS):
+                await remember(repo, number)
+            await repo.settle()
+            look()
+        await heard(other, count)
+        wall, used = perf_counter() - wall, process_time() - used
+        await repo.settle()
+        look()
+        documents = (await repo.statistics()).index.documents
+        facts = len(await repo.get_nodes(["semantic"]))
+        found = await found_wrong(repo, {f"key {number}" for number in range(count)})
+    name, grown_kb = f"{count:,} threads", 1_024 * max(0.0, resident[-1] - resident[0])
+    wrong = sum(found.values()) + abs(count - facts)
+    return [
+        Figure(f"{name}: messages or facts not there exactly once", wrong, "", most=0),
+        Figure(f"{name}: remembered and settled by two processes", wall, "s"),
+        Figure(f"{name}: processor time of one of them, per thread", 2_000 * used / count, "ms"),
+        Figure(f"{name}: resident at the beginning", resident[0], "MB"),
+        *(
+            Figure(f"{name}: resident after quarter {part} of its own", resident[part], "MB")
+            for part in range(1, PARTS + 1)
+        ),
+        Figure(f"{name}: resident at the end", resident[-1], "MB"),
+        Figure(f"{name}: documents in the index, per thread", documents / count, ""),
+        Figure(f"{name}: growth per document of the index", grown_kb / max(1, documents), "KB"),
+    ]
 
 
-@contextmanager
-def store_for(given: argparse.Namespace) -> Iterator[str]:
-    """Where to keep things: as given, on a server started for it, or in a temporary file."""
-    if given.postgres:
-        from postgres_server import new_schema, running_server
-
-        with running_server() as server, new_schema(server.url) as url:
-            yield url
-        return
-    with tempfile.TemporaryDirectory(prefix="mnemo-bench-") as folder:
-        yield given.store or str(Path(folder) / "workers.db")
-
-
-def main() -> None:
-    """Read the arguments, measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--store", help="A store that may be written; default: a temporary file.")
-    parser.add_argument("--postgres", action="store_true", help="On a server started for it.")
-    parser.add_argument("--threads", type=int, default=40, help="Episodes to extract; 0: none.")
-    parser.add_argument("--rounds", type=int, default=200, help="Of kills and stops; 0: none.")
-    parser.add_argument("--soak", type=int, default=200, help="Sessions of 20 steps; 0: none.")
-    parser.add_argument("--json", action="store_true", help="Print JSON.")
-    parser.add_argument(
-        "--inside", choices=("short", "steady", "faulty", "drive"), help=argparse.SUPPRESS
-    )
-    parser.add_argument("--name", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.inside == "drive":
-        anyio.run(drive, given.store, given.name, given.soak)
-        return
-    if given.inside:
-        anyio.run(work, given.store, given.inside)
-        return
-    with store_for(given) as store:
-        parts = anyio.run(measured, store, given.threads, given.rounds, given.soak)
-    if given.json:
-        data: dict[str, Any] = {"machine": machine()}
-        phases = {name: [figure.as_json() for figure in part] for name, part in parts.items()}
-        print(json.dumps(data | {"phases": phases}))
-        return
-    for figure in (figure for part in parts.values() for figure in part):
-        missed = " (missed)" if figure.met is False else ""
-        print(f"{figure.name}: {figure.value:.2f} {figure.unit}{missed}")
+ROWS = {
+    "threads": Row(threads, count=(10_000, 8)),
+    "workers-speed": Row(speed, store="sqlite", threads=(40, 4)),
+    "workers-chaos": Row(chaos, store="sqlite", rounds=(200, 12)),
+    "workers-soak": Row(soak, store="sqlite", sessions=(200, 5)),
+}
 
 
 if __name__ == "__main__":
-    main()
+    be_child(globals())

@@ -20,11 +20,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import anyio
 import numpy as np
+from answers_kit import PlainBm25, read_json, read_talks
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import rankdata
@@ -92,15 +94,8 @@ def matrix(rows: Sequence[Row], names: Sequence[str]) -> Floats:
     return np.array([[row.get(name, np.nan) for name in names] for row in rows], np.float64)
 
 
-# ── What is fitted on ────────────────────────────────────────────────────────────────
-
-
 async def embed(texts: Sequence[str]) -> Floats:
     return np.asarray(await MiniLMEmbedder().embed(texts), np.float64)
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
 
 
 def with_day(text: str, at: datetime) -> str:
@@ -109,58 +104,47 @@ def with_day(text: str, at: datetime) -> str:
 
 async def read_questions(path: Path, *, dated: bool) -> list[Asked]:
     found: list[Asked] = []
-    for person in read_json(path):
-        start = datetime.fromisoformat(person["start"]).replace(tzinfo=UTC)
-        days = [start + timedelta(i * person["step_days"]) for i in range(len(person["messages"]))]
-        texts = [with_day(t, d) for t, d in zip(person["messages"], days, strict=True)]
-        vectors = await embed(texts if dated else person["messages"])
-        ever_old = {i for _, _, old in person["questions"] for i in old}
-        asked = await embed([question for question, *_ in person["questions"]])
-        for (question, holds, old), vector in zip(person["questions"], asked, strict=True):
-            scores = ranked(question, vector, texts, vectors)
-            best = [int(i) for i in np.argsort(-scores, kind="stable")[: rivals.BEST]]
+    for person in read_talks(path):
+        said = [turn.text for turn in person.turns]
+        texts = [with_day(turn.text, turn.at) for turn in person.turns]
+        vectors = await embed(texts if dated else said)
+        asked = await embed([question.text for question in person.questions])
+        words = PlainBm25(texts, b=0.6, read=index_terms)
+        for question, vector in zip(person.questions, asked, strict=True):
+            scores = ranked(question.text, vector, words, vectors)
+            best = np.argsort(-scores, kind="stable")[: rivals.BEST]
+            turns = [person.turns[i] for i in best]
             given = rivals.Rivals(
-                texts=[person["messages"][i] for i in best],
-                times=[days[i].timestamp() for i in best],
-                numbers=best,
+                texts=[turn.text for turn in turns],
+                times=[turn.at.timestamp() for turn in turns],
+                numbers=list(map(int, best)),
                 speakers=[None] * len(best),
                 scores=[float(scores[i]) for i in best],
                 near=vectors[best] @ vectors[best].T,
                 cosines=vectors[best] @ vector,
             )
-            place = {message: i for i, message in enumerate(best)}
-            told = [{place[i] for i in some if i in place} for some in (holds, old, ever_old)]
+            told = [
+                {place for place, turn in enumerate(turns) if turn.id in some}
+                for some in (question.evidence, question.outdated, person.outdated)
+            ]
             pairs = rivals.candidate_pairs(given)
-            rows = rivals.question_numbers(question, given, pairs)
-            found.append(Asked(path.name, question, given, *told, pairs, rows))
+            rows = rivals.question_numbers(question.text, given, pairs)
+            found.append(Asked(path.name, question.text, given, *told, pairs, rows))
     return found
 
 
-def ranked(question: str, vector: Floats, texts: Sequence[str], vectors: Floats) -> Floats:
+def ranked(question: str, vector: Floats, words: PlainBm25, vectors: Floats) -> Floats:
     """As notes are: 2.5 × centred cosine + 0.4 × the share of BM25 that all words would have."""
-    mean = vectors.mean(axis=0) * len(texts) / (len(texts) + CENTRE)
+    mean = vectors.mean(axis=0) * len(vectors) / (len(vectors) + CENTRE)
     rows, asked = vectors - mean, vector - mean
     cosines = rows @ asked / np.linalg.norm(rows, axis=1) / np.linalg.norm(asked)
-    total: Floats = 2.5 * cosines + 0.4 * word_shares(question, texts)
+    scores, most = words.scores(question)
+    total: Floats = 2.5 * cosines + 0.4 * scores / (most or 1.0)
     return total
 
 
-def word_shares(question: str, texts: Sequence[str], k1: float = 1.2, b: float = 0.6) -> Floats:
-    bags = [Counter(index_terms(text)) for text in texts]
-    lengths = np.array([bag.total() for bag in bags])
-    held = k1 * (1 - b + b * lengths / lengths.mean())
-    total, most = np.zeros(len(texts)), 0.0
-    for term in set(index_terms(question)):
-        counts = np.array([bag[term] for bag in bags])
-        within = (counts > 0).sum()
-        idf = math.log1p((len(texts) - within + 0.5) / (within + 0.5))
-        total += idf * counts * (k1 + 1) / (counts + held)
-        most += idf * (k1 + 1)
-    return total / most if most else total
-
-
 async def read_pairs(path: Path, *, dated: bool) -> tuple[list[Row], list[bool]]:
-    pairs = read_json(path)
+    pairs = read_json(path, dict, "a file of pairs")
     days = [datetime(2025, 1, 1, tzinfo=UTC) + timedelta(i) for i in range(len(pairs))]
     older, newer = ([pair[key] for pair in pairs] for key in ("older", "newer"))
     if dated:
@@ -172,9 +156,6 @@ async def read_pairs(path: Path, *, dated: bool) -> tuple[list[Row], list[bool]]
         for pair, cosine in zip(pairs, near, strict=True)
     ]
     return rows, [pair["changed"] for pair in pairs]
-
-
-# ── Fit and figures ──────────────────────────────────────────────────────────────────
 
 
 def fit(questions: Sequence[Asked], rows: Sequence[Row], changed: Sequence[bool]) -> Model:
@@ -239,69 +220,60 @@ def line(name: str, found: Counter[str]) -> str:
     )
 
 
-def judged(questions: Sequence[Asked], table: Row, order: float, mark: float) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for asked in questions:
-        chosen = rivals.outdated(
-            asked.question, asked.given, table=table, order_from=order, mark_from=mark
-        )
-        total += counted(asked, chosen)
-    return total
-
-
-def unjudged(questions: Sequence[Asked]) -> Counter[str]:
+def judged(
+    questions: Sequence[Asked],
+    table: Row | None,
+    order: float = rivals.ORDER,
+    mark: float = rivals.MARK,
+) -> Counter[str]:
+    """All questions; without a *table* as they were ranked."""
     total: Counter[str] = Counter()
     for asked in questions:
         n = len(asked.given.texts)
-        total += counted(asked, rivals.Ranking(list(range(n)), [None] * n))
+        ranking = rivals.Ranking(list(range(n)), [None] * n)
+        if table is not None:
+            ranking = rivals.outdated(
+                asked.question, asked.given, table=table, order_from=order, mark_from=mark
+            )
+        total += counted(asked, ranking)
     return total
 
 
 async def run(args: argparse.Namespace) -> None:
-    both = (False, True)
+    both = {False: "without", True: "with"}
     asked = {
-        dated: [q for f in args.files for q in await read_questions(f, dated=dated)]
-        for dated in both
+        dated: {f.name: await read_questions(f, dated=dated) for f in args.files} for dated in both
     }
-    pairs = {dated: await read_pairs(args.pairs, dated=dated) for dated in both}
-    rows, changed = [r for d in both for r in pairs[d][0]], [c for d in both for c in pairs[d][1]]
-    left_out = {
-        f.name: fit([q for d in both for q in asked[d] if q.file != f.name], rows, changed).table()
-        for f in args.files
-    }
-    for dated in both:
-        print(f"\ntexts {'with' if dated else 'without'} their day")
-        print(f"{'each file left out':26} {COLUMNS}")
-        for f in args.files:
-            own = [q for q in asked[dated] if q.file == f.name]
-            print(line(f"{f.name}, before", unjudged(own)))
-            print(line(" after", judged(own, left_out[f.name], rivals.ORDER, rivals.MARK)))
-        print(line("all, before", unjudged(asked[dated])))
-        for order in ORDERS:
-            for mark in MARKS:
-                total: Counter[str] = Counter()
-                for f in args.files:
-                    own = [q for q in asked[dated] if q.file == f.name]
-                    total += judged(own, left_out[f.name], order, mark)
-                print(line(f" order {order}, mark {mark}", total))
-    model = fit([q for d in both for q in asked[d]], rows, changed)
-    figures = {}
+    pairs = [await read_pairs(args.pairs, dated=dated) for dated in both]
+    rows, changed = [[one for part in parts for one in part] for parts in zip(*pairs, strict=True)]
+
+    def fitted(without: str | None = None) -> Model:
+        files = [own for found in asked.values() for name, own in found.items() if name != without]
+        return fit([question for own in files for question in own], rows, changed)
+
+    left_out = {f.name: fitted(f.name).table() for f in args.files}
+    for dated, found in asked.items():
+        print(f"\ntexts {both[dated]} their day\n{'each file left out':26} {COLUMNS}")
+        for name, own in found.items():
+            print(line(f"{name}, before", judged(own, None)))
+            print(line(" after", judged(own, left_out[name])))
+        print(line("all, before", judged([q for own in found.values() for q in own], None)))
+        for order, mark in product(ORDERS, MARKS):
+            totals = (judged(own, left_out[name], order, mark) for name, own in found.items())
+            print(line(f" order {order}, mark {mark}", sum(totals, Counter())))
+    model, figures = fitted(), {}
     for path in args.check:
-        for dated in both:
+        for dated, with_day in both.items():
             told, truth = await read_pairs(path, dated=dated)
-            figures[f"{path.name}, {'with' if dated else 'without'} day"] = round(
-                area(truth, model.logits(told, asked=False)), 3
-            )
+            found_area = area(truth, model.logits(told, asked=False))
+            figures[f"{path.name}, {with_day} day"] = round(found_area, 3)
     print("\narea under the curve, pairs alone:", figures)
-    for dated in both if args.held else ():
+    for dated, with_day in both.items() if args.held else ():
         print(f"\n{'never fitted on':26} {COLUMNS}")
         for f in args.held:
             own = await read_questions(f, dated=dated)
-            days = "with" if dated else "without"
-            print(line(f"{f.name}, before", unjudged(own)))
-            print(
-                line(f" after, {days} day", judged(own, model.table(), rivals.ORDER, rivals.MARK))
-            )
+            print(line(f"{f.name}, before", judged(own, None)))
+            print(line(f" after, {with_day} day", judged(own, model.table())))
     if args.write:
         write([args.pairs, *args.files], model.table(), figures)
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import anyio
 from local_model import MODEL_NAME
@@ -28,7 +27,7 @@ from local_model_questions import QUESTIONS, questions
 from mnemo.errors import InvalidReply, ModelError
 from mnemo.models import OpenAIChatModel
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.question import Question, what_is_wrong
+from mnemo.prompts.question import what_is_wrong
 from mnemo.prompts.usage import UsageMeter
 
 TIMEOUT_S = 600.0
@@ -39,49 +38,30 @@ TIMEOUT_S = 600.0
 class Count:
     """What became of the questions of one purpose."""
 
-    at_once: int = 0
-    corrected: int = 0
-    never: int = 0
-    failed: int = 0
-    seconds: list[float] = field(default_factory=list)
-    input_tokens: int = 0
-    output_tokens: int = 0
-    calls: int = 0
+    became: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    used: Counter[str] = field(default_factory=Counter)
 
     def add(self, error: ModelError | None, meter: UsageMeter, seconds: float) -> None:
         """Count one question; its second call was the correction."""
         used = meter.total
-        self.calls += used.calls
-        self.input_tokens += used.input_tokens
-        self.output_tokens += used.output_tokens
         self.seconds.append(seconds)
-        if error is None and used.calls == 1:
-            self.at_once += 1
-        elif error is None:
-            self.corrected += 1
-        elif isinstance(error, InvalidReply):
-            self.never += 1
+        self.used.update(calls=used.calls, read=used.input_tokens, wrote=used.output_tokens)
+        if error is None:
+            self.became["at once" if used.calls == 1 else "corrected"] += 1
         else:
-            self.failed += 1
-        if error is not None:
-            self.wrong[_why(error)] += 1
+            self.became["never" if isinstance(error, InvalidReply) else "failed"] += 1
+            cause = error.__cause__
+            self.wrong[what_is_wrong(cause) if isinstance(cause, ValueError) else str(error)] += 1
 
     def row(self, purpose: str) -> str:
         """The line of the table."""
-        cells = (
-            purpose, self.at_once, self.corrected, self.never, self.failed,
-            f"{median(self.seconds):.1f} s",
-            round(self.input_tokens / self.calls), round(self.output_tokens / self.calls),
-            "; ".join(f"{what} ({n})" for what, n in self.wrong.most_common(1)),
-        )  # fmt: skip
+        outcomes = [self.became[what] for what in ("at once", "corrected", "never", "failed")]
+        tokens = [round(self.used[what] / self.used["calls"]) for what in ("read", "wrote")]
+        mostly = "; ".join(f"{what} ({n})" for what, n in self.wrong.most_common(1))
+        cells = (purpose, *outcomes, f"{median(self.seconds):.1f} s", *tokens, mostly)
         return "| " + " | ".join(map(str, cells)) + " |"
-
-
-def _why(error: ModelError) -> str:
-    """In one line, without what it is about."""
-    cause = error.__cause__
-    return what_is_wrong(cause) if isinstance(cause, ValueError) else str(error)
 
 
 @contextmanager
@@ -98,16 +78,6 @@ def served() -> Iterator[str]:
             server.terminate()
 
 
-async def ask(model: OpenAIChatModel, question: Question[Any], count: Count) -> None:
-    """Ask one question and count what became of it."""
-    meter, began, failure = UsageMeter(), perf_counter(), None
-    try:
-        await Asker(model, meter=meter, timeout_s=TIMEOUT_S).ask(question)
-    except ModelError as error:
-        failure = error
-    count.add(failure, meter, perf_counter() - began)
-
-
 async def validate(url: str, rounds: int, max_output_tokens: int) -> None:
     """Ask *rounds* questions of every purpose, and print a table."""
     print(f"{MODEL_NAME}, {rounds} questions per purpose, at most {max_output_tokens} tokens each")
@@ -120,7 +90,12 @@ async def validate(url: str, rounds: int, max_output_tokens: int) -> None:
         for purpose in QUESTIONS:
             count = Count()
             for question in questions(purpose, rounds):
-                await ask(model, question, count)
+                meter, began, failure = UsageMeter(), perf_counter(), None
+                try:
+                    await Asker(model, meter=meter, timeout_s=TIMEOUT_S).ask(question)
+                except ModelError as error:
+                    failure = error
+                count.add(failure, meter, perf_counter() - began)
             print(count.row(purpose), flush=True)
 
 

@@ -28,9 +28,6 @@ from mnemo.values.journal import SessionState
 GUIDE = Path(__file__).parents[1] / "mnemo" / "guide"
 
 
-# ── Configuration ────────────────────────────────────────────────────────────────────
-
-
 def configuration() -> str:
     """Render all settings, section by section; sections of one kind together."""
     found: dict[type[Settings], dict[str, Settings]] = {}
@@ -122,9 +119,6 @@ def _meanings(section: type[Settings]) -> dict[str, str]:
         and isinstance(below, ast.Expr)
         and isinstance(below.value, ast.Constant)
     }
-
-
-# ── Events, errors, states ───────────────────────────────────────────────────────────
 
 
 def _classes(module: ModuleType) -> list[type]:

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import signal
 import sqlite3
 import sys
 import tempfile
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
@@ -34,7 +32,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.abc
-from bench_kit import Figure, machine
+from bench_kit import Child, Figure, Figures, be_child, machine, resident_bytes, store_on, tell
 
 from mnemo import Config, Mnemo, Repository, SessionRecord, SessionState
 from mnemo.errors import (
@@ -89,16 +87,24 @@ END_S = 300.0
 # ── Inside: an application, a worker ─────────────────────────────────────────────────
 
 
-def tell(*told: object) -> None:
-    """Write one line of the ledger: one write is never cut by a kill."""
-    os.write(1, (json.dumps(told) + "\n").encode())
-
-
-@asynccontextmanager
-async def service(store: str, workers: int) -> AsyncIterator[Mnemo]:
+def service(store: str, workers: int) -> Mnemo:
     """A service on the store."""
-    async with Mnemo(store, embedder=HashingEmbedder(), config=CONFIG, workers=workers) as memory:
-        yield memory
+    return Mnemo(store, embedder=HashingEmbedder(), config=CONFIG, workers=workers)
+
+
+async def worker(store: str) -> None:
+    """Work until the end comes from outside."""
+    async with service(store, 2) as memory:
+        tell("ready")
+        await memory.work()
+
+
+async def application(store: str, name: str, left: Sequence[tuple[str, str]], keep: int) -> None:
+    """Be one life of an application, likewise."""
+    async with service(store, 0) as memory:
+        repo = await memory.open_repo(REPO)
+        tell("ready")
+        await Application(repo, name, left, keep).run()
 
 
 class Application:
@@ -214,19 +220,6 @@ async def finish(repo: Repository, record: SessionRecord) -> None:
         await session.aclose()
 
 
-async def inside(given: argparse.Namespace) -> None:
-    """Be an application or a worker until the end comes from outside."""
-    if given.inside == "worker":
-        async with service(given.store, 2) as memory:
-            tell("ready")
-            await memory.work()
-    left = [(kind, id) for kind, id in json.loads(sys.stdin.readline())]
-    async with service(given.store, 0) as memory:
-        repo = await memory.open_repo(REPO)
-        tell("ready")
-        await Application(repo, given.name, left, given.live).run()
-
-
 # ── The ledger ───────────────────────────────────────────────────────────────────────
 
 
@@ -281,80 +274,62 @@ class Ledger:
 class Life:
     """A process under a name; another one when it was killed."""
 
-    def __init__(self, name: str, given: argparse.Namespace, ledger: Ledger) -> None:
-        self.name, self._given, self._ledger = name, given, ledger
+    def __init__(self, name: str, store: str, keep: int, ledger: Ledger) -> None:
+        self.name, self._store, self._keep, self._ledger = name, store, keep, ledger
         self._number = count()
         self._ended = anyio.Event()
         self._is_killed = False
-        self.process: anyio.abc.Process
+        self.child: Child
 
-    async def begin(self, group: anyio.abc.TaskGroup) -> None:
+    async def begin(self, stack: AsyncExitStack, group: anyio.abc.TaskGroup) -> None:
         """Start the process, read what it tells, and wait until it has the store open."""
         role, place = self.name.split()
-        name = f"{role[0]}{place}"
-        command = [sys.executable, __file__, self._given.engine, "--inside", role]
-        command += ["--store", self._given.store, "--live", str(self._given.live)]
-        command += ["--name", f"{name} life {next(self._number)}"]
-        self.process = await anyio.open_process(command, stderr=None)
-        assert self.process.stdin is not None
-        await self.process.stdin.send(f"{json.dumps(self._ledger.left_by(name))}\n".encode())
+        name, given = f"{role[0]}{place}", (self._store,)
+        if role == "application":
+            life = f"{name} life {next(self._number)}"
+            given += (life, self._ledger.left_by(name), self._keep)
+        self.child = await Child.begin(stack, globals()[role], *given)
         self._ended, self._is_killed, ready = anyio.Event(), False, anyio.Event()
-        group.start_soon(self._read, self.process, ready, self._ended)
+        group.start_soon(self._read, ready, self._ended)
         await ready.wait()
 
-    async def _read(
-        self, process: anyio.abc.Process, ready: anyio.Event, ended: anyio.Event
-    ) -> None:
-        assert process.stdout is not None
-        rest = b""
-        async for chunk in process.stdout:
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._ledger.note(*json.loads(line))
-                ready.set()
+    async def _read(self, ready: anyio.Event, ended: anyio.Event) -> None:
+        async for line in self.child.lines():
+            self._ledger.note(*json.loads(line))
+            ready.set()
         ready.set()  # or it has ended before
-        await process.wait()
+        await self.child.process.wait()
         if not self._is_killed:
-            self._ledger.failed.append(f"{self.name} ended by itself ({process.returncode})")
+            code = self.child.process.returncode
+            self._ledger.failed.append(f"{self.name} ended by itself ({code})")
         ended.set()
 
     async def kill(self) -> None:
         """SIGKILL, and read all that it had been told."""
         self._is_killed = True
-        if self.process.returncode is None:
-            self.process.kill()
+        await self.child.kill()
         await self._ended.wait()
-
-    async def pause(self, seconds: float) -> None:
-        """SIGSTOP for so long."""
-        self.process.send_signal(signal.SIGSTOP)
-        await anyio.sleep(seconds)
-        self.process.send_signal(signal.SIGCONT)
 
     @property
     def memory(self) -> int:
         """Resident bytes; 0: it has just ended."""
-        try:
-            pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
-        except OSError:
-            return 0
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes(self.child.process.pid)
 
 
-async def disturb(lives: dict[str, Life], group: anyio.abc.TaskGroup, end: float) -> None:
+async def disturb(
+    lives: dict[str, Life], begin: Callable[[Life], Awaitable[None]], end: float
+) -> None:
     """Kill or pause one after the other, until the clock says *end*."""
     for name, what in cycle(TURNS):
         await anyio.sleep(random.uniform(*TURN_S))
         if monotonic() > end:
             return
         life = lives[name]
-        if life.process.returncode is not None:
-            await life.begin(group)
-        elif what == "pause":
-            await life.pause(random.uniform(*PAUSED_S))
+        if what == "pause" and life.child.process.returncode is None:
+            await life.child.pause(random.uniform(*PAUSED_S))
         else:
             await life.kill()
-            await life.begin(group)
+            await begin(life)
 
 
 # ── What is measured ─────────────────────────────────────────────────────────────────
@@ -445,27 +420,32 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
     }
 
 
-async def soaked(given: argparse.Namespace) -> list[Figure]:
+async def soaked(store: str, minutes: float, keep: int) -> Figures:
     """Run for the time that was asked for, then look at everything."""
     ledger, samples = Ledger(), list[Sample]()
-    names = dict.fromkeys(name for name, _ in TURNS)
-    lives = {name: Life(name, given, ledger) for name in sorted(names)}
-    async with anyio.create_task_group() as group, AsyncExitStack() as stack:
+    names = sorted({name for name, _ in TURNS})
+    lives = {name: Life(name, store, keep, ledger) for name in names}
+    async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+
+        async def begin(life: Life) -> None:
+            await life.begin(stack, group)
+
         for life in lives.values():
-            await life.begin(group)
-            stack.push_async_callback(life.kill)
+            await begin(life)
         async with anyio.create_task_group() as turns:
-            turns.start_soon(sample, lives, given.store, samples)
-            await disturb(lives, group, monotonic() + 60 * given.minutes)
+            turns.start_soon(sample, lives, store, samples)
+            await disturb(lives, begin, monotonic() + 60 * minutes)
             turns.cancel_scope.cancel()
         for name, life in lives.items():
             if name.startswith("application"):
                 await life.kill()
-        wrong = await found_wrong(given.store, ledger)
-    return [*told(ledger), *held(wrong, samples, given.minutes), outlives(ledger, samples)]
+        wrong = await found_wrong(store, ledger)
+        for life in lives.values():
+            await life.kill()
+    return [*told(ledger), *held(wrong, samples, minutes), outlives(ledger, samples)]
 
 
-def told(ledger: Ledger) -> list[Figure]:
+def told(ledger: Ledger) -> Figures:
     """How much was done."""
     figures = [
         Figure("messages and steps acknowledged, live in the end", len(ledger.keys("live")), ""),
@@ -474,7 +454,7 @@ def told(ledger: Ledger) -> list[Figure]:
     return figures + [Figure(f"refused: {kind}", n, "") for kind, n in ledger.refused.items()]
 
 
-def held(wrong: dict[str, int], samples: Sequence[Sample], minutes: float) -> list[Figure]:
+def held(wrong: dict[str, int], samples: Sequence[Sample], minutes: float) -> Figures:
     """What has a bound; memory and store only where they had time to become steady."""
     most = GROWTH if 30 * minutes >= WARM_S else None
     figures = [Figure(what, value, "", most=0) for what, value in wrong.items()]
@@ -493,19 +473,6 @@ def outlives(ledger: Ledger, samples: Sequence[Sample]) -> Figure:
     return Figure(name, size / max(1, count), "bytes a message")
 
 
-@contextmanager
-def store_of(engine: str) -> Iterator[str]:
-    """A file, or a schema on a server started for it."""
-    if engine == "postgres":
-        from postgres_server import new_schema, running_server
-
-        with running_server() as server, new_schema(server.url) as url:
-            yield url
-        return
-    with tempfile.TemporaryDirectory(prefix="mnemo-soak-") as folder:
-        yield str(Path(folder) / "soak.db")
-
-
 def main() -> int:
     """Read the arguments, soak and print; 1: something is not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
@@ -513,24 +480,22 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--live", type=int, default=24, help="Threads, and sessions, of each.")
     parser.add_argument("--json", action="store_true", help="Print JSON.")
-    parser.add_argument("--inside", choices=("application", "worker"), help=argparse.SUPPRESS)
-    parser.add_argument("--store", help=argparse.SUPPRESS)
-    parser.add_argument("--name", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.inside:
-        anyio.run(inside, given)
-        return 0
-    with store_of(given.engine) as given.store:
-        figures = anyio.run(soaked, given)
+    with (
+        tempfile.TemporaryDirectory(prefix="mnemo-soak-") as folder,
+        store_on(given.engine, Path(folder)) as store,
+    ):
+        figures = anyio.run(soaked, store, given.minutes, given.live)
     if given.json:
         told = [figure.as_json() for figure in figures]
         print(json.dumps({"machine": machine(), "figures": told}))
     else:
-        for figure in figures:
-            missed = " (missed)" if figure.met is False else ""
-            print(f"{figure.name}: {figure.value:.6g} {figure.unit}{missed}".rstrip())
+        print(*figures, sep="\n")
     return int(any(figure.met is False for figure in figures))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] in (["application"], ["worker"]):
+        be_child(globals())
+    else:
+        sys.exit(main())

@@ -13,16 +13,16 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from dataclasses import dataclass
+from base64 import b64encode
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "mnemo" / "web" / "static" / "vendor"
 TESTS = ROOT / "tests" / "web" / "vendor"
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(NamedTuple):
     """
     One file of one package.
 
@@ -30,7 +30,7 @@ class Pin:
         package: Name and exact version, as npm writes them.
         member: Path within the package.
         file: Where it is kept.
-        sha512: Of the file, in hexadecimal digits.
+        sha512: Of the file, in base64, as npm writes it.
     """
 
     package: str
@@ -40,70 +40,25 @@ class Pin:
 
 
 PINS = (
-    Pin(
-        "htm@3.1.1",
-        "preact/standalone.module.js",
-        PAGE / "preact.js",
-        "023016453045a09419cc89c26a5daaca0116171baf7d0b4991b92f14065a66ff"
-        "72202c30c7191fa2ced3ecbe039d1eaabc8b2083ed67b23ca8722e4d48ac8fdc",
-    ),
-    Pin(
-        "htm@3.1.1",
-        "LICENSE",
-        PAGE / "htm.LICENSE",
-        "9ce418d47d58a035ea15f74a5feb3879bcb5dbc403099cbc106506f1d0105ef5"
-        "b03aa361271edc48de49d034600de6c8ba5cb2c69064335c69517a6afbcfa655",
-    ),
-    Pin(
-        "preact@10.5.15",
-        "LICENSE",
-        PAGE / "preact.LICENSE",
-        "ea6cb844617df9d6da93c5161079e5901220c11ea328b424057a0429f9b0fe63"
-        "1ad6b9f2776e0ba5646b7b96300088f463f2038ac0738eae0f8b0fdd3f47e372",
-    ),
-    Pin(
-        "cytoscape@3.34.4",
-        "dist/cytoscape.esm.min.mjs",
-        PAGE / "cytoscape.js",
-        "178fbbf9092cfa4ab0273c037c5666c8e0554b559b7627a21ee468e9faf692ee"
-        "8803484388cb100f82183572e9f620ffe30d2802dd849982b457b96ec276dcd1",
-    ),
-    Pin(
-        "cytoscape@3.34.4",
-        "LICENSE",
-        PAGE / "cytoscape.LICENSE",
-        "859e1165557079f7de730553603e49566c2d2923544429d6bcbab69412fc6019"
-        "caf8fd64c4f115acd5d7d0c5962fe42923c9d51c3d32238face6f4b9e4672bea",
-    ),
-    Pin(
-        "diff@8.0.2",
-        "dist/diff.min.js",
-        PAGE / "diff.js",
-        "f29a75e79b221d598de4561ca963521589fc11fafad7fee67e0fc5d796aec3c3"
-        "022f792f20d6cd4fb813f0b95d60fab78bf1a44800d977821c5173c1a0f3fc80",
-    ),
-    Pin(
-        "diff@8.0.2",
-        "LICENSE",
-        PAGE / "diff.LICENSE",
-        "b7ad2fac5b1b24a77c58e86f9b29d25ac8195f237fcb4e62c627708c45ac5a56"
-        "84e51af9943c70c6b4a75760100897c743a6a9e83974a9c9ffc6efc854bbeef8",
-    ),
-    Pin(
-        "axe-core@4.14.1",
-        "axe.min.js",
-        TESTS / "axe.min.js",
-        "e63e659f9806d7ae5bd40899043b0871a5062c5442b01b3f1a3edf5eaf50bf5c"
-        "3a7104a72463293b4ad1b77c661a0d4e40e850dec89de9d6ece70a8c13a9af17",
-    ),
-    Pin(
-        "axe-core@4.14.1",
-        "LICENSE",
-        TESTS / "axe.LICENSE",
-        "dc712638ef32d23c2a95f29564b6a15d51980660387560e4a833f03572e3eed1"
-        "a0520e570a67b34847de32f8f0eb085337e431bf50f0c086468be3d803839212",
-    ),
-)
+    Pin("htm@3.1.1", "preact/standalone.module.js", PAGE / "preact.js",
+        "AjAWRTBFoJQZzInCal2qygEWFxuvfQtJkbkvFAZaZv9yICwwxxkfos7T7L4DnR6qvIsgg+1nsjyoci5NSKyP3A=="),
+    Pin("htm@3.1.1", "LICENSE", PAGE / "htm.LICENSE",
+        "nOQY1H1YoDXqFfdKX+s4eby128QDCZy8EGUG8dAQXvWwOqNhJx7cSN5J0DRgDebIulyyxpBkM1xpUXpq+8+mVQ=="),
+    Pin("preact@10.5.15", "LICENSE", PAGE / "preact.LICENSE",
+        "6my4RGF9+dbak8UWEHnlkBIgwR6jKLQkBXoEKfmw/mMa1rnyd24LpWRre5YwAIj0Y/IDisBzjq4Piw/dP0fjcg=="),
+    Pin("cytoscape@3.34.4", "dist/cytoscape.esm.min.mjs", PAGE / "cytoscape.js",
+        "F4+7+Qks+kqwJzwDfFZmyOBVS1WbdieiHuRo6fr2ku6IA0hDiMsQD4IYNXLp9iD/4w0oAt2EmYK0V7luwnbc0Q=="),
+    Pin("cytoscape@3.34.4", "LICENSE", PAGE / "cytoscape.LICENSE",
+        "hZ4RZVVweffecwVTYD5JVmwtKSNURCnWvLq2lBL8YBnK+P1kxPEVrNXX0MWWL+QpI8nVHD0yI4+s5vS55Gcr6g=="),
+    Pin("diff@8.0.2", "dist/diff.min.js", PAGE / "diff.js",
+        "8pp155siHVmN5FYcqWNSFYn8Efr61/7mfg/F15auw8MCL3kvINbNT7gT8LldYPq3i/GkSADZd4IcUXPBoPP8gA=="),
+    Pin("diff@8.0.2", "LICENSE", PAGE / "diff.LICENSE",
+        "t60vrFsbJKd8WOhvmynSWsgZXyN/y05ixidwjEWsWlaE5Rr5lDxwxrSnV2AQCJfHQ6ap6Dl0qcn/xu/IVLvu+A=="),
+    Pin("axe-core@4.14.1", "axe.min.js", TESTS / "axe.min.js",
+        "5j5ln5gG165b1AiZBDsIcaUGLFRCsBs/Gj7fXq9Qv1w6cQSnJGMpO0rRt3xmGg1OQOhQ3sid6dbs5wqME6mvFw=="),
+    Pin("axe-core@4.14.1", "LICENSE", TESTS / "axe.LICENSE",
+        "3HEmOO8y0jwqlfKVZLahXVGYBmA4dWDkqDPwNXLj7tGgUg5XCmezSEfeMvjw6whTN+Qxv1DwwIZGi+PYA4OSEg=="),
+)  # fmt: skip
 
 
 def is_intact(pin: Pin) -> bool:
@@ -154,7 +109,7 @@ def _member(archive: tarfile.TarFile, path: str) -> bytes:
 
 
 def _sha512(content: bytes) -> str:
-    return hashlib.sha512(content).hexdigest()
+    return b64encode(hashlib.sha512(content).digest()).decode()
 
 
 if __name__ == "__main__":

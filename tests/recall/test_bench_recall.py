@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,14 +45,14 @@ DIALOGUE = {
 BASELINES = {"BM25", "dense", "RRF 60 of both"}
 METHODS = BASELINES | {
     "mnemo",
-    "mnemo, nothing cut",
+    "mnemo, uncut",
     "mnemo, raw steps only",
 }
 BUDGETS = (512, 1024, 2048, 4096)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    script = str(SCRIPTS / "bench_recall.py")
+    script = str(SCRIPTS / "bench_answers.py")
     command = [sys.executable, script, *arguments, "--embedder", "static"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -69,7 +70,7 @@ def report(file: Path) -> dict[str, Any]:
     """What the bench says of it, with everything that can be asked for."""
     done = bench(str(file), "--json", "--ablate")
     assert done.returncode == 0, done.stderr
-    read: dict[str, Any] = json.loads(done.stdout)
+    read: dict[str, Any] = json.loads(done.stdout)[file.name]
     return read
 
 
@@ -87,7 +88,7 @@ def test_every_method_ranks_the_same_questions(report: dict[str, Any]) -> None:
             assert 0 < method["overall"][f"tokens of {budget}"] <= budget
             assert method["overall"][f"per 1000 of {budget}"] > 0
     assert report["methods"]["BM25"]["overall"]["recall@5"] == 0.75
-    assert report["methods"]["mnemo, nothing cut"]["overall"]["recall@5"] == 1.0
+    assert report["methods"]["mnemo, uncut"]["overall"]["recall@5"] == 1.0
     assert 0 < report["sessions"]["BM25 over whole sessions"]["session recall@10"] <= 1
 
 
@@ -125,7 +126,7 @@ def test_the_tables_can_be_read(file: Path) -> None:
         assert f"\n{title} " in done.stdout
     assert "mnemo less BM25" in done.stdout
     assert "\nfloor held: recall@10 " in done.stdout
-    assert "what each gives" not in done.stdout
+    assert "\nwhat each gives" not in done.stdout
 
 
 @pytest.mark.long
@@ -138,8 +139,9 @@ def test_several_files_make_one_table(file: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for name in (file.name, other.name):
         assert f"\n{name}, 4 questions: " in done.stdout
-    assert done.stdout.count("  floor held: recall@10 ") == 2
-    assert done.stdout.count("  more than BM25 ") == done.stdout.count("  of two ") == 2
+    assert "\ntotal, 8 questions: " in done.stdout
+    assert done.stdout.count("\nfloor held: recall@10 ") == 3
+    assert done.stdout.count("\nmnemo less BM25 ") == done.stdout.count("\ntwo ") == 3
 
 
 @pytest.mark.long
@@ -149,33 +151,33 @@ def test_turns_of_others_lie_beside_a_dialogue(file: Path, tmp_path: Path) -> No
     noise = tmp_path / "noise.json"
     noise.write_text(json.dumps([DIALOGUE, DIALOGUE | {"id": "d2"}]), "utf-8")
     done = bench(str(file), "--noise", str(noise), "--noise-unnamed", "--json")
-    report = json.loads(done.stdout)
+    report = json.loads(done.stdout)[file.name]
     assert (report["questions"], report["turns"]) == (4, 2 * len(TURNS))
 
 
 def test_noise_is_of_other_dialogues_and_may_lose_its_names(dialogues: Any, file: Path) -> None:
     """A dialogue is no noise of its own; ids and sessions of two dialogues stay apart."""
-    (own,) = dialogues.read_dialogues(file)
-    noise = dialogues.read_noise(file, unnamed=True)
+    (own,) = dialogues.kit.read_talks(file)
+    noise = dialogues.kit.read_noise(file, unnamed=True)
     assert {turn.speaker for turn in noise} == {"user"}
-    assert dialogues.beside(noise, own).turns == own.turns
-    other = dialogues.beside(noise, dialogues.replace(own, id="d2"))
+    assert dialogues.kit.beside(noise, own).turns == own.turns
+    other = dialogues.kit.beside(noise, replace(own, id="d2"))
     assert [turn.text for turn in other.turns] == [text for _, text in 2 * TURNS]
     assert len(other.turn) == 2 * len(TURNS)
-    assert len(set(other.session_of.values())) == 2 * len(set(own.session_of.values()))
-    assert dialogues.read_noise(None, unnamed=False) == []
+    assert len(dict(other.sessions())) == 2 * len(dict(own.sessions()))
+    assert dialogues.kit.read_noise(None, unnamed=False) == []
 
 
 @pytest.fixture
 def dialogues(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of measures and baselines."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    return import_module("bench_dialogues")
+    return import_module("bench_answers")
 
 
 def test_measures_follow_their_formulas(dialogues: Any) -> None:
     """Two of three pieces of evidence at ranks 1 and 3."""
-    found = dialogues.measures(["a", "x", "b", "y"], frozenset("abc"))
+    found = dialogues.kit.measures(["a", "x", "b", "y"], frozenset("abc"))
     assert found["recall@5"] == pytest.approx(2 / 3)
     assert (found["any@10"], found["all@10"], found["mrr"]) == (1, 0, 1)
     ideal = 1 + 1 / np.log2(3) + 1 / np.log2(4)
@@ -186,7 +188,7 @@ def test_measures_follow_their_formulas(dialogues: Any) -> None:
 def floor(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of plain rankings and intervals."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    return import_module("bench_floor")
+    return import_module("answers_kit")
 
 
 def test_fusion_adds_reciprocal_ranks(floor: Any) -> None:
@@ -206,15 +208,15 @@ def test_an_interval_holds_the_mean_and_shrinks_with_more(floor: Any) -> None:
 
 def test_a_baseline_prints_whole_lines_within_its_budget(dialogues: Any, file: Path) -> None:
     """What does not fit is not told; only a first line that is too long is cut."""
-    (dialogue,) = dialogues.read_dialogues(file)
+    (dialogue,) = dialogues.kit.read_talks(file)
     question = dialogue.questions[2]
-    row = dialogues._row(["t2", "t3"], question, dialogue)
+    row = dialogues.baseline_row(["t2", "t3"], question, dialogue)
     line = dialogues.count_tokens(dialogue.turn["t2"].line)
     assert row["within 512"] == 1.0
     assert line < row["tokens of 512"] < 3 * line
     long = dialogues.Turn("long", "1", dialogue.turns[0].at, "Ana", "word " * 1_000)
-    dialogue = dialogues.Dialogue("d2", [*dialogue.turns, long], [question])
-    row = dialogues._row(["long", "t2"], question, dialogue)
+    dialogue = dialogues.Talk("d2", [*dialogue.turns, long], [question])
+    row = dialogues.baseline_row(["long", "t2"], question, dialogue)
     assert (row["tokens of 512"], row["within 512"], row["within 4096"]) == (512, 0, 0.5)
 
 
@@ -227,5 +229,5 @@ def test_a_file_that_is_no_dialogue_is_refused(tmp_path: Path, content: str) -> 
     file.write_text(content, "utf-8")
     done = bench(str(file))
     assert done.returncode == 2
-    assert done.stderr.startswith("bench_recall: ")
+    assert done.stderr.startswith("bench_answers: ")
     assert len(done.stderr.splitlines()) == 1

@@ -21,7 +21,7 @@ from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
-BENCH = Path(__file__).parents[2] / "scripts" / "bench_workers.py"
+BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 CONFIG = Config(jobs={"quiet_s": 0, "poll_s": 0.02}, recall={"record_access": False})
 HOUR = timedelta(hours=1)
 
@@ -158,19 +158,19 @@ async def test_the_work_of_a_machine_with_a_wrong_clock_is_done_once(
 @pytest.mark.long
 def test_workers_killed_and_stopped_on_postgres_lose_and_double_nothing(postgres_url: str):
     """Each episode is committed once, no late write is taken, nothing stays claimed."""
-    assert found_wrong("chaos", postgres_url, threads=0, rounds=9, soak=0) == {}
+    assert found_wrong("workers-chaos", postgres_url, rounds=9) == {}
 
 
 @pytest.mark.long
 def test_sessions_of_four_processes_on_postgres_survive_their_workers(postgres_url: str):
     """Every acknowledged step is there once, every episode committed once, nothing claimed."""
-    assert found_wrong("soak", postgres_url, threads=0, rounds=0, soak=5) == {}
+    assert found_wrong("workers-soak", postgres_url, sessions=5) == {}
 
 
 def found_wrong(part: str, store: str, **sizes: int) -> dict[str, float]:
-    """What the bench of workers finds in one of its parts that should not be."""
-    options = [text for name, size in sizes.items() for text in (f"--{name}", str(size))]
-    command = [sys.executable, str(BENCH), "--json", "--store", store, *options]
+    """What the bench of workers finds in one of its rows that should not be."""
+    settings = [f"{name}={size}" for name, size in sizes.items()]
+    command = [sys.executable, str(BENCH), "--json", part, f"store={store}", *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout)["phases"][part]
     assert figures

@@ -1,4 +1,4 @@
-"""``scripts/bench_closings`` counts what commits close of labelled pairs."""
+"""``scripts/bench closings`` counts what commits close of labelled pairs."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_closings.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "bench.py"
 
 
 def test_closings_of_labelled_pairs_are_counted(tmp_path):
@@ -22,10 +22,10 @@ def test_closings_of_labelled_pairs_are_counted(tmp_path):
     ]
     file = tmp_path / "pairs.json"
     file.write_text(json.dumps(pairs), "utf-8")
-    command = [sys.executable, str(SCRIPT), str(file)]
+    command = [sys.executable, str(SCRIPT), "closings", f"file={file}", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {
-        "file": "pairs.json",
+    (figures,) = json.loads(done.stdout)["phases"].values()
+    assert {figure["name"]: figure["value"] for figure in figures} == {
         "pairs": 4,
         "changed": 2,
         "closed": 2,

@@ -47,14 +47,14 @@ METHODS = {"mnemo", "mnemo, uncut", "BM25", "cosine", "RRF", "cosine, dated", "R
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the bench."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    return import_module("bench_questions")
+    return import_module("bench_answers")
 
 
 @pytest.fixture
 def floor(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of baselines and their law."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    return import_module("bench_floor")
+    return import_module("answers_kit")
 
 
 def written(path: Path, *objects: dict[str, Any]) -> Path:
@@ -65,7 +65,7 @@ def written(path: Path, *objects: dict[str, Any]) -> Path:
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the bench to its end."""
-    command = [sys.executable, str(SCRIPTS / "bench_questions.py"), *map(str, arguments)]
+    command = [sys.executable, str(SCRIPTS / "bench_answers.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -85,10 +85,11 @@ def test_every_method_answers_the_same_questions(tmp_path):
     for found, times in ((report["first.json"], 1), (report["total"], 2)):
         assert set(found["methods"]) == METHODS
         for method in found["methods"].values():
-            assert method["questions"] == 3 * times
-            assert (method["changed"], method["stable"]) == (times, 2 * times)
-            assert 0 < method["answered@1"] <= method["answered@3"] <= method["answered@5"] <= 1
-        mine = found["methods"]["mnemo"]
+            assert sum(method["asked"].values()) == 3 * times
+            assert (method["sums"]["changed"], method["sums"]["stable"]) == (times, 2 * times)
+            mean = method["overall"]
+            assert 0 < mean["answered@1"] <= mean["answered@3"] <= mean["answered@5"] <= 1
+        mine = found["methods"]["mnemo"]["overall"]
         assert mine["processor_ms"] > 0
         assert mine["characters"] > 0
         assert not found["floor"]["is_broken"]
@@ -109,7 +110,7 @@ def test_turns_of_others_lie_beside_a_person(tmp_path, names):
     done = run(file, "--noise", noise, *names, "--minutes", "--embedder", "static")
     assert done.returncode == 0, done.stderr
     assert f"{len(TURNS)} turns of others beside each person" in done.stdout
-    (row,) = (line for line in done.stdout.splitlines() if line.startswith("mnemo "))
+    row = next(line for line in done.stdout.splitlines() if line.startswith("mnemo "))
     assert row.split()[3] == "100.0"
     assert "floor held: answered@5 100.0" in done.stdout
     assert "\nconfidence: AUC " in done.stdout
@@ -148,7 +149,7 @@ def test_a_file_without_people_is_refused(bench, tmp_path, content, capsys):
     file.write_text(content, "utf-8")
     assert bench.main([str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("bench_questions: ")
+    assert line.startswith("bench_answers: ")
 
 
 # ── Measures ─────────────────────────────────────────────────────────────────────────
@@ -157,7 +158,7 @@ def test_a_file_without_people_is_refused(bench, tmp_path, content, capsys):
 @pytest.fixture
 def ana(bench: Any, tmp_path: Path) -> Any:
     """The person of the file."""
-    (person,) = bench.read_people(written(tmp_path / "ana.json", ANA), minutes=False)
+    (person,) = bench.kit.read_talks(written(tmp_path / "ana.json", ANA), minutes=False)
     return person
 
 
@@ -168,37 +169,37 @@ def line(bench: Any, *numbers: int, is_marked: bool = False) -> Any:
 
 def test_messages_have_their_dates(bench, ana, tmp_path):
     """So many days apart, or a minute."""
-    assert [m.at.date().isoformat() for m in ana.messages[:2]] == ["2026-01-05", "2026-01-08"]
-    (close,) = bench.read_people(tmp_path / "ana.json", minutes=True)
-    assert (close.messages[5].at - close.messages[0].at).seconds == 300
+    assert [m.at.date().isoformat() for m in ana.turns[:2]] == ["2026-01-05", "2026-01-08"]
+    (close,) = bench.kit.read_talks(tmp_path / "ana.json", minutes=True)
+    assert (close.turns[5].at - close.turns[0].at).seconds == 300
 
 
 def test_an_answer_counts_from_its_place_on(bench, ana):
     """Third is answered among three and five; the outdated statement above it is seen."""
     lines = [line(bench, 2), line(bench, 0), line(bench, 3, 4), line(bench, 0)]
-    found = bench.measures(lines, ana.questions[0], ana)
+    found = bench.kit.line_measures(lines, ana.questions[0], ana)
     assert [found[f"answered@{k}"] for k in (1, 3, 5)] == [0, 1, 1]
     assert (found["current above"], found["outdated"], found["unmarked"]) == (0, 2, 2)
-    found = bench.measures(lines[2:], ana.questions[0], ana)
+    found = bench.kit.line_measures(lines[2:], ana.questions[0], ana)
     assert (found["answered@1"], found["current above"]) == (1, 1)
 
 
 def test_nothing_found_is_empty_and_answers_nothing(bench, ana):
     """No line: no answer among five either."""
-    found = bench.measures([], ana.questions[0], ana)
+    found = bench.kit.line_measures([], ana.questions[0], ana)
     assert (found["empty"], found["answered@5"], found["current above"]) == (1, 0, 0)
 
 
 def test_a_mark_is_right_on_what_is_outdated(bench, ana):
     """A mark on the old home is right; one on the bees is wrong, and costs them the first place."""
     marked = [line(bench, 3), line(bench, 0, is_marked=True)]
-    found = bench.measures(marked, ana.questions[0], ana)
+    found = bench.kit.line_measures(marked, ana.questions[0], ana)
     assert (found["marks"], found["right marks"], found["unmarked"]) == (1, 1, 0)
     wrong = [line(bench, 2), line(bench, 1, is_marked=True)]
-    found = bench.measures(wrong, ana.questions[1], ana)
+    found = bench.kit.line_measures(wrong, ana.questions[1], ana)
     assert (found["marks"], found["right marks"], found["lost to a mark"]) == (1, 0, 1)
     foreign = bench.Line(frozenset({"others:t1"}), is_marked=True)
-    assert bench.measures([foreign], ana.questions[1], ana)["marks"] == 0
+    assert bench.kit.line_measures([foreign], ana.questions[1], ana)["marks"] == 0
 
 
 def test_confidence_is_judged_by_order_and_by_value(bench):
@@ -248,7 +249,7 @@ def test_the_signal_that_costs_most_is_named(bench, floor):
     """Below the floor, what lifts recall most when it is left out; otherwise nothing."""
     mine, best = scores(floor, 50, 100), scores(floor, 90, 100)
     without = {"words": scores(floor, 80, 100), "cosine": scores(floor, 10, 100)}
-    found = bench.gains(mine, without, ["right"])
+    found = bench.kit.gains(mine, without, ["right"])
     broken = floor.floor_under(mine, {"best": best}, "right")
     assert bench.verdict(broken, found).endswith("; without words it is 30.0 higher")
     held = floor.floor_under(best, {"best": mine}, "right")
@@ -257,7 +258,7 @@ def test_the_signal_that_costs_most_is_named(bench, floor):
 
 def test_a_signal_is_left_out_and_put_back(bench):
     """Also where what asks meanwhile fails."""
-    ablation = import_module("bench_ablation")
+    ablation = import_module("answers_kit")
     shipped = dict(ablation.WEIGHTS)
 
     def fail() -> None:

@@ -21,9 +21,9 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def result_of(script: str, *arguments: object) -> dict[str, Any]:
-    """What a bench printed as JSON, at sizes at which its figures say nothing."""
-    done = run(script, *arguments, "--json")
+def measured(*rows: object) -> dict[str, Any]:
+    """What the bench printed as JSON, at sizes at which its figures say nothing."""
+    done = run("bench.py", *rows, "--quick", "--json")
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     assert {"cpu", "cores", "python", "sqlite"} <= result["machine"].keys()
@@ -39,23 +39,28 @@ def values_of(figures: list[dict[str, Any]]) -> dict[str, float]:
 
 
 @pytest.mark.long
-def test_every_phase_of_the_bench_gives_its_figures():
-    """Every phase has figures that say whether their targets are met."""
-    result = result_of("bench.py", "--size", "tiny")
-    assert "packages" in result["machine"]
+def test_every_row_that_needs_nothing_else_gives_its_figures():
+    """Without a name; every row has figures that say whether their targets are met."""
+    result = measured()
+    assert {"packages", "synchronous"} <= result["machine"].keys()
     once = {"idle-loop", "import", "first-use", "sessions", "episodes", "threads", "filters"}
-    appends = {"appends-normal", "appends-full", "appends-beside-bare", "sustained"}
-    assert set(result["phases"]) == once | appends | {"recall-200"}
+    reads = {"append-beside-bare", "sustained", "recall", "search", "conversation"}
+    appends = {f"append-{mode} in_flight={n}" for mode in ("normal", "full") for n in (1, 64)}
+    assert set(result["phases"]) == once | reads | appends
     for figures in result["phases"].values():
         assert all(figure["value"] >= 0 for figure in figures)
-    lags = [f["name"] for f in result["phases"]["appends-full"] if "lag max" in f["name"]]
-    assert lags == [f"append, full, {n} in flight: loop lag max" for n in (1, 64)]
+    for n in (1, 64):
+        figures = result["phases"][f"append-full in_flight={n}"]
+        lags = [f["name"] for f in figures if "lag max" in f["name"]]
+        assert lags == [f"append, full, {n} in flight: loop lag max"]
+    check_messages(result["phases"]["conversation"])
+    check_questions(result["phases"]["search"])
 
 
 @pytest.mark.long
 def test_threads_of_two_processes_are_settled_with_a_killed_one_between():
     """Every message is one step and one fact, whichever process lived to extract it."""
-    (figures,) = result_of("bench.py", "--size", "tiny", "--only", "threads")["phases"].values()
+    (figures,) = measured("threads")["phases"].values()
     wrong, *others = figures
     assert (wrong["name"], wrong["value"]) == (
         "8 threads: messages or facts not there exactly once",
@@ -65,30 +70,41 @@ def test_threads_of_two_processes_are_settled_with_a_killed_one_between():
 
 
 @pytest.mark.long
-def test_one_phase_can_be_chosen():
-    """--only runs the phases that begin so and no other, and prints a table."""
-    done = run("bench.py", "--size", "tiny", "--only", "idle")
+def test_one_row_can_be_chosen():
+    """A word runs the rows that begin so and no other, and prints a table."""
+    done = run("bench.py", "--quick", "idle")
     assert done.returncode == 0, done.stderr
     assert "idle loop: loop lag p99" in done.stdout
     assert "append" not in done.stdout
 
 
 @pytest.mark.long
-def test_an_unknown_phase_is_refused():
-    """A phase that does not exist is an error with the names of those that do."""
-    done = run("bench.py", "--size", "tiny", "--only", "nothing")
+def test_an_unknown_row_or_setting_is_refused():
+    """What does not exist is an error with the names of those that do."""
+    done = run("bench.py", "--quick", "nothing")
     assert done.returncode == 2
-    assert "appends-normal" in done.stderr
+    assert "append-normal" in done.stderr
+    done = run("bench.py", "--quick", "recall", "edges=3")
+    assert done.returncode == 2
+    assert "nodes" in done.stderr
+
+
+@pytest.mark.long
+def test_the_rows_are_listed_with_their_settings():
+    """--list measures nothing; a million nodes can be asked for."""
+    done = run("bench.py", "--list")
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert "nodes=1000,10000,100000" in rows["recall"]
+    assert {"models", "maintenance", "postgres-following", "inspector"} <= rows.keys()
 
 
 @pytest.mark.long
 @pytest.mark.postgres
 def test_postgres_is_measured_beside_sqlite():
     """Appends give ratios; a follower of other processes misses nothing."""
-    chosen = ["--only", "appends", "--only", "following"]
-    phases = result_of("bench_postgres.py", "--size", "tiny", *chosen)["phases"]
-    assert [f["unit"] for f in phases["appends"]].count("x") == 3
-    appended, *missed = [figure["value"] for figure in phases["following"]]
+    phases = measured("postgres-appends", "postgres-following")["phases"]
+    assert [f["unit"] for f in phases["postgres-appends"]].count("x") == 3
+    appended, *missed = [figure["value"] for figure in phases["postgres-following"]]
     assert appended > 0
     assert missed == [0, 0]
 
@@ -96,9 +112,9 @@ def test_postgres_is_measured_beside_sqlite():
 @pytest.mark.long
 def test_workers_killed_and_stopped_at_random_lose_and_double_nothing():
     """Each episode is committed once, no late write is taken, nothing stays claimed."""
-    phases = result_of("bench_workers.py", "--threads", 0, "--rounds", 12, "--soak", 0)["phases"]
-    wrong = {figure["name"]: figure["value"] for figure in phases["chaos"] if figure["value"]}
-    assert len(phases["chaos"]) == 5
+    (figures,) = measured("workers-chaos")["phases"].values()
+    wrong = {figure["name"]: figure["value"] for figure in figures if figure["value"]}
+    assert len(figures) == 5
     assert wrong == {}
 
 
@@ -121,8 +137,7 @@ def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path):
     ]
     path = tmp_path / "dialogues.json"
     path.write_text(json.dumps([{"id": "d", "turns": turns, "questions": []}]))
-    result = result_of("bench.py", "--size", "tiny", path, "--only", "turns")
-    (figures,) = result["phases"].values()
+    (figures,) = measured("turns", f"file={path}")["phases"].values()
     used = {f["name"].rpartition(", ")[2]: f["value"] for f in figures if f["unit"] == "µs"}
     assert all(used[phase] > 0 for phase in PHASES)
     assert sum(used[phase] for phase in PHASES) <= used["all"] * 1.05
@@ -135,9 +150,9 @@ def test_questions_about_nothing_stored_are_counted(tmp_path):
     """Random letters find nothing in a dialogue, and the other kinds are told beside them."""
     path = tmp_path / "dialogues.json"
     path.write_text(json.dumps([dialogue("a", "boat"), dialogue("b", "kite")]))
-    done = run("bench_recall.py", path, "--abstention", "--json")
+    done = run("bench_answers.py", path, "--abstention")
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report = json.loads(done.stdout)[path.name]
     kinds = report["asked"]
     assert kinds["random letters"] == report["found nothing"]["random letters"] == 200
     assert report["found nothing"]["about the dialogue itself"] == 0
@@ -163,61 +178,54 @@ def dialogue(id: str, thing: str) -> dict[str, Any]:
 # ── The other benches ────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.long
-def test_every_cost_of_a_message_is_measured(tmp_path):
-    """The machine's durability is named; each size has its figures, and then the ratios."""
-    sizes = ("--sizes", "100,200", "--calls", 4, "--each", 2)
-    result = result_of("bench_conversations.py", *sizes, "--dir", tmp_path)
-    assert "synchronous" in result["machine"]
-    *sized, ratio = result["phases"].values()
-    assert len(sized) == 2
-    for values in map(values_of, sized):
+def check_messages(figures: list[dict[str, Any]]) -> None:
+    """Each length of a thread has its figures, and then come the ratios."""
+    values = values_of(figures)
+    for length in (100, 200):
         for name in ("append alone", "append, everything on", "viewport.render", "search"):
-            assert 0 < values[f"{name}: p50"] <= values[f"{name}: p95"]
-        assert values["64 threads at once: durable appends"] > 0
-    assert {figure["unit"] for figure in ratio} == {"×"}
-    assert "append, everything on: p50" in values_of(ratio)
+            title = f"{length} messages: {name}"
+            assert 0 < values[f"{title}: p50"] <= values[f"{title}: p95"]
+        assert values[f"{length} messages: 64 threads at once: durable appends"] > 0
+    ratios = [figure["name"] for figure in figures if figure["unit"] == "×"]
+    assert "200 to 100 messages: append, everything on: p50" in ratios
+    assert all(name.startswith("200 to 100 messages: ") for name in ratios)
 
 
-@pytest.mark.long
-def test_every_sort_of_question_is_measured(tmp_path):
+def check_questions(figures: list[dict[str, Any]]) -> None:
     """Searching, viewing and passive recall have their figures."""
-    sizes = ("--messages", 300, "--calls", 3)
-    phases = result_of("bench_search.py", *sizes, "--dir", tmp_path)["phases"]
-    assert sum(name.startswith("search, ") for name in phases) >= 8
-    assert {"view", "passive recall, with its write"} <= phases.keys()
-    for name in phases.keys() - {"filling"}:
-        values = values_of(phases[name])
+    values = values_of(figures)
+    asked = {name.removesuffix(": p50") for name in values if name.endswith(": p50")}
+    assert sum(name.startswith("search, ") for name in asked) >= 8
+    assert {"view", "passive recall, with its write"} <= asked
+    for name in asked:
         assert 0 < values[f"{name}: p50"] <= values[f"{name}: p95"]
 
 
 @pytest.mark.long
-def test_an_operation_is_measured_alone_and_beside_appends(tmp_path):
+def test_an_operation_is_measured_alone_and_beside_appends():
     """What ought to be merged is merged."""
-    sizes = ("--facts", 60, "--only", "consolidate", "--before", 0.1)
-    phases = result_of("bench_maintenance.py", *sizes, "--dir", tmp_path)["phases"]
-    title = "60 facts, consolidate"
-    assert set(phases) == {title, f"{title} beside appends"}
-    for title, figures in phases.items():
-        values = {figure["name"].partition(": ")[2]: figure["value"] for figure in figures}
+    (figures,) = measured("maintenance", "only=consolidate")["phases"].values()
+    for name in ("60 facts, consolidate", "60 facts, consolidate beside appends"):
+        mine = [f for f in figures if f["name"].startswith(f"{name}: ")]
+        values = {figure["name"].partition(": ")[2]: figure["value"] for figure in mine}
         assert all(value >= 0 for value in values.values())
         assert values["merged"] > 0
-        assert ("appends beside: p99" in values) == ("beside" in title)
+        assert ("appends beside: p99" in values) == ("beside" in name)
 
 
 @pytest.mark.long
-def test_both_phases_over_a_model_server_give_their_figures():
+def test_both_shares_of_failing_requests_over_a_model_server_give_their_figures():
     """Without faults every request is answered; with them some fail, and all is committed."""
-    sizes = ("--sessions", 4, "--steps", 5, "--share", 0.15)
-    well, failing = result_of("bench_models.py", *sizes)["phases"]
-    assert set(well["faults"]) == {"none"}
-    assert len(failing["faults"]) > 1
-    for phase in (well, failing):
-        figures = values_of(phase["figures"])
+    well, failing = map(values_of, measured("models")["phases"].values())
+    fault, request = "requests with fault: ", "requests: "
+    assert [name for name in well if name.startswith(fault)] == [f"{fault}none"]
+    assert sum(name.startswith(fault) for name in failing) > 1
+    for figures in (well, failing):
         assert figures["durable appends"] > 0
         assert figures["chat calls per session"] >= 4
         assert "everything: loop lag p99" in figures
-        assert {"annotate", "semantic", "procedural", "returns", "embed"} <= set(phase["requests"])
+        for purpose in ("annotate", "semantic", "procedural", "returns", "embed"):
+            assert figures[request + purpose] > 0
 
 
 # ── Adapters ─────────────────────────────────────────────────────────────────────────
@@ -226,7 +234,7 @@ def test_both_phases_over_a_model_server_give_their_figures():
 @pytest.mark.long
 def test_items_are_measured_beside_those_of_langgraph():
     """Puts and searches of both, and whether the targets are met."""
-    figures = result_of("bench_adapters.py", "items", "--tiny")["phases"]["items"]
+    (figures,) = measured("adapters-items")["phases"].values()
     assert all(value >= 0 for value in values_of(figures).values())
     targets = [figure["name"] for figure in figures if figure["met"] is not None]
     assert "items, 64 in flight: times as many" in targets
@@ -235,22 +243,23 @@ def test_items_are_measured_beside_those_of_langgraph():
 
 @pytest.mark.long
 def test_checkpoints_are_measured_beside_those_of_langgraph():
-    """Both savers have the same figures; only ours have targets. Another section is refused."""
-    phases = result_of("bench_adapters.py", "checkpoints", "--tiny")["phases"]
-    names = {"MnemoSaver": set(), "AsyncSqliteSaver": set()}
-    for figure in phases["checkpoints"]:
-        saver, _, name = figure["name"].partition(",")
-        names[saver].add(name)
-        assert figure["value"] >= 0
-        assert saver == "MnemoSaver" or figure["met"] is None
-    assert names["MnemoSaver"] == names["AsyncSqliteSaver"]
-    assert "no section 'x'" in run("bench_adapters.py", "x").stderr
+    """Both savers have the same figures, in both modes; only ours have targets."""
+    phases = measured("adapters-checkpoints")["phases"]
+    assert set(phases) == {f"adapters-checkpoints mode={mode}" for mode in ("normal", "full")}
+    for figures in phases.values():
+        names = {"MnemoSaver": set(), "AsyncSqliteSaver": set()}
+        for figure in figures:
+            saver, _, name = figure["name"].partition(",")
+            names[saver].add(name)
+            assert figure["value"] >= 0
+            assert saver == "MnemoSaver" or figure["met"] is None
+        assert names["MnemoSaver"] == names["AsyncSqliteSaver"]
 
 
 @pytest.mark.long
 def test_sessions_are_measured_beside_those_of_the_agents_sdk():
     """Adds of both, how many times as many ours are, and the lag of the loop meanwhile."""
-    figures = result_of("bench_adapters.py", "sessions", "--tiny")["phases"]["sessions"]
+    (figures,) = measured("adapters-sessions")["phases"].values()
     named = {figure["name"].partition(": ")[2]: figure for figure in figures}
     ours, theirs = named["adds to MnemoSession"]["value"], named["adds to SQLiteSession"]["value"]
     assert min(ours, theirs) > 0

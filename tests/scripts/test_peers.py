@@ -64,7 +64,7 @@ def test_the_table_is_made_of_what_the_drivers_print(tmp_path):
     driver.write_text(
         """#!/bin/sh
 echo "a library says something"
-case "$1" in
+case "$2" in
 *agents*) echo '{"version": "b 2", "durability": "none", "lost of 64": 3}' ;;
 *) echo '{"version": "a 1", "durability": "full", "lost of 64": 0, "import s": 0.25}' ;;
 esac

@@ -1,0 +1,437 @@
+"""
+The write side: import, first use, open sessions, appends, a sustained load, episodes.
+
+A caller that appends alone is set beside a bare writer: a thread that writes the same rows with
+their full text into a store of the same schema, each in a savepoint and a transaction, and wakes
+its caller. It looks nothing up, checks nothing and knows no sessions.
+
+A burst of appends is over before annotation, embedding and indexing begin; under a sustained load
+they share the interpreter with the appends. Processor time is booked by what a worker thread is
+asked to do, so it says the same on a busy machine; rates and lag do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import resource
+import sqlite3
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from functools import partial
+from itertools import product
+from pathlib import Path
+from queue import SimpleQueue
+from statistics import median, quantiles
+from time import perf_counter, thread_time
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import bench_kit as kit
+from answers_kit import read_talks
+from bench_kit import Figure, Figures, Heartbeat, Row, append_all, at_once, heartbeat, warm_up
+
+from mnemo import Config, Mnemo
+from mnemo.repository import Repository
+from mnemo.runtime import settle_collector
+from mnemo.session.session import Session
+
+IMPORT, IMPORT_S, IDLE_SESSION_KB = "from mnemo import Mnemo", 0.3, 25.0
+LEAST_PER_S = {("normal", 1): 2_500, ("normal", 64): 8_000, ("full", 64): 6_000}
+EVENT_LOOP_US = {64: 40.0}
+LEAST_OF_BARE = 0.48
+EPISODE_STEPS, ROUNDS, ALTERNATIONS = 50, 5, 30
+SESSIONS = 64
+"""Of a sustained load."""
+SUSTAINED_LAG_P99_MS, LOOK_S = 10.0, 0.25
+MOST_US = {
+    "short steps": {"writer": 90, "annotated": 70, "embedded": 30, "indexed": 65, "all": 350},
+    "turns": {"writer": 130, "annotated": 200, "embedded": 80, "indexed": 100, "all": 650},
+}
+"""Processor microseconds per step, with vectors."""
+PHASES = ("event loop", "writer", "annotated", "embedded", "indexed", "other threads", "all")
+ROOMS = {
+    "mnemo.extraction": "annotated",
+    "mnemo.models": "embedded",
+    "mnemo.index": "indexed",
+    "mnemo.log.feed": "indexed",
+}
+"""Module → the phase that its work in worker threads belongs to."""
+Said = dict[str, Any]
+
+
+# ── A process: what it pays once, and for sessions that do nothing ───────────────────
+
+
+async def idle_loop(folder: Path, *, seconds: float) -> Figures:
+    """The lag of a loop that does nothing: what the machine itself adds."""
+    async with heartbeat() as beats:
+        await anyio.sleep(seconds)
+    return beats.figures("idle loop", None, None)
+
+
+async def import_time(folder: Path, *, times: int) -> Figures:
+    """The import in fresh processes, less a process that imports nothing."""
+
+    async def run(code: str) -> tuple[float, float]:
+        began, used = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        await anyio.run_process([sys.executable, "-c", code])
+        took, after = perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        return took, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+
+    await run(IMPORT)
+    bare, whole = [[await run(code) for _ in range(times)] for code in ("pass", IMPORT)]
+    wall, cpu = (median(t[i] for t in whole) - median(t[i] for t in bare) for i in (0, 1))
+    return [
+        Figure(f"{IMPORT}: wall", wall, "s", most=IMPORT_S),
+        Figure(f"{IMPORT}: processor, all cores", cpu, "s"),
+    ]
+
+
+async def first_use(folder: Path) -> Figures:
+    """What a process pays once: modules and the embedder's weights are loaded."""
+    async with heartbeat() as beats:
+        began = perf_counter()
+        await warm_up(folder)
+        whole_s = perf_counter() - began
+    name = "first repository, step, commit and recall"
+    return [Figure(f"{name}: all", whole_s, "s"), *beats.figures(name)]
+
+
+async def idle_sessions(folder: Path, *, count: int, together: int = 64) -> Figures:
+    """Resident memory of sessions that are open and do nothing."""
+    await warm_up(folder)
+    name, opened = f"{count:,} idle sessions", list[Session]()
+    async with Mnemo(folder / "idle.db", embedder="static") as memory:
+        repo = await memory.open_repo("bench")
+
+        async def opening(share: int) -> None:
+            opened.extend([await repo.start_session("Stay ready") for _ in range(share)])
+
+        async def closing(share: Sequence[Session]) -> None:
+            for session in share:
+                await session.aclose()
+
+        def resident_kb() -> float:
+            gc.collect()
+            return kit.resident_bytes() / 1_024
+
+        await at_once(opening, [1] * together)
+        await anyio.sleep(0.1)
+        before = resident_kb()
+        async with heartbeat() as beats:
+            took = await at_once(opening, [len(range(n, count, together)) for n in range(together)])
+        each_kb = (resident_kb() - before) / count
+        figures = [
+            Figure(f"{name}: memory of each", each_kb, "KB", most=IDLE_SESSION_KB),
+            Figure(f"{name}: opening all", took, "s"),
+            *beats.figures(f"{name}, opening"),
+        ]
+        async with heartbeat() as beats:
+            took = await at_once(
+                closing, [opened[together + n :: together] for n in range(together)]
+            )
+    return [*figures, Figure(f"{name}: closing all", took, "s"), *beats.figures(f"{name}, closing")]
+
+
+# ── Appends ──────────────────────────────────────────────────────────────────────────
+
+
+async def appends(mode: Any, folder: Path, *, in_flight: int, count: int, alone: int) -> Figures:
+    """Durable appends with ``synchronous = mode``."""
+    await warm_up(folder)
+    each = max(1, (alone if in_flight == 1 else count) // in_flight // ROUNDS)
+    config = Config(store={"synchronous": mode})
+    async with Mnemo(folder / "appends.db", config=config, embedder="static") as memory:
+        repo = await memory.open_repo("bench")
+        sessions = [await repo.start_session("Take everything down") for _ in range(in_flight)]
+        await append_all(sessions, 2)
+        took, per_s, used_s = list[float](), list[float](), -thread_time()
+        async with heartbeat() as beats:
+            for _ in range(ROUNDS):
+                began = perf_counter()
+                took += await append_all(sessions, each)
+                per_s.append(each * in_flight / (perf_counter() - began))
+        used_us = 1e6 * (used_s + thread_time()) / len(took)
+    name, least = f"append, {mode}, {in_flight} in flight", LEAST_PER_S.get((mode, in_flight))
+    most = EVENT_LOOP_US.get(in_flight)
+    return [
+        Figure(f"{name}: durable, median of {ROUNDS}", median(per_s), "/s", least=least),
+        Figure(f"{name}: processor on the event loop, each", used_us, "µs", most=most),
+        *kit.spread(name, took, "p50", "p99"),
+        *beats.figures(name),
+    ]
+
+
+async def appends_beside_bare(folder: Path, *, count: int) -> Figures:
+    """Appends of one caller, in turns with those of a bare writer in the same process."""
+    await warm_up(folder)
+    each = max(1, count // ALTERNATIONS)
+    async with Mnemo(folder / "ours.db", embedder=None) as memory:
+        repo = await memory.open_repo("bench")
+        session = await repo.start_session("Take everything down")
+        await append_all([session], each)
+
+        async def took(append: Callable[[str, str], Awaitable[object]]) -> float:
+            return sum(await kit.timed(partial(append, *text) for text in kit.TEXTS[:each]))
+
+        async with _bare_writer(folder / "bare.db") as write:
+            turns = [(await took(write), await took(session.append)) for _ in range(ALTERNATIONS)]
+    low, middle, high = quantiles([theirs / ours for theirs, ours in turns], n=4)
+    bare, ours = zip(*turns, strict=True)
+    name = f"append alone, as a share of a bare writer's rate, {ALTERNATIONS} turns"
+    return [
+        # Other work on the machine makes turns slower, never faster.
+        Figure(f"{name}: best of each", min(bare) / min(ours), "×", least=LEAST_OF_BARE),
+        Figure(f"{name}: median", middle, "×"),
+        Figure(f"{name}: lower quartile", low, "×"),
+        Figure(f"{name}: upper quartile", high, "×"),
+    ]
+
+
+@asynccontextmanager
+async def _bare_writer(path: Path) -> AsyncIterator[Callable[[str, str], Awaitable[object]]]:
+    async with Mnemo(path, embedder=None) as memory:
+        session = await (await memory.open_repo("bench")).start_session("Take everything down")
+        await session.append("first", "")
+    loop = asyncio.get_running_loop()
+    queue: SimpleQueue[tuple[str, str, asyncio.Future[None]] | None] = SimpleQueue()
+    thread = threading.Thread(target=_write_bare, args=(path, queue, loop), daemon=True)
+    thread.start()
+
+    async def write(observation: str, action: str) -> None:
+        written = loop.create_future()
+        queue.put((observation, action, written))
+        await written
+
+    try:
+        yield write
+    finally:
+        queue.put(None)
+        await anyio.to_thread.run_sync(thread.join)
+
+
+def _write_bare(
+    path: Path,
+    queue: SimpleQueue[tuple[str, str, asyncio.Future[None]] | None],
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for pragma in ("synchronous = NORMAL", "secure_delete = ON", "wal_autocheckpoint = 4000"):
+        connection.execute(f"PRAGMA {pragma}")
+    found = connection.execute("SELECT * FROM steps")
+    columns = [column for column, *_ in found.description]
+    row = dict(zip(columns, found.fetchone(), strict=True))
+    insert = f"INSERT INTO steps VALUES ({', '.join(f':{column}' for column in columns)})"
+    texts = "INSERT INTO words_1 (rowid, text) VALUES (?, ?), (?, ?)"
+    while (work := queue.get()) is not None:
+        row["observation"], row["action"], written = work
+        number = row["ordinal"] = row["ordinal"] + 1
+        row["idx"], row["node_id"] = number, f"bare-{number}"
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("SAVEPOINT step")
+        connection.execute(insert, row)
+        connection.execute(texts, (4 * number, work[0], 4 * number + 1, work[1]))
+        connection.execute("RELEASE step")
+        connection.execute("COMMIT")
+        loop.call_soon_threadsafe(written.set_result, None)
+    connection.close()
+
+
+# ── A sustained load ─────────────────────────────────────────────────────────────────
+
+
+def short_steps() -> list[Said]:
+    """Plain sentences of about ten words, and an agent's short answers; the same each time."""
+    who = ("Ana", "Bo", "Chen", "Dara", "Eve", "Finn", "Gita", "Hugo")
+    did = ("painted", "moved", "sold", "counted", "repaired", "ordered", "cleaned", "opened")
+    what = ("lanterns", "ladders", "boats", "tiles", "crates", "kettles", "clocks", "ropes")
+    where = ("cellar", "harbour", "attic", "garden", "workshop", "kitchen", "tower", "library")
+    pick = random.Random(11)
+    sentences = pick.sample(list(product(who, did, what, where)), 4_000)
+    return [
+        {
+            "observation": f"{a} {b} the {c} in the {d} on day {pick.randint(1, 31)}.",
+            "action": f"Noted the {c} in the {d}.",
+        }
+        for a, b, c, d in sentences
+    ]
+
+
+async def sustained_turns(folder: Path, *, file: str, count: int) -> Figures:
+    """The turns of the dialogues in *file*, each once."""
+    turns = [
+        {"observation": turn.text, "action": "", "at": turn.at, "actor": turn.speaker}
+        for talk in read_talks(Path(file))
+        for turn in talk.turns
+        if turn.text.strip()
+    ]
+    return await sustained(folder, count=min(count, len(turns)), name="turns", said=turns)
+
+
+async def sustained(
+    folder: Path, *, count: int, name: str = "short steps", said: Sequence[Said] = ()
+) -> Figures:
+    """
+    Steps from many sessions, until all are annotated, embedded and indexed.
+
+    Once for processor time and rates, and once more for lag: a heartbeat costs both.
+    """
+    await warm_up(folder)
+    load = partial(_loaded, name, said or short_steps(), max(1, count // SESSIONS))
+    figures, _ = await load(folder / "load.db", nullcontext(Heartbeat()))
+    _, beats = await load(folder / "lag.db", heartbeat())
+    return figures + beats.figures(f"{SESSIONS} sessions, {name}", p99=SUSTAINED_LAG_P99_MS)
+
+
+async def _loaded(
+    name: str,
+    said: Sequence[Said],
+    each: int,
+    path: Path,
+    watched: AbstractAsyncContextManager[Heartbeat],
+) -> tuple[Figures, Heartbeat]:
+    taken = [said[number % len(said)] for number in range(each * SESSIONS)]
+    vectors = sum(bool(one["observation"]) + bool(one["action"]) for one in taken)
+    async with Mnemo(path, embedder="static") as memory:
+        repo = await memory.open_repo("bench")
+        sessions = [await repo.start_session("Take everything down") for _ in range(SESSIONS)]
+
+        async def fill(number: int, session: Session) -> None:
+            for one in taken[number * each : (number + 1) * each]:
+                await session.append(**one)
+
+        settle_collector()
+        before = _processor_s()
+        async with watched as beats:
+            with booked() as phases:
+                durable_s = await at_once(fill, range(SESSIONS), sessions)
+                began = perf_counter()
+                await drained(repo, sessions, vectors)
+                all_s = durable_s + perf_counter() - began
+        used_s = {what: used - before[what] for what, used in _processor_s().items()} | phases
+    title = f"{len(taken):,} {name} of {SESSIONS} sessions"
+    return [
+        Figure(f"{title}: durable", len(taken) / durable_s, "/s"),
+        Figure(f"{title}: annotated, embedded, indexed", len(taken) / all_s, "/s"),
+        *(
+            Figure(
+                f"{name}: processor per step, {what}",
+                1e6 * used_s.get(what, 0) / len(taken),
+                "µs",
+                most=MOST_US[name].get(what),
+            )
+            for what in PHASES
+        ),
+    ], beats
+
+
+async def drained(repo: Repository, sessions: Sequence[Session], vectors: int) -> None:
+    """Wait until all is annotated and so many vectors are there."""
+    while True:
+        # Counting vectors reads a table, which costs more than asking sessions.
+        backlog = any(session.statistics().append_backlog for session in sessions)
+        if not backlog and (await repo.statistics()).vectors >= vectors:
+            return
+        await anyio.sleep(LOOK_S)
+
+
+def _processor_s() -> dict[str, float]:
+    """Processor seconds so far: of the process, of this thread, of the store's writer."""
+    (writer,) = (one for one in threading.enumerate() if one.name == "mnemo-writer")
+    assert writer.ident is not None
+    written = time.clock_gettime(time.pthread_getcpuclockid(writer.ident))
+    return {"all": time.process_time(), "event loop": thread_time(), "writer": written}
+
+
+@contextmanager
+def booked() -> Iterator[Counter[str]]:
+    """Processor seconds of work in worker threads by phase, while the block runs."""
+    seconds: Counter[str] = Counter()
+    plain = anyio.to_thread.run_sync
+
+    async def run_sync(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        phase = _phase_of(work, *args)
+
+        def run(*args: Any) -> Any:
+            began = thread_time()
+            try:
+                return work(*args)
+            finally:
+                seconds[phase] += thread_time() - began
+
+        return await plain(run, *args, **options)
+
+    anyio.to_thread.run_sync = run_sync  # type: ignore[assignment]
+    try:
+        yield seconds
+    finally:
+        anyio.to_thread.run_sync = plain
+
+
+def _phase_of(*given: Any) -> str:
+    """The phase of the innermost function of *given*: a door's arguments say whose work it is."""
+    modules = [module for one in given for module in _modules(one)]
+    rooms = (ROOMS[r] for m in reversed(modules) for r in ROOMS if m == r or m.startswith(f"{r}."))
+    return next(rooms, "other threads")
+
+
+def _modules(given: Any) -> Iterator[str]:
+    if isinstance(given, partial):
+        for part in (given.func, *given.args):
+            yield from _modules(part)
+    elif callable(given) and isinstance(module := getattr(given, "__module__", None), str):
+        yield module
+
+
+# ── Episodes ─────────────────────────────────────────────────────────────────────────
+
+
+async def episodes(folder: Path, *, alone: int, sessions: int, steps: int) -> Figures:
+    """From close to committed: one episode after the other, then many at once."""
+    await warm_up(folder)
+    name, took = f"episode of {EPISODE_STEPS} steps", list[float]()
+    async with Mnemo(folder / "episodes.db", embedder="static") as memory:
+        repo = await memory.open_repo("bench")
+        async with heartbeat() as beats:
+            for _ in range(alone + 1):
+                session = await repo.start_session("Help plan a journey")
+                await append_all([session], EPISODE_STEPS)
+                took += await kit.timed([session.close_and_commit])
+                await session.aclose()
+    figures = [Figure(f"{name}: close to committed", median(took[1:]), "ms"), *beats.figures(name)]
+    async with Mnemo(folder / "drain.db", embedder="static") as memory:
+        repo = await memory.open_repo("bench")
+        opened = [await repo.start_session("Help plan a journey") for _ in range(sessions)]
+        work: dict[str, Callable[[], Awaitable[object]]] = {
+            "appending": lambda: append_all(opened, steps),
+            "annotated and embedded": lambda: drained(repo, opened, 2 * steps * sessions),
+            "extracted and committed": lambda: at_once(Session.close_and_commit, opened),
+        }
+        for what, act in work.items():
+            name = f"{sessions} × {steps} steps, {what}"
+            async with heartbeat() as beats:
+                (ms,) = await kit.timed([act])
+            figures += [Figure(f"{name}: all", ms / 1_000, "s"), *beats.figures(name)]
+    return figures
+
+
+_APPENDS = {"in_flight": ([1, 8, 64, 256], [1, 64]), "count": (16_000, 128), "alone": (4_000, 20)}
+ROWS = {
+    "idle-loop": Row(idle_loop, seconds=(2.0, 0.02)),
+    "import": Row(import_time, times=(5, 1)),
+    "first-use": Row(first_use),
+    "sessions": Row(idle_sessions, count=(10_000, 50)),
+    "append-normal": Row(partial(appends, "normal"), **_APPENDS),
+    "append-full": Row(partial(appends, "full"), **_APPENDS),
+    "append-beside-bare": Row(appends_beside_bare, count=(4_000, 20)),
+    "sustained": Row(sustained, count=(32_000, 256)),
+    "turns": Row(sustained_turns, file=None, count=(32_000, 256)),
+    "episodes": Row(episodes, alone=(7, 1), sessions=(64, 4), steps=(300, 5)),
+}
