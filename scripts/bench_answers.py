@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import platform
 import random
 import re
@@ -462,15 +461,16 @@ def show(title: str, report: dict[str, Any], verdict: str) -> None:
         for name, summary in methods.items():
             sums = summary["sums"] | {"questions": report["questions"]}
             cells = [f"{sums[part]:.0f} of {sums[of]:.0f}" for part, of in _COUNTED.items()]
-            cells += [f"{overall[name].get(mean, math.nan):.1f}" for mean in _MEANS]
+            mean = overall[name]
+            cells += [f"{mean[what]:.1f}" if what in mean else "" for what in _MEANS]
             print(f"{name:<34}" + "".join(f"{cell:>16}" for cell in cells))
     if sure := report["calibration"]:
         print(
             f"confidence: AUC {sure['auc']:.2f}, calibration error {sure['error']:.2f}, "
             f"mean {sure['answered']:.2f} of answered and {sure['nothing']:.2f} of unanswerable"
         )
-    by_category = methods[MNEMO]["categories"]
-    _table("by category, mnemo", by_category, [n for n in _compared(report) if "@" in n])
+    by_category, compared = methods[MNEMO]["categories"], methods[MNEMO]["intervals"]
+    _table("by category, mnemo", by_category, [name for name in compared if "@" in name])
     print(f"\n{verdict}\n\ndifferences, 95 % by a paired bootstrap over questions")
     for name, measured in report["differences"].items():
         _show_differences(f"mnemo less {name.removeprefix('mnemo, ')}", measured)
@@ -479,13 +479,9 @@ def show(title: str, report: dict[str, Any], verdict: str) -> None:
             name for name, gain in found.items() if not any(any(d.values()) for d in gain.values())
         ]
         print("\nwhat each gives: with it, less without it")
-        for name in found.keys() - idle:
+        for name in (name for name in found if name not in idle):
             _show_differences(f"  {name}", found[name])
         print(f"  nothing changes without: {', '.join(idle) or 'none'}")
-
-
-def _compared(report: dict[str, Any]) -> list[str]:
-    return list(report["methods"][MNEMO]["intervals"])
 
 
 def _table(title: str, rows: Mapping[str, Mapping[str, float]], columns: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from inspect import isawaitable
 from itertools import count, cycle
 from pathlib import Path
 from statistics import median
@@ -305,7 +306,8 @@ async def search(folder: Path, *, messages: int, calls: int) -> Figures:
         settle_collector()
         asked = _questions(repo, texts, japanese, counts, function_words)
         for name, (make, most) in asked.items():
-            ready = [await make(chance) for _ in range(calls + 3)]
+            made = [make(chance) for _ in range(calls + 3)]
+            ready = [await one if isawaitable(one) else one for one in made]
             await timed(ready[:3])
             async with heartbeat() as beats:
                 took = await timed(ready[3:])
@@ -319,7 +321,7 @@ def _questions(
     japanese: Sequence[str],
     counts: Counter[str],
     function_words: Counter[str],
-) -> dict[str, tuple[Callable[[random.Random], Awaitable[Call]], float | None]]:
+) -> dict[str, tuple[Callable[[random.Random], Any], float | None]]:
     """What is looked for: name → how to prepare a call, which alone is timed, and its bound."""
     turns, total = count(), len(texts)
     (most_common, _), *_ = counts.most_common(1)
@@ -339,28 +341,7 @@ def _questions(
     def thread(chance: random.Random) -> str:
         return f"thread-{chance.randrange(THREADS)}"
 
-    queries: dict[str, Callable[[random.Random], tuple[str, dict[str, Any]]]] = {
-        "a rare word": lambda c: (c.choice(rare), {}),
-        "a common word": lambda c: (c.choice(common), {}),
-        "the most common word": lambda c: (most_common, {}),
-        "a word that seven in ten hold": lambda c: (function_words.most_common(1)[0][0], {}),
-        "two common words": lambda c: (" ".join(c.sample(common, min(2, len(common)))), {}),
-        "a phrase": lambda c: (f'"{" ".join(c.choice(texts).rstrip(".").split()[:3])}"', {}),
-        "eight words by OR": lambda c: (" OR ".join(c.choices(rare + common, k=8)), {}),
-        "three characters": lambda c: (part(c, 3), {}),
-        "two characters": lambda c: (part(c, 2), {}),
-        "one thread": lambda c: (c.choice(common), {"session_id": thread(c)}),
-        "what is not visible": lambda c: (c.choice(common), {"not_visible_in": thread(c)}),
-    }
-
-    def searching(make: Any) -> Callable[[random.Random], Awaitable[Call]]:
-        async def ready(chance: random.Random) -> Call:
-            query, options = make(chance)
-            return partial(repo.search, query, **options)
-
-        return ready
-
-    async def near(named: bool, chance: random.Random) -> Call:
+    def near(chance: random.Random, *, named: bool) -> Call:
         number = chance.randrange(total)
         where = {"session_id": f"thread-{number % THREADS}"} if named else {}
         return partial(repo.view, f"message-{number}", **where)
@@ -370,10 +351,24 @@ def _questions(
         await talk.append(Message("user", " ".join(chance.choices(texts, k=2))))
         return talk.viewport(120_000).render
 
+    find, (function_word, _) = partial(partial, repo.search), function_words.most_common(1)[0]
+    searches: dict[str, Callable[[random.Random], Call]] = {
+        "a rare word": lambda c: find(c.choice(rare)),
+        "a common word": lambda c: find(c.choice(common)),
+        "the most common word": lambda c: find(most_common),
+        "a word that seven in ten hold": lambda c: find(function_word),
+        "two common words": lambda c: find(" ".join(c.sample(common, min(2, len(common))))),
+        "a phrase": lambda c: find(f'"{" ".join(c.choice(texts).rstrip(".").split()[:3])}"'),
+        "eight words by OR": lambda c: find(" OR ".join(c.choices(rare + common, k=8))),
+        "three characters": lambda c: find(part(c, 3)),
+        "two characters": lambda c: find(part(c, 2)),
+        "one thread": lambda c: find(c.choice(common), session_id=thread(c)),
+        "what is not visible": lambda c: find(c.choice(common), not_visible_in=thread(c)),
+    }
     return {
-        **{f"search, {name}": (searching(make), SEARCH_P95_MS) for name, make in queries.items()},
-        "view": (partial(near, True), VIEW_P95_MS),
-        "view, thread not named": (partial(near, False), VIEW_P95_MS),
+        **{f"search, {name}": (make, SEARCH_P95_MS) for name, make in searches.items()},
+        "view": (partial(near, named=True), VIEW_P95_MS),
+        "view, thread not named": (partial(near, named=False), VIEW_P95_MS),
         "passive recall, with its write": (turn, None),
     }
 
@@ -465,25 +460,23 @@ async def conversation(folder: Path, *, lengths: str, calls: int, each: int) -> 
 async def _single(repo: Repository, alone: Growing, watched: Growing, calls: int) -> Figures:
     viewport, older = watched.talk.viewport(BUDGET), cycle(range(0, alone.length, 4))
 
-    async def nothing() -> None:
-        """What is done before a call that needs nothing."""
-
-    measured: dict[str, tuple[Call, Call]] = {
-        "append alone": (nothing, alone.say),
-        "append, everything on": (nothing, watched.say),
+    measured: dict[str, tuple[Call | None, Call]] = {
+        "append alone": (None, alone.say),
+        "append, everything on": (None, watched.say),
         "append, everything on, work behind it done": (watched.talk.settle, watched.say),
-        "load, the last 10 turns": (nothing, watched.talk.load),
-        "viewport.messages": (nothing, viewport.messages),
-        "viewport.render": (nothing, viewport.render),
+        "load, the last 10 turns": (None, watched.talk.load),
+        "viewport.messages": (None, viewport.messages),
+        "viewport.render": (None, viewport.render),
         "viewport.render of a new turn": (watched.new_turn, viewport.render),
-        "search": (nothing, lambda: repo.search(f"item{next(older)}")),
-        "view": (nothing, lambda: repo.view(f"m{next(older)}", session_id="alone")),
+        "search": (None, lambda: repo.search(f"item{next(older)}")),
+        "view": (None, lambda: repo.view(f"m{next(older)}", session_id="alone")),
     }
     figures: Figures = []
     for name, (before, call) in measured.items():
         took: list[float] = []
         for _ in range(WARM_UP + calls):
-            await before()
+            if before is not None:
+                await before()
             took += await timed([call])
         figures += spread(name, took[WARM_UP:], "p50", "p95")
         await alone.talk.settle()
