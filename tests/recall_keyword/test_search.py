@@ -79,40 +79,12 @@ async def test_a_query_does_not_find_other_texts(talk: Any, query: str, text: st
     assert await talk.found(query) == []
 
 
-async def test_both_halves_of_a_step_are_found_as_what_they_are(talk: Any) -> None:
-    """An observation and an action are hits of their own kind and id."""
-    step = await talk.say("the lighthouse is dark", "lit the lighthouse")
-    hits = await talk.search("lighthouse")
-    assert {(hit.message_id, hit.kind, hit.snippet) for hit in hits} == {
-        (f"{step}/observation", "observation", "the lighthouse is dark"),
-        (f"{step}/action", "action", "lit the lighthouse"),
-    }
-    assert {hit.session_id for hit in hits} == {"s"}
-    assert {hit.at for hit in hits} == {talk.clock.now()}
-
-
 async def test_a_session_is_a_filter(talk: Any) -> None:
     """Hits of that session only; of an unknown one none."""
     await talk.say("tea", session="s1")
     other = await talk.say("tea", session="s2")
     assert await talk.found("tea", session_id="s2") == [f"{other}/observation"]
     assert await talk.found("tea", session_id="nobody") == []
-
-
-async def test_another_repository_is_not_searched(talk: Any) -> None:
-    """The repository is the isolation boundary."""
-    await talk.say("tea", repo="other", session="s1")
-    assert await talk.found("tea") == []
-    assert len(await talk.found("tea", repo="other")) == 1
-
-
-async def test_the_limit_keeps_the_best(talk: Any) -> None:
-    """Seven matches and a limit of two give the two best, in order."""
-    for days in (6, 0, 5, 1, 4, 2, 3):
-        await talk.say("tea", days_ago=100 * days)
-    hits = await talk.search("tea", limit=2)
-    assert [(talk.clock.now() - hit.at).days for hit in hits] == [0, 100]
-    assert hits[0].score > hits[1].score
 
 
 async def test_a_year_lowers_a_score_by_the_decay(talk: Any) -> None:
@@ -134,24 +106,6 @@ async def test_a_time_in_the_future_is_no_bonus(talk: Any) -> None:
     first, second = await talk.search("tea")
     assert first.score == second.score
     assert first.at - second.at == timedelta(days=400)
-
-
-async def test_ties_are_broken_by_session_then_the_later_said(talk: Any) -> None:
-    """The same store, clock and query always give the same list."""
-    b = [await talk.say("tea", session="b") for _ in range(2)]
-    a = [await talk.say("tea", session="a") for _ in range(2)]
-    expected = [f"{step}/observation" for step in (*reversed(a), *reversed(b))]
-    assert await talk.found("tea") == expected
-    assert await talk.found("tea") == expected
-
-
-async def test_a_new_hit_is_not_lost_behind_many_old_ones(talk: Any) -> None:
-    """Ranking by age reaches beyond the first page of hits by relevance."""
-    for _ in range(210):
-        await talk.say("tea", days_ago=3650)
-    new = await talk.say("tea and a few more words that make it less relevant", days_ago=0)
-    (best,) = await talk.search("tea", limit=1, config=decaying(1.0))
-    assert best.message_id == f"{new}/observation"
 
 
 async def test_a_refused_expression_falls_back_to_its_words(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from contracts.talk import call, result, said, snapshot
+from contracts.talk import call, said, snapshot
 
 from mnemo.config import Config, ConversationConfig, RecallConfig
 from mnemo.values.derived import Thread
@@ -27,24 +27,6 @@ async def test_each_kind_of_record_is_found_as_what_it_is(talk: Any) -> None:
     hits = await talk.search("lighthouse", limit=100)
     kinds = ["action", "assistant", "observation", "system", "thought", "user"]
     assert sorted(hit.kind for hit in hits) == kinds
-
-
-async def test_tool_traffic_is_not_found_but_an_agents_reply_is(talk: Any) -> None:
-    """A word in a call or result gives nothing; in a reply one hit."""
-    await talk.write(
-        call(0, "zebra"),
-        result(1, "zebra", content="zebra"),
-        call(2, "d"),
-    )
-    assert await talk.found("zebra") == []
-    await talk.write(result(3, "d", content="a zebra, I think", kind="reply"))
-    assert await talk.found("zebra") == ["m3"]
-
-
-async def test_what_is_written_is_found_at_once(talk: Any) -> None:
-    """As soon as the transaction has returned."""
-    await talk.write(said(0, "violin"))
-    assert await talk.found("violin") == ["m0"]
 
 
 @pytest.mark.parametrize(
@@ -81,12 +63,6 @@ async def test_a_thread_is_a_filter(talk: Any) -> None:
     assert await talk.found("tea", session_id="u") == ["u0"]
     assert len(await talk.found("tea", session_id="s")) == 1
     assert await talk.found("tea", session_id="nobody") == []
-
-
-async def test_messages_of_another_repository_are_not_found(talk: Any) -> None:
-    """The repository is the isolation boundary."""
-    await talk.write(said(0, "tea"), repo="other")
-    assert await talk.found("tea") == []
 
 
 async def test_all_epochs_are_found(talk: Any) -> None:

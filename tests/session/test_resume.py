@@ -134,14 +134,6 @@ async def test_an_idle_session_is_not_unfinished(open_kit, db):
     await session.start_episode("again")
 
 
-async def test_resuming_an_open_session_gives_that_same_one(open_kit):
-    """resume_session in the process that has it open returns the same object."""
-    kit = await open_kit()
-    session = await kit.started()
-    assert await kit.repo.resume_session(session.id) is session
-    assert kit.memory.session(session.id) is session
-
-
 async def test_an_unknown_session_is_not_found(open_kit):
     """resume_session and service.session raise NotFound, with the id."""
     kit = await open_kit()

@@ -132,55 +132,12 @@ TWO = [step(0, "porto harbour"), step(1, "porto bread")]
 # ── Single rules ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_fact_goes_with_its_last_step() -> None:
-    """One that rests on nothing else; one that rests on nothing at all stays."""
-    rows = Rows(
-        [*TWO, Semantic("porto", id="f"), Semantic("porto", id="free")],
-        [("f", "step 0", PROVENANCE)],
-    )
-    assert gone(planned(rows, "step 0")) == {"step 0", "f"}
-
-
-def test_a_shared_fact_loses_support_and_stays() -> None:
-    """Counts are those of the remaining step; its text is known from there."""
-    links = [("f", "step 0", PROVENANCE), ("f", "step 1", PROVENANCE)]
-    rows = Rows([*TWO, Semantic("porto", id="f")], links)
-    plan = planned(rows, "step 0")
-    assert gone(plan) == {"step 0"}
-    assert plan.counts[2].support_count == 1
-
-
-def test_a_shared_fact_in_erased_words_goes() -> None:
-    """*harbour* is known from the erased step alone."""
-    links = [("f", "step 0", PROVENANCE), ("f", "step 1", PROVENANCE)]
-    rows = Rows([*TWO, Procedural("bread at the harbour", id="f")], links)
-    assert gone(planned(rows, "step 0")) == {"step 0", "f"}
-
-
 def test_a_source_goes_when_no_remaining_step_names_it() -> None:
     """A shared one stays."""
     own, shared = Source("a", id="own"), Source("b", id="shared")
     links = [("step 0", "own", PROVENANCE), ("step 0", "shared", PROVENANCE)]
     rows = Rows([*TWO, own, shared], [*links, ("step 1", "shared", PROVENANCE)])
     assert gone(planned(rows, "step 0")) == {"step 0", "own"}
-
-
-def test_a_fact_that_an_erased_one_replaced_holds_again() -> None:
-    """Or is replaced by what had replaced the erased one, as of then."""
-    later = NOON.replace(year=2025)
-    facts = [
-        Semantic("bread", id="old", superseded_by="new", valid_to=NOON),
-        Semantic("porto", id="new", superseded_by="newest", valid_to=later),
-        Semantic("bread", id="newest"),
-    ]
-    links = [("new", "step 0", PROVENANCE)]
-    plan = planned(Rows([*TWO, *facts], links), "step 0")
-    assert plan.changed[2] == replace(facts[0], superseded_by="newest", valid_to=later)
-    assert plan.facts_restored == 0
-    facts[1] = replace(facts[1], superseded_by=None, valid_to=None)
-    plan = planned(Rows([*TWO, *facts], links), "step 0")
-    assert plan.changed[2] == replace(facts[0], superseded_by=None, valid_to=None)
-    assert plan.facts_restored == 1
 
 
 def test_facts_that_replace_each_other_in_a_circle_hold_again() -> None:

@@ -76,12 +76,6 @@ async def test_a_closed_store_leaves_one_file(make: MakeSqlite, path: Path) -> N
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_directory_is_refused(make: MakeSqlite, path: Path) -> None:
-    """The error names the directory and what to name instead."""
-    path.mkdir()
-    await refused(make, StoreError, "is a directory")
-
-
 async def test_a_missing_folder_is_refused(path: Path) -> None:
     """No folder is made behind the user's back."""
     missing = path.parent / "nowhere" / "mnemo.db"
@@ -89,14 +83,6 @@ async def test_a_missing_folder_is_refused(path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         await store.open()
     assert not missing.parent.exists()
-
-
-async def test_what_is_no_database_is_refused(make: MakeSqlite, path: Path) -> None:
-    """A text file stays byte for byte what it was."""
-    content = b"Dear diary, " * 1000
-    path.write_bytes(content)
-    await refused(make, StoreCorrupt, "no mnemo store")
-    assert path.read_bytes() == content
 
 
 async def test_a_foreign_database_is_refused(make: MakeSqlite, path: Path) -> None:
@@ -115,15 +101,6 @@ async def test_an_empty_file_becomes_a_store(make: MakeSqlite, path: Path) -> No
     path.touch()
     await made(make)
     assert path.stat().st_size > 0
-
-
-async def test_a_truncated_file_is_refused(make: MakeSqlite, path: Path) -> None:
-    """A file that lost its tail is found at open, before anything is written to it."""
-    await made(make)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    await refused(make, StoreCorrupt, "damaged")
-    assert path.read_bytes() == content[: len(content) // 2]
 
 
 async def test_a_newer_schema_is_refused(make: MakeSqlite, path: Path) -> None:

@@ -27,7 +27,7 @@ from mnemo.store.sqlite import scrub
 from mnemo.store.tx import Tx
 from mnemo.stores import SqliteStore
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.derived import Compaction, EvictionOutcome, Snapshot, Surfaced, Thread
+from mnemo.values.derived import EvictionOutcome, Surfaced, Thread
 from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.feed import FeedCursor
 from mnemo.values.messages import ToolCall
@@ -165,17 +165,6 @@ async def test_what_was_said_before_a_time_leaves_no_byte(kit: Kit, path: Path) 
     )
     assert found == [2, 3, 4, 5, 2]
     assert (await kit.store.check()).problems == ()
-
-
-async def test_thread_and_time_narrow_each_other(kit: Kit, path: Path) -> None:
-    """Of that thread, what was said before that time; a session's id reaches no message."""
-    await begun(kit, "t", "other")
-    assert (await forgotten(kit, session_id="t")).is_empty
-    assert (await forgotten(kit, session_id="s", before=NOON + timedelta(days=9))).is_empty
-    report = await forgotten(kit, thread_id="t", before=NOON + timedelta(minutes=1))
-    assert (report.messages, report.goals) == (1, 0)
-    assert "text" not in left_of(path.parent)
-    assert left_of(path.parent, "other") == {*THINGS, "triples"}
 
 
 async def test_steps_of_a_thread_go_with_it(kit: Kit, path: Path) -> None:
@@ -316,24 +305,6 @@ async def test_a_reader_elsewhere_delays_the_bytes_alone(
     assert await kit.store.transcript("r").reading(lambda tx: tx.messages("t")) == []
     assert (await forgotten(kit, thread_id="t")).scrubbed
     assert left_of(path.parent) == set()
-
-
-async def test_another_repository_keeps_the_thread_of_the_same_name(kit: Kit) -> None:
-    """Rows, words, vectors and what is remembered of erased ids are of one repository."""
-    await begun(kit, "t")
-    twin = kit.store.transcript("twin")
-    await twin.writing(talk)
-    await forgotten(kit, thread_id="t")
-    await forgotten(kit, before=NOON + timedelta(days=9))
-    messages = await twin.reading(lambda tx: tx.messages("t"))
-    assert [message.seq for message in messages] == list(range(6))
-    assert await twin.reading(lambda tx: tx.erased_ids("t", ["m0"])) == frozenset()
-    assert len((await twin.reading(lambda tx: tx.vectors("t")))[0]) == 3
-    for kind in (Compaction, Snapshot, Surfaced):
-        assert await twin.reading(
-            lambda tx, kind=kind: tx.all(kind, "elsewhere" if kind is Surfaced else "t")
-        )
-    assert (await kit.store.check()).problems == ()
 
 
 async def test_vectors_of_messages_do_not_survive_another_space(kit: Kit) -> None:

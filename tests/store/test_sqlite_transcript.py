@@ -23,7 +23,6 @@ from contracts.talk import (
     surfaced,
 )
 
-from mnemo.errors import Conflict
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.tables import MESSAGES
@@ -97,51 +96,6 @@ async def test_every_read_goes_by_an_index(kit: Kit, path: Path, name: str) -> N
         assert any("_live" in plan or "_active" in plan for plan in plans)
     if "newest" in name:
         assert not any("TEMP B-TREE FOR ORDER BY" in plan for plan in plans)
-
-
-async def test_a_refused_message_takes_its_batch_with_it(kit: Kit) -> None:
-    """Rows, calls and texts of the messages before it in the batch are gone as well."""
-    transcript = kit.store.transcript("r")
-    await transcript.writing(talk)
-
-    def again(tx: TranscriptWriter) -> None:
-        tx.keep(replace(tx.thread("t"), next_seq=11))
-        tx.add([call(8, "c"), said(9, "kettle"), said(10, id="m1")])
-
-    with pytest.raises(Conflict):
-        await transcript.writing(again)
-    assert await transcript.reading(lambda tx: tx.of_calls("t", ["c"])) == []
-    report = await kit.store.check()
-    assert (report.problems, report.counts["messages"]) == ((), 8)
-
-
-async def test_beside_a_failing_work_the_others_are_kept(kit: Kit) -> None:
-    """Works that wait together share a transaction; one that raises is undone alone."""
-    import anyio
-
-    transcript = kit.store.transcript("r")
-
-    async def write(number: int) -> None:
-        def work(tx: TranscriptWriter) -> None:
-            thread = tx.thread("t")
-            tx.keep(replace(thread, next_seq=thread.next_seq + 1))
-            tx.add([said(thread.next_seq, id=f"id {number}")])
-            if number % 3 == 0:
-                raise ValueError("no")
-
-        if number % 3:
-            await transcript.writing(work)
-            return
-        with pytest.raises(ValueError, match="no"):
-            await transcript.writing(work)
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(30):
-            tasks.start_soon(write, number)
-    messages = await transcript.reading(lambda tx: tx.messages("t"))
-    assert [message.seq for message in messages] == list(range(20))
-    assert {message.id for message in messages} == {f"id {n}" for n in range(30) if n % 3}
-    assert (await kit.store.check()).problems == ()
 
 
 # ── The check ────────────────────────────────────────────────────────────────────────

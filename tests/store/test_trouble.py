@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from contracts.kit import NOON, SPACE, Kit, draft, unit_vector
-from contracts.records import found
 
 from mnemo.errors import CommitFailed, StoreError, StoreLocked
 from mnemo.store.tx import Tx
@@ -132,14 +131,6 @@ async def test_u0000_is_kept_whole(kit: Kit) -> None:
     await kit.start()
     step = await kit.append("a\0b", "c\0")
     assert (await kit.load()).steps == (step,)
-
-
-@pytest.mark.slow
-async def test_ten_megabytes_are_one_step(kit: Kit) -> None:
-    """A huge observation is stored and found like any other."""
-    await kit.start()
-    step = await kit.append("word " * 2_000_000 + "kyoto")
-    assert await found(kit.store, ["kyoto"]) == [f"{step.node_id}/observation"]
 
 
 async def test_metadata_that_is_no_json_is_refused_alone(kit: Kit) -> None:
