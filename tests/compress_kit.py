@@ -1,7 +1,5 @@
 """A thread that is compressed in the background: what the tests of compression share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A store with a row in every table, ways to damage it, and every public call on it."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The same test over SQLite and over PostgreSQL."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -6,8 +6,6 @@ PostgreSQL hand it to every writer. SQLite itself takes no locks, but what its w
 checked all the same. Tests that count statements use a fixture of this name that does nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """What many tests share: three unlike subgoals, a script for them, and a service under test."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence

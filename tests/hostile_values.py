@@ -1,7 +1,5 @@
 """Hostile values for every argument of every public call, chosen by its annotation."""
 
-from __future__ import annotations
-
 import base64
 import inspect
 import math

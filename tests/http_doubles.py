@@ -1,7 +1,5 @@
 """What the tests of models over HTTP share: a clock that does not wait, servers in memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests of sessions over HTTP share: a clock that never waits, and an opened service."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

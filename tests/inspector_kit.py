@@ -1,7 +1,5 @@
 """A headless Chromium on the inspector of a server, and a small store to look at."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncIterator

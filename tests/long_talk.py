@@ -6,8 +6,6 @@ killed says the rest. ``python long_talk.py DB LIFE`` is one such process: it te
 did in lines of JSON, and ends by itself only when everything is said.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

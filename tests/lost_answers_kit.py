@@ -1,7 +1,5 @@
 """A store that loses the answer to one of its writes, and a caller who asks again."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 

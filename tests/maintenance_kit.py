@@ -1,7 +1,5 @@
 """A repository with facts at chosen angles to each other, for the tests of maintenance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

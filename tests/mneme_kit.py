@@ -1,7 +1,5 @@
 """What the tests of Mneme share: a watched thread, and a model that does as it is told."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

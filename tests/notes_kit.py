@@ -1,7 +1,5 @@
 """Notes under test: what is said, what a scripted model answers, and what is watched."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack

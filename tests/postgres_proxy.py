@@ -1,7 +1,5 @@
 """A proxy before a PostgreSQL server: it adds TLS, and may change what the server says."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable

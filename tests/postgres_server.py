@@ -1,7 +1,5 @@
 """A PostgreSQL server of a test run, and a schema in it for each test."""
 
-from __future__ import annotations
-
 import tempfile
 import uuid
 import warnings

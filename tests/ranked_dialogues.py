@@ -1,7 +1,5 @@
 """Two dialogues made for the tests of ranking: a chat in German and the log of an agent's tools."""
 
-from __future__ import annotations
-
 Turn = tuple[str, str]
 """Who speaks, and what is said."""
 

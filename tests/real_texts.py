@@ -1,7 +1,5 @@
 """Texts as agents meet them, for tests that compare a fast way with the straightforward one."""
 
-from __future__ import annotations
-
 import random
 
 __all__ = ["TEXTS"]

@@ -1,7 +1,5 @@
 """What can go wrong with one HTTP request to a model, each as a value a test can script."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

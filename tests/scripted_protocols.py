@@ -1,7 +1,5 @@
 """Two protocols for asking a chat model: what a request means, and how an answer is worded."""
 
-from __future__ import annotations
-
 import base64
 import importlib
 import json

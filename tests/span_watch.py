@@ -1,7 +1,5 @@
 """Spans kept in memory, by a provider that nobody else sees."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conversations over a bare store: what the tests of their rooms share."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """``mnemo.sync``: the same calls without asyncio, from any thread, whole even when interrupted."""
 
-from __future__ import annotations
-
 import builtins
 import inspect
 import os

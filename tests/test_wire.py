@@ -1,7 +1,5 @@
 """``mnemo.wire``: every item of the SDKs' own types comes back as it was."""
 
-from __future__ import annotations
-
 import json
 import re
 import types

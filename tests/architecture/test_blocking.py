@@ -1,7 +1,5 @@
 """The blocking classes: none is missing, and the stub types what is made at import."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import runpy
@@ -61,7 +59,7 @@ def test_every_blocking_class_is_exported():
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_what_a_blocking_method_gives_wants_no_event_loop(name: str) -> None:
+def test_what_a_blocking_method_gives_wants_no_event_loop(name):
     """A class that a method of the surface gives, and that wants one, has a blocking one."""
     for function in functions(BY_NAME[name]).values():
         given = eval(function.__annotations__["return"], vars(sync))
@@ -69,7 +67,7 @@ def test_what_a_blocking_method_gives_wants_no_event_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("cls", HANDLES)
-def test_an_annotation_means_in_the_blocking_module_what_it_means_in_its_own(cls: type) -> None:
+def test_an_annotation_means_in_the_blocking_module_what_it_means_in_its_own(cls):
     """But for the handles; a name that two modules use for two things would mean one of them."""
     for name, function in functions(HANDLES[cls]).items():
         behind = function_of(inspect.getattr_static(cls, name, None))

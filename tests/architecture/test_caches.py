@@ -1,7 +1,5 @@
 """What is remembered of words and texts is bounded: a process that runs for weeks stays flat."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +22,7 @@ def decorated() -> Iterator[tuple[str, ast.FunctionDef, ast.expr]]:
                     yield f"{path.relative_to(root)}: {node.name}", node, decorator
 
 
-def test_caches_hold_few_entries() -> None:
+def test_caches_hold_few_entries():
     """Misses beyond these sizes cost less than one percent of extraction, three of recall."""
     sizes = {
         name: ast.literal_eval([*decorator.args, *(word.value for word in decorator.keywords)][0])
@@ -36,7 +34,7 @@ def test_caches_hold_few_entries() -> None:
     assert sum(sizes.values()) <= MOST_IN_ALL
 
 
-def test_caches_without_a_bound_take_no_texts() -> None:
+def test_caches_without_a_bound_take_no_texts():
     """They hold one entry, or one of each of a few types and small numbers."""
     found = {
         name: [ast.unparse(argument.annotation) for argument in node.args.args]

@@ -4,8 +4,6 @@ The README and the guide: their examples run, their generated parts are those of
 When a page is stale, write it anew: ``scripts/make_guide``.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess
@@ -46,7 +44,7 @@ def generator() -> ModuleType:
 
 
 @pytest.mark.parametrize("page", ["configuration", "errors", "events", "states"])
-def test_the_generated_parts_are_those_of_the_code(generator: ModuleType, page: str):
+def test_the_generated_parts_are_those_of_the_code(generator, page):
     """A changed setting, error, event or transition makes its page stale, and is found."""
     text = read(ROOT / f"mnemo/guide/{page}.md")
     assert generator.renewed(page, text) == text, "run scripts/make_guide"
@@ -58,7 +56,7 @@ def test_the_generated_parts_are_those_of_the_code(generator: ModuleType, page: 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_site_builds_without_a_warning(tmp_path: Path):
+def test_the_site_builds_without_a_warning(tmp_path):
     """Every page has its place, every link and anchor leads somewhere."""
     pytest.importorskip("properdocs")
     command = [sys.executable, str(ROOT / "scripts/guide.py"), str(tmp_path / "site")]
@@ -115,7 +113,7 @@ def test_the_first_example_of_the_readme_finds_what_was_remembered(tmp_path, mon
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_short_and_has_one_title(page: Path):
+def test_a_page_is_short_and_has_one_title(page):
     """The README has 200 lines at most, a page of the guide 250."""
     lines = read(page).splitlines()
     assert len(lines) <= (200 if page == README else 250)
@@ -138,7 +136,7 @@ def test_the_examples_of_the_readme_are_short():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_path_that_a_page_names_exists(page: Path):
+def test_every_path_that_a_page_names_exists(page):
     """Files in code spans and targets of links."""
     named = re.findall(r"`((?:mnemo|tests|scripts)/[\w./]+|\./scripts/\w+)", read(page))
     linked = re.findall(r"\]\((?!https?:)([^)#]+)", read(page))

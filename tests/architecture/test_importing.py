@@ -1,7 +1,5 @@
 """What importing costs, by what it loads and builds: a process of its own counts, no clock does."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess
@@ -42,7 +40,7 @@ LATER = ("mnemo.repository", "mnemo.store", "mnemo.log", "mnemo.index", "mnemo.r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statement", MOST)
-def test_importing_loads_and_builds_what_is_needed_first(statement: str) -> None:
+def test_importing_loads_and_builds_what_is_needed_first(statement):
     """Beside the modules of numpy, pydantic and anyio, which are loaded already."""
     run = [sys.executable, "-c", PROBE % statement]
     found = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
@@ -52,7 +50,7 @@ def test_importing_loads_and_builds_what_is_needed_first(statement: str) -> None
     assert not set(LATER) & set(found["loaded"])
 
 
-def test_each_name_is_loaded_from_where_it_is_imported_for_types() -> None:
+def test_each_name_is_loaded_from_where_it_is_imported_for_types():
     """What type checkers read and what is loaded later name the same modules."""
     source = ast.parse(Path(mnemo.__file__).read_text("utf-8"))
     (block,) = (node for node in source.body if isinstance(node, ast.If))
@@ -66,7 +64,7 @@ def test_each_name_is_loaded_from_where_it_is_imported_for_types() -> None:
     assert set(typed) <= set(mnemo.__all__) <= set(dir(mnemo))
 
 
-def test_an_unknown_name_is_no_attribute() -> None:
+def test_an_unknown_name_is_no_attribute():
     """As of any module, so that ``hasattr`` and ``from mnemo import`` say what they mean."""
     with pytest.raises(AttributeError, match="no attribute 'Mnemonic'"):
         mnemo.Mnemonic  # noqa: B018

@@ -1,7 +1,5 @@
 """Who may import whom: the lines of the house, enforced on the source."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

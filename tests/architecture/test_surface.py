@@ -1,7 +1,5 @@
 """The public surface: what is importable, and what importing costs."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A repository of each store with its index and commit lane, and words to build changesets."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The commit lane: atomic, idempotent, one after another, and robust against others."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -63,7 +61,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-async def test_what_cannot_be_stored_is_refused_whole(world: Any, what: str) -> None:
+async def test_what_cannot_be_stored_is_refused_whole(world, what):
     """Nothing is stored and the revision stays."""
     await world.commit(Changeset(nodes=(Semantic("Ana likes tea"),)))
     before = await world.graph.revision()
@@ -74,14 +72,14 @@ async def test_what_cannot_be_stored_is_refused_whole(world: Any, what: str) -> 
     assert len(await world.of(Semantic)) == 1
 
 
-async def test_an_id_that_is_taken_is_refused(world: Any) -> None:
+async def test_an_id_that_is_taken_is_refused(world):
     """Two different facts cannot share an id."""
     await world.commit(Changeset(nodes=(Semantic("Ana likes tea", id="f"),)))
     with pytest.raises(ValueError, match="taken"):
         await world.commit(Changeset(nodes=(Semantic("Bo likes milk", id="f"),)))
 
 
-async def test_a_commit_gives_revision_ids_and_edges(world: Any, draft: Any) -> None:
+async def test_a_commit_gives_revision_ids_and_edges(world, draft):
     """The receipt names what exists afterwards."""
     given = draft()
     fact = given.fact("Ana likes tea", tags=["tea"])
@@ -91,7 +89,7 @@ async def test_a_commit_gives_revision_ids_and_edges(world: Any, draft: Any) -> 
     assert (applied.revision, applied.edge_count, applied.again) == (1, 1, False)
 
 
-async def test_a_changeset_is_applied_once(world: Any, draft: Any) -> None:
+async def test_a_changeset_is_applied_once(world, draft):
     """The same id again writes nothing and gives the first answer."""
     given = draft()
     given.fact("Ana likes tea", tags=["tea"])
@@ -104,9 +102,7 @@ async def test_a_changeset_is_applied_once(world: Any, draft: Any) -> None:
     assert await world.graph.revision() == 2
 
 
-async def test_a_changeset_that_was_wholly_reinforcement_is_applied_once(
-    world: Any, draft: Any
-) -> None:
+async def test_a_changeset_that_was_wholly_reinforcement_is_applied_once(world, draft):
     """Nothing of it is stored under its own ids, and still it is known."""
     await world.commit(Changeset(nodes=(Semantic("Ana likes tea", confidence=0.5),)))
     again = Changeset(nodes=(Semantic("Ana likes tea", confidence=0.5),), id="changeset-2")
@@ -117,7 +113,7 @@ async def test_a_changeset_that_was_wholly_reinforcement_is_applied_once(
     assert (await world.graph.metadata([fact.id]))[fact.id].support_count == 2
 
 
-async def test_concurrent_commits_of_one_tag_leave_one(world: Any, draft: Any) -> None:
+async def test_concurrent_commits_of_one_tag_leave_one(world, draft):
     """Two sessions that commit one new tag at once leave one tag."""
     lane = world.lane()
     changesets = []
@@ -132,7 +128,7 @@ async def test_concurrent_commits_of_one_tag_leave_one(world: Any, draft: Any) -
     assert len(await world.edges(tag.id)) == 8
 
 
-async def test_a_write_in_between_is_reconciled_anew(world: Any, draft: Any) -> None:
+async def test_a_write_in_between_is_reconciled_anew(world, draft):
     """Another lane that commits the tag first makes this one use it."""
     theirs, ours = draft("e1"), draft("e2")
     theirs.fact("Ana likes tea", tags=["Tea"])
@@ -149,7 +145,7 @@ async def test_a_write_in_between_is_reconciled_anew(world: Any, draft: Any) -> 
     assert len(await world.edges(tag.id)) == 2
 
 
-async def test_models_are_asked_once_however_often_it_is_tried(world: Any) -> None:
+async def test_models_are_asked_once_however_often_it_is_tried(world):
     """Retrying because others wrote costs neither embeddings nor merges."""
     world.embedder.place("ship it", 0.0)
     world.embedder.place("release it", 0.5)
@@ -168,7 +164,7 @@ async def test_models_are_asked_once_however_often_it_is_tried(world: Any) -> No
     assert world.embedder.asked == ["release it", "publish it", "ship it"]
 
 
-async def test_giving_up_on_endless_contention_is_a_failed_commit(world: Any) -> None:
+async def test_giving_up_on_endless_contention_is_a_failed_commit(world):
     """Tries are bounded; then nothing was written."""
     graph = Meddling(world.graph, *[StaleRevision("again") for _ in range(1_000)])
     with pytest.raises(CommitFailed, match="others wrote first"):
@@ -176,7 +172,7 @@ async def test_giving_up_on_endless_contention_is_a_failed_commit(world: Any) ->
     assert await world.graph.revision() == 0
 
 
-async def test_a_commit_gets_its_turn_among_faster_ones(world: Any) -> None:
+async def test_a_commit_gets_its_turn_among_faster_ones(world):
     """Another lane writes again and again, and always before it; then it waits once."""
 
     class Slow(Meddling):
@@ -206,7 +202,7 @@ async def test_a_commit_gets_its_turn_among_faster_ones(world: Any) -> None:
     assert await world.graph.take_turn("anybody")
 
 
-async def test_a_store_that_cannot_write_is_a_failed_commit(world: Any) -> None:
+async def test_a_store_that_cannot_write_is_a_failed_commit(world):
     """Every failure of the store has one name for the session, and its cause."""
     graph = Meddling(world.graph, StoreLocked("somebody has it"))
     with pytest.raises(CommitFailed, match="somebody has it") as failure:
@@ -214,16 +210,14 @@ async def test_a_store_that_cannot_write_is_a_failed_commit(world: Any) -> None:
     assert isinstance(failure.value.__cause__, StoreLocked)
 
 
-async def test_a_lost_ownership_passes_through(world: Any) -> None:
+async def test_a_lost_ownership_passes_through(world):
     """Who lost the session must be told so, not that the store failed."""
     graph = Meddling(world.graph, Conflict("another process owns it"))
     with pytest.raises(Conflict, match="another process"):
         await world.lane(graph).commit(Changeset(nodes=(Semantic("Ana likes tea"),)))
 
 
-async def test_a_failing_embedder_does_not_stop_a_commit(
-    world: Any, draft: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failing_embedder_does_not_stop_a_commit(world, draft, caplog):
     """Without vectors it is committed, equal texts are still one, and it is logged."""
     world.embedder.failing = True
     for episode in ("e1", "e2"):
@@ -237,7 +231,7 @@ async def test_a_failing_embedder_does_not_stop_a_commit(
     assert "without vectors" in caplog.text
 
 
-async def test_texts_are_embedded_in_one_call_and_steps_are_not(world: Any, draft: Any) -> None:
+async def test_texts_are_embedded_in_one_call_and_steps_are_not(world, draft):
     """One call per commit; the index embeds what steps say."""
     given = draft()
     given.fact("Ana likes tea", tags=["Ana likes tea"])
@@ -247,14 +241,14 @@ async def test_texts_are_embedded_in_one_call_and_steps_are_not(world: Any, draf
     assert world.embedder.asked == ["Ana likes tea", "if cold\nheat it", "make tea"]
 
 
-async def test_an_empty_changeset_leaves_the_revision(world: Any) -> None:
+async def test_an_empty_changeset_leaves_the_revision(world):
     """Nothing to write is nothing written."""
     applied = await world.commit(Changeset())
     assert (applied.revision, applied.node_ids) == (0, ())
     assert await world.graph.revision() == 0
 
 
-async def test_a_cancelled_commit_leaves_nothing_and_the_lane_free(world: Any) -> None:
+async def test_a_cancelled_commit_leaves_nothing_and_the_lane_free(world):
     """Cancelled while a model thinks, nothing was written and the next commit goes on."""
     world.embedder.place("ship it", 0.0)
     world.embedder.place("release it", 0.5)

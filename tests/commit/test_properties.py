@@ -1,7 +1,5 @@
 """What holds of a graph whatever was committed, in whatever order."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, permutations
 from typing import Any
@@ -63,7 +61,7 @@ VALUES = st.lists(st.sampled_from(["2000", "3000", "4000"]), min_size=1, max_siz
 @pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(values=VALUES, order=st.randoms(use_true_random=False))
-def test_what_was_said_last_holds_whatever_is_committed_last(values: list[str], order: Any) -> None:
+def test_what_was_said_last_holds_whatever_is_committed_last(values, order):
     """Of one slot exactly one value is open, that of the latest statement."""
     changesets = [said(f"Bo's budget is {value} euros", day) for day, value in enumerate(values)]
     order.shuffle(changesets)
@@ -145,9 +143,7 @@ STATED = st.lists(
 @pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(stated_values=STATED, order=st.randoms(use_true_random=False), size=st.integers(1, 3))
-def test_the_order_of_commits_changes_nothing(
-    stated_values: list[tuple[str, int]], order: Any, size: int
-) -> None:
+def test_the_order_of_commits_changes_nothing(stated_values, order, size):
     """Values of one slot, said on several days: whatever the order, the same runs hold."""
     statements = [
         (f"Ada lives in {value}", day, number) for number, (value, day) in enumerate(stated_values)
@@ -167,7 +163,7 @@ def test_the_order_of_commits_changes_nothing(
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
-async def test_a_value_that_came_and_went_has_its_times_in_any_order(order: Any) -> None:
+async def test_a_value_that_came_and_went_has_its_times_in_any_order(order):
     """Rome, Oslo, Rome, Rome: two spells in Rome, the second said twice, with one between."""
     statements = [
         (f"Ada lives in {value}", day, day)
@@ -177,7 +173,7 @@ async def test_a_value_that_came_and_went_has_its_times_in_any_order(order: Any)
     assert await stored_runs(graph) == runs_of(statements)
 
 
-async def test_the_parts_of_a_new_fact_join_the_runs_they_belong_to() -> None:
+async def test_the_parts_of_a_new_fact_join_the_runs_they_belong_to():
     """One changeset says Rome before and after Oslo: each statement goes to its own spell."""
     rome, oslo = "Ada lives in Rome", "Ada lives in Oslo"
     statements = [(rome, 0, 0), (rome, 1, 1), (oslo, 2, 2), (rome, 3, 3), (rome, 4, 4)]
@@ -186,7 +182,7 @@ async def test_the_parts_of_a_new_fact_join_the_runs_they_belong_to() -> None:
     assert await stored_runs(graph) == runs_of(statements)
 
 
-async def test_a_fact_that_is_cut_in_two_keeps_its_tags_on_both() -> None:
+async def test_a_fact_that_is_cut_in_two_keeps_its_tags_on_both():
     """A late contradiction between two statements: both spells have the tag."""
     changesets = [said("Bo lives in Rome", 0, "Rome"), said("Bo lives in Rome", 2)]
     graph, _ = await graph_after([*changesets, said("Bo lives in Oslo", 1)])
@@ -206,8 +202,8 @@ STATEMENTS = st.lists(st.tuples(WORDS, st.integers(0, 3), LABELS), min_size=1, m
 @settings(max_examples=examples(60))
 @given(batches=st.lists(STATEMENTS, min_size=1, max_size=3))
 def test_a_graph_has_no_loose_ends_and_nothing_twice(
-    batches: list[list[tuple[str, int, list[str]]]],
-) -> None:
+    batches,
+):
     """Edges join what exists, labels and facts are there once, receipts name what is stored."""
     changesets = [_merged([said(text, day, *labels) for text, day, labels in b]) for b in batches]
 

@@ -1,7 +1,5 @@
 """What a changeset becomes as it meets the stored graph, over every store."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -33,7 +31,7 @@ async def merged(stored: str, new: str) -> str:
 # ── Tags ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_spellings_of_a_label_are_one_tag(world: Any, draft: Any) -> None:
+async def test_spellings_of_a_label_are_one_tag(world, draft):
     """Two spellings in one batch and a third one later leave one tag with three facts."""
     first = draft()
     first.fact("Ana uses Postgres", tags=["Database"])
@@ -49,7 +47,7 @@ async def test_spellings_of_a_label_are_one_tag(world: Any, draft: Any) -> None:
     assert len(linked) == 3
 
 
-async def test_near_labels_stay_apart(world: Any, draft: Any) -> None:
+async def test_near_labels_stay_apart(world, draft):
     """Tags are compared by their letters, never by similarity."""
     world.embedder.place("database", 0.0)
     world.embedder.place("databases", 0.01)
@@ -75,7 +73,7 @@ async def two_intents(world: Any, draft: Any, cosine: float, **options: Any) -> 
     return await world.of(Intent)
 
 
-async def test_intents_that_are_nearly_equal_are_one(world: Any, draft: Any) -> None:
+async def test_intents_that_are_nearly_equal_are_one(world, draft):
     """A cosine of 0.97 leaves one intent with both instructions, and asks nobody."""
 
     async def refuse(stored: str, new: str) -> str:
@@ -86,7 +84,7 @@ async def test_intents_that_are_nearly_equal_are_one(world: Any, draft: Any) -> 
     assert len(await world.edges(intent.id, kind=EdgeKind.HIERARCHICAL)) == 2
 
 
-async def test_similar_intents_get_a_common_description(world: Any, draft: Any) -> None:
+async def test_similar_intents_get_a_common_description(world, draft):
     """A cosine of 0.88 asks once; the old id says the new text, with its embedding."""
     world.embedder.place("deploy a service", 1.5)
     (intent,) = await two_intents(world, draft, 0.88, merge_intent=merged)
@@ -98,7 +96,7 @@ async def test_similar_intents_get_a_common_description(world: Any, draft: Any) 
     assert found[0] == intent.id
 
 
-async def test_a_failing_merge_uses_the_stored_intent(world: Any, draft: Any) -> None:
+async def test_a_failing_merge_uses_the_stored_intent(world, draft):
     """The commit succeeds, the stored intent is as it was, with both instructions."""
 
     async def fail(stored: str, new: str) -> str:
@@ -109,18 +107,18 @@ async def test_a_failing_merge_uses_the_stored_intent(world: Any, draft: Any) ->
     assert len(await world.edges(intent.id, kind=EdgeKind.HIERARCHICAL)) == 2
 
 
-async def test_without_a_model_the_stored_intent_is_used(world: Any, draft: Any) -> None:
+async def test_without_a_model_the_stored_intent_is_used(world, draft):
     """No model is like a model that fails."""
     (intent,) = await two_intents(world, draft, 0.88)
     assert intent.description == "deploy the service"
 
 
-async def test_unlike_intents_stay_apart(world: Any, draft: Any) -> None:
+async def test_unlike_intents_stay_apart(world, draft):
     """Below the merge threshold an intent is new."""
     assert len(await two_intents(world, draft, 0.79, merge_intent=merged)) == 2
 
 
-async def test_intents_of_one_changeset_meet_each_other(world: Any, draft: Any) -> None:
+async def test_intents_of_one_changeset_meet_each_other(world, draft):
     """What holds against the store holds within a changeset, also for three in a row."""
     for text, angle in (("ship it", 0.0), ("release it", 0.05), ("launch it", 0.1)):
         world.embedder.place(text, angle)
@@ -136,7 +134,7 @@ async def test_intents_of_one_changeset_meet_each_other(world: Any, draft: Any) 
 # ── Facts said again ─────────────────────────────────────────────────────────────────
 
 
-async def test_a_fact_of_two_episodes_is_stored_once(world: Any, draft: Any) -> None:
+async def test_a_fact_of_two_episodes_is_stored_once(world, draft):
     """Support 2, provenance to steps of both, more confidence than either, all tags."""
     for episode, step, at, tag in (("e1", "a", DAY_1, "tea"), ("e2", "b", DAY_2, "drinks")):
         given = draft(episode)
@@ -154,7 +152,7 @@ async def test_a_fact_of_two_episodes_is_stored_once(world: Any, draft: Any) -> 
     assert len(await world.edges(fact.id, kind=EdgeKind.MEMBERSHIP)) == 2
 
 
-async def test_confidence_never_reaches_certainty(world: Any, draft: Any) -> None:
+async def test_confidence_never_reaches_certainty(world, draft):
     """Repetition makes confident, up to 0.99."""
     for episode in ("e1", "e2", "e3", "e4"):
         given = draft(episode)
@@ -164,7 +162,7 @@ async def test_confidence_never_reaches_certainty(world: Any, draft: Any) -> Non
     assert fact.confidence == pytest.approx(0.99)
 
 
-async def test_the_same_episode_does_not_support_twice(world: Any, draft: Any) -> None:
+async def test_the_same_episode_does_not_support_twice(world, draft):
     """``support_count`` counts episodes; a later part of one restates for nothing."""
     for step, at in (("a", DAY_1), ("b", DAY_2)):
         given = draft("e1")
@@ -175,7 +173,7 @@ async def test_the_same_episode_does_not_support_twice(world: Any, draft: Any) -
     assert len(await world.edges(fact.id, kind=EdgeKind.PROVENANCE)) == 2
 
 
-async def test_another_wording_near_enough_is_the_same_fact(world: Any, draft: Any) -> None:
+async def test_another_wording_near_enough_is_the_same_fact(world, draft):
     """Above the duplicate threshold the wording does not matter, if the guard holds."""
     world.embedder.place("Ana enjoys tea", 0.0)
     world.embedder.place("Ana likes tea", 0.2)
@@ -187,7 +185,7 @@ async def test_another_wording_near_enough_is_the_same_fact(world: Any, draft: A
     assert fact.proposition == "Ana enjoys tea"
 
 
-async def test_the_guard_keeps_near_facts_apart(world: Any, draft: Any) -> None:
+async def test_the_guard_keeps_near_facts_apart(world, draft):
     """Nearest vectors are not the same fact if their numbers differ."""
     world.embedder.place("Ana has 2 cats", 0.0)
     world.embedder.place("Ana has 3 cats", 0.01)
@@ -198,7 +196,7 @@ async def test_the_guard_keeps_near_facts_apart(world: Any, draft: Any) -> None:
     assert len(await world.of(Semantic)) == 2
 
 
-async def test_repetition_within_a_changeset_is_united(world: Any, draft: Any) -> None:
+async def test_repetition_within_a_changeset_is_united(world, draft):
     """Two trajectories that state a fact leave one, their edges without doubles or self-links."""
     given = draft("e1")
     one = given.fact("Ana likes tea", given.step("a", DAY_1), tags=["tea"])
@@ -258,7 +256,7 @@ BUDGETS = ["Bo's budget is 2000 euros", "Bo's budget is 3000 euros", "Bo's budge
 OPEN = (None, None)
 
 
-async def test_a_later_value_closes_the_earlier_one(world: Any, draft: Any) -> None:
+async def test_a_later_value_closes_the_earlier_one(world, draft):
     """Two nodes; the first has its end and its successor, the second holds."""
     await say(world, draft, BUDGETS[0], DAY_1)
     await say(world, draft, BUDGETS[1], DAY_2)
@@ -268,9 +266,7 @@ async def test_a_later_value_closes_the_earlier_one(world: Any, draft: Any) -> N
 @pytest.mark.parametrize(
     "order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
 )
-async def test_the_order_of_commits_does_not_matter(
-    world: Any, draft: Any, order: tuple[int, ...]
-) -> None:
+async def test_the_order_of_commits_does_not_matter(world, draft, order):
     """Whatever arrives first, every value is closed by the one said next."""
     days = (DAY_1, DAY_2, DAY_3)
     for i in order:
@@ -282,16 +278,14 @@ async def test_the_order_of_commits_does_not_matter(
     }
 
 
-async def test_on_equal_times_the_later_step_id_holds(world: Any, draft: Any) -> None:
+async def test_on_equal_times_the_later_step_id_holds(world, draft):
     """The clock cannot decide, so the ids of the steps do."""
     await say(world, draft, BUDGETS[0], DAY_1)
     await say(world, draft, BUDGETS[1], DAY_1)
     assert await timeline(world) == {BUDGETS[0]: (DAY_1, BUDGETS[1]), BUDGETS[1]: OPEN}
 
 
-async def test_on_equal_times_within_an_episode_the_later_index_holds(
-    world: Any, draft: Any
-) -> None:
+async def test_on_equal_times_within_an_episode_the_later_index_holds(world, draft):
     """The lines of one call have one time, and ids in which chance decides."""
     given = draft("e1")
     first, second = given.step("b", DAY_1, index=0), given.step("a", DAY_1, index=1)
@@ -301,7 +295,7 @@ async def test_on_equal_times_within_an_episode_the_later_index_holds(
     assert await timeline(world) == {BUDGETS[0]: (DAY_1, BUDGETS[1]), BUDGETS[1]: OPEN}
 
 
-async def test_within_one_changeset_the_later_step_holds(world: Any, draft: Any) -> None:
+async def test_within_one_changeset_the_later_step_holds(world, draft):
     """A changed mind within one episode is a contradiction like any other."""
     given = draft("e1")
     later = given.step("b", DAY_2)
@@ -311,14 +305,14 @@ async def test_within_one_changeset_the_later_step_holds(world: Any, draft: Any)
     assert await timeline(world) == {BUDGETS[0]: (DAY_2, BUDGETS[1]), BUDGETS[1]: OPEN}
 
 
-async def test_without_supersession_both_hold(world: Any, draft: Any) -> None:
+async def test_without_supersession_both_hold(world, draft):
     """``supersede=False`` closes nothing."""
     await say(world, draft, BUDGETS[0], DAY_1, supersede=False)
     await say(world, draft, BUDGETS[1], DAY_2, supersede=False)
     assert await timeline(world) == {BUDGETS[0]: OPEN, BUDGETS[1]: OPEN}
 
 
-async def test_a_value_that_comes_back_is_stored_anew(world: Any, draft: Any) -> None:
+async def test_a_value_that_comes_back_is_stored_anew(world, draft):
     """A closed fact is not reinforced by what is said after its end."""
     await say(world, draft, BUDGETS[0], DAY_1)
     await say(world, draft, BUDGETS[1], DAY_2)
@@ -328,7 +322,7 @@ async def test_a_value_that_comes_back_is_stored_anew(world: Any, draft: Any) ->
     assert len(await world.of(Semantic)) == 3
 
 
-async def test_a_late_statement_of_a_closed_fact_reinforces_it(world: Any, draft: Any) -> None:
+async def test_a_late_statement_of_a_closed_fact_reinforces_it(world, draft):
     """What was said while it held supports it, whenever it is committed."""
     await say(world, draft, BUDGETS[0], DAY_1)
     await say(world, draft, BUDGETS[1], DAY_3)
@@ -336,7 +330,7 @@ async def test_a_late_statement_of_a_closed_fact_reinforces_it(world: Any, draft
     assert await timeline(world) == {BUDGETS[0]: (DAY_3, BUDGETS[1]), BUDGETS[1]: OPEN}
 
 
-async def test_an_end_closes_what_it_ends_and_nothing_else(world: Any, draft: Any) -> None:
+async def test_an_end_closes_what_it_ends_and_nothing_else(world, draft):
     """ "No longer" closes the fact it denies; another person's stays."""
     await say(world, draft, "Ana works at Acme", DAY_1)
     await say(world, draft, "Bo works at Acme", DAY_1)
@@ -351,9 +345,7 @@ async def test_an_end_closes_what_it_ends_and_nothing_else(world: Any, draft: An
 @pytest.mark.parametrize(
     "order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
 )
-async def test_a_sale_closes_what_was_owned_and_is_closed_by_nothing(
-    world: Any, draft: Any, order: tuple[int, ...]
-) -> None:
+async def test_a_sale_closes_what_was_owned_and_is_closed_by_nothing(world, draft, order):
     """An end without a new value: what it ends holds again when it is said again."""
     said = (("Ana has a boat", DAY_1), ("Ana sold the boat", DAY_2), ("Ana has a boat", DAY_3))
     for i in order:
@@ -367,8 +359,8 @@ async def test_a_sale_closes_what_was_owned_and_is_closed_by_nothing(
 
 
 async def test_a_new_job_closes_the_one_before_and_is_not_closed_by_what_is_said_of_it(
-    world: Any, draft: Any
-) -> None:
+    world, draft
+):
     """What somebody did ends every earlier value, without a value of its own."""
     await say(world, draft, "Ana works as a nurse", DAY_1)
     await say(world, draft, "Ana got the job at Acme", DAY_2)
@@ -380,7 +372,7 @@ async def test_a_new_job_closes_the_one_before_and_is_not_closed_by_what_is_said
     }
 
 
-async def test_other_activities_of_one_person_are_not_looked_up(world: Any, draft: Any) -> None:
+async def test_other_activities_of_one_person_are_not_looked_up(world, draft):
     """A commit reads what may restate or contradict its fact, not all that somebody keeps."""
     for number in range(12):
         given = draft(f"e{number}")
@@ -395,7 +387,7 @@ async def test_other_activities_of_one_person_are_not_looked_up(world: Any, draf
     assert reads.facts == []
 
 
-async def test_the_first_end_of_one_time_closes_an_activity(world: Any, draft: Any) -> None:
+async def test_the_first_end_of_one_time_closes_an_activity(world, draft):
     """Of two ends said at one time the first closes it, whichever was committed first."""
     await say(world, draft, "Ana keeps a grey parrot", DAY_1)
     ends = ["Ana no longer keeps a parrot", "Ana no longer keeps a grey parrot"]
@@ -404,7 +396,7 @@ async def test_the_first_end_of_one_time_closes_an_activity(world: Any, draft: A
     assert (await timeline(world))["Ana keeps a grey parrot"] == (DAY_2, min(ends))
 
 
-async def test_what_a_model_says_is_replaced_is_closed(world: Any, draft: Any) -> None:
+async def test_what_a_model_says_is_replaced_is_closed(world, draft):
     """``replaces`` counts as a contradiction; ids that nobody knows are ignored."""
     old = await say(world, draft, "The team meets in the kitchen", DAY_1)
     given = draft("e2")
@@ -416,7 +408,7 @@ async def test_what_a_model_says_is_replaced_is_closed(world: Any, draft: Any) -
     assert stored[new.id].valid_to is None
 
 
-async def test_a_closed_fact_keeps_its_text_and_edges(world: Any, draft: Any) -> None:
+async def test_a_closed_fact_keeps_its_text_and_edges(world, draft):
     """Nothing is ever deleted by a contradiction."""
     old = await say(world, draft, BUDGETS[0], DAY_1)
     before = await world.edges(old.id)
@@ -437,7 +429,7 @@ async def instruct(world: Any, draft: Any, episode: str, intent: str, score: flo
     await world.commit(given.build(metadata={node.id: delta}))
 
 
-async def test_an_instruction_given_again_is_reinforced(world: Any, draft: Any) -> None:
+async def test_an_instruction_given_again_is_reinforced(world, draft):
     """Equal condition and text under one intent: one node, both returns, both steps."""
     await instruct(world, draft, "e1", "repair the build", 1.0)
     await instruct(world, draft, "e2", "repair the build", 0.5)
@@ -447,7 +439,7 @@ async def test_an_instruction_given_again_is_reinforced(world: Any, draft: Any) 
     assert len(await world.edges(node.id, kind=EdgeKind.PROVENANCE)) == 2
 
 
-async def test_the_same_instruction_for_another_intent_is_another(world: Any, draft: Any) -> None:
+async def test_the_same_instruction_for_another_intent_is_another(world, draft):
     """An instruction belongs to what it serves."""
     world.embedder.place("repair the build", 0.0)
     world.embedder.place("save disk space", 1.5)
@@ -473,7 +465,7 @@ def steps_of(subgoal: str) -> Changeset:
     return Changeset(nodes=nodes, edges=edges, metadata={"episodic-1": delta})
 
 
-async def test_a_step_committed_twice_is_stored_once(world: Any) -> None:
+async def test_a_step_committed_twice_is_stored_once(world):
     """Ids of steps follow from the steps, so a second time adds nothing, not even counts."""
     await world.commit(steps_of("find a hotel"))
     before = (await world.graph.metadata(["episodic-1"]))["episodic-1"]
@@ -483,7 +475,7 @@ async def test_a_step_committed_twice_is_stored_once(world: Any) -> None:
     assert len(await world.edges("episodic-1")) == 2
 
 
-async def test_a_subgoal_met_again_says_its_latest_description(world: Any) -> None:
+async def test_a_subgoal_met_again_says_its_latest_description(world):
     """A trajectory that goes on keeps its node, with new text and its embedding."""
     await world.commit(steps_of("find a hotel"))
     applied = await world.commit(steps_of("find a train"))
@@ -496,7 +488,7 @@ async def test_a_subgoal_met_again_says_its_latest_description(world: Any) -> No
     assert found[0] == "subgoal-t"
 
 
-async def test_parts_of_a_trajectory_in_one_changeset_share_their_subgoal(world: Any) -> None:
+async def test_parts_of_a_trajectory_in_one_changeset_share_their_subgoal(world):
     """Merged changesets may bring a subgoal twice; the later description stays."""
     await world.commit(steps_of("find a hotel").merge(steps_of("find a train")))
     (subgoal,) = await world.of(Subgoal)
@@ -504,7 +496,7 @@ async def test_parts_of_a_trajectory_in_one_changeset_share_their_subgoal(world:
     assert len(await world.of(Episodic)) == 1
 
 
-async def test_a_late_reward_reaches_what_rests_on_the_step(world: Any, draft: Any) -> None:
+async def test_a_late_reward_reaches_what_rests_on_the_step(world, draft):
     """A step scored after its commit pays its reward to its facts and instructions, once."""
     given = draft("e1")
     step = given.step("a", DAY_1)
@@ -527,7 +519,7 @@ async def test_a_late_reward_reaches_what_rests_on_the_step(world: Any, draft: A
     assert set(applied.node_ids) == {"a", fact.id, instruction.id}
 
 
-async def test_creation_time_is_the_clocks_unless_given(world: Any) -> None:
+async def test_creation_time_is_the_clocks_unless_given(world):
     """A node's entry is made at its own time, else at the commit's."""
     own = datetime(2020, 1, 1, tzinfo=UTC)
     world.clock.advance(60)

@@ -1,7 +1,5 @@
 """The wordings of an intent: what was near one of them stays near the intent."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -33,9 +31,7 @@ async def serve(world: Any, draft: Any, *intents: str, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(["left", "right"])))
-async def test_what_is_near_a_former_wording_is_the_same_intent(
-    world: Any, draft: Any, order: tuple[str, ...]
-) -> None:
+async def test_what_is_near_a_former_wording_is_the_same_intent(world, draft, order):
     """Two intents near the first one, not near each other nor near the common words."""
     world.embedder.place("middle", 0.0)
     for side, angle in (("left", 0.5), ("right", -0.5)):
@@ -48,9 +44,7 @@ async def test_what_is_near_a_former_wording_is_the_same_intent(
     assert said == {text: (f"episodic-{text}",) for text in ("middle", "left", "right")}
 
 
-async def test_intents_of_one_changeset_are_near_former_wordings_too(
-    world: Any, draft: Any
-) -> None:
+async def test_intents_of_one_changeset_are_near_former_wordings_too(world, draft):
     """Nothing is stored yet: the wordings of the changeset itself count."""
     world.embedder.place("middle", 0.0)
     for side, angle in (("left", 0.5), ("right", -0.5)):
@@ -63,7 +57,7 @@ async def test_intents_of_one_changeset_are_near_former_wordings_too(
     assert len(await world.of(Intent)) == 1
 
 
-async def test_an_intent_keeps_eight_wordings(world: Any, draft: Any) -> None:
+async def test_an_intent_keeps_eight_wordings(world, draft):
     """Those that come after the eighth are united with the intent and not kept."""
     texts = [f"text {number}" for number in range(MOST_WORDINGS + 2)]
     for number, text in enumerate(texts):
@@ -106,7 +100,7 @@ async def nearest(memory: Mnemo, repo_id: str, text: str, embedder: HashingEmbed
     return [id for id, _ in found]
 
 
-async def test_forgetting_the_source_of_a_wording_removes_it(kit: Kit, db: Path) -> None:
+async def test_forgetting_the_source_of_a_wording_removes_it(kit, db):
     """Its text and its vector go; what the other session called the intent stays."""
     (intent,) = await intents_of(kit)
     assert [one.text for one in intent.wordings] == [RYE, ROLLS]
@@ -122,7 +116,7 @@ async def test_forgetting_the_source_of_a_wording_removes_it(kit: Kit, db: Path)
     assert vector not in files
 
 
-async def test_forgetting_all_sources_removes_the_intent(kit: Kit) -> None:
+async def test_forgetting_all_sources_removes_the_intent(kit):
     """With its last instruction an intent goes, with all its wordings."""
     await kit.repo.forget(session_id=ROLLS)
     await kit.repo.forget(session_id=RYE)
@@ -130,7 +124,7 @@ async def test_forgetting_all_sources_removes_the_intent(kit: Kit) -> None:
     assert await nearest(kit.memory, "r", RYE, HashingEmbedder()) == []
 
 
-async def test_wordings_travel_with_an_archive(kit: Kit, open_kit: OpenKit) -> None:
+async def test_wordings_travel_with_an_archive(kit, open_kit):
     """The imported repository attracts the same intents, and exports the same lines."""
     async with kit.memory.export_repo("r") as lines:
         exported = [line async for line in lines]
@@ -142,7 +136,7 @@ async def test_wordings_travel_with_an_archive(kit: Kit, open_kit: OpenKit) -> N
     assert await nearest(other, "copy", GRILL, HashingEmbedder()) == [intent.id]
 
 
-async def test_wordings_move_to_another_space(kit: Kit) -> None:
+async def test_wordings_move_to_another_space(kit):
     """After a move their vectors are of the new space, and attract there."""
     other = HashingEmbedder(96)
     await kit.memory.reembed("r", embedder=other)

@@ -4,8 +4,6 @@ Programs of ``mnemo.sync`` that end in unusual ways: run with the name of one an
 Each prints the number of every write that has returned.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import os

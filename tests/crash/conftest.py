@@ -1,7 +1,5 @@
 """Fixture of the crash tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

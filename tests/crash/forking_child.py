@@ -4,8 +4,6 @@ A process that forks inside its service: the fork is refused, and leaves by ``sy
 Run with the path of a store. The parent goes on, and prints what the fork has told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

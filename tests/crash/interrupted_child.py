@@ -4,8 +4,6 @@ Programs that write until they are interrupted: run with the name of one and a s
 Each prints the number of every write that has returned, and ``interrupted`` as its last line.
 """
 
-from __future__ import annotations
-
 import sys
 from itertools import count
 

@@ -1,7 +1,5 @@
 """Child processes that run until they are killed, all forked from one warm process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Programs of ``mnemo.sync`` that forget to close, are interrupted while they close, or fork."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -60,9 +58,7 @@ async def kept(path: Path) -> set[str]:
     ("name", "code"),
     [("forget", 0), ("no thread", 0), ("fail", 1), ("commit", 0), ("queued commit", 0)],
 )
-async def test_a_service_that_was_forgotten_is_closed_in_order(
-    tmp_path: Path, name: str, code: int
-) -> None:
+async def test_a_service_that_was_forgotten_is_closed_in_order(tmp_path, name, code):
     """Also after an exception, with a commit that waits, and where no thread can be started."""
     numbers, noise, left = ended(name, tmp_path / "m.db")
     assert left == code
@@ -88,9 +84,7 @@ async def test_a_service_that_was_forgotten_is_closed_in_order(
         ("model", True),
     ],
 )
-async def test_a_forgotten_service_whose_model_hangs_is_given_up(
-    tmp_path: Path, name: str, gives_up: bool
-) -> None:
+async def test_a_forgotten_service_whose_model_hangs_is_given_up(tmp_path, name, gives_up):
     """What can be stopped is stopped; of the rest a line says that it was left."""
     numbers, noise, left = ended(name, tmp_path / "m.db")
     assert left == 0
@@ -100,7 +94,7 @@ async def test_a_forgotten_service_whose_model_hangs_is_given_up(
 
 @pytest.mark.long
 @pytest.mark.slow
-async def test_an_interrupted_closing_can_be_waited_for_again(tmp_path: Path) -> None:
+async def test_an_interrupted_closing_can_be_waited_for_again(tmp_path):
     """A second Ctrl-C at any line of closing: the loop ends, and everything is there."""
     numbers, noise, left = ended("every line", tmp_path / "m.db")
     assert (noise, left) == ("", 0)
@@ -111,9 +105,7 @@ async def test_an_interrupted_closing_can_be_waited_for_again(tmp_path: Path) ->
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("interrupted_after", range(6))
-async def test_a_program_that_is_interrupted_twice_ends(
-    tmp_path: Path, interrupted_after: int
-) -> None:
+async def test_a_program_that_is_interrupted_twice_ends(tmp_path, interrupted_after):
     """Once while it writes, and once while it closes."""
     with started("interrupted", tmp_path / "m.db") as process:
         assert process.stdout is not None
@@ -138,7 +130,7 @@ async def test_a_program_that_is_interrupted_twice_ends(
 
 @pytest.mark.long
 @pytest.mark.slow
-async def test_a_call_that_is_interrupted_while_another_thread_closes_ends(tmp_path: Path) -> None:
+async def test_a_call_that_is_interrupted_while_another_thread_closes_ends(tmp_path):
     """With the interrupt and nothing else, when its work has ended; then all is closed."""
     with started("another closes", tmp_path / "m.db") as process:
         try:
@@ -153,7 +145,7 @@ async def test_a_call_that_is_interrupted_while_another_thread_closes_ends(tmp_p
 
 @pytest.mark.long
 @pytest.mark.slow
-async def test_a_forked_child_can_leave_the_block_while_the_parent_writes(tmp_path: Path) -> None:
+async def test_a_forked_child_can_leave_the_block_while_the_parent_writes(tmp_path):
     """Its calls are refused, ``sys.exit`` ends it, and the parent loses nothing."""
     numbers, noise, left = ended("fork", tmp_path / "m.db")
     assert (noise, left) == ("", 0)

@@ -1,7 +1,5 @@
 """A process that forks while its service is open."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

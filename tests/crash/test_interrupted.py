@@ -1,7 +1,5 @@
 """Programs interrupted by Ctrl-C: what they were told is durable is there, once and whole."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
@@ -41,9 +39,7 @@ def interrupted(name: str, path: Path) -> list[int]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-async def test_an_interrupted_program_ends_quietly_and_loses_nothing(
-    tmp_path: Path, name: str
-) -> None:
+async def test_an_interrupted_program_ends_quietly_and_loses_nothing(tmp_path, name):
     """One write may have been in flight: it is there whole, or left to resume, or not at all."""
     path = tmp_path / "m.db"
     acknowledged = interrupted(name, path)

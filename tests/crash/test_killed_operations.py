@@ -1,7 +1,5 @@
 """A process killed with SIGKILL in the middle of an operation leaves it undone or done."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from contracts.talk import compaction, goal, pin, said, snapshot
-from crash.lives import Lives, opened
+from crash.lives import opened
 from notes_kit import store_of
 
 from mnemo import Changeset, EmbeddingSpaceMismatch, Mnemo, NotFound, Semantic
@@ -70,7 +68,7 @@ def steps_of_the_word(path: Path) -> int:
 
 
 @pytest.mark.long
-async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path: Path, lives: Lives) -> None:
+async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path, lives):
     """After the next open either all is there, or no row and no byte of it is."""
     chance = random.Random(5)
     for path in places(tmp_path, 8):
@@ -99,9 +97,7 @@ async def _dies(*_: object, **__: object) -> bool:
     return False
 
 
-async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(tmp_path, monkeypatch):
     """A process that dies between the transaction and the scrubbing leaves a note of it."""
     path = tmp_path / "m.db"
     await two_sessions(path)
@@ -127,7 +123,7 @@ async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(
 # ── Moving to another embedding space ────────────────────────────────────────────────
 
 
-async def test_a_kill_leaves_the_old_space_or_the_new_one(tmp_path: Path, lives: Lives) -> None:
+async def test_a_kill_leaves_the_old_space_or_the_new_one(tmp_path, lives):
     """One of the two opens; from the old one the move is made, and recall goes by vector."""
     chance, question = random.Random(6), "Which number is the violin?"
     for path in places(tmp_path, 6):
@@ -179,9 +175,7 @@ async def two_threads(path: Path) -> None:
     await store.aclose()
 
 
-async def test_a_kill_leaves_the_purge_of_a_thread_undone_or_done(
-    tmp_path: Path, lives: Lives
-) -> None:
+async def test_a_kill_leaves_the_purge_of_a_thread_undone_or_done(tmp_path, lives):
     """After the next open either all is there, or no row and no byte of it is."""
     chance = random.Random(7)
     for path in places(tmp_path, 8):
@@ -210,7 +204,7 @@ async def lines_of(memory: Mnemo, repo_id: str) -> list[str]:
         return [line async for line in lines]
 
 
-async def test_a_killed_import_leaves_the_store_as_it_was(tmp_path: Path, lives: Lives):
+async def test_a_killed_import_leaves_the_store_as_it_was(tmp_path, lives):
     """Nothing is imported, nothing lies about, and the same import works afterwards."""
     store, file = tmp_path / "memory.db", tmp_path / "r.jsonl"
     facts = [Semantic(f"The pier number {number} is closed.") for number in range(1_200)]
@@ -237,7 +231,7 @@ async def test_a_killed_import_leaves_the_store_as_it_was(tmp_path: Path, lives:
 
 
 @pytest.mark.parametrize("lines", [1, 6, 23])
-async def test_a_killed_write_is_whole_or_not_there(tmp_path, lives: Lives, lines: int):
+async def test_a_killed_write_is_whole_or_not_there(tmp_path, lives, lines):
     """Note, history, journal and full text agree, and nothing acknowledged is lost."""
     path = tmp_path / "notes.db"
     told = lives.killed("write_notes", when=lambda told: len(told) >= lines, path=str(path))

@@ -1,7 +1,5 @@
 """Sessions of each store, with steps said at chosen times."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Search and drill-down as tools: what a model is told, whatever it sends."""
 
-from __future__ import annotations
-
 import json
 import logging
 from functools import partial
@@ -31,7 +29,7 @@ def viewing(talk: Any) -> AgentTool:
     return view_tool(partial(view, talk.records(), config=Config()))
 
 
-async def test_results_are_counted_and_named(talk: Any, searching: AgentTool) -> None:
+async def test_results_are_counted_and_named(talk, searching):
     """None, one and three results, each with what view_messages takes."""
     assert await searching.call({"query": "x"}) == 'No results found for "x".'
     await talk.write(said(0, "kyoto in spring"))
@@ -66,14 +64,12 @@ async def test_results_are_counted_and_named(talk: Any, searching: AgentTool) ->
         ({"query": "x", "session_id": 5}, "session_id must be a text"),
     ],
 )
-async def test_wrong_arguments_are_answered(
-    searching: AgentTool, arguments: Any, error: str
-) -> None:
+async def test_wrong_arguments_are_answered(searching, arguments, error):
     """A model is told what is wrong; nothing is raised."""
     assert await searching.call(arguments) == f"Error: {error}"
 
 
-async def test_arguments_may_be_json_text(talk: Any, searching: AgentTool) -> None:
+async def test_arguments_may_be_json_text(talk, searching):
     """Chat completions give them so; text that is no object holds no arguments."""
     await talk.write(said(0, "tea"))
     assert (await searching.call('{"query": "tea"}')).startswith("Found 1 result")
@@ -81,9 +77,7 @@ async def test_arguments_may_be_json_text(talk: Any, searching: AgentTool) -> No
         assert await searching.call(broken) == "Error: Query cannot be blank"
 
 
-async def test_a_number_in_words_counts_and_unknown_arguments_do_not(
-    talk: Any, searching: AgentTool
-) -> None:
+async def test_a_number_in_words_counts_and_unknown_arguments_do_not(talk, searching):
     """``"3"`` is 3; what no tool knows is passed over; an empty session is none."""
     await talk.write(*(said(n, "tea") for n in range(5)))
     given = {"query": "tea", "limit": "3", "session_id": "", "colour": "red"}
@@ -91,13 +85,13 @@ async def test_a_number_in_words_counts_and_unknown_arguments_do_not(
     assert (await searching.call({"query": "tea", "session_id": "u"})).startswith("No results")
 
 
-async def test_the_query_is_told_on_one_short_line(searching: AgentTool) -> None:
+async def test_the_query_is_told_on_one_short_line(searching):
     """Line breaks are blanks, and 200 characters are enough."""
     told = await searching.call({"query": "a\nb" + "c" * 300})
     assert told == f'No results found for "a b{"c" * 197}".'
 
 
-async def test_a_view_is_given_as_text(talk: Any, viewing: AgentTool) -> None:
+async def test_a_view_is_given_as_text(talk, viewing):
     """By an id, of one thread if it is in several, or not found."""
     await talk.write(said(0, "kyoto"), said(0, "osaka", thread="u"), said(1, id="x1"))
     assert "→ message 1" in await viewing.call({"message_id": "x1"})
@@ -110,7 +104,7 @@ async def test_a_view_is_given_as_text(talk: Any, viewing: AgentTool) -> None:
     assert "osaka" in await viewing.call({"message_id": "m0", "session_id": "u"})
 
 
-async def test_a_failing_store_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_store_is_told_and_logged(caplog):
     """The model is told that it cannot be done, the operator why."""
 
     async def broken(*args: Any, **options: Any) -> Any:
@@ -123,7 +117,7 @@ async def test_a_failing_store_is_told_and_logged(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("the disk is gone") >= 2
 
 
-async def test_cancellation_passes_through() -> None:
+async def test_cancellation_passes_through():
     """A call that is cancelled ends; it is not answered with an error."""
 
     async def waiting(*args: Any, **options: Any) -> Any:
@@ -143,9 +137,7 @@ async def test_cancellation_passes_through() -> None:
     assert scope.cancelled_caught
 
 
-def test_the_schemas_are_what_models_and_frameworks_take(
-    searching: AgentTool, viewing: AgentTool
-) -> None:
+def test_the_schemas_are_what_models_and_frameworks_take(searching, viewing):
     """Valid JSON Schema, the one required name, nothing else allowed."""
     for tool, needed in ((searching, "query"), (viewing, "message_id")):
         assert json.loads(json.dumps(tool.parameters)) == tool.parameters

@@ -1,7 +1,5 @@
 """Any string is a query: nothing raises but a blank one, and both stores find the same."""
 
-from __future__ import annotations
-
 import asyncio
 import unicodedata
 from collections.abc import Iterator
@@ -106,9 +104,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_every_string_finds_the_same_in_both_stores(
-    both: Both, query: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_string_finds_the_same_in_both_stores(both, query, caplog):
     """Only a blank query is refused; nothing falls back, nothing else raises."""
     if is_blank(query):
         with pytest.raises(ValueError, match=r"^Query cannot be blank$"):
@@ -153,9 +149,7 @@ def _words(text: str) -> list[str]:
     gap=st.sampled_from(["", " "]),
 )
 @settings(max_examples=examples(150))
-def test_an_excerpt_holds_the_match(
-    words: list[str], place: int, chars: int, operand: str, gap: str
-) -> None:
+def test_an_excerpt_holds_the_match(words, place, chars, operand, gap):
     """Whatever stands around it, within the bound, and no mark leads."""
     if operand.isascii():
         words = [*words[:place], f" {operand} ", *words[place:]]

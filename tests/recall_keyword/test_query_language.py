@@ -1,7 +1,5 @@
 """What a query means, and that no string is a syntax error."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 
@@ -45,12 +43,12 @@ MEANINGS = {
 
 
 @pytest.mark.parametrize("query", MEANINGS)
-def test_a_query_means_quoted_operands(query: str) -> None:
+def test_a_query_means_quoted_operands(query):
     """Operators only between operands, all else is text."""
     assert parse(query).expression == MEANINGS[query]
 
 
-def test_operands_beyond_the_bound_are_ignored() -> None:
+def test_operands_beyond_the_bound_are_ignored():
     """A query of any length asks for at most 64 things."""
     query = parse(" ".join(f"word{i}" for i in range(1_000)))
     assert len(query.wanted) == MOST_OPERANDS
@@ -73,7 +71,7 @@ HOSTILE = st.one_of(JOINED.map(" ".join), JOINED.map("".join), st.text())
 
 
 @given(query=HOSTILE)
-def test_no_string_is_a_syntax_error(index: sqlite3.Connection, query: str) -> None:
+def test_no_string_is_a_syntax_error(index, query):
     """Whatever is typed, the full-text engine understands the expression."""
     expression = parse(query).expression
     if expression:
@@ -81,7 +79,7 @@ def test_no_string_is_a_syntax_error(index: sqlite3.Connection, query: str) -> N
         assert found.fetchone()[0] in (0, 1)
 
 
-def test_a_word_said_many_times_is_looked_up_once() -> None:
+def test_a_word_said_many_times_is_looked_up_once():
     """A pasted text repeats its words; the index reads every place of each operand."""
     assert parse("kyoto temples " * 500).wanted == ("kyoto", "temples")
     assert parse('"old town" "old town" OR tea tea').wanted == ("old town", "tea")

@@ -1,7 +1,5 @@
 """Reading only as far as it takes: the best few are those of the whole list."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator
@@ -83,9 +81,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     limit=st.integers(1, 30),
 )
 @settings(max_examples=examples(80), derandomize=True, database=None)
-def test_the_best_few_are_those_of_all(
-    filled: Filled, groups: list[list[str]], decay: float, limit: int
-) -> None:
+def test_the_best_few_are_those_of_all(filled, groups, decay, limit):
     """Whatever the ages, a limit cuts the one exact order."""
     everything = filled.search(groups, decay, EVERYTHING)
     assert filled.search(groups, decay, limit) == everything[:limit]

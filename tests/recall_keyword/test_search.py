@@ -1,7 +1,5 @@
 """Keyword search over the steps of every store: who is found, in which order, as what."""
 
-from __future__ import annotations
-
 import logging
 import unicodedata
 from datetime import timedelta
@@ -52,34 +50,34 @@ MISSES = [
 
 
 @pytest.mark.parametrize("query", [None, "", "  ", "\u00a0", "\u3000\n"])
-async def test_a_blank_query_is_refused(talk: Any, query: str | None) -> None:
+async def test_a_blank_query_is_refused(talk, query):
     """Nothing to look for is an error, not an empty answer."""
     with pytest.raises(ValueError, match=r"^Query cannot be blank$"):
         await talk.search(query)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 101])
-async def test_a_limit_out_of_range_is_refused(talk: Any, limit: int) -> None:
+async def test_a_limit_out_of_range_is_refused(talk, limit):
     """One to a hundred hits."""
     with pytest.raises(ValueError, match="limit"):
         await talk.search("tea", limit=limit)
 
 
 @pytest.mark.parametrize(("query", "text"), FINDS)
-async def test_a_query_finds_its_text(talk: Any, query: str, text: str) -> None:
+async def test_a_query_finds_its_text(talk, query, text):
     """As soon as the step is durable."""
     step = await talk.say(text)
     assert await talk.found(query) == [f"{step}/observation"]
 
 
 @pytest.mark.parametrize(("query", "text"), MISSES)
-async def test_a_query_does_not_find_other_texts(talk: Any, query: str, text: str) -> None:
+async def test_a_query_does_not_find_other_texts(talk, query, text):
     """All words, none of the excluded, phrases in order."""
     await talk.say(text)
     assert await talk.found(query) == []
 
 
-async def test_a_session_is_a_filter(talk: Any) -> None:
+async def test_a_session_is_a_filter(talk):
     """Hits of that session only; of an unknown one none."""
     await talk.say("tea", session="s1")
     other = await talk.say("tea", session="s2")
@@ -87,7 +85,7 @@ async def test_a_session_is_a_filter(talk: Any) -> None:
     assert await talk.found("tea", session_id="nobody") == []
 
 
-async def test_a_year_lowers_a_score_by_the_decay(talk: Any) -> None:
+async def test_a_year_lowers_a_score_by_the_decay(talk):
     """Equal texts a year apart differ by 1.3, without decay by nothing."""
     await talk.say("tea", days_ago=365)
     await talk.say("tea", days_ago=0)
@@ -99,7 +97,7 @@ async def test_a_year_lowers_a_score_by_the_decay(talk: Any) -> None:
     assert flat[0].at > flat[1].at
 
 
-async def test_a_time_in_the_future_is_no_bonus(talk: Any) -> None:
+async def test_a_time_in_the_future_is_no_bonus(talk):
     """Age is never below zero."""
     await talk.say("tea", days_ago=-400)
     await talk.say("tea", days_ago=0)
@@ -108,9 +106,7 @@ async def test_a_time_in_the_future_is_no_bonus(talk: Any) -> None:
     assert first.at - second.at == timedelta(days=400)
 
 
-async def test_a_refused_expression_falls_back_to_its_words(
-    talk: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_expression_falls_back_to_its_words(talk, caplog):
     """Should an index refuse an expression, its words are looked for, and it is logged."""
     step = await talk.say("tea or milk")
 

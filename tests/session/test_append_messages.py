@@ -1,7 +1,5 @@
 """Chat messages as steps: who observed, who acted, and what a replay adds."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Appends: durable first, idempotent by key, bounded, safe to cancel."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

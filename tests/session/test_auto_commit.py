@@ -1,7 +1,5 @@
 """Auto-commit: boundaries, flush, expiry; each step exactly once."""
 
-from __future__ import annotations
-
 import pytest
 from helpers import BUILD, TRIP, annotating
 

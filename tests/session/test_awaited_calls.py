@@ -1,7 +1,5 @@
 """Awaited calls: every operation in every state acts or is refused with its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

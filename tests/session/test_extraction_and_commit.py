@@ -1,7 +1,5 @@
 """From close to commit: states, failures, retries and cancelled callers."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from helpers import BREAD, BUILD, TRIP, annotating, in_memory_store, steps_of

@@ -1,7 +1,5 @@
 """Plain calls from where no task runs: loop callbacks, and observers that these call."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Sessions whose store makes a write and then fails it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -147,13 +145,13 @@ class Lives:
     ("life", "config"), [(manual_life, Config()), (automatic_life, AUTO)], ids=["manual", "auto"]
 )
 async def test_a_lost_answer_at_any_write_changes_nothing(
-    open_kit: OpenKit,
-    tmp_path: Path,
-    life: Callable[[Kit], Any],
-    config: Config,
-    probe: bool,
-    kind: FailingWrite,
-) -> None:
+    open_kit,
+    tmp_path,
+    life,
+    config,
+    probe,
+    kind,
+):
     """Whichever write's answer is lost, a caller who asks again gets to the same memory."""
     lives = Lives(open_kit, tmp_path, life, config, probe)
     async with lives.losing(kind, 0) as (_, whole, _):

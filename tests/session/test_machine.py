@@ -1,7 +1,5 @@
 """The one table: legality, projection, refusals and the diagram come from it."""
 
-from __future__ import annotations
-
 import pytest
 from transitions import MachineError
 

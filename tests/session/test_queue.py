@@ -1,7 +1,5 @@
 """Queued operations: acceptance, order, failure, callbacks."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """What survives: sessions found again after a restart, and how a service shuts down."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

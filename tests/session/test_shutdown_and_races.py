@@ -1,7 +1,5 @@
 """Corners of the write side: shutdown, races of callers, observers that call back."""
 
-from __future__ import annotations
-
 import asyncio
 
 import anyio

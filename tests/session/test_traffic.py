@@ -1,15 +1,12 @@
 """Annotation waits for a pause in the writes of all sessions."""
 
-from __future__ import annotations
-
 import anyio
-from helpers import OpenKit
 
 from mnemo.runtime import traffic as module
 from mnemo.runtime.traffic import traffic
 
 
-async def test_closing_does_not_wait_for_a_pause(open_kit: OpenKit, monkeypatch):
+async def test_closing_does_not_wait_for_a_pause(open_kit, monkeypatch):
     """A close annotates at once, however busy the other sessions are."""
     monkeypatch.setattr(module, "QUIET_S", 3_600.0)
     kit = await open_kit(embedded=True)
