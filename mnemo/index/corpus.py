@@ -9,19 +9,21 @@ intent, or one side of a raw step. *Document numbers* count up within a type.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.facets import Facets
-from mnemo.index.postings import Postings
+from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
+from mnemo.values.filters import BOUNDS, Condition, ScalarKind, Where, kind_of, members
 from mnemo.values.graph import Node, NodeType, Vector
 from mnemo.values.vectors import Heads
 
@@ -31,6 +33,7 @@ ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system",
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int32]
+Codes = NDArray[np.int64]
 
 
 @fast_init
@@ -97,6 +100,324 @@ class Side(Document):
 def thread_chain(thread_id: str) -> str:
     """What orders the messages of a thread; no session's id is like it."""
     return f"\0{thread_id}"
+
+
+# ── Columns ─────────────────────────────────────────────────────────────────────────────
+
+
+_FIRST_CAPACITY = 64
+_GATHERED = 1_024
+"""Rows that are gathered at most: more would hold the interpreter for long when written."""
+
+
+class Column:
+    """
+    A growable array: one writer appends, readers keep the views they took.
+
+    Growing copies into a new buffer, so a view stays as it was; rows below a view's
+    length are never written again, except by ``replace``, which copies first. Single
+    rows are gathered, and written when they are asked for: only the writer calls
+    ``view`` of a column that it appends to.
+
+    Args:
+        dtype: Of the elements.
+        width: Length of each row; ``None`` for single numbers.
+        capacity: Rows that are reserved from the beginning, at least 1.
+    """
+
+    __slots__ = ("_data", "_fresh", "count")
+
+    def __init__(
+        self, dtype: Any, width: int | None = None, *, capacity: int = _FIRST_CAPACITY
+    ) -> None:
+        shape = (capacity,) if width is None else (capacity, width)
+        self._data: NDArray[Any] = np.zeros(shape, dtype)
+        self._fresh: list[Any] = []
+        self.count = 0
+
+    def append(self, value: Any) -> None:
+        """Add one row."""
+        self._fresh.append(value)
+        self.count += 1
+        if len(self._fresh) >= _GATHERED:
+            self._settle()
+
+    def extend(self, values: Any) -> None:
+        """Add the rows of *values*."""
+        self._settle()
+        self._write(values)
+        self.count += len(values)
+
+    def replace(self, rows: Any, value: Any) -> None:
+        """Set *rows* to *value* in a copy; views taken before keep what they had."""
+        self._settle()
+        self._data = self._data.copy()
+        self._data[rows] = value
+
+    def link(self, rows: Any, values: Any) -> None:
+        """Set *rows* where they are: for what no reader looks at before it is set."""
+        self._settle()
+        self._data[rows] = values
+
+    def view(self, count: int | None = None) -> NDArray[Any]:
+        """The first *count* rows, or all, without a copy."""
+        self._settle()
+        # First the length: a buffer that is read later holds at least as many rows.
+        rows = self.count if count is None else count
+        return self._data[:rows]
+
+    def _settle(self) -> None:
+        """Write the rows that were gathered."""
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self.count -= len(fresh)
+            self._write(fresh)
+            self.count += len(fresh)
+
+    def _write(self, values: Any) -> None:
+        end = self.count + len(values)
+        if end > len(self._data):
+            # What is reserved takes no memory before it is written to.
+            rows = max(end, (2 if self._data.ndim == 1 else 4) * len(self._data))
+            grown = np.zeros((rows, *self._data.shape[1:]), self._data.dtype)
+            grown[: self.count] = self._data[: self.count]
+            self._data = grown
+        self._data[self.count : end] = values
+
+
+# ── Words ───────────────────────────────────────────────────────────────────────────────
+
+
+_TF_BITS = 16
+_MAX_TF = (1 << _TF_BITS) - 1
+_DOCUMENT_BITS = 32
+_REPEATED = 16_384
+"""Documents at once whose numbers are repeated, for which NumPy keeps the interpreter."""
+
+
+class Postings:
+    """
+    Term → documents and counts, as ascending numbers ``document << 16 | count``.
+
+    What the first ``add`` brings (of an index that is read anew: everything) lies end
+    to end; each term that later ones bring has a column of its own, so that an addition
+    costs what it adds. One writer adds; a reader asks with the number of documents it
+    knows of, and never sees a later one.
+
+    Args:
+        numbers: Index term → its number.
+    """
+
+    __slots__ = ("_first", "_later", "_numbers")
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self._first = _EndToEnd.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._later: dict[int, Column | Codes] = {}
+
+    def add(self, first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> None:
+        """
+        Add the documents from number *first* on, above all that were added before.
+
+        Args:
+            lengths: How many terms each of them has, repeats included.
+            terms: Numbers of their terms, end to end.
+        """
+        if not len(terms):
+            return
+        owners, codes = _coded(first, lengths, terms)
+        if not len(self._first.codes):
+            self._first = _EndToEnd.of(owners, codes)
+            return
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        ends = [*begins[1:].tolist(), len(codes)]
+        for term, begin, end in zip(owners[begins].tolist(), begins.tolist(), ends, strict=True):
+            known = self._later.get(term)
+            if known is None:
+                # Most terms come once: a part of this page, until there is more of it.
+                self._later[term] = codes[begin:end]
+            elif isinstance(known, Column):
+                known.extend(codes[begin:end])
+            else:
+                column = Column(np.int64, capacity=2 * (len(known) + end - begin))
+                column.extend(known)
+                column.extend(codes[begin:end])
+                # Only now may a reader meet it: a column is never seen without what it had.
+                self._later[term] = column
+
+    def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
+        """The documents below *documents* that hold *term*, with counts; ``None`` if none."""
+        number = self._numbers.get(term)
+        if number is None:
+            return None
+        codes, later = self._first.read(number), self._later.get(number)
+        if later is not None:
+            added = later.view() if isinstance(later, Column) else later
+            codes = np.concatenate((codes, added)) if len(codes) else added
+        if len(codes) and codes[-1] >> _TF_BITS >= documents:
+            codes = codes[: int(np.searchsorted(codes, documents << _TF_BITS))]
+        if not len(codes):
+            return None
+        return codes >> _TF_BITS, (codes & _MAX_TF).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _EndToEnd:
+    """Postings by ascending number of their term: *begins* and *ends* are places in *codes*."""
+
+    terms: NDArray[np.int32]
+    begins: Codes
+    ends: Codes
+    codes: Codes
+
+    @classmethod
+    def of(cls, owners: Codes, codes: Codes) -> _EndToEnd:
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        ends = np.append(begins[1:], len(codes))[: len(begins)]
+        return cls(owners[begins].astype(np.int32), begins, ends, codes)
+
+    def read(self, term: int) -> Codes:
+        """The postings of *term*; empty if there are none."""
+        at = int(np.searchsorted(self.terms, term))
+        if at == len(self.terms) or self.terms[at] != term:
+            return self.codes[:0]
+        return self.codes[self.begins[at] : self.ends[at]]
+
+
+def _coded(first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> tuple[Codes, Codes]:
+    """Each pair of term and document once: the term, ascending, and the posting."""
+    pairs = terms.astype(np.int64)
+    pairs <<= _DOCUMENT_BITS
+    done = 0
+    for at in range(0, len(lengths), _REPEATED):
+        some = lengths[at : at + _REPEATED]
+        numbers = np.repeat(np.arange(first + at, first + at + len(some)), some)
+        pairs[done : done + len(numbers)] |= numbers
+        done += len(numbers)
+    pairs.sort()
+    new = np.flatnonzero(np.diff(pairs, prepend=-1))
+    counts = np.diff(new, append=len(pairs))
+    pairs = pairs[new]
+    codes = pairs & ((1 << _DOCUMENT_BITS) - 1)
+    codes <<= _TF_BITS
+    codes |= np.minimum(counts, _MAX_TF)
+    return pairs >> _DOCUMENT_BITS, codes
+
+
+def idf(documents: int, holding: int) -> float:
+    """How much a term held by *holding* of *documents* says; always positive."""
+    return math.log(1 + (documents - holding + 0.5) / (holding + 0.5))
+
+
+# ── Metadata ────────────────────────────────────────────────────────────────────────────
+
+
+MOST_FACETS = 64
+"""Keys whose facets are kept, the last ones asked for."""
+
+
+class Facets:
+    """
+    The metadata objects of an index, numbered; 0 is the empty one.
+
+    One writer adds; several readers ask, which wait for one another.
+    """
+
+    def __init__(self) -> None:
+        self._objects: list[Mapping[str, Any]] = [{}]
+        self._numbers = {"{}": 0}
+        self._facets: dict[tuple[str, ...], _Facet] = {}
+        self._lock = Lock()
+
+    def number(self, metadata: Mapping[str, Any] | None) -> int:
+        """The number of *metadata*, a JSON object; the same for an equal one."""
+        if not metadata:
+            return 0
+        text = json.dumps(metadata, sort_keys=True)
+        number = self._numbers.setdefault(text, len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(metadata)
+        return number
+
+    def holding(self, where: Where) -> Mask:
+        """By number, whether *where* holds; shape ``(n,)``, n all that are numbered by now."""
+        with self._lock:
+            count = len(self._objects)
+            found = np.ones(count, np.bool_)
+            for condition in where.conditions:
+                found &= self._facet(condition.path, count).holding(condition, count)
+            return found
+
+    def _facet(self, path: tuple[str, ...], count: int) -> _Facet:
+        facet = self._facets.pop(path, None) or _Facet(path)
+        self._facets[path] = facet
+        if len(self._facets) > MOST_FACETS:
+            del self._facets[next(iter(self._facets))]
+        facet.follow(self._objects, count)
+        return facet
+
+
+class _Facet:
+    """What the metadata objects hold under one key."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self._path = path
+        self._present = Column(np.bool_)
+        # A row for each member: whose it is, and the number of its value.
+        self._owners = Column(np.intp)
+        self._members = Column(np.intp)
+        # In the order of their numbers.
+        self._values: dict[tuple[ScalarKind | None, Any], int] = {}
+
+    def follow(self, objects: Sequence[Mapping[str, Any]], count: int) -> None:
+        """Read on, up to object number *count*."""
+        breather = Breather()
+        for number in range(self._present.count, count):
+            found = members(objects[number], self._path)
+            self._present.append(found is not None)
+            for member in found or ():
+                if (kind := kind_of(member)) is not None:
+                    self._owners.append(number)
+                    value = self._values.setdefault((kind, member), len(self._values))
+                    self._members.append(value)
+            breather.breathe()
+
+    def holding(self, condition: Condition, count: int) -> Mask:
+        """By object number, whether *condition* holds."""
+        present = self._present.view(count)
+        if condition.exists is False:
+            return ~present if condition.only_absence else np.zeros(count, np.bool_)
+        found = present.copy()
+        if condition.any_of is not None:
+            found &= self._owned(self._equal(condition.any_of), count)
+        if condition.bounds:
+            inside = np.ones(len(self._values), np.bool_)
+            for operator, operand in condition.bounds:
+                inside &= self._compared(BOUNDS[operator], operand)
+            found &= self._owned(inside, count)
+        for operand in condition.unequal:
+            alike = self._compared(lambda one, other: True, operand)
+            found &= self._owned(alike, count) & ~self._owned(self._equal((operand,)), count)
+        return found
+
+    def _owned(self, values: Mask, count: int) -> Mask:
+        """The objects that have a member among *values*."""
+        found = np.zeros(count, np.bool_)
+        found[self._owners.view()[values[self._members.view()]]] = True
+        return found
+
+    def _equal(self, wanted: Sequence[Any]) -> Mask:
+        found = np.zeros(len(self._values), np.bool_)
+        for one in wanted:
+            if (number := self._values.get((kind_of(one), one))) is not None:
+                found[number] = True
+        return found
+
+    def _compared(self, holds: Callable[[Any, Any], bool], operand: Any) -> Mask:
+        """The values of the kind of *operand* that stand so to it."""
+        kind, values = kind_of(operand), self._values
+        stand = (one == kind and holds(value, operand) for one, value in values)
+        return np.fromiter(stand, np.bool_, len(values))
 
 
 # ── Views ────────────────────────────────────────────────────────────────────────────

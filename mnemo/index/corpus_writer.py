@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.columns import Column
+from mnemo.english.words import index_terms_of
 from mnemo.index.corpus import (
+    Column,
     CorpusView,
     Document,
     DocumentsView,
+    Facets,
+    Postings,
     Side,
     StepsView,
     thread_chain,
 )
-from mnemo.index.facets import Facets
-from mnemo.index.postings import Lexicon, Postings
 from mnemo.runtime.clock import Breather
-from mnemo.runtime.text import fold
+from mnemo.runtime.text import fold, words
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
 from mnemo.values.passages import keyed_passages, passage_key, vector_keys
@@ -511,3 +513,90 @@ def _inherited(group: _Documents, document: Document) -> dict[int, Vector]:
     if not before or (old := group.nodes[before[0]]) is None or old.text != document.meaning:
         return {}
     return group.vectors_of(before[0])
+
+
+# ── Terms ───────────────────────────────────────────────────────────────────────────────
+
+
+MAX_INDEXED_CHARACTERS = 1_000_000
+"""Characters of one document that are indexed; the store keeps, and its search finds, the rest."""
+MAX_REMEMBERED = 500_000
+"""Words whose terms are remembered; texts repeat few words, and stemming one takes 20 µs."""
+_PIECE = 4_096
+_MOST_HEAD = 40
+"""Characters of a remembered head in brackets."""
+_MOST_HEADS = 1_024
+
+
+class Lexicon:
+    """
+    Gives index terms numbers from 0 in order of first sight. One writer reads texts.
+
+    Attributes:
+        numbers: Index term → number; others may look up.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self._remembered = _Remembered(self.numbers)
+        self._heads: dict[str, tuple[list[int], int]] = {}
+
+    def read(self, text: str, breather: Breather) -> tuple[list[int], int]:
+        """The numbers of *text*'s index terms, in order, and how many words it has."""
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.clear()
+        if len(text) <= _PIECE:
+            return self._read(text)
+        numbers: list[int] = []
+        spoken = 0
+        for piece in _pieces(text[:MAX_INDEXED_CHARACTERS]):
+            found, said = self._read(piece)
+            numbers += found
+            spoken += said
+            breather.breathe()
+        return numbers, spoken
+
+    def _read(self, piece: str) -> tuple[list[int], int]:
+        if not piece.startswith("["):
+            return self._looked_up(piece)
+        # The day and minute of a step are those of many others; no word goes across the end.
+        head, end, rest = piece.partition("] ")
+        if not end or len(head) > _MOST_HEAD:
+            return self._looked_up(piece)
+        known = self._heads.get(head)
+        if known is None:
+            if len(self._heads) >= _MOST_HEADS:
+                self._heads.clear()
+            known = self._heads[head] = self._looked_up(head)
+        numbers, spoken = self._looked_up(rest)
+        return known[0] + numbers, known[1] + spoken
+
+    def _looked_up(self, piece: str) -> tuple[list[int], int]:
+        folded = words(piece)
+        found = map(self._remembered.__getitem__, folded)
+        return list(chain.from_iterable(found)), len(folded)
+
+
+class _Remembered(dict[str, tuple[int, ...]]):
+    """Folded word → numbers of its terms: none of a stop word, many without blanks."""
+
+    def __init__(self, numbers: dict[str, int]) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        known = self._numbers
+        found = tuple(known.setdefault(term, len(known)) for term in index_terms_of((word,)))
+        self[word] = found
+        return found
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """*text* in parts of about 4,096 characters, cut at a blank if there is one."""
+    start = 0
+    while len(text) - start > _PIECE:
+        cut = text.rfind(" ", start, start + _PIECE)
+        end = cut if cut > start else start + _PIECE
+        yield text[start:end]
+        start = end
+    yield text[start:]

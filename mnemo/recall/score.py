@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.english.asked import without_scaffolding
 from mnemo.english.words import index_terms
-from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, ROLES, DocumentsView, Pieces, StepsView
+from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, ROLES, DocumentsView, Pieces, StepsView, idf
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
-from mnemo.index.postings import idf
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.recall.result import GROUPS, Explanation
