@@ -200,9 +200,9 @@ class Postings:
     Term → documents and counts, as ascending numbers ``document << 16 | count``.
 
     What the first ``add`` brings (of an index that is read anew: everything) lies end
-    to end; each term that later ones bring has a column of its own, so that an addition
-    costs what it adds. One writer adds; a reader asks with the number of documents it
-    knows of, and never sees a later one.
+    to end, with the place at which each term begins; each term that later ones bring has a
+    column of its own, so that an addition costs what it adds. One writer adds; a reader asks
+    with the number of documents it knows of, and never sees a later one.
 
     Args:
         numbers: Index term → its number.
@@ -212,7 +212,7 @@ class Postings:
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
-        self._first = _EndToEnd.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._first = (np.zeros(1, np.int64), np.zeros(0, np.int64))
         self._later: dict[int, Column | Codes] = {}
 
     def add(self, first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> None:
@@ -226,8 +226,8 @@ class Postings:
         if not len(terms):
             return
         owners, codes = _coded(first, lengths, terms)
-        if not len(self._first.codes):
-            self._first = _EndToEnd.of(owners, codes)
+        if not len(self._first[1]):
+            self._first = (np.searchsorted(owners, np.arange(owners[-1] + 2)), codes)
             return
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         ends = [*begins[1:].tolist(), len(codes)]
@@ -250,8 +250,10 @@ class Postings:
         number = self._numbers.get(term)
         if number is None:
             return None
-        codes, later = self._first.read(number), self._later.get(number)
-        if later is not None:
+        begins, codes = self._first
+        begin, end = begins[number : number + 2] if number + 1 < len(begins) else (0, 0)
+        codes = codes[begin:end]
+        if (later := self._later.get(number)) is not None:
             added = later.view() if isinstance(later, Column) else later
             codes = np.concatenate((codes, added)) if len(codes) else added
         if len(codes) and codes[-1] >> _TF_BITS >= documents:
@@ -259,29 +261,6 @@ class Postings:
         if not len(codes):
             return None
         return codes >> _TF_BITS, (codes & _MAX_TF).astype(np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class _EndToEnd:
-    """Postings by ascending number of their term: *begins* and *ends* are places in *codes*."""
-
-    terms: NDArray[np.int32]
-    begins: Codes
-    ends: Codes
-    codes: Codes
-
-    @classmethod
-    def of(cls, owners: Codes, codes: Codes) -> _EndToEnd:
-        begins = np.flatnonzero(np.diff(owners, prepend=-1))
-        ends = np.append(begins[1:], len(codes))[: len(begins)]
-        return cls(owners[begins].astype(np.int32), begins, ends, codes)
-
-    def read(self, term: int) -> Codes:
-        """The postings of *term*; empty if there are none."""
-        at = int(np.searchsorted(self.terms, term))
-        if at == len(self.terms) or self.terms[at] != term:
-            return self.codes[:0]
-        return self.codes[self.begins[at] : self.ends[at]]
 
 
 def _coded(first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> tuple[Codes, Codes]:
@@ -446,6 +425,7 @@ class DocumentsView:
         heads: Of ``vectors``; ``None`` for steps, of which none is sought by nearness alone.
         documents: Node id → document numbers, of the writer: look up, then check
             against ``count`` and ``alive``.
+        aliases: Node id of a step that was made of a message → the id of the document, likewise.
     """
 
     count: int
@@ -468,12 +448,11 @@ class DocumentsView:
     heads: Heads | None
     postings: Postings
     documents: Mapping[str, tuple[int, ...]]
+    aliases: Mapping[str, str]
 
     def of(self, id: str) -> tuple[int, ...]:
-        """The living documents of node *id*."""
-        return self._living(self.documents.get(id, ()))
-
-    def _living(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        """The living documents of a node, or of a message by its document's id."""
+        found = self.documents.get(self.aliases.get(id, id), ())
         return found and tuple([d for d in found if d < self.count and self.alive[d]])
 
     def cosines(self, question: Floats) -> tuple[Floats, Mask]:
@@ -490,11 +469,6 @@ class DocumentsView:
         # Not BLAS: its threads spin for one another, and on a busy machine a product that
         # takes 2 ms took 50. Memory is the limit, not arithmetic.
         return self.best_of(np.einsum("ij,j->i", self.vectors, question)), known
-
-    def row_of(self, document: int) -> int | None:
-        """The row of a document's first vector."""
-        row = int(self.rows[document])
-        return row if 0 <= row < len(self.vectors) else None
 
     def best_of(self, values: Floats) -> Floats:
         """The best of a document's *values*, of which each vector has one; 0 without any."""
@@ -522,8 +496,8 @@ class StepsView(DocumentsView):
     A step that was made of a message is found as that message's document.
 
     Attributes:
-        aliases: Node id of such a step → the id of the document, of the writer: look up only.
-        repeats: Id of a message's document → the node ids of such steps, likewise.
+        repeats: Id of a message's document → the node ids of such steps, of the writer: look
+            up only.
         session: Number of the session, or of the thread, into ``chains``.
         thread: Number of the thread likewise, -1 if none.
         joined: Pairs of a session's number and a message's document that a step of the
@@ -540,7 +514,6 @@ class StepsView(DocumentsView):
             few: their sum over their number and 200.
     """
 
-    aliases: Mapping[str, str]
     repeats: Mapping[str, tuple[str, ...]]
     session: Ints
     actor: Ints
@@ -559,14 +532,6 @@ class StepsView(DocumentsView):
         """The id that the step with episodic node *id* is found under."""
         return self.aliases.get(id, id)
 
-    def made_of(self, id: str) -> str:
-        """The node id of the first step that was made of message *id*; *id* if none was."""
-        return next(iter(self.repeats.get(id, ())), id)
-
-    def of(self, id: str) -> tuple[int, ...]:
-        """The living documents of a step, by its node's id, or of a message's document."""
-        return self._living(self.documents.get(self.aliases.get(id, id), ()))
-
     def first_of(self, values: Floats) -> Floats:
         """A document's first of *values*, of which each vector has one; 0 without any."""
         known = (self.rows >= 0) & (self.rows < len(values))
@@ -577,15 +542,12 @@ class StepsView(DocumentsView):
     @cached_property
     def pieces(self) -> Pieces:
         """The pieces of the living documents."""
-        return self._pieces(self.alive)
+        return self.pieces_until(math.inf)
 
-    def pieces_until(self, end: float | None) -> Pieces:
-        """The pieces of what was said until *end*, Unix seconds; ``None``: of all."""
-        return self.pieces if end is None else self._pieces(self.alive & (self.first <= end))
-
-    def _pieces(self, exists: Mask) -> Pieces:
-        told = (self.session, self.first, self.actor, self.log_words, self.asks)
-        return Pieces.of(*told, exists)
+    def pieces_until(self, end: float) -> Pieces:
+        """The pieces of what was said until *end*, Unix seconds."""
+        exists = self.alive & (self.first <= end)
+        return Pieces.of(self.session, self.first, self.actor, self.log_words, self.asks, exists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -712,10 +674,6 @@ class Pieces:
             np.where(short_piece[numbers], CHAT, DOCUMENT),
         )
         return cls(exists, piece, int(numbers[-1]) + 1, previous, following, kind, long)
-
-    def before(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Of each document's previous one; 0 where there is none."""
-        return np.where(self.previous >= 0, values[self.previous], np.float32(0))
 
 
 def _medians(

@@ -76,7 +76,8 @@ class _Documents:
         self.vectors = Column(np.float32, dimensions)
         self.vector_documents = Column(np.int32)
         self.vector_passages = Column(np.uint8)
-        self._heads = Column(np.float32, min(HEAD, dimensions))
+        self.aliases: dict[str, str] = {}
+        self._heads: Column | None = Column(np.float32, min(HEAD, dimensions))
         self._tails = Column(np.float32)
         self.living = 0
         self._terms = array("i")
@@ -143,17 +144,10 @@ class _Documents:
         self.vectors.extend(vectors)
         self.vector_documents.extend(numbers)
         self.vector_passages.extend(passages)
-        self.note_heads(len(numbers))
-
-    def note_heads(self, count: int) -> None:
-        """Note the heads of the last *count* vectors."""
-        heads, tails = head_and_tail(self.vectors.view()[-count:])
-        self._heads.extend(heads)
-        self._tails.extend(tails)
-
-    def heads(self) -> Heads | None:
-        """Of all vectors."""
-        return Heads(self._heads.view(), self._tails.view())
+        if self._heads is not None:
+            heads, tails = head_and_tail(self.vectors.view()[-len(numbers) :])
+            self._heads.extend(heads)
+            self._tails.extend(tails)
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -164,10 +158,11 @@ class _Documents:
             "vectors": self.vectors.view(),
             "vector_documents": self.vector_documents.view(),
             "vector_passages": self.vector_passages.view(),
-            "heads": self.heads(),
+            "heads": self._heads and Heads(self._heads.view(), self._tails.view()),
             "facets": self.facets,
             "postings": self.postings,
             "documents": self.documents,
+            "aliases": self.aliases,
             **{name: column.view() for name, column in self.columns.items()},
         }
 
@@ -192,14 +187,8 @@ class _Steps(_Documents):
         self._actors = _Numbering()
         self._joined = Column(np.int32, 2)
         self._sessions_of: dict[str, str] = {}
-        self.aliases: dict[str, str] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
-
-    def note_heads(self, count: int) -> None:
-        """Steps need none."""
-
-    def heads(self) -> Heads | None:
-        return None
+        self._heads = None
 
     def add_side(self, side: Side, breather: Breather) -> int:
         session = self._sessions[side.chain]
@@ -293,7 +282,6 @@ class _Steps(_Documents):
     def view(self) -> StepsView:
         return StepsView(
             **self.fields(),
-            aliases=self.aliases,
             repeats=self.repeats,
             joined=self._joined.view(),
             chains=self._sessions,

@@ -29,7 +29,6 @@ from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
-from mnemo.recall.hop_zero import confidence
 from mnemo.recall.keyed_items import FindItems, items_found
 from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
 from mnemo.recall.request import RecallRequest, RecallRun
@@ -41,7 +40,7 @@ from mnemo.recall.result import (
     RecallTrace,
     line_tokens,
 )
-from mnemo.recall.search import Search, expand
+from mnemo.recall.search import Search, confidence, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads

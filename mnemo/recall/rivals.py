@@ -15,8 +15,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -32,9 +32,9 @@ from mnemo.english.sentences import sentences
 from mnemo.english.slots import outdates
 from mnemo.english.words import index_terms
 from mnemo.index.corpus import CorpusView
-from mnemo.recall.hop_zero import Found, HopZero
+from mnemo.recall.score import Found, Hits
 from mnemo.runtime.text import STOP_WORDS, fold
-from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType, Semantic
+from mnemo.values.graph import NodeType, Semantic
 from mnemo.values.steps import Step
 
 Floats = NDArray[np.float64]
@@ -135,9 +135,12 @@ def outdated(
     moment = asked_moment(question, given.times)
     asked = _still_asked(question, given, candidate_pairs(given))
     pairs = [*dict.fromkeys((*asked, *(pair for pair in known if max(pair) < BEST)))]
-    rows = question_numbers(question, given, pairs)
-    judged = list(zip(_chances(rows, table or weights()), pairs, strict=True))
-    judged = [(1.0 if c >= known.get(pair, math.inf) else c, pair) for c, pair in judged]
+    table = table or weights()
+    judged = []
+    for pair, row in zip(pairs, question_numbers(question, given, pairs), strict=True):
+        total = table[""] + sum(table[name] * value for name, value in row.items())
+        chance = 1 / (1 + math.exp(-total))
+        judged.append((1.0 if chance >= known.get(pair, math.inf) else chance, pair))
     order = _order(given, moment, [pair for chance, pair in judged if chance >= order_from])
     marks: list[int | None] = [None] * len(given.texts)
     if moment == math.inf:
@@ -160,14 +163,11 @@ def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
         if given.said(older) < given.said(newer)
         and given.near[older, newer] >= NEAR
         and given.scores[newer] >= LEAST * given.scores[older]
-        and _of_one(given, older, newer)
+        and (
+            given.speakers[older] == given.speakers[newer]
+            or not _named(given.texts[older]).isdisjoint(_named(given.texts[newer]))
+        )
     ]
-
-
-def _of_one(given: Rivals, a: int, b: int) -> bool:
-    return given.speakers[a] == given.speakers[b] or bool(
-        _named(given.texts[a][:READ]) & _named(given.texts[b][:READ])
-    )
 
 
 def _still_asked(
@@ -183,38 +183,35 @@ def _still_asked(
     terms = [_terms(text[:READ]) for text in best]
     changes = [bool(kinds_of(text[:READ]) & {"change", "end", "begin"}) for text in best]
     rare, sought = _idf(terms), _terms(question)
-
-    def weight(found: frozenset[str]) -> float:
-        return sum(map(rare.__getitem__, found))
-
-    def is_asked(older: int, newer: int) -> bool:
+    kept = []
+    for older, newer in pairs:
         held = sought & terms[older]
         lost = held - terms[newer]
         if changes[newer]:
-            return len(held) < MANY or lost != held
-        return weight(lost) <= LOST * weight(held)
-
-    return [pair for pair in pairs if is_asked(*pair)]
+            is_asked = len(held) < MANY or lost != held
+        else:
+            is_asked = sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
+        if is_asked:
+            kept.append((older, newer))
+    return kept
 
 
 def _order(given: Rivals, moment: float, pairs: Sequence[tuple[int, int]]) -> list[int]:
     """What held at *moment* takes the place of its rivals, if theirs is better."""
 
-    def held(i: int) -> tuple[bool, float, int]:
-        (at, number), sign = given.said(i), 1 if given.times[i] > moment else -1
-        return sign > 0, sign * at, sign * number
-
+    signs = [1 if at > moment else -1 for at in given.times]
+    said = zip(signs, given.times, given.numbers, strict=True)
+    held = [(sign > 0, sign * at, sign * number) for sign, at, number in said]
     scores = list(given.scores)
-    told = [tuple(sorted(pair, key=held)) for pair in pairs]
+    told = [tuple(sorted(pair, key=held.__getitem__)) for pair in pairs]
     fronts = {front for front, _ in told}
     # From what held least: along a chain each hands its place on.
-    for front, back in sorted(told, key=lambda pair: held(pair[1]), reverse=True):
+    for front, back in sorted(told, key=lambda pair: held[pair[1]], reverse=True):
         scores[front] = max(scores[front], math.nextafter(scores[back], math.inf))
-
-    def place(i: int) -> tuple[float, tuple[bool, float, int], int]:
-        return -scores[i], held(i) if i in fronts else (False, 0.0, 0), i
-
-    return sorted(range(len(scores)), key=place)
+    last = (False, 0.0, 0)
+    return sorted(
+        range(len(scores)), key=lambda i: (-scores[i], held[i] if i in fronts else last, i)
+    )
 
 
 # ── Numbers of a pair ────────────────────────────────────────────────────────────────
@@ -240,7 +237,7 @@ def _terms(text: str) -> frozenset[str]:
 @lru_cache(maxsize=256)
 def _named(text: str) -> frozenset[str]:
     """Names in *text*, the capital at the beginning of a sentence aside."""
-    rest = (sentence.partition(" ")[2] for sentence in sentences(text))
+    rest = (sentence.partition(" ")[2] for sentence in sentences(text[:READ]))
     return frozenset(name for part in rest for name in names(part))
 
 
@@ -309,11 +306,6 @@ def _idf(terms: Sequence[frozenset[str]]) -> dict[str, float]:
     return {t: math.log1p((len(terms) - n + 0.5) / (n + 0.5)) for t, n in count.items()}
 
 
-def _chances(rows: Sequence[Mapping[str, float]], table: Mapping[str, float]) -> list[float]:
-    sums = (table[""] + sum(table[name] * value for name, value in row.items()) for row in rows)
-    return [1 / (1 + math.exp(-total)) for total in sums]
-
-
 @cache
 def weights() -> Mapping[str, float]:
     """The fitted weight of each number, in log odds per unit; under "" the constant."""
@@ -370,83 +362,17 @@ is of others, unless the older gives the attribute that is asked for.
 """
 KEPT = 5
 """Candidates that ``cut`` leaves in any case: behind the fifth it costs no answer (S)."""
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredCandidate:
-    """
-    A candidate with its value.
-
-    Attributes:
-        support: Node ids of the steps behind it that lie inside the window.
-        latest: Time of its latest evidence.
-        answers: What it got for a form that the question asks for, of ``score.ANSWERS``.
-    """
-
-    found: Found
-    node: Node
-    metadata: NodeMetadata | None
-    value: float
-    support: tuple[str, ...]
-    latest: datetime
-    answers: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def order(self) -> tuple[float, float, float, str]:
-        """Best value first, then the better match, then later evidence, then id."""
-        age = -(self.latest - LONG_AGO).total_seconds()
-        return (-self.value, -self.found.match, age, self.found.id)
-
-
-@dataclass(slots=True)
-class Place:
-    """
-    One place of the answer: a candidate, and what was made of the same step.
-
-    Attributes:
-        step: The step that all of them rest on; ``None``: it shares its place with nothing.
-        newer: What replaced or ended it.
-        until: When it ceased to hold.
-    """
-
-    scored: ScoredCandidate
-    step: str | None
-    others: list[ScoredCandidate] = field(default_factory=list)
-    newer: ScoredCandidate | None = None
-    until: datetime | None = None
-
-    def said(self, corpus: CorpusView) -> tuple[datetime, int]:
-        """When, and for what was said at one time the number of its step's document."""
-        return self.scored.latest, max(corpus.steps.of(self.step or ""), default=-1)
-
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether it gives the attribute that the question asks for."""
-        return any("attribute" in one.answers for one in (self.scored, *self.others))
-
-    @property
-    def spoken(self) -> tuple[NodeType, str]:
-        """Type and id of what was said: the step, or the node that rests on none."""
-        found = self.scored.found
-        return ("episodic", self.step) if self.step else (found.type, found.id)
-
-    def add(self, scored: ScoredCandidate) -> None:
-        """Add what shares the place; what was worded by hand takes it."""
-        if is_by_hand(scored.node) and not is_by_hand(self.scored.node):
-            self.scored, scored = scored, self.scored
-        self.others.append(scored)
 
 
 def current_first(
-    places: Sequence[Place],
+    places: Sequence[Found],
     question: str,
-    zero: HopZero,
+    hits: Mapping[NodeType, Hits],
     corpus: CorpusView,
     steps: Mapping[str, Step],
     unread: Collection[str],
     now: datetime,
-) -> Sequence[Place]:
+) -> Sequence[Found]:
     """
     Place what holds now before what it replaced, and say of this until when it held.
 
@@ -456,83 +382,94 @@ def current_first(
     """
     if not places:
         return places
-    pairs = _ended_by_unread(places, corpus, steps, unread)
+    # When, and for what was said at one time the number of its step's document.
+    said = [(p.latest, max(corpus.steps.of(p.step or ""), default=-1)) for p in places]
+    read = [steps.get(place.step or "") for place in places]
+    pairs = _ended_by_unread(places, said, read, unread)
     by_step = {place.step: number for number, place in enumerate(places) if place.step}
     for number, place in enumerate(places):
-        for fact in _ended(place, zero, corpus, now):
+        if (fact := _ended(place, hits, corpus, now)) is not None:
             place.until = fact.valid_to
             closer = corpus.nodes["semantic"].of(fact.superseded_by or "")
             behind = corpus.behind["semantic"]
             closers = behind[np.isin(behind[:, 0], closer), 1].tolist()
             newer = max((by_step.get(corpus.steps.ids[d], -1) for d in closers), default=-1)
-            if newer >= 0 and places[newer].said(corpus) > place.said(corpus):
+            if newer >= 0 and said[newer] > said[number]:
                 pairs.append((number, newer))
-    known = {pair: 0.0 if places[pair[0]].is_asked_for else KNOWN for pair in pairs}
-    ranking = outdated(question, _rivals(places, zero, corpus, steps), known=known)
+    known = {}
+    for pair in pairs:
+        one_place = (places[pair[0]], *places[pair[0]].others)
+        known[pair] = 0.0 if any("attribute" in one.answers for one in one_place) else KNOWN
+    ranking = outdated(question, _rivals(places, said, read, hits), known=known)
     for place, by in zip(places, ranking.outdated_by, strict=True):
         if by is not None:
-            place.newer = places[by].scored
+            place.newer = places[by]
             place.until = place.until or place.newer.latest
     return [places[number] for number in ranking.order]
 
 
 def _ended_by_unread(
-    places: Sequence[Place],
-    corpus: CorpusView,
-    steps: Mapping[str, Step],
+    places: Sequence[Found],
+    said: Sequence[tuple[datetime, int]],
+    read: Sequence[Step | None],
     unread: Collection[str],
 ) -> list[tuple[int, int]]:
     """Pairs of the best places, an older and an unread one that ends it as a commit would find."""
-    best = places[:BEST] if any(p.step in unread for p in places[:BEST]) else ()
-    said = {i: steps[p.step] for i, p in enumerate(best) if p.step and p.step in steps}
-    told = {i: told_by(step.text, step.actor) for i, step in said.items()}
+    ending = [i for i, place in enumerate(places[:BEST]) if place.step in unread]
+    best = {i: step for i, step in enumerate(read[:BEST]) if ending and step is not None}
+    told = {i: told_by(step.text, step.actor) for i, step in best.items()}
     return [
         (older, newer)
-        for newer in told
-        if places[newer].step in unread
+        for newer in ending
+        if newer in told
         for older in told
-        if said[older].actor == said[newer].actor
-        and places[older].said(corpus) < places[newer].said(corpus)
+        if best[older].actor == best[newer].actor
+        and said[older] < said[newer]
         and outdates(told[newer], told[older])
     ]
 
 
-def _ended(place: Place, zero: HopZero, corpus: CorpusView, now: datetime) -> list[Semantic]:
+def _ended(
+    place: Found, hits: Mapping[NodeType, Hits], corpus: CorpusView, now: datetime
+) -> Semantic | None:
     """The fact of the place's step that answers best, if it holds no longer."""
-    facts = zero.hits.get("semantic")
+    facts = hits.get("semantic")
     if facts is None or place.step is None:
-        return []
+        return None
     pairs = corpus.behind["semantic"]
     of_step = np.isin(pairs[:, 1], corpus.steps.of(place.step))
     documents = [d for d in pairs[of_step, 0].tolist() if facts.view.alive[d]]
     best = max(documents, key=lambda d: float(facts.match[d]), default=None)
     node = facts.view.nodes[best] if best is not None else None
-    if not isinstance(node, Semantic) or node.valid_to is None:
-        return []
-    return [node] if node.valid_to <= now else []
+    if not isinstance(node, Semantic) or node.valid_to is None or node.valid_to > now:
+        return None
+    return node
 
 
 def _rivals(
-    places: Sequence[Place], zero: HopZero, corpus: CorpusView, steps: Mapping[str, Step]
+    places: Sequence[Found],
+    said: Sequence[tuple[datetime, int]],
+    read: Sequence[Step | None],
+    hits: Mapping[NodeType, Hits],
 ) -> Rivals:
-    moments = [place.said(corpus) for place in places]
-    said = [steps.get(place.step or "") for place in places]
-    spoken = [place.spoken for place in places]
-    vectors = [zero.hits[type].vector(id) for type, id in spoken]
+    spoken = [(hits[type], id) for type, id in (place.spoken for place in places)]
+    vectors = [scored.vector(id) for scored, id in spoken]
     width = next((len(v) for v in vectors if v is not None), 1)
     rows = np.stack([np.full(width, np.nan) if v is None else v for v in vectors])
     return Rivals(
-        texts=[s.text if s else p.scored.node.text for s, p in zip(said, places, strict=True)],
-        times=[at.timestamp() for at, _ in moments],
-        numbers=[number for _, number in moments],
-        speakers=[step.actor if step else None for step in said],
-        scores=[RIVAL_SCALE * place.scored.value for place in places],
+        texts=[step.text if step else p.node.text for step, p in zip(read, places, strict=True)],
+        times=[at.timestamp() for at, _ in said],
+        numbers=[number for _, number in said],
+        speakers=[step.actor if step else None for step in read],
+        scores=[RIVAL_SCALE * place.value for place in places],
         near=rows @ rows.T,
-        cosines=np.asarray([zero.hits[type].cosine(id) for type, id in spoken]),
+        cosines=np.asarray([scored.best(scored.cosines, id) for scored, id in spoken]),
     )
 
 
-def worth_reading(places: Sequence[Place], zero: HopZero, cut: float, k: int) -> list[Place]:
+def worth_reading(
+    places: Sequence[Found], hits: Mapping[NodeType, Hits], cut: float, k: int
+) -> list[Found]:
     """
     The first *k* of *places*, without what is far below the best.
 
@@ -540,19 +477,12 @@ def worth_reading(places: Sequence[Place], zero: HopZero, cut: float, k: int) ->
         cut: Share of the best value that a note needs behind the fifth place; of turns, whose
             scores lie closer, its square.
     """
-    best = max(places, key=lambda place: place.scored.value, default=None)
-    if best is None:
+    if not places:
         return []
-    kept: list[Place] = []
+    best = max(places, key=lambda place: place.value)
+    kept: list[Found] = []
     for place in places:
-        spoken = (place.spoken, best.spoken)
-        notes = all(zero.hits[type].are_notes(id) for type, id in spoken)
-        share = cut if notes else cut**2
-        if len(kept) < KEPT or place.scored.value >= share * best.scored.value:
+        notes = all(hits[type].are_notes(id) for type, id in (place.spoken, best.spoken))
+        if len(kept) < KEPT or place.value >= (cut if notes else cut**2) * best.value:
             kept.append(place)
     return kept[:k]
-
-
-def is_by_hand(node: Node) -> bool:
-    """Whether somebody gave *node* its wording by hand."""
-    return isinstance(node, Claim) and node.worded_at is not None

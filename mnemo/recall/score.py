@@ -1,5 +1,7 @@
 """
-Score every document of a type against a question, in absolute units. NumPy only, no await.
+Score every document that takes part against a question, and value the candidates.
+
+In absolute units; NumPy only, no await.
 
 A score is a weighted sum of cosines, shares of words and a few facts about a turn. Which
 weights hold is decided by what kind of text a document is: a note, a turn of a chat, or a
@@ -15,11 +17,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +29,25 @@ from numpy.typing import NDArray
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.english.asked import without_scaffolding
 from mnemo.english.words import index_terms
-from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, ROLES, DocumentsView, Pieces, StepsView, idf
+from mnemo.index.corpus import (
+    CHAT,
+    DOCUMENT,
+    NOTE,
+    ROLES,
+    CorpusView,
+    DocumentsView,
+    Pieces,
+    StepsView,
+    idf,
+    thread_chain,
+)
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
-from mnemo.recall.result import GROUPS, Explanation
+from mnemo.recall.result import GROUPS, Explanation, Phase
 from mnemo.runtime.text import clean, fold, words
 from mnemo.runtime.user_code import call
+from mnemo.values.filters import Filters, Window
 from mnemo.values.graph import Node, NodeMetadata, NodeType
 
 # ── The question ────────────────────────────────────────────────────────────────────────
@@ -82,39 +96,25 @@ class RecallQuestion:
             rows = np.vstack((leading / max(float(np.linalg.norm(leading)), 1e-9), rows[1:-1]))
         return replace(self, vectors=rows.astype(np.float32, copy=False))
 
-    @property
-    def weights(self) -> NDArray[np.float32]:
-        """The weight of each row's cosine: 1 for the query, 0.9 for a tag."""
-        rows = 0 if self.vectors is None else len(self.vectors)
-        weights = np.full(rows, TAG_WEIGHT, np.float32)
-        weights[:1] = 1.0
-        return weights
-
 
 def ask(
     query: str, tags: Sequence[str] = (), context: RecallContext | None = None
 ) -> RecallQuestion:
     """Read *query*; every sign in it is text, whatever a search engine would make of it."""
     query = clean(query[:MAX_QUERY_CHARACTERS])
-    topic = without_scaffolding(query)
+    topic, folded = without_scaffolding(query), fold(query)
     own = dict.fromkeys(index_terms(topic), 1.0)
     weighted = dict.fromkeys(index_terms(context.text), CONTEXT_TERM_WEIGHT) if context else {}
     telling = (tag for tag in tags if not own.keys() >= {*index_terms(tag)})
+    about: Literal["agent", "asker"] | None = "asker" if _OF_THE_ASKER.search(folded) else None
     return RecallQuestion(
         terms=weighted | own,
         named=frozenset(word.removesuffix("'s") for word in words(query)),
         query=query,
         texts=(topic, *telling, *([context.text] if context else [])),
-        about=_about(query),
+        about="agent" if _OF_THE_AGENT.search(folded) else about,
         has_context=context is not None,
     )
-
-
-def _about(query: str) -> Literal["agent", "asker"] | None:
-    folded = fold(query)
-    if _OF_THE_AGENT.search(folded):
-        return "agent"
-    return "asker" if _OF_THE_ASKER.search(folded) else None
 
 
 # ── Documents ───────────────────────────────────────────────────────────────────────────
@@ -122,7 +122,7 @@ def _about(query: str) -> Literal["agent", "asker"] | None:
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-Ints = NDArray[np.int64]
+Codes = NDArray[np.int64]
 
 WEIGHTS: dict[str, dict[int, float]] = {
     "cosine": {NOTE: 3.0, CHAT: 0.3, DOCUMENT: 1.0},
@@ -197,35 +197,26 @@ class Hits:
     is_note: Mask
     parts: Mapping[str, Floats]
 
+    def best(self, values: Floats, id: str) -> float:
+        """The best of *values*, of which each document has one, for node *id*; 0 without any."""
+        return max((float(values[d]) for d in self.view.of(id)), default=0.0)
+
     def relevance(self, id: str) -> float:
         """The own relevance of node *id*, in [0, 1]."""
-        return relevance_of(max((float(self.scores[d]) for d in self.view.of(id)), default=0.0))
-
-    def best_match(self, id: str) -> float:
-        """How well the words of node *id* match by themselves."""
-        return max((float(self.match[d]) for d in self.view.of(id)), default=0.0)
-
-    def cosine(self, id: str) -> float:
-        """The best cosine of node *id* with the query or a tag."""
-        return max((float(self.cosines[d]) for d in self.view.of(id)), default=0.0)
+        return relevance_of(self.best(self.scores, id))
 
     def vector(self, id: str) -> Floats | None:
         """The first vector of node *id*, as the embedder gave it."""
-        rows = map(self.view.row_of, self.view.of(id))
-        return next((self.view.vectors[row] for row in rows if row is not None), None)
-
-    def text(self, id: str) -> str:
-        """What node *id* says; ``""`` for a step."""
-        node = self.view.nodes[self.view.of(id)[-1]]
-        return node.text if node is not None else ""
+        rows = [int(self.view.rows[d]) for d in self.view.of(id)]
+        known = (row for row in rows if 0 <= row < len(self.view.vectors))
+        return next((self.view.vectors[row] for row in known), None)
 
     def parts_of(self, id: str) -> dict[str, float]:
         """Signal → what it adds to the score of node *id*; only what is not 0."""
         best = max(self.view.of(id), key=lambda d: float(self.scores[d]), default=None)
         if best is None:
             return {}
-        named = ((name, float(values[best])) for name, values in self.parts.items())
-        return {name: value for name, value in named if value}
+        return {name: float(values[best]) for name, values in self.parts.items() if values[best]}
 
     def are_notes(self, id: str) -> bool:
         """Whether node *id* was scored as a note."""
@@ -239,10 +230,6 @@ class Hits:
         """Whether *id* reaches *threshold* by cosine, or shares a word with the question."""
         return any(self.words[d] > 0 or self.cosines[d] >= threshold for d in self.view.of(id))
 
-    def raised(self, gained: Floats) -> Hits:
-        """These hits, each with what the best of its facts says better."""
-        return replace(self, scores=self.scores + gained, parts={**self.parts, "restated": gained})
-
 
 def relevance_of(score: float) -> float:
     """How relevant a document of this *score* is, in [0, 1]."""
@@ -255,6 +242,7 @@ class Scorer:
     Scores documents against one question.
 
     Attributes:
+        rarity: As ``rarity_of`` gives it.
         steps: The sides of steps, whose centre is taken off all vectors.
         pieces: What the steps that exist belong to; filters do not change it.
         agents: Folded names of those who are the agent's side, beside every action.
@@ -262,7 +250,7 @@ class Scorer:
     """
 
     question: RecallQuestion
-    rarity: Rarity
+    rarity: Mapping[str, float]
     steps: StepsView
     pieces: Pieces
     agents: frozenset[str]
@@ -271,7 +259,7 @@ class Scorer:
     def of_nodes(self, view: DocumentsView, ok: Mask) -> Hits:
         """Score nodes as notes; *ok* are the eligible ones."""
         near = _Nearness.of(view, self.question, self.steps.centre)
-        words = Matches.read(view, self.rarity, view.alive).own()
+        words = _shares(*_held(view, self.rarity, view.alive))
         parts = {
             "cosine": np.float32(WEIGHTS["cosine"][NOTE] * self.dense_weight) * near.best,
             "words": np.float32(WEIGHTS["words"][NOTE]) * words,
@@ -282,8 +270,8 @@ class Scorer:
         """Score the sides of steps, each by the weights of its kind; *ok* are the eligible ones."""
         view, pieces = self.steps, self.pieces
         near = _Nearness.of(view, self.question, view.centre)
-        matches = Matches.read(view, self.rarity, pieces.exists)
-        words = matches.own()
+        held = _held(view, self.rarity, pieces.exists)
+        words = _shares(*held)
         signals = {
             "cosine": np.where(pieces.kind == DOCUMENT, view.first_of(near.rows), near.best),
             "words": words,
@@ -291,8 +279,10 @@ class Scorer:
         }
         if (pieces.kind == CHAT).any():
             # A long turn stands for itself.
-            signals["joined"] = np.where(pieces.long, words, matches.joined(pieces))
-            signals["session"] = np.where(pieces.long, words, matches.session(pieces))
+            joined = _shares(*_joined(held, pieces))
+            session = _shares(*_sessions(held, pieces))[np.maximum(pieces.piece, 0)]
+            signals["joined"] = np.where(pieces.long, words, joined)
+            signals["session"] = np.where(pieces.long, words, session)
         parts = {name: self._weighted(name, values) for name, values in signals.items()}
         others = np.where(ok, sum(parts.values()), np.float32(-np.inf))
         parts["window"] = self._weighted("window", _window(view, near, pieces, others))
@@ -356,31 +346,25 @@ class Scorer:
 
     def _facts_about_turns(self) -> dict[str, Floats]:
         view, query, about = self.steps, fold(self.question.query), self.question.about
-        agent = view.acted | _who(view, lambda name: name in self.agents)
+        agents = [name in self.agents for name in view.actors]
+        agent = view.acted | np.asarray(agents, np.bool_)[view.actor]
         both = bool(agent.any()) and not agent.all()
         named = self.question.named - ROLES
-        spoken = _who(view, lambda name: not named.isdisjoint(name.split()))
+        speakers = [not named.isdisjoint(name.split()) for name in view.actors]
+        spoken = np.asarray(speakers, np.bool_)[view.actor]
         if both and about is not None:
             spoken = spoken | (agent if about == "agent" else ~agent)
-
-        def has(bits: int, if_asked: bool = True) -> Mask:
-            return np.asarray((view.form & (bits if if_asked else 0)) > 0)
-
         facts = {
             "speaker": spoken,
             "not the agent": ~agent & (both and about != "agent"),
-            "where: place": has(PLACE, _WHERE.search(query) is not None),
-            "how long: number": has(NUMBER | DATE, _HOW_LONG.search(query) is not None),
+            "where: place": (view.form & (PLACE if _WHERE.search(query) else 0)) > 0,
+            "how long: number": (view.form & (NUMBER | DATE if _HOW_LONG.search(query) else 0)) > 0,
             "asks": view.asks,
-            "first person": has(FIRST),
-            "date": has(DATE),
+            "first person": (view.form & FIRST) > 0,
+            "date": (view.form & DATE) > 0,
             "length": view.log_words - np.float32(_TYPICAL_LOG_WORDS),
         }
         return {name: np.asarray(values, np.float32) for name, values in facts.items()}
-
-
-def _who(view: StepsView, holds: Callable[[str], bool]) -> Mask:
-    return np.asarray([holds(name) for name in view.actors], np.bool_)[view.actor]
 
 
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
@@ -415,13 +399,15 @@ class _Nearness:
         # Not BLAS: its threads spin for one another, and on a busy machine a product that
         # takes 2 ms took 50. Memory is the limit, not arithmetic.
         plain = np.stack([np.einsum("ij,j->i", vectors, row) for row in asked], axis=1)
+        counted = np.full(len(asked), TAG_WEIGHT, np.float32)
+        counted[:1] = 1.0
         off = np.einsum("ij,j->i", vectors, centre)[:, np.newaxis]
         whole = centre @ centre
         lengths = np.sqrt(np.maximum(1 - 2 * off + whole, 1e-6))
         about = asked - centre
         shifted = (plain - off - asked @ centre + whole) / (lengths * _lengths(about))
-        rows = (shifted * question.weights).max(axis=1)
-        bare = (plain * question.weights).max(axis=1)
+        rows = (shifted * counted).max(axis=1)
+        bare = (plain * counted).max(axis=1)
         return cls(rows, view.best_of(rows), view.best_of(bare), _unit(about[0]), centre)
 
 
@@ -459,96 +445,210 @@ def _lengths(rows: Floats) -> Floats:
 # BM25 as a share of what a document with all of the question's words could have: per document,
 # per document joined with the one before it, and per piece. One idf, of documents, serves all.
 
+Held: TypeAlias = tuple[list[tuple[float, Codes, Floats]], Floats, int]
+"""
+Of each of the question's terms its share, the texts that hold it, and how often; the length of
+every text in terms, 0 of those outside the population; and how many that is.
+"""
 
-@dataclass(frozen=True, slots=True)
-class Rarity:
+
+def rarity_of(
+    question: RecallQuestion, stored: Sequence[tuple[DocumentsView, Mask]]
+) -> dict[str, float]:
     """
-    How much each of the question's terms says, over everything that is stored.
+    How much each term of *question* says of all that its own terms say together.
 
-    Attributes:
-        weights: Index term → its weight in the question times its idf.
-        whole: What the query's own terms say together; at least a little.
+    Args:
+        stored: Views, with the documents that exist of each: over all of them a term is rare.
     """
-
-    weights: Mapping[str, float]
-    whole: float
-
-    @classmethod
-    def of(cls, question: RecallQuestion, stored: Iterable[tuple[DocumentsView, Mask]]) -> Rarity:
-        """Count the terms of *question* among the documents that exist of each view."""
-        stored = tuple(stored)
-        population = sum(int(np.count_nonzero(exists)) for _, exists in stored)
-        weights, whole = {}, 0.0
-        for term, weight in question.terms.items():
-            found = ((view.postings.read(term, view.count), exists) for view, exists in stored)
-            held = sum(int(np.count_nonzero(exists[p[0]])) for p, exists in found if p)
-            says = idf(population, held)
-            whole += says if weight == 1.0 else 0.0
-            if held:
-                weights[term] = weight * says
-        return cls(weights, max(whole, 1e-9))
+    population = sum(int(np.count_nonzero(exists)) for _, exists in stored)
+    weights, whole = {}, 0.0
+    for term, weight in question.terms.items():
+        found = ((view.postings.read(term, view.count), exists) for view, exists in stored)
+        held = sum(int(np.count_nonzero(exists[p[0]])) for p, exists in found if p)
+        says = idf(population, held)
+        whole += says if weight == 1.0 else 0.0
+        if held:
+            weights[term] = weight * says
+    return {term: weight / max(whole, 1e-9) for term, weight in weights.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """The question's terms as far as the documents of one view hold them."""
-
-    _found: list[tuple[float, Ints, Floats]]
-    _lengths: Floats
-    _population: int
-
-    @classmethod
-    def read(cls, view: DocumentsView, rarity: Rarity, exists: Mask) -> Matches:
-        """Look the terms up among the documents that exist; the share of each is of *rarity*."""
-        found = []
-        for term, says in rarity.weights.items():
-            posting = view.postings.read(term, view.count)
-            if posting is not None:
-                documents, counts = posting
-                kept = exists[documents]
-                found.append((says / rarity.whole, documents[kept], counts[kept]))
-        lengths = np.where(exists, view.lengths, np.float32(0))
-        return cls(found, lengths, int(np.count_nonzero(exists)))
-
-    def own(self) -> Floats:
-        """The share of each document."""
-        return _bm25(self._found, self._lengths, self._population)
-
-    def joined(self, pieces: Pieces) -> Floats:
-        """The share of each document joined with the one before it."""
-        counts = np.zeros(len(self._lengths), np.float32)
-        found = []
-        for says, documents, held in self._found:
-            counts[documents] = held
-            following = pieces.next[documents]
-            touched = np.union1d(documents, following[following >= 0])
-            before = pieces.previous[touched]
-            both = counts[touched] + np.where(before >= 0, counts[before], np.float32(0))
-            found.append((says, touched, both))
-            counts[documents] = 0
-        lengths = self._lengths + pieces.before(self._lengths)
-        return _bm25(found, lengths, self._population)
-
-    def session(self, pieces: Pieces) -> Floats:
-        """The share of each document's whole piece."""
-        piece = np.maximum(pieces.piece, 0)
-        found = []
-        for says, documents, held in self._found:
-            counts = np.bincount(piece[documents], held, pieces.count).astype(np.float32)
-            holding = np.flatnonzero(counts)
-            found.append((says, holding, counts[holding]))
-        lengths = np.bincount(piece, self._lengths, pieces.count).astype(np.float32)
-        return _bm25(found, lengths, pieces.count)[piece]
+def _held(view: DocumentsView, rarity: Mapping[str, float], exists: Mask) -> Held:
+    """The terms as far as the documents that exist of one view hold them."""
+    found = []
+    for term, share in rarity.items():
+        posting = view.postings.read(term, view.count)
+        if posting is not None:
+            documents, counts = posting
+            kept = exists[documents]
+            found.append((share, documents[kept], counts[kept]))
+    lengths = np.where(exists, view.lengths, np.float32(0))
+    return found, lengths, int(np.count_nonzero(exists))
 
 
-def _bm25(found: Iterable[tuple[float, Ints, Floats]], lengths: Floats, population: int) -> Floats:
-    """BM25 of texts of *lengths* in terms; those outside the population have length 0."""
+def _joined(held: Held, pieces: Pieces) -> Held:
+    """The same of each document joined with the one before it."""
+    found, lengths, population = held
+    counts = np.zeros(len(lengths), np.float32)
+    both = []
+    for share, documents, times in found:
+        counts[documents] = times
+        following = pieces.next[documents]
+        touched = np.union1d(documents, following[following >= 0])
+        before = pieces.previous[touched]
+        ahead = np.where(before >= 0, counts[before], np.float32(0))
+        both.append((share, touched, counts[touched] + ahead))
+        counts[documents] = 0
+    ahead = np.where(pieces.previous >= 0, lengths[pieces.previous], np.float32(0))
+    return both, lengths + ahead, population
+
+
+def _sessions(held: Held, pieces: Pieces) -> Held:
+    """The same of whole pieces."""
+    found, lengths, _ = held
+    piece = np.maximum(pieces.piece, 0)
+    whole = []
+    for share, documents, times in found:
+        counts = np.bincount(piece[documents], times, pieces.count).astype(np.float32)
+        holding = np.flatnonzero(counts)
+        whole.append((share, holding, counts[holding]))
+    return whole, np.bincount(piece, lengths, pieces.count).astype(np.float32), pieces.count
+
+
+def _shares(
+    found: Iterable[tuple[float, Codes, Floats]], lengths: Floats, population: int
+) -> Floats:
+    """BM25 of each text, as a share."""
     mean = max(float(lengths.sum()) / max(population, 1), 1e-9)
     norms = np.float32(K1 * (1 - B)) + np.float32(K1 * B / mean) * lengths
     scores = np.zeros(len(lengths), np.float32)
-    for says, texts, counts in found:
-        scores[texts] += np.float32(says) * (counts * np.float32(K1 + 1) / (counts + norms[texts]))
+    for share, texts, counts in found:
+        scores[texts] += np.float32(share) * (counts * np.float32(K1 + 1) / (counts + norms[texts]))
     return np.minimum(scores, np.float32(1))
+
+
+# ── Candidates ─────────────────────────────────────────────────────────────────────────
+
+
+HAND = "hand"
+"""The actor of what was written by hand."""
+_NOWHERE = -2
+"""The number of a session or thread that no document has."""
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Found:
+    """
+    A candidate: found by its documents, then read and valued, then placed in the answer.
+
+    Attributes:
+        id: Of the node; for a ``source`` node that of its step's episodic node.
+        match: How well its own words match, which sets the order of equals.
+        via: The text of what led to it, where the question itself did not.
+        node: What it is, once it is read.
+        value: Its relevance, nudged by its metadata, with its type's weight in the mode.
+        support: Node ids of the steps behind it that lie inside the window, at most 50: best match
+            first, then the later.
+        latest: Time of its latest evidence.
+        answers: What it got for a form that the question asks for, of ``ANSWERS``.
+        step: The step whose place it has; ``None``: it shares its place with nothing.
+        others: What was made of the same step, and shares the place.
+        newer: What replaced or ended it.
+        until: When it ceased to hold.
+    """
+
+    id: str
+    type: NodeType
+    relevance: float
+    match: float = 0.0
+    phase: Phase = "initial"
+    hop: int | None = 0
+    via: str | None = None
+    node: Node = field(init=False, compare=False)
+    metadata: NodeMetadata | None = None
+    value: float = 0.0
+    support: tuple[str, ...] = ()
+    latest: datetime = LONG_AGO
+    answers: Mapping[str, float] = field(default_factory=dict)
+    step: str | None = None
+    others: list[Found] = field(default_factory=list)
+    newer: Found | None = None
+    until: datetime | None = None
+
+    @property
+    def order(self) -> tuple[float, float, float, str]:
+        """Best value first, then the better match, then later evidence, then id."""
+        age = -(self.latest - LONG_AGO).total_seconds()
+        return (-self.value, -self.match, age, self.id)
+
+    @property
+    def spoken(self) -> tuple[NodeType, str]:
+        """Type and id of what was said: the step, or the node that rests on none."""
+        return ("episodic", self.step) if self.step else (self.type, self.id)
+
+
+# ── Filters ──────────────────────────────────────────────────────────────────────────
+
+
+def eligible_steps(view: StepsView, filters: Filters) -> Mask:
+    """Return the mask of the living steps that match the filters."""
+    ok = _in_time(view, filters.window)
+    if filters.actor is not None:
+        actor = view.actor_numbers.get(filters.actor, -1)
+        ok = ok & ((view.actor == actor) | (view.told_by == actor))
+    if filters.thread_id is not None:
+        ok = ok & (view.thread == view.chains.get(thread_chain(filters.thread_id), _NOWHERE))
+    if filters.session_id is not None:
+        # What a session or a thread of this id holds; of a fed session also as messages.
+        id = filters.session_id
+        session, thread = (view.chains.get(chain, _NOWHERE) for chain in (id, thread_chain(id)))
+        found = (view.session == session) | (view.thread == thread)
+        documents = view.joined[view.joined[:, 0] == session, 1]
+        found[documents[documents < view.count]] = True
+        ok = ok & found
+    if filters.where.conditions:
+        ok = ok & view.facets.holding(filters.where)[view.metadata]
+    return np.asarray(ok)
+
+
+def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: Mask) -> Mask:
+    """
+    Return the mask of the living nodes of one type that match the filters.
+
+    A fact or an instruction matches if one of its sources does, or by itself if it stands
+    for itself. Of other types only time is looked at: they lead to what matches.
+
+    Args:
+        steps: What ``eligible_steps`` gave.
+    """
+    view = corpus.nodes[kind]
+    ok = _in_time(view, filters.window)
+    pairs = corpus.behind.get(kind)
+    if filters.is_open or pairs is None:
+        return ok
+    matching = np.zeros(view.count, np.bool_)
+    if filters.session_id is None and filters.thread_id is None and filters.actor in (None, HAND):
+        matching |= view.by_hand
+        if filters.actor is None:
+            bare = np.ones(view.count, np.bool_)
+            bare[pairs[:, 0]] = False
+            matching |= bare
+        if filters.where.conditions:
+            matching &= view.facets.holding(filters.where)[view.metadata]
+    matching[pairs[steps[pairs[:, 1]], 0]] = True
+    return ok & matching
+
+
+def _in_time(view: DocumentsView, window: Window) -> Mask:
+    """Documents that are alive, may have evidence inside *window*, and held at its end."""
+    ok = view.alive
+    if window.since is not None:
+        ok = ok & (view.last >= window.since.timestamp())
+    if window.until is None:
+        return ok & np.isinf(view.valid_to)
+    end = window.until.timestamp()
+    return ok & (view.first <= end) & (view.valid_to > end)
 
 
 # ── The value of a candidate ────────────────────────────────────────────────────────────

@@ -1,47 +1,52 @@
-"""Search: collect and score candidates hop by hop, refine at a plateau, name their sources."""
+"""
+Search: score all documents, read the best, expand hop by hop, refine at a plateau, name sources.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import anyio
+import numpy as np
 
 from mnemo.config import Config, RecallConfig
 from mnemo.english.asked import asked_in
+from mnemo.english.letters import is_gibberish
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.corpus import CorpusView
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
-from mnemo.recall.hop_zero import HAND, Found, HopZero, hop_zero
 from mnemo.recall.request import ROUTES, RecallRun
-from mnemo.recall.result import Candidate, Explanation, SourceRef
-from mnemo.recall.rivals import (
-    BEST,
-    LONG_AGO,
-    Place,
-    ScoredCandidate,
-    current_first,
-    is_by_hand,
-    worth_reading,
-)
+from mnemo.recall.result import Candidate, SourceRef
+from mnemo.recall.rivals import BEST, current_first, worth_reading
 from mnemo.recall.score import (
     ANSWERS,
+    HAND,
+    LONG_AGO,
     SCALE,
+    Found,
+    Hits,
     RecallQuestion,
+    Scorer,
     ask,
+    eligible_nodes,
+    eligible_steps,
     explained,
     parameters_of,
+    rarity_of,
+    relevance_of,
     value_function,
 )
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
+from mnemo.runtime.text import fold
 from mnemo.values.derived import Thread
-from mnemo.values.feed import FoundMessage, document_number, step_of
+from mnemo.values.feed import document_number, step_of
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.steps import Step, episodic_node
 from mnemo.values.vectors import unit_rows
@@ -69,11 +74,153 @@ BEHIND: dict[NodeType, NodeType] = {"tag": "semantic", "intent": "procedural"}
 _ROUTES: dict[EdgeKind, NodeType] = {EdgeKind.MEMBERSHIP: "tag", EdgeKind.HIERARCHICAL: "intent"}
 _UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
 """Types of which those of one step take one place."""
+_SPOKEN: tuple[NodeType, ...] = ("episodic", "source")
+"""Types that are found as the steps that they are of."""
+_SORTED_APART = 1_000
+"""Documents, the best, that are sorted before the others."""
+
+
+# ── Hop 0 ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class HopZero:
+    """
+    The scores and the best documents of the query, before any hop.
+
+    Attributes:
+        hits: Type → its scored documents; types with nothing eligible are absent.
+        found: The best of each searched type, best first.
+        evidence: What tells how sure the answer is; see ``evidence``.
+        abstained: Whether the question is no language, and nothing stored has a word of it.
+    """
+
+    hits: Mapping[NodeType, Hits]
+    found: tuple[Found, ...] = ()
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    abstained: bool = False
+
+
+def hop_zero(
+    corpus: CorpusView, question: RecallQuestion, run: RecallRun, config: Config
+) -> HopZero:
+    """
+    Score every document of the types that *run* searches, and of those that its hops go over.
+
+    Filters decide what is found, and change the score of nothing that is: words are counted
+    over all that exists at ``until``. Of each type at least *k* are found, if there are as many.
+    """
+    filters, searched = run.request.filters, tuple(run.weights)
+    until = filters.window.until
+    end = math.inf if until is None else until.timestamp()
+    pieces = corpus.steps.pieces if until is None else corpus.steps.pieces_until(end)
+    claims = (corpus.nodes["semantic"], corpus.nodes["procedural"])
+    stored = ((view, view.alive & (view.first <= end)) for view in claims)
+    rarity = rarity_of(question, ((corpus.steps, pieces.exists), *stored))
+    if not rarity and is_gibberish(question.query):
+        return HopZero({}, abstained=True)
+    steps = eligible_steps(corpus.steps, filters)
+    agents = frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
+    scorer = Scorer(question, rarity, corpus.steps, pieces, agents, run.dense_weight)
+    said = scorer.of_steps(steps) if corpus.steps.count else None
+    hits: dict[NodeType, Hits] = {}
+    gains = []
+    for kind in dict.fromkeys((*searched, *ROUTES[run.mode])):
+        view = corpus.nodes.get(kind)
+        if view is not None and view.count:
+            hits[kind] = scorer.of_nodes(view, eligible_nodes(corpus, kind, filters, steps))
+            if said is not None and (pairs := corpus.behind.get(kind)) is not None:
+                hits[kind], gain = scorer.with_steps(hits[kind], said, pairs)
+                gains.append(gain)
+    if said is not None:
+        if gains:
+            gained = np.max(gains, axis=0)
+            parts = {**said.parts, "restated": gained}
+            said = replace(said, scores=said.scores + gained, parts=parts)
+        hits["episodic"] = hits["source"] = said
+    known = run.request.context.node_ids if run.request.context else ()
+    unwanted = {corpus.steps.aliases.get(id, id) for id in known}
+    found: list[Found] = []
+    for kind in searched:
+        if kind in hits:
+            most = max(parameters_of(config.scoring, kind).top_k, run.request.k)
+            found += _best(hits[kind], kind, unwanted, most)
+    found.sort(key=lambda f: (-f.relevance, -f.match, f.id))
+    return HopZero(hits, tuple(found), evidence(hits, searched))
+
+
+def _best(hits: Hits, kind: NodeType, unwanted: Collection[str], most: int) -> list[Found]:
+    chosen: dict[str, Found] = {}
+    documents = np.flatnonzero(np.isfinite(hits.scores))
+    if len(documents) > _SORTED_APART:
+        documents = documents[np.argpartition(-hits.scores[documents], _SORTED_APART)]
+    for part in (documents[:_SORTED_APART], documents[_SORTED_APART:]):
+        for document in part[np.lexsort((-hits.match[part], -hits.scores[part]))].tolist():
+            id = hits.view.ids[document]
+            if id not in chosen and id not in unwanted:
+                score, match = float(hits.scores[document]), float(hits.match[document])
+                chosen[id] = Found(id, kind, relevance_of(score), match)
+            if len(chosen) == most:
+                return list(chosen.values())
+    return list(chosen.values())
+
+
+# ── Confidence ──────────────────────────────────────────────────────────────────────────
+
+
+EVIDENCE: Mapping[str, float] = {"cosine": 4.1, "margin": 7.3, "size": -0.45}
+CONSTANT = -0.9
+_TENTH = 10
+
+
+def evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> dict[str, float]:
+    """
+    Return what tells whether a question is answered.
+
+    Of the eligible steps, which all else restates; where there are none, of the first of the
+    *searched* types that has any.
+
+    Returns:
+        ``cosine``, the best, less what all have in common; ``margin``, by which it stands above
+        the tenth; ``size``, the decimal logarithm of what is stored; ``words``, the best share
+        of the question's words. Without vectors the last two alone.
+    """
+    for kind in ("episodic", *searched):
+        hits = scored.get(kind)
+        if hits is None or not (ok := np.isfinite(hits.scores)).any():
+            continue
+        size = math.log10(np.count_nonzero(hits.view.alive))
+        found = {"size": size, "words": float(hits.words[ok].max())}
+        if hits.near.any():
+            best = np.sort(hits.near[ok])[::-1][:_TENTH]
+            found |= {"cosine": float(best[0]), "margin": float(best[0] - best[-1])}
+        return found
+    return {}
+
+
+def confidence(found: Mapping[str, float]) -> float:
+    """
+    Return the confidence in [0, 1] for what ``evidence`` found.
+
+    Without vectors it is the share of words: nothing else is known.
+    """
+    if "cosine" not in found:
+        return min(max(found["words"], 0.0), 1.0)
+    score = CONSTANT + sum(weight * found[name] for name, weight in EVIDENCE.items())
+    return 1 / (1 + math.exp(-score))
+
+
+# ── While it runs ────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(eq=False)
 class Search:
-    """The candidates of one recall: found and scored hop by hop, and read in few large reads."""
+    """
+    The candidates of one recall: found and valued hop by hop, and read in few large reads.
+
+    Attributes:
+        ranked: All candidates, best first.
+    """
 
     run: RecallRun
     corpus: CorpusView
@@ -82,32 +229,29 @@ class Search:
     embedder: Embedder
     config: Config
     threads: Threads
+    ranked: list[Found] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self._request = self.run.request
-        self._asked = asked_in(self._request.query)
+        self._asked = asked_in(self.run.request.query)
         self._value_of = value_function(self.config.scoring)
-        self._edges = CandidateEdges(self.graph, self.corpus)
         self._zero = HopZero({})
         self._steps: dict[str, Step] = {}
         self._unread: frozenset[str] = frozenset()
-        self._scored: dict[tuple[NodeType, str], ScoredCandidate] = {}
-
-    @property
-    def ranked(self) -> list[ScoredCandidate]:
-        """All candidates, best first."""
-        return sorted(self._scored.values(), key=lambda scored: scored.order)
-
-    # ── Stages ───────────────────────────────────────────────────────────────────────
+        # Edges are read once. Those to what the corpus does not hold are left out: it is of one
+        # revision, the store may have moved on.
+        self._known_edges_of: set[str] = set()
+        self._behind: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._above: defaultdict[tuple[str, NodeType], dict[str, None]] = defaultdict(dict)
+        self._below: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     async def begin(self) -> None:
-        """Find and score what the question itself finds."""
-        run, request = self.run, self._request
+        """Find and value what the question itself finds."""
+        run, request = self.run, self.run.request
         with run.phase("embed"):
-            question = await self._embedded(ask(request.query, self.run.tags, request.context))
+            question = await self._embedded(ask(request.query, run.tags, request.context))
         with run.phase("score"):
-            self._zero = zero = await self._hop_zero(question)
-        run.evidence, run.abstained = zero.evidence, zero.abstained
+            zero = await self.threads.run(hop_zero, self.corpus, question, run, self.config)
+        self._zero, run.evidence, run.abstained = zero, zero.evidence, zero.abstained
         if not zero.abstained:
             run.found["initial"] += len(zero.found)
             with run.phase("load"):
@@ -126,19 +270,17 @@ class Search:
             return question
         return question.embedded(rows)
 
-    async def _hop_zero(self, question: RecallQuestion) -> HopZero:
-        return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
-
     async def hop(self, hop: int) -> float:
         """Add candidates over tags and intents; return the best new relevance, 0 without any."""
         routes = self._routes()
         if not routes:
             return 0.0
-        await self._edges.load(route.id for route in routes)
+        await self._load_edges(route.id for route in routes)
         targets = self._targets(routes, hop)
         self.run.found[f"multi_hop {hop}"] += len(targets)
+        reached = targets[0].relevance if targets else 0.0
         await self._take(targets[: self.config.recall.max_candidates])
-        return targets[0].relevance if targets else 0.0
+        return reached
 
     def _routes(self) -> list[Found]:
         """
@@ -146,15 +288,14 @@ class Search:
 
         As relevant as the best seed of each times itself.
         """
-        seeds = [scored.found for scored in self.ranked[:SEEDS]]
         routes: list[Found] = []
         for type in ROUTES[self.run.mode]:
             if (hits := self._zero.hits.get(type)) is None:
                 continue
             parameters = parameters_of(self.config.scoring, type)
             best: dict[str, float] = {}
-            for seed in seeds:
-                for id in self._edges.above.get((seed.id, type), ()):
+            for seed in self.ranked[:SEEDS]:
+                for id in self._above.get((seed.id, type), ()):
                     if hits.passes(id, parameters.threshold):
                         best[id] = max(best.get(id, 0.0), seed.relevance * hits.relevance(id))
             reached = sorted(best.items(), key=lambda found: (-found[1], found[0]))
@@ -163,7 +304,7 @@ class Search:
 
     def _targets(self, routes: Iterable[Found], hop: int) -> list[Found]:
         """List what stands behind *routes* and is no candidate yet, most relevant first."""
-        known = {id for _, id in self._scored}
+        known = {f.id for f in self.ranked}
         best: dict[str, Found] = {}
         for route in routes:
             type = BEHIND[route.type]
@@ -171,13 +312,14 @@ class Search:
             if type not in self.run.weights or hits is None:
                 continue
             handed = HOP_DECAY**hop * route.relevance
-            via = self._zero.hits[route.type].text(route.id)
-            below = self._edges.below.get(route.id, ())
-            fresh = [(-hits.cosine(id), id) for id in below if id not in known and hits.has(id)]
-            for _, id in sorted(fresh)[:MAX_BEHIND]:
+            above = self.corpus.nodes[route.type]
+            node = above.nodes[above.of(route.id)[-1]]
+            below = [id for id in self._below.get(route.id, ()) if id not in known and hits.has(id)]
+            below.sort(key=lambda id: (-hits.best(hits.cosines, id), id))
+            for id in below[:MAX_BEHIND]:
                 relevance = max(hits.relevance(id), handed)
                 if id not in best or best[id].relevance < relevance:
-                    match = hits.best_match(id)
+                    match, via = hits.best(hits.match, id), node.text if node else ""
                     best[id] = Found(id, type, relevance, match, "multi_hop", hop, via)
         found = [f for f in best.values() if f.relevance > 0]
         return sorted(found, key=lambda f: (-f.relevance, f.id))
@@ -188,110 +330,71 @@ class Search:
 
         A candidate has the greater of its own relevance and half of that for the tags.
         """
-        zero = await self._hop_zero(await self._embedded(ask(", ".join(tags), tags)))
-        fresh = [f for f in zero.found if (f.type, f.id) not in self._scored]
-        found = []
-        for f in fresh:
-            own, share = self._zero.hits[f.type].relevance(f.id), REFINED_WEIGHT * f.relevance
-            found.append(replace(f, relevance=max(own, share), phase="refinement", hop=hop))
+        question = await self._embedded(ask(", ".join(tags), tags))
+        zero = await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
+        known = {(f.type, f.id) for f in self.ranked}
+        found = [f for f in zero.found if (f.type, f.id) not in known]
+        for f in found:
+            own = self._zero.hits[f.type].relevance(f.id)
+            f.relevance = max(own, REFINED_WEIGHT * f.relevance)
+            f.phase, f.hop = "refinement", hop
         self.run.found[f"refinement {hop}"] += len(found)
+        reached = max((f.relevance for f in found), default=0.0)
         await self._take(found)
-        return max((f.relevance for f in found), default=0.0)
+        return reached
 
     async def finish(self) -> list[Candidate]:
         """Return the best candidates with their sources, what holds now before what held."""
-        places, named = await self.threads.run(self._shown)
+        places, named = await self.threads.run(self._placed)
         await self._read_steps(named)
         return await self.threads.run(self._answered, places)
 
-    def _shown(self) -> tuple[list[Place], list[str]]:
-        """The best places, and the steps that their candidates name."""
-        places = self._places(max(self._request.k, BEST))
-        shown = [one for place in places for one in (place.scored, *place.others)]
-        return places, [id for one in shown for id in self._named(one)]
-
-    def _answered(self, places: Sequence[Place]) -> list[Candidate]:
-        asked, now = self._request.query, self.run.now
-        best = current_first(places, asked, self._zero, self.corpus, self._steps, self._unread, now)
-        best = worth_reading(best, self._zero, self.config.recall.cut, self._request.k)
-        return [self._candidate(place) for place in best]
-
-    def _places(self, most: int) -> list[Place]:
-        """
-        Return the best *most*, each with what was made of the same step and shares its place.
-
-        What was worded by hand takes the step's place: the step says what was corrected.
-        """
-        places: list[Place] = []
-        of_step: dict[str, Place] = {}
-        for scored in self.ranked:
-            step = self._shared_step(scored)
-            place = of_step.get(step) if step is not None else None
-            if place is not None:
-                place.add(scored)
-            elif len(places) < most and scored.found.relevance >= self._request.min_score:
-                places.append(Place(scored, step))
-                if step is not None:
-                    of_step[step] = places[-1]
-        return places
-
-    def _shared_step(self, scored: ScoredCandidate) -> str | None:
-        """The step that the candidate is, or was made of; ``None``: it has a place of its own."""
-        if not self._request.unites or scored.found.type not in _UNITED:
-            return None
-        return next(iter(self._named(scored)), None)
-
-    # ── Reading and scoring ──────────────────────────────────────────────────────────
+    # ── Reading and valuing ──────────────────────────────────────────────────────────
 
     async def _take(self, found: Sequence[Found]) -> None:
+        """Read *found* and what is around them, and rank them among the candidates."""
         if not found:
             return
-        await self._edges.load(f.id for f in found if f.type not in ("episodic", "source"))
-        await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
+        await self._load_edges(f.id for f in found if f.type not in _SPOKEN)
+        await self._read_steps(f.id for f in found if f.type in _SPOKEN)
         nodes = await self._nodes(found)
         metadata = await self.graph.metadata([node.id for node in nodes.values()], intact=True)
         if self._asked.attributes:
             # The best steps that are to be read themselves: no fact that was found tells them.
-            facts = (f.id for f in found if f.type == "semantic")
-            told = {step for id in facts for step in self._edges.support.get(id, ())}
+            told = {step for f in found if f.type == "semantic" for step in self._behind[f.id]}
             steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
             self._unread |= {*islice(steps, READ_AT_ONCE)}
-        self._scored = await self.threads.run(self._with, found, nodes, metadata)
+        self.ranked = await self.threads.run(self._with, found, nodes, metadata)
 
-    def _with(
-        self,
-        found: Sequence[Found],
-        nodes: Mapping[tuple[NodeType, str], Node],
-        metadata: Mapping[str, NodeMetadata],
-    ) -> dict[tuple[NodeType, str], ScoredCandidate]:
-        """The best of all candidates so far and of *found*; for a worker thread."""
-        all_scored = dict(self._scored)
-        for f in found:
-            node = nodes.get((f.type, f.id))
-            scored = self._score(f, node, metadata.get(node.id)) if node else None
-            if scored is not None:
-                all_scored[f.type, f.id] = scored
-        ranked = sorted(all_scored.values(), key=lambda scored: scored.order)
-        kept = ranked[: self.config.recall.max_candidates]
-        return {(s.found.type, s.found.id): s for s in kept}
+    async def _load_edges(self, ids: Iterable[str]) -> None:
+        """Read the edges of *ids*, unless they were read before."""
+        missing = [id for id in dict.fromkeys(ids) if id not in self._known_edges_of]
+        steps, nodes = self.corpus.steps, self.corpus.nodes
+        if not missing or not any(view.count for view in nodes.values()):
+            return
+        self._known_edges_of.update(missing)
+        for edge in await self.graph.edges(missing, intact=True):
+            route = _ROUTES.get(edge.kind)
+            if route and nodes[route].of(edge.source):
+                self._above[edge.target, route][edge.source] = None
+                self._below[edge.source][edge.target] = None
+            elif steps.of(edge.target):
+                self._behind[edge.source][steps.aliases.get(edge.target, edge.target)] = None
 
     async def _read_steps(self, ids: Iterable[str]) -> None:
-        """Read the steps of *ids*; for ids without a step, the messages."""
+        """Read the steps of *ids*; for ids without a step, the messages that have not expired."""
         missing = [id for id in dict.fromkeys(ids) if id not in self._steps]
-        made = {id: self.corpus.steps.made_of(id) for id in missing}
+        repeats = self.corpus.steps.repeats
+        made = {id: next(iter(repeats.get(id, ())), id) for id in missing}
         found = await self.feed.steps(list(made.values())) if missing else {}
         self._steps |= {id: found[step] for id, step in made.items() if step in found}
         left = [id for id in missing if id not in self._steps and document_number(id) is not None]
         for id, one in (await self.feed.messages(left) if left else {}).items():
-            if self._lives(one):
+            thread = Thread(id=one.message.thread_id, ttl_s=one.ttl_s)
+            since = thread.alive_since(self.run.now, self.config.conversation.ttl_s)
+            if since is None or one.message.recorded_at >= since:
                 actor = self.config.extraction.default_actor
                 self._steps[id] = step_of(id, one.message, default_actor=actor)
-
-    def _lives(self, found: FoundMessage) -> bool:
-        """Whether the message has not expired; an expired one may not be swept yet."""
-        thread = Thread(id=found.message.thread_id, ttl_s=found.ttl_s)
-        since = thread.alive_since(self.run.now, self.config.conversation.ttl_s)
-        return since is None or found.message.recorded_at >= since
 
     async def _nodes(self, found: Sequence[Found]) -> dict[tuple[NodeType, str], Node]:
         nodes: dict[tuple[NodeType, str], Node] = {}
@@ -303,41 +406,72 @@ class Search:
                 if node is not None:
                     nodes[f.type, f.id] = node
         known = [f.id for f in found if f.type == "source" and f.id in self._steps]
-        sought = {self._steps[id].node_id: id for id in known}
-        return nodes | (await self._source_nodes(sought) if sought else {})
+        if known:
+            steps = {self._steps[id].node_id: id for id in known}
+            edges = [e for e in await self.graph.edges([*steps], intact=True) if e.source in steps]
+            targets = [e.target for e in edges]
+            read = await self.graph.nodes(targets, types=("source",), intact=True)
+            sources = {node.id: node for node in read}
+            for e in edges:
+                if e.target in sources:
+                    nodes["source", steps[e.source]] = sources[e.target]
+        return nodes
 
-    async def _source_nodes(self, sought: Mapping[str, str]) -> dict[tuple[NodeType, str], Node]:
-        """The ``source`` nodes of steps, by the ids that these are found under."""
-        edges = [e for e in await self.graph.edges([*sought], intact=True) if e.source in sought]
-        targets = await self.graph.nodes([e.target for e in edges], types=("source",), intact=True)
-        nodes = {node.id: node for node in targets}
-        return {("source", sought[e.source]): nodes[e.target] for e in edges if e.target in nodes}
+    def _with(
+        self,
+        found: Sequence[Found],
+        nodes: Mapping[tuple[NodeType, str], Node],
+        metadata: Mapping[str, NodeMetadata],
+    ) -> list[Found]:
+        """The best of all candidates so far and of *found*; for a worker thread."""
+        ranked = list(self.ranked)
+        for f in found:
+            if (node := nodes.get((f.type, f.id))) is not None:
+                f.node, f.metadata = node, metadata.get(node.id)
+                if self._is_inside(f):
+                    self._value(f)
+                    ranked.append(f)
+        return sorted(ranked, key=lambda f: f.order)[: self.config.recall.max_candidates]
 
-    def _score(
-        self, found: Found, node: Node, metadata: NodeMetadata | None
-    ) -> ScoredCandidate | None:
-        support = self._support(found)
-        if not self._is_inside(found, node, support):
-            return None
-        parameters = parameters_of(self.config.scoring, found.type)
-        answers = self._answers(found, node, support)
-        relevance = found.relevance + sum(answers.values()) / SCALE
-        found = replace(found, relevance=min(max(relevance, 0.0), 1.0))
-        value = self._value_of(found.relevance, node, metadata, parameters, self.run.now)
-        weighted = value * self.run.weights[found.type]
-        latest = self._latest(node, support)
-        return ScoredCandidate(found, node, metadata, weighted, support, latest, answers)
+    def _is_inside(self, f: Found) -> bool:
+        """Note its sources that match; is there one, or does it match where it is its own?"""
+        if f.type in _SPOKEN:
+            f.support = (f.id,)
+            return True
+        behind, node, by_hand = self._behind.get(f.id, ()), f.node, _is_by_hand(f.node)
+        f.support = tuple(id for id in behind if self._zero.hits["episodic"].has(id))
+        if f.support or (behind and not by_hand):
+            return bool(f.support)
+        return self.run.request.filters.holds(
+            at=(node.worded_at if isinstance(node, Claim) else None) or node.created_at,
+            actors=(HAND,) if by_hand else (),
+            metadata=(node.metadata if isinstance(node, Claim) else None) or {},
+        )
 
-    def _answers(self, found: Found, node: Node, support: Sequence[str]) -> dict[str, float]:
+    def _value(self, f: Found) -> None:
+        """What a candidate is worth, from when it is, and which of its sources are its best."""
+        f.answers, steps = self._answers(f), self.corpus.steps
+        f.relevance = min(max(f.relevance + sum(f.answers.values()) / SCALE, 0.0), 1.0)
+        parameters = parameters_of(self.config.scoring, f.type)
+        value = self._value_of(f.relevance, f.node, f.metadata, parameters, self.run.now)
+        f.value = value * self.run.weights[f.type]
+        last = {id: max(float(steps.last[d]) for d in steps.of(id)) for id in f.support}
+        f.latest = of_timestamp(max(last.values())) if last else f.node.created_at or LONG_AGO
+        if len(last) > 1:
+            relevance = self._zero.hits["episodic"].relevance
+            best = sorted(last, key=lambda id: (-relevance(id), -last[id], id))
+            f.support = tuple(best[:MAX_SOURCES])
+
+    def _answers(self, f: Found) -> dict[str, float]:
         """The ``score.ANSWERS`` that a candidate gets."""
-        asked, forms = self._asked, []
-        read = [self._steps[id] for id in support if id in self._steps]
+        asked, node, forms = self._asked, f.node, []
+        read = [self._steps[id] for id in f.support if id in self._steps]
         # A fact, or a step that none was made of yet, may give the attribute asked for.
-        if isinstance(node, Semantic) or found.id in self._unread:
+        if isinstance(node, Semantic) or f.id in self._unread:
             text = node.proposition if isinstance(node, Semantic) else node.text
             if asked.is_told_by(text, read[0].actor if read else None):
                 forms.append("attribute")
-        if self._zero.hits[found.type].are_notes(found.id):
+        if self._zero.hits[f.type].are_notes(f.id):
             said = " ".join(step.text for step in read) or node.text
             if asked.is_of_a_kind(said):
                 forms.append("name" if "name" in asked.kinds else "value")
@@ -345,127 +479,89 @@ class Search:
                 forms.append("another")
         return {form: ANSWERS[form] for form in forms}
 
-    def _support(self, found: Found) -> tuple[str, ...]:
-        if found.type in ("episodic", "source"):
-            return (found.id,)
-        steps = self._edges.support.get(found.id, ())
-        return tuple(id for id in steps if self._zero.hits["episodic"].has(id))
+    # ── The answer ───────────────────────────────────────────────────────────────────
 
-    def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
-        """Whether one of its sources matches, or the node itself where it is its own source."""
-        by_hand = is_by_hand(node)
-        if support or (self._edges.support.get(found.id, ()) and not by_hand):
-            return bool(support)
-        return self._request.filters.holds(
-            at=(node.worded_at if isinstance(node, Claim) else None) or node.created_at,
-            actors=(HAND,) if by_hand else (),
-            metadata=(node.metadata if isinstance(node, Claim) else None) or {},
-        )
+    def _placed(self) -> tuple[list[Found], list[str]]:
+        """
+        Give the best candidates a place each, and name their steps, which are to be read.
 
-    def _latest(self, node: Node, support: tuple[str, ...]) -> datetime:
-        steps = self.corpus.steps
-        seconds = [float(steps.last[d]) for id in support for d in steps.of(id)]
-        if seconds:
-            return of_timestamp(max(seconds))
-        return node.created_at or LONG_AGO
+        A step and what was made of it share one place. What was worded by hand takes it: the
+        step says what was corrected.
+        """
+        request = self.run.request
+        places: list[Found] = []
+        of_step: dict[str, int] = {}
+        for f in self.ranked:
+            if request.unites and f.type in _UNITED and f.support:
+                f.step = f.support[0]
+            if f.step is not None and f.step in of_step:
+                place = places[of_step[f.step]]
+                if _is_by_hand(f.node) and not _is_by_hand(place.node):
+                    places[of_step[f.step]] = f
+                    f.others, place.others, place, f = place.others, [], f, place
+                place.others.append(f)
+            elif len(places) < max(request.k, BEST) and f.relevance >= request.min_score:
+                if f.step is not None:
+                    of_step[f.step] = len(places)
+                places.append(f)
+        shown = [one for place in places for one in (place, *place.others)]
+        return places, [id for one in shown for id in one.support]
 
-    # ── Sources ──────────────────────────────────────────────────────────────────────
+    def _answered(self, places: Sequence[Found]) -> list[Candidate]:
+        request, hits, steps = self.run.request, self._zero.hits, self._steps
+        asked, now = request.query, self.run.now
+        best = current_first(places, asked, hits, self.corpus, steps, self._unread, now)
+        best = worth_reading(best, hits, self.config.recall.cut, request.k)
+        return [self._candidate(place) for place in best]
 
-    def _named(self, scored: ScoredCandidate) -> list[str]:
-        """The steps behind a candidate, best match first, then the later."""
-        steps = self.corpus.steps
-
-        def order(id: str) -> tuple[float, float, str]:
-            latest = max((float(steps.last[d]) for d in steps.of(id)), default=0.0)
-            return (-self._zero.hits["episodic"].relevance(id), -latest, id)
-
-        return sorted(scored.support, key=order)[:MAX_SOURCES]
-
-    def _candidate(self, place: Place) -> Candidate:
-        scored = place.scored
-        steps = (self._steps.get(id) for id in self._named(scored))
-        sources = [SourceRef.of(step) for step in steps if step is not None]
+    def _candidate(self, f: Found) -> Candidate:
+        sources = [SourceRef.of(self._steps[id]) for id in f.support if id in self._steps]
         # Of the same step, so that it counts once among the sources of the result.
-        wordings = dict.fromkeys(one.node.text for one in place.others)
+        wordings = dict.fromkeys(one.node.text for one in f.others)
         said = {source.text for source in sources}
         sources += [
             replace(sources[0], text=text) for text in wordings if sources and text not in said
         ]
-        held = scored.node.valid_to if isinstance(scored.node, Semantic) else None
+        if not sources:
+            # Of a node without steps: the changeset that stored it.
+            view = self.corpus.nodes.get(f.type)
+            origins = [view.origins.get(d) for d in view.of(f.node.id)] if view else []
+            sources = [SourceRef.of_node(f.node, origins[-1] if origins else None)]
+        held, hits, why = (
+            f.node.valid_to if isinstance(f.node, Semantic) else None,
+            self._zero.hits,
+            None,
+        )
+        if self.run.request.explain:
+            # Of what was made of a step, what adds up to the score of that.
+            parts = hits["episodic"].parts_of(f.support[0]) if f.support else {}
+            why = explained(
+                self.config.scoring,
+                f.node,
+                f.metadata,
+                self.run.now,
+                signals={**(parts or hits[f.type].parts_of(f.id)), **f.answers},
+                cosine=hits[f.type].best(hits[f.type].cosines, f.id),
+                via=f.via,
+                mode_weight=self.run.weights[f.type],
+            )
         return Candidate(
-            node=scored.node,
-            score=scored.value,
-            relevance=scored.found.relevance,
-            phase=scored.found.phase,
-            hop=scored.found.hop,
-            sources=sources or [SourceRef.of_node(scored.node, self._origin(scored))],
-            metadata=scored.metadata,
-            outdated_by=place.newer.node.id if place.newer else None,
-            valid_to=held or place.until,
-            why=self._why(scored) if self._request.explain else None,
-        )
-
-    def _origin(self, scored: ScoredCandidate) -> str | None:
-        """The changeset of a node without steps."""
-        view = self.corpus.nodes.get(scored.found.type)
-        origins = [view.origins.get(d) for d in view.of(scored.node.id)] if view else []
-        return origins[-1] if origins else None
-
-    def _why(self, scored: ScoredCandidate) -> Explanation:
-        """What adds up to its score: of what was made of a step, to that of the step."""
-        found, named = scored.found, self._named(scored)[:1]
-        hits = self._zero.hits[found.type]
-        parts = self._zero.hits["episodic"].parts_of(named[0]) if named else {}
-        return explained(
-            self.config.scoring,
-            scored.node,
-            scored.metadata,
-            self.run.now,
-            signals={**(parts or hits.parts_of(found.id)), **scored.answers},
-            cosine=hits.cosine(found.id),
-            via=found.via,
-            mode_weight=self.run.weights[found.type],
+            node=f.node,
+            score=f.value,
+            relevance=f.relevance,
+            phase=f.phase,
+            hop=f.hop,
+            sources=sources,
+            metadata=f.metadata,
+            outdated_by=f.newer.node.id if f.newer else None,
+            valid_to=held or f.until,
+            why=why,
         )
 
 
-# ── Expansion ────────────────────────────────────────────────────────────────────────
-
-
-class CandidateEdges:
-    """
-    The edges around a recall's candidates.
-
-    Edges to what the corpus does not hold (it is of one revision, the store may have
-    moved on) are left out.
-
-    Attributes:
-        support: Node → the steps behind it, by the ids that they are found under.
-        above: Node and ``tag`` or ``intent`` → its tags or intents.
-        below: Tag → its facts; intent → its instructions.
-    """
-
-    def __init__(self, graph: StoredGraph, corpus: CorpusView) -> None:
-        self._graph = graph
-        self._corpus = corpus
-        self._read: set[str] = set()
-        self.support: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self.above: defaultdict[tuple[str, NodeType], dict[str, None]] = defaultdict(dict)
-        self.below: defaultdict[str, dict[str, None]] = defaultdict(dict)
-
-    async def load(self, ids: Iterable[str]) -> None:
-        """Read the edges of *ids*, unless they were read before."""
-        missing = [id for id in dict.fromkeys(ids) if id not in self._read]
-        steps, nodes = self._corpus.steps, self._corpus.nodes
-        if not missing or not any(view.count for view in nodes.values()):
-            return
-        self._read.update(missing)
-        for edge in await self._graph.edges(missing, intact=True):
-            route = _ROUTES.get(edge.kind)
-            if route and nodes[route].of(edge.source):
-                self.above[edge.target, route][edge.source] = None
-                self.below[edge.source][edge.target] = None
-            elif steps.of(edge.target):
-                self.support[edge.source][steps.canonical(edge.target)] = None
+def _is_by_hand(node: Node) -> bool:
+    """Whether somebody gave *node* its wording by hand."""
+    return isinstance(node, Claim) and node.worded_at is not None
 
 
 async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
