@@ -91,7 +91,7 @@ async def search(
     """
     parsed, asked = parse(checked_query(query)), Filters.checked(**filters)
     whole_number("limit", limit, 1, MOST_HITS)
-    kinds = checked_types(types, sorted(RECORD_KINDS))
+    kinds = None if types is None else checked_types(types, sorted(RECORD_KINDS))
     if not parsed.groups:
         return []
     ranking = Ranking(clock.now(), config.recall.recency_decay)

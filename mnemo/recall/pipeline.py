@@ -35,7 +35,6 @@ from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import (
     Candidate,
     FoundNotes,
-    ReasonedMemory,
     RecallResult,
     RecallTrace,
     line_tokens,
@@ -86,6 +85,9 @@ class Recall:
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
     _running: set[anyio.CancelScope] = field(default_factory=set, init=False)
 
+    def __post_init__(self) -> None:
+        self._count = self.config.conversation.count
+
     async def recall(self, query: str, make_request: Callable[[], RecallRequest]) -> RecallResult:
         """
         Answer *query* from one revision, with what was appended a moment ago.
@@ -108,20 +110,35 @@ class Recall:
             self.spans.span("search_memory", attributes=named) as span,
         ):
             span.set_content("gen_ai.memory.query.text", lambda: query)
+            run, began = self._begun(make_request()), elapsed()
             self._running.add(scope)
             try:
-                run = self._run(make_request())
-                result = await self._reported(query, run)
+                result = await self._answer(run)
+            except Exception as error:
+                why, at = f"{type(error).__name__}: {error}", self.clock.now()
+                self.notify(RecallFailedEvent(repo_id=self.repo_id, at=at, query=query, error=why))
+                raise RecallFailed(f"recall could not answer: {error}") from error
             finally:
                 self._running.discard(scope)
+            told = ("seconds", "degraded", "stages", "model_calls")
+            self.notify(
+                RecallExecuted(
+                    repo_id=self.repo_id,
+                    at=self.clock.now(),
+                    trace={name: getattr(result.trace, name) for name in told},
+                    query=query,
+                    mode=result.mode,
+                    result_count=len(result.candidates),
+                    duration_s=elapsed() - began,
+                )
+            )
             span.set("gen_ai.memory.record.count", len(result.candidates))
             span.set("mnemo.recall.mode", result.mode)
             if result.trace.degraded:
                 span.set("mnemo.recall.degraded", result.trace.degraded)
             span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
             if self.access is not None and self.config.recall.record_access:
-                stored = (c.node for c in result.candidates if c.node.type in NODE_TYPES)
-                self.access.note(node.id for node in stored)
+                self.access.note(c.node.id for c in result.candidates if c.node.type in NODE_TYPES)
             return result
         raise UsageError(f"repository {self.repo_id!r} was closed while it answered")
 
@@ -130,30 +147,7 @@ class Recall:
         for scope in tuple(self._running):
             scope.cancel()
 
-    async def _reported(self, query: str, run: RecallRun) -> RecallResult:
-        """Answer, and publish the event of success or failure."""
-        began = elapsed()
-        try:
-            result = await self._answer(run)
-        except Exception as error:
-            why, at = f"{type(error).__name__}: {error}", self.clock.now()
-            self.notify(RecallFailedEvent(repo_id=self.repo_id, at=at, query=query, error=why))
-            raise RecallFailed(f"recall could not answer: {error}") from error
-        told = ("seconds", "degraded", "stages", "model_calls")
-        self.notify(
-            RecallExecuted(
-                repo_id=self.repo_id,
-                at=self.clock.now(),
-                trace={name: getattr(result.trace, name) for name in told},
-                query=query,
-                mode=result.mode,
-                result_count=len(result.candidates),
-                duration_s=elapsed() - began,
-            )
-        )
-        return result
-
-    def _run(self, request: RecallRequest) -> RecallRun:
+    def _begun(self, request: RecallRequest) -> RecallRun:
         """
         Begin to answer *request*.
 
@@ -179,19 +173,30 @@ class Recall:
 
     async def _answer(self, run: RecallRun) -> RecallResult:
         """Search, add items, put into words, add notes."""
-        request = run.request
+        request, notes = run.request, None
         corpus, candidates = await self._searched(run)
         sure = confidence(run.evidence) if candidates else 0.0
-        candidates = await self._with_items(run, candidates)
+        if request.items and self.find_items is not None:
+            candidates = await self._with_items(run, candidates, self.find_items)
         if sure < request.min_confidence:
             candidates = []
+        answer = None
         with run.phase("reason"):
-            answer = await self._reasoned(run, candidates)
-        goals, notes = await self._goals(candidates), await self._notes(run)
+            if candidates and request.reason and self.chat_model is not None:
+                answer = await reason_by_model(run, candidates)
+            elif candidates and request.reason:
+                run.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
+                answer = reason_embedded(candidates, self._count)
+        goals = await self._goals(candidates)
+        if request.notes and self.find_notes is not None:
+            try:
+                notes = await self.find_notes(request.query)
+            except Exception as error:
+                # Notes come on top: whatever their store or embedder does, the answer stands.
+                run.does_without("notes", error)
         tokens: tuple[int, ...] = ()
         if request.explain:
-            count = self.config.conversation.count
-            tokens = await self._threads.run(line_tokens, candidates, count)
+            tokens = await self._threads.run(line_tokens, candidates, self._count)
         return RecallResult(
             mode=run.mode,
             tags=run.tags,
@@ -219,7 +224,7 @@ class Recall:
             # Items are not judged: of them alone nothing is said.
             warn_below=self.config.recall.warn_below if run.evidence else 0.0,
             notes=notes,
-            count=self.config.conversation.count,
+            count=self._count,
         )
 
     async def _searched(self, run: RecallRun) -> tuple[CorpusView, list[Candidate]]:
@@ -240,10 +245,11 @@ class Recall:
                 with run.phase("read"):
                     # Things were said while the model was thinking.
                     corpus = await read()
+                is_searched = not corpus.is_empty
             elif is_searched:
                 stages = ("plan",) if run.chosen_by == "caller" else ("mode", "plan")
                 run.stages |= dict.fromkeys(stages, "embedded")
-            if is_searched and not corpus.is_empty:
+            if is_searched:
                 search = Search(
                     run, corpus, self.graph, self.feed, self.embedder, self.config, self._threads
                 )
@@ -254,14 +260,14 @@ class Recall:
                         candidates = await search.finish()
         return corpus, candidates
 
-    async def _with_items(self, run: RecallRun, candidates: list[Candidate]) -> list[Candidate]:
+    async def _with_items(
+        self, run: RecallRun, candidates: list[Candidate], find: FindItems
+    ) -> list[Candidate]:
         """Merge the keyed items that answer into *candidates*, by value, before the cut to k."""
-        if not run.request.items or self.find_items is None:
-            return candidates
         items: list[Candidate] = []
         try:
             with run.phase("items"), anyio.fail_after(self.config.recall.timeout_s):
-                items = await items_found(run, self.config, self.find_items)
+                items = await items_found(run, self.config, find)
         except (ModelError, TimeoutError) as error:
             # Items are found by their vectors alone; whatever else is stored still answers.
             run.does_without("items", error)
@@ -269,32 +275,6 @@ class Recall:
         run.abstained = run.abstained and not items
         merged = sorted([*candidates, *items], key=lambda found: -found.score)
         return merged[: run.request.k]
-
-    async def _notes(self, run: RecallRun) -> FoundNotes | None:
-        if not run.request.notes or self.find_notes is None:
-            return None
-        try:
-            return await self.find_notes(run.request.query)
-        except Exception as error:
-            # Notes come on top: whatever their store or the embedder does, the answer stands.
-            run.does_without("notes", error)
-            return None
-
-    async def _reasoned(
-        self, run: RecallRun, candidates: Sequence[Candidate]
-    ) -> ReasonedMemory | None:
-        """
-        Return the answer in words, where the request asks for one.
-
-        Raises:
-            ModelError: Of a model that failed altogether, where words were asked for.
-        """
-        if not candidates or not run.request.reason:
-            return None
-        if run.asker is not None:
-            return await reason_by_model(run, candidates)
-        run.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
-        return reason_embedded(candidates, self.config.conversation.count)
 
     async def _goals(self, candidates: Sequence[Candidate]) -> dict[str, str]:
         """Read the goals of sessions that are printed together."""

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar, get_args
 
@@ -117,7 +117,7 @@ class RecallRequest:
         Raises:
             ValueError: The query is blank, or an argument is out of range.
         """
-        wanted = checked_types(types, _TYPES)
+        wanted = None if types is None else checked_types(types, _TYPES)
         filters = {name: given.pop(name) for name in _FILTERS if name in given}
         return cls(
             query=clean(checked_query(query)),
@@ -132,11 +132,6 @@ class RecallRequest:
         """Whether a fact and the step that it restates take one place of *k*."""
         return self.types is None or not {"semantic", "episodic"} <= set(self.types)
 
-    @property
-    def unwanted(self) -> frozenset[str]:
-        """Steps, by node id, that are not returned."""
-        return self.context.node_ids if self.context else frozenset()
-
 
 def checked_query(query: str | None) -> str:
     """What is read of *query*. *Raises* ``ValueError``: it is no text, or blank."""
@@ -147,10 +142,8 @@ def checked_query(query: str | None) -> str:
     return query[:MAX_QUERY_CHARACTERS]
 
 
-def checked_types(types: Sequence[str] | None, known: Sequence[T]) -> tuple[T, ...] | None:
+def checked_types(types: Sequence[str], known: Sequence[T]) -> tuple[T, ...]:
     """The *known* that are among *types*. *Raises* ``ValueError``: others are, or none."""
-    if types is None:
-        return None
     given = every("types", types)
     if not given or not all(isinstance(type, str) and type in known for type in given):
         raise ValueError(f"types must be some of {', '.join(map(str, known))}, not {quoted(types)}")
@@ -176,7 +169,6 @@ class RecallRun:
         tags: What a chat model would look for beside the query. Without one there are none:
             phrases of the query's own words changed no order on any development file.
         profile: What the prompts are told of the memory's use.
-        asker: Asks the chat model; ``None`` without one.
         plans: Whether it plans and refines.
         timeout_s: Seconds per question to it, a correction and its own retries included.
         hangs: Whether it did not answer in time, so that asking again is no use.
@@ -203,10 +195,10 @@ class RecallRun:
     refinements: list[Mapping[str, Any]] = field(default_factory=list)
     evidence: Mapping[str, float] = field(default_factory=dict)
     abstained: bool = False
-    asker: Asker | None = None
     mode: Mode = field(init=False)
     chosen_by: str = field(init=False)
-    _meter: UsageMeter = field(default_factory=UsageMeter, init=False)
+    _asker: Asker | None = field(default=None, init=False)
+    _meter: UsageMeter | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         given = self.request.mode
@@ -218,7 +210,7 @@ class RecallRun:
     ) -> None:
         """Let *model* be asked; its calls are added to *usage*, of all recalls, when made."""
         self.timeout_s, self._meter = timeout_s, _Share(usage)
-        self.asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
+        self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
 
     @property
     def weights(self) -> Mapping[NodeType, float]:
@@ -229,15 +221,14 @@ class RecallRun:
     @property
     def calls(self) -> int:
         """Calls of the chat model that were started for this recall."""
-        return self._meter.total.calls
+        return self._meter.total.calls if self._meter is not None else 0
 
     @property
     def asked(self) -> AskedQuestion:
         """The query as models are shown it."""
-        query, context = self.request.query, self.request.context
-        if context is None:
-            return AskedQuestion(query=query, at=self.now)
-        return AskedQuestion(query=query, at=self.now, goal=context.goal, steps=context.steps)
+        asked = AskedQuestion(query=self.request.query, at=self.now)
+        context = self.request.context
+        return asked if context is None else replace(asked, goal=context.goal, steps=context.steps)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -282,23 +273,20 @@ class RecallRun:
         """
         purpose = question.purpose
         try:
-            answer = await self._answered(question)
+            if self._asker is not None and self._meter is not None and not self.hangs:
+                with anyio.move_on_after(self.timeout_s):
+                    answer = await self._asker.ask(question)
+                    self.stages[purpose] = "model"
+                    return answer
+                self.hangs = True
+                self._meter.ran(purpose, "failed")
+            what = f"the model kept this recall waiting for {self.timeout_s:g} s"
+            raise ModelTimeout(what, purpose=purpose)
         except ModelError as error:
             self.failures[purpose] = error
             self.stages[purpose] = "failed"
             self.does_without(purpose, error)
             return otherwise
-        self.stages[purpose] = "model"
-        return answer
-
-    async def _answered(self, question: Question[T]) -> T:
-        if self.asker is not None and not self.hangs:
-            with anyio.move_on_after(self.timeout_s):
-                return await self.asker.ask(question)
-            self.hangs = True
-            self._meter.ran(question.purpose, "failed")
-        what = f"the model kept this recall waiting for {self.timeout_s:g} s"
-        raise ModelTimeout(what, purpose=question.purpose)
 
 
 class _Share(UsageMeter):

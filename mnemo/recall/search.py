@@ -361,7 +361,8 @@ class Search:
         metadata = await self.graph.metadata([node.id for node in nodes.values()], intact=True)
         if self._asked.attributes:
             # The best steps that are to be read themselves: no fact that was found tells them.
-            told = {step for f in found if f.type == "semantic" for step in self._behind[f.id]}
+            facts = (f.id for f in found if f.type == "semantic")
+            told = {step for id in facts for step in self._behind.get(id, ())}
             steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
             self._unread |= {*islice(steps, READ_AT_ONCE)}
         self.ranked = await self.threads.run(self._with, found, nodes, metadata)
