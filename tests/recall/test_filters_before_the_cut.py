@@ -16,7 +16,8 @@ from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
 from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import GROUPS
-from mnemo.recall.score import HopZero, ask, eligible_steps, hop_zero
+from mnemo.recall.score import ask, eligible_steps
+from mnemo.recall.search import HopZero, hop_zero
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType, Semantic

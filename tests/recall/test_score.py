@@ -19,7 +19,8 @@ from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, CorpusView, Side
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import form_of, node_document, step_sides
 from mnemo.recall.request import RecallRequest, RecallRun
-from mnemo.recall.score import WEIGHTS, HopZero, ask, hop_zero
+from mnemo.recall.score import WEIGHTS, ask
+from mnemo.recall.search import HopZero, hop_zero
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Filters
 from mnemo.values.graph import Semantic
