@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from threading import Lock
 from typing import Any
 
@@ -26,6 +27,7 @@ from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import BOUNDS, Condition, ScalarKind, Where, kind_of, members
 from mnemo.values.graph import Node, NodeType, Vector
 from mnemo.values.vectors import Heads
+from mnemo.values.wordings import MOST_WORDINGS
 
 ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"))
 """Folded names of speakers that are no names: a question that says "the user" names nobody."""
@@ -579,6 +581,61 @@ class CorpusView:
     def is_empty(self) -> bool:
         """Whether there is nothing to find."""
         return not self.steps.count and not any(view.count for view in self.nodes.values())
+
+
+# ── Nearness ──────────────────────────────────────────────────────────────────────────
+
+
+MOST_HOPEFUL = 0.1
+"""Share of the vectors beyond which all are compared: single rows are read more slowly."""
+
+
+def nearest(
+    views: Sequence[DocumentsView], vectors: Floats, threshold: float, limit: int
+) -> list[list[tuple[str, float]]]:
+    """For each of *vectors* the best of all *views*, each id once."""
+    breather, found = Breather(), []
+    hopeful = [_hopeful(view, vectors, threshold) for view in views]
+    for vector, *rows in zip(vectors, *hopeful, strict=True):
+        near: list[tuple[str, float]] = []
+        for view, some in zip(views, rows, strict=True):
+            near += _near(view, vector, threshold, some, MOST_WORDINGS * limit)
+        # Several documents may speak for one step or intent: the best one counts.
+        best: dict[str, float] = {}
+        for id, cosine in sorted(near, key=lambda pair: -pair[1]):
+            best.setdefault(id, cosine)
+        found.append(list(best.items())[:limit])
+        breather.breathe()
+    return found
+
+
+def _hopeful(
+    view: DocumentsView, vectors: Floats, threshold: float
+) -> Iterable[NDArray[np.intp] | None]:
+    if view.heads is None or view.vectors.shape[1] != vectors.shape[1]:
+        return repeat(None, len(vectors))
+    return view.heads.hopeful(vectors, threshold)
+
+
+def _near(
+    view: DocumentsView,
+    vector: Floats,
+    threshold: float,
+    rows: NDArray[np.intp] | None,
+    most: int,
+) -> list[tuple[str, float]]:
+    """The living documents whose cosine with *vector* is ≥ *threshold*, at best among *rows*."""
+    if rows is not None and len(rows) <= MOST_HOPEFUL * len(view.vectors):
+        documents = view.vector_documents[rows].astype(np.intp)
+        cosines = np.einsum("ij,j->i", view.vectors[rows], vector)
+        near = view.alive[documents] & (cosines >= threshold)
+        documents, cosines = documents[near], cosines[near]
+    else:
+        every, known = view.cosines(vector)
+        documents = np.flatnonzero(known & view.alive & (every >= threshold))
+        cosines = every[documents]
+    best = np.argsort(-cosines, kind="stable")[:most]
+    return [(view.ids[documents[at]], float(cosines[at])) for at in best]
 
 
 # ── Pieces ───────────────────────────────────────────────────────────────────────────

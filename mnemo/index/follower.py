@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import accumulate, chain, islice, repeat, zip_longest
+from itertools import accumulate, chain, islice, zip_longest
 
 import anyio
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mnemo.english.letters import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
-from mnemo.index.corpus import CorpusView, DocumentsView, StepsView, idf
+from mnemo.index.corpus import CorpusView, StepsView, idf, nearest
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
 from mnemo.log.feed import StoredFeed
@@ -41,7 +41,6 @@ from mnemo.values.graph import NodeType, Vector
 from mnemo.values.passages import passage_place, vector_keys
 from mnemo.values.steps import PARTS
 from mnemo.values.vectors import unit_rows
-from mnemo.values.wordings import MOST_WORDINGS
 
 log = logging.getLogger("mnemo")
 
@@ -71,8 +70,6 @@ RETRY_S = 0.1
 """Seconds until a failed embedder is asked again; doubled by each further failure."""
 MAX_RETRY_S = 60.0
 """Seconds beyond which that pause does not grow."""
-MOST_HOPEFUL = 0.1
-"""Share of the vectors beyond which all are compared: single rows are read more slowly."""
 LOADING_S = 5.0
 """Seconds that the first call may take, which loads the model: a question waits for that too."""
 FIRST_S = 0.3
@@ -253,11 +250,13 @@ class RepositoryIndex:
             self._start_again()
         more = True
         while more:
-            changes = await self.feed.changes(self._after)
+            # What is about to be replaced needs no more vectors; after a move there are very many.
+            after = replace(self._cursor, vector=NO_VECTORS) if self._renewing else self._cursor
+            changes = await self.feed.changes(after)
             if changes.missed or changes.revision < self._view.revision:
                 # It slept too long; or another file, or an older copy, took the store's place.
                 self._start_again()
-                changes = await self.feed.changes(self._after)
+                continue
             if changes.cursor != self._cursor or changes.more or self._unseen:
                 await self._threads.run(self._absorb, changes)
             self._traffic.elsewhere += max(0, len(changes.steps) - self._own)
@@ -267,11 +266,6 @@ class RepositoryIndex:
             log.warning("%s", advice)
             self.advise(advice)
             self.advise = None
-
-    @property
-    def _after(self) -> FeedCursor:
-        # What is about to be replaced needs no more vectors; after a move there are very many.
-        return replace(self._cursor, vector=NO_VECTORS) if self._renewing else self._cursor
 
     def _absorb(self, changes: FeedChanges) -> None:
         breather = Breather()
@@ -356,7 +350,7 @@ class RepositoryIndex:
         if view is None or not view.count or not len(vectors):
             return [[] for _ in vectors]
         views = (view, self._view.wordings) if type == "intent" else (view,)
-        return await self._threads.run(_nearest, views, vectors, threshold, limit)
+        return await self._threads.run(nearest, views, vectors, threshold, limit)
 
     # ── Embedding in the background ──────────────────────────────────────────────────
 
@@ -441,35 +435,32 @@ class RepositoryIndex:
     async def _embed_window(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
         left = sorted(texts, key=lambda key: (key in self._refused, len(texts[key])))
         while left:
-            portion = self._portion(left, texts)
+            portion = self._fitting(left[: self._batch], texts, PORTION_S, UNKNOWN_PORTION)
+            portion = portion or left[:1]
             left = left[len(portion) :]
             async with self._traffic.beside():
                 self._in_hand = anyio.Event()
                 try:
-                    await self._pay({key: debts[key] for key in portion}, texts)
+                    await self._save(debts, await self._embedded(portion, texts))
                     await self.catch_up()
                 finally:
                     self._in_hand.set()
                     self._in_hand = None
 
-    def _portion(self, keys: Sequence[str], texts: Mapping[str, str]) -> list[str]:
-        """The first of *keys*, as many as one call embeds in ``PORTION_S``; at least one."""
+    def _fitting(
+        self, keys: Sequence[str], texts: Mapping[str, str], seconds: float, unknown: int
+    ) -> list[str]:
+        """The first of *keys* that are embedded in so many seconds; *unknown*, until that is."""
         if self._pace is None:
-            return list(keys[: min(self._batch, UNKNOWN_PORTION)])
-        return self._fitting(keys[: self._batch], texts, PORTION_S) or list(keys[:1])
-
-    def _fitting(self, keys: Iterable[str], texts: Mapping[str, str], seconds: float) -> list[str]:
-        """The first of *keys* that are embedded in so many seconds, as far as can be told."""
+            return list(keys[:unknown]) if seconds > 0 else []
         sizes = accumulate(len(texts[key]) + OVERHEAD_CHARACTERS for key in keys)
-        most = seconds / self._pace if self._pace else 0
-        return [key for key, size in zip(keys, sizes, strict=False) if size <= most]
+        return [k for k, size in zip(keys, sizes, strict=True) if size * self._pace <= seconds]
 
-    async def _pay(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
-        """Embed what is owed and save it, if it is still owed."""
-        rows = await self._embedded(debts, texts)
+    async def _save(self, debts: Mapping[str, int], rows: Mapping[str, Vector]) -> None:
+        """Save what was owed, and owe it no more, unless it is owed anew since."""
         await self.feed.save_vectors(self.embedder.space, rows)
         async with self._lock:
-            self._owed.paid(debts)
+            self._owed.paid({key: debts[key] for key in rows})
 
     async def _embedded(self, keys: Iterable[str], texts: Mapping[str, str]) -> dict[str, Vector]:
         """The vectors of *keys*; a text that several of them have is embedded once."""
@@ -483,7 +474,10 @@ class RepositoryIndex:
                 reply = await self.embedder.embed(list(fresh.values()))
                 rows = unit_rows(reply, rows=len(fresh), dimensions=space.dimensions)
             except Exception:
-                self._let_others_go_first(digests)
+                # Ever fewer texts at once, so that one that is refused stays alone.
+                self._batch = max(1, self._batch // 2)
+                if len(digests) == 1:
+                    self._refused = {k for k in self._refused if k in self._owed} | {*digests}
                 raise
             finally:
                 self._note_pace(fresh.values(), elapsed() - began)
@@ -499,13 +493,6 @@ class RepositoryIndex:
             return
         pace = seconds / sum(len(text) + OVERHEAD_CHARACTERS for text in texts)
         self._pace = pace if self._pace is None else min(pace, (pace + self._pace) / 2)
-
-    def _let_others_go_first(self, keys: Iterable[str]) -> None:
-        """After a failure: ever fewer texts at once, so that one that is refused stays alone."""
-        self._batch = max(1, self._batch // 2)
-        alone = list(keys)
-        if len(alone) == 1:
-            self._refused = {key for key in self._refused if key in self._owed} | {*alone}
 
     # ── Before an answer ─────────────────────────────────────────────────────────────
 
@@ -528,7 +515,7 @@ class RepositoryIndex:
         for at in range(0, len(wanted), LOOKED_AT):
             texts = await self._texts_of(wanted[at : at + LOOKED_AT])
             left = list(texts)
-            while some := self._affordable(left, texts, deadline - elapsed()):
+            while some := self._fitting(left, texts, deadline - elapsed(), 1):
                 loading = not self._loaded
                 rows |= await self._embedded(some, texts)
                 deadline = elapsed() + allowed if loading else deadline
@@ -536,15 +523,7 @@ class RepositoryIndex:
             if left:
                 break
         if rows:
-            await self.feed.save_vectors(self.embedder.space, rows)
-            self._owed.paid({key: debts[key] for key in rows})
-
-    def _affordable(
-        self, keys: Sequence[str], texts: Mapping[str, str], seconds: float
-    ) -> list[str]:
-        if self._pace is None and seconds > 0:
-            return list(keys[:1])
-        return self._fitting(keys, texts, seconds)
+            await self._save(debts, rows)
 
     def _wanted(self, query: str) -> dict[str, int]:
         """Debts in the order in which they are worth paying: the newest and the best by turns."""
@@ -560,19 +539,16 @@ class RepositoryIndex:
         wanted = list(keys)
         held = {key: text for key in wanted if (text := self._owed.text(key)) is not None}
         if missing := [key for key in wanted if key not in held]:
-            held |= await self._read_again(missing)
+            owners = self._corpus.owners(missing)
+            ids = [id for id, node in owners.items() if node is None]
+            steps = list((await self.feed.steps(ids)).values())
+            for id, found in (await self.feed.messages(ids)).items():
+                steps.append(step_of(id, found.message, default_actor=self.default_actor))
+            nodes = [node for node in owners.values() if node is not None]
+            space, name = self.embedder.space, self.agent_name
+            cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)
+            held |= await self._threads.run(cut, steps, nodes)
         return {key: held[key] for key in wanted if key in held}
-
-    async def _read_again(self, keys: Sequence[str]) -> dict[str, str]:
-        owners = self._corpus.owners(keys)
-        ids = [id for id, node in owners.items() if node is None]
-        steps = list((await self.feed.steps(ids)).values())
-        for id, found in (await self.feed.messages(ids)).items():
-            steps.append(step_of(id, found.message, default_actor=self.default_actor))
-        nodes = [node for node in owners.values() if node is not None]
-        space, name = self.embedder.space, self.agent_name
-        cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)
-        return await self._threads.run(cut, steps, nodes)
 
 
 def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
@@ -595,54 +571,6 @@ def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
 def _digest(space: str, text: str) -> bytes:
     """Of a text's vector: a repository may move to another space."""
     return blake2b(f"{space}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _nearest(
-    views: Sequence[DocumentsView], vectors: NDArray[np.float32], threshold: float, limit: int
-) -> list[list[tuple[str, float]]]:
-    """For each of *vectors* the best of all *views*, each id once."""
-    breather, found = Breather(), []
-    hopeful = [_hopeful(view, vectors, threshold) for view in views]
-    for vector, *rows in zip(vectors, *hopeful, strict=True):
-        near: list[tuple[str, float]] = []
-        for view, some in zip(views, rows, strict=True):
-            near += _near(view, vector, threshold, some, MOST_WORDINGS * limit)
-        # Several documents may speak for one step or intent: the best one counts.
-        best: dict[str, float] = {}
-        for id, cosine in sorted(near, key=lambda pair: -pair[1]):
-            best.setdefault(id, cosine)
-        found.append(list(best.items())[:limit])
-        breather.breathe()
-    return found
-
-
-def _hopeful(
-    view: DocumentsView, vectors: NDArray[np.float32], threshold: float
-) -> Iterable[NDArray[np.intp] | None]:
-    if view.heads is None or view.vectors.shape[1] != vectors.shape[1]:
-        return repeat(None, len(vectors))
-    return view.heads.hopeful(vectors, threshold)
-
-
-def _near(
-    view: DocumentsView,
-    vector: NDArray[np.float32],
-    threshold: float,
-    rows: NDArray[np.intp] | None,
-    most: int,
-) -> list[tuple[str, float]]:
-    """The living documents whose cosine with *vector* is ≥ *threshold*, at best among *rows*."""
-    if rows is not None and len(rows) <= MOST_HOPEFUL * len(view.vectors):
-        documents = view.vector_documents[rows].astype(np.intp)
-        cosines = np.einsum("ij,j->i", view.vectors[rows], vector)
-        near = view.alive[documents] & (cosines >= threshold)
-        documents, cosines = documents[near], cosines[near]
-    else:
-        every, known = view.cosines(vector)
-        documents = np.flatnonzero(known & view.alive & (every >= threshold))
-        cosines = every[documents]
-    best = np.argsort(-cosines, kind="stable")[:most]
-    return [(view.ids[documents[at]], float(cosines[at])) for at in best]
 
 
 # ── What is owed ────────────────────────────────────────────────────────────────────────

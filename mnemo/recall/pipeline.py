@@ -12,13 +12,15 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from typing import Any, TypeAlias
 
 import anyio
 
-from mnemo.config import Config
+from mnemo.config import Config, ScoringConfig
+from mnemo.english.words import index_terms
 from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, UsageError
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
@@ -27,23 +29,29 @@ from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
-from mnemo.recall.keyed_items import FindItems, items_found
-from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
+from mnemo.recall import score
 from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import (
     Candidate,
     FoundNotes,
+    ReasonedMemory,
     RecallResult,
     RecallTrace,
+    SourceRef,
+    condition_text,
     line_tokens,
 )
 from mnemo.recall.search import Search, confidence, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads
-from mnemo.values.graph import NODE_TYPES
+from mnemo.runtime.text import count_tokens, one_line, terms
+from mnemo.values.counting import Count
+from mnemo.values.graph import NODE_TYPES, Episodic, KeyedItem, NodeType, Procedural
+from mnemo.values.items import Item
 
 log = logging.getLogger("mnemo")
 
@@ -296,6 +304,216 @@ def _as_json(candidates: Iterable[Candidate]) -> str:
     """Render *candidates* as memory records in the shape of OpenTelemetry's conventions."""
     found = [{"id": c.node.id, "content": c.node.text, "score": c.score} for c in candidates]
     return json.dumps(found, ensure_ascii=False)
+
+
+# ── Keyed items ────────────────────────────────────────────────────────────────────────
+
+
+LEAST_PAGE = 32
+"""Items that are read at first, at least; twice as many each time after that (S)."""
+
+
+FindItems: TypeAlias = Callable[..., Awaitable[Sequence[Item]]]
+"""
+Searches the items of all namespaces, as ``Items.search`` does, with the keywords ``query``,
+``limit``, ``offset`` and ``refresh``: best first by cosine; those without a score last.
+"""
+
+
+async def items_found(run: RecallRun, config: Config, find: FindItems) -> list[Candidate]:
+    """
+    List the best *k* of the nearest items that match the filters, best first.
+
+    An item's relevance is that of a node among few: the share of the question's words that
+    its texts hold and its cosine, weighted as the embedding space says. It is absolute, so
+    that the best item of a question that no item answers does not stand above a fact.
+
+    The items' expiries stay as they are. *Raises* as ``Items.search``.
+    """
+    request = run.request
+    terms = frozenset(index_terms(request.query))
+    enough = page = max(LEAST_PAGE, 2 * request.k)
+    offset, found = 0, list[Candidate]()
+    while len(found) < enough:
+        items = await find(query=request.query, limit=page, offset=offset, refresh=False)
+        for item in items:
+            # An item's value is its metadata, and nobody said it.
+            passes = request.filters.holds(at=item.updated_at, metadata=item.value)
+            if item.score is not None and passes:
+                found += _candidate(item, terms, run, config.scoring)
+        if len(items) < page or items[-1].score is None:
+            break
+        # Each search ranks all items anew: the pages grow, so that there are few of them.
+        offset, page = offset + page, 2 * page
+    return sorted(found, key=lambda candidate: -candidate.score)[: request.k]
+
+
+def _candidate(
+    item: Item, terms: frozenset[str], run: RecallRun, scoring: ScoringConfig
+) -> list[Candidate]:
+    """Make its candidate; none where it is below a threshold."""
+    node = _node(item)
+    parameters = score.parameters_of(scoring, node.type)
+    cosine, shared = item.score or 0.0, terms.intersection(index_terms(node.text))
+    whole = 1 + run.dense_weight
+    signals = {
+        "words": len(shared) / max(len(terms), 1) / whole,
+        "cosine": run.dense_weight * max(cosine, 0.0) / whole,
+    }
+    relevance = min(sum(signals.values()), 1.0)
+    near = bool(shared) or cosine >= parameters.threshold
+    if not near or relevance < run.request.min_score:
+        return []
+    value = score.value_function(scoring)(relevance, node, None, parameters, run.now)
+    if value <= 0:
+        return []
+    why = score.explained(scoring, node, None, run.now, signals=signals, cosine=cosine)
+    return [
+        Candidate(
+            node=node,
+            score=value,
+            relevance=relevance,
+            phase="initial",
+            hop=0,
+            sources=[replace(SourceRef.of_node(node, node.key), namespace=node.namespace)],
+            why=why if run.request.explain else None,
+        )
+    ]
+
+
+def _node(item: Item) -> KeyedItem:
+    place = json.dumps([*item.namespace, item.key]).encode()
+    return KeyedItem(
+        id=f"item-{sha256(place).hexdigest()[:32]}",
+        created_at=item.updated_at,
+        namespace=item.namespace,
+        key=item.key,
+        value=item.value,
+        texts=item.texts,
+    )
+
+
+# ── In words ───────────────────────────────────────────────────────────────────────────
+
+
+BUDGET_TOKENS = 512
+"""Of each type's text, by the service's count."""
+REPETITION = 0.8
+"""Share of common terms from which one text repeats another."""
+
+
+def reason_embedded(candidates: Sequence[Candidate], count: Count = count_tokens) -> ReasonedMemory:
+    """
+    Put *candidates* (best first) into words, by type.
+
+    The best of each type that do not repeat one another and fit 512 tokens: facts by
+    date, newest last, instructions best first, episodes in order of time. Every line is
+    a candidate's own text; ``ReasonedMemory.sources`` says which steps they come from.
+    """
+    facts = sorted(_chosen(candidates, "semantic", count), key=_date)
+    instructions = _chosen(candidates, "procedural", count)
+    episodes = sorted(_chosen(candidates, "episodic", count), key=_date)
+    return ReasonedMemory(
+        semantic=_words(facts),
+        procedural=_words(instructions),
+        episodic=_words(episodes),
+        sources=tuple(c.sources[0] for c in (*facts, *instructions, *episodes)),
+    )
+
+
+def _words(chosen: Iterable[Candidate]) -> str | None:
+    return "\n".join(map(_line, chosen)) or None
+
+
+def _chosen(candidates: Iterable[Candidate], type: NodeType, count: Count) -> list[Candidate]:
+    chosen: list[Candidate] = []
+    said: list[frozenset[str]] = []
+    left = BUDGET_TOKENS
+    for candidate in (c for c in candidates if c.node.type == type):
+        words = frozenset(terms(candidate.node.text))
+        cost = count(_line(candidate) + "\n")
+        alike = (len(words & other) / len(words | other) for other in said if words)
+        if cost <= left and all(share < REPETITION for share in alike):
+            left -= cost
+            chosen.append(candidate)
+            said.append(words)
+    return chosen
+
+
+def _line(candidate: Candidate) -> str:
+    node = candidate.node
+    if isinstance(node, Episodic):
+        # Each side keeps its line: together they would be a sentence that nobody said.
+        sides = (one_line(node.observation), one_line(node.action))
+        return "\n".join(side for side in sides if side)
+    if not isinstance(node, Procedural):
+        return one_line(node.text)
+    parts = (("do", node.instruction), ("expect", node.expected_outcome))
+    told = (condition_text(node.condition), *(f"{word} {text}" for word, text in parts if text))
+    return one_line(" ".join(told))
+
+
+def _date(candidate: Candidate) -> tuple[float, int]:
+    source = candidate.sources[0]
+    return (source.at.timestamp() if source.at else 0.0, source.step_index or 0)
+
+
+# ── By a chat model ──────────────────────────────────────────────────────────────────
+
+
+def purposes_of(candidates: Iterable[Candidate]) -> list[ReasonPurpose]:
+    """List the purposes that *candidates* need: one for each of the three types."""
+    types = {candidate.node.type for candidate in candidates}
+    return [purpose for purpose, type in REASONING.items() if type in types]
+
+
+async def reason_by_model(run: RecallRun, candidates: Sequence[Candidate]) -> ReasonedMemory:
+    """
+    Put *candidates* (best first) into words, all types at the same time.
+
+    Only a type that is among them is asked about, over its own candidates. A type whose
+    call fails has no words.
+
+    Raises:
+        ModelError: All of them failed. *Cancellation*: safe; the calls are dropped.
+    """
+    wanted = {purpose: _shown(candidates, purpose) for purpose in purposes_of(candidates)}
+    words: dict[ReasonPurpose, str | None] = {}
+
+    async def ask(purpose: ReasonPurpose, shown: Iterable[Candidate]) -> None:
+        recalled = [_recalled(candidate) for candidate in shown]
+        words[purpose] = await run.ask(
+            reason_question(purpose, run.asked, recalled, run.profile), None
+        )
+
+    async with anyio.create_task_group() as group:
+        for purpose, shown in wanted.items():
+            group.start_soon(ask, purpose, shown)
+    if wanted and run.failures.keys() >= wanted.keys():
+        raise run.failures[next(iter(wanted))]
+    named: dict[tuple[Any, ...], SourceRef] = {}
+    for candidate in (c for purpose, shown in wanted.items() if words[purpose] for c in shown):
+        for source in candidate.sources:
+            # A step's own words come before those of facts that restate it.
+            named.setdefault(source.identity, source)
+    return ReasonedMemory(
+        words.get("reason_semantic"),
+        words.get("reason_procedural"),
+        words.get("reason_episodic"),
+        sources=tuple(named.values()),
+    )
+
+
+def _shown(candidates: Sequence[Candidate], purpose: ReasonPurpose) -> list[Candidate]:
+    """Choose the candidates of the purpose's type to show; episodes in order of time."""
+    best = [c for c in candidates if c.node.type == REASONING[purpose]]
+    best = best[: fitting([_recalled(candidate) for candidate in best])]
+    return sorted(best, key=_date) if purpose == "reason_episodic" else best
+
+
+def _recalled(candidate: Candidate) -> Recalled:
+    source = candidate.sources[0]
+    return Recalled(candidate.node, source.at, source.actor)
 
 
 # ── Access counts ────────────────────────────────────────────────────────────────────

@@ -15,8 +15,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -32,9 +32,10 @@ from mnemo.english.sentences import sentences
 from mnemo.english.slots import outdates
 from mnemo.english.words import index_terms
 from mnemo.index.corpus import CorpusView
-from mnemo.recall.score import Found, Hits
+from mnemo.recall.result import Phase
+from mnemo.recall.score import Hits
 from mnemo.runtime.text import STOP_WORDS, fold
-from mnemo.values.graph import NodeType, Semantic
+from mnemo.values.graph import Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.steps import Step
 
 Floats = NDArray[np.float64]
@@ -198,7 +199,6 @@ def _still_asked(
 
 def _order(given: Rivals, moment: float, pairs: Sequence[tuple[int, int]]) -> list[int]:
     """What held at *moment* takes the place of its rivals, if theirs is better."""
-
     signs = [1 if at > moment else -1 for at in given.times]
     said = zip(signs, given.times, given.numbers, strict=True)
     held = [(sign > 0, sign * at, sign * number) for sign, at, number in said]
@@ -362,6 +362,58 @@ is of others, unless the older gives the attribute that is asked for.
 """
 KEPT = 5
 """Candidates that ``cut`` leaves in any case: behind the fifth it costs no answer (S)."""
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Found:
+    """
+    A candidate: found by its documents, then read and valued, then placed in the answer.
+
+    Attributes:
+        id: Of the node; for a ``source`` node that of its step's episodic node.
+        match: How well its own words match, which sets the order of equals.
+        via: The text of what led to it, where the question itself did not.
+        node: What it is, once it is read.
+        value: Its relevance, nudged by its metadata, with its type's weight in the mode.
+        support: Node ids of the steps behind it that lie inside the window, at most 50: best match
+            first, then the later.
+        latest: Time of its latest evidence.
+        answers: What it got for a form that the question asks for, of ``ANSWERS``.
+        step: The step whose place it has; ``None``: it shares its place with nothing.
+        others: What was made of the same step, and shares the place.
+        newer: What replaced or ended it.
+        until: When it ceased to hold.
+    """
+
+    id: str
+    type: NodeType
+    relevance: float
+    match: float = 0.0
+    phase: Phase = "initial"
+    hop: int | None = 0
+    via: str | None = None
+    node: Node = field(init=False, compare=False)
+    metadata: NodeMetadata | None = None
+    value: float = 0.0
+    support: tuple[str, ...] = ()
+    latest: datetime = LONG_AGO
+    answers: Mapping[str, float] = field(default_factory=dict)
+    step: str | None = None
+    others: list[Found] = field(default_factory=list)
+    newer: Found | None = None
+    until: datetime | None = None
+
+    @property
+    def order(self) -> tuple[float, float, float, str]:
+        """Best value first, then the better match, then later evidence, then id."""
+        age = -(self.latest - LONG_AGO).total_seconds()
+        return (-self.value, -self.match, age, self.id)
+
+    @property
+    def spoken(self) -> tuple[NodeType, str]:
+        """Type and id of what was said: the step, or the node that rests on none."""
+        return ("episodic", self.step) if self.step else (self.type, self.id)
 
 
 def current_first(

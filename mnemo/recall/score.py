@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -44,7 +44,7 @@ from mnemo.index.corpus import (
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
-from mnemo.recall.result import GROUPS, Explanation, Phase
+from mnemo.recall.result import GROUPS, Explanation
 from mnemo.runtime.text import clean, fold, words
 from mnemo.runtime.user_code import call
 from mnemo.values.filters import Filters, Window
@@ -527,68 +527,13 @@ def _shares(
     return np.minimum(scores, np.float32(1))
 
 
-# ── Candidates ─────────────────────────────────────────────────────────────────────────
+# ── Filters ──────────────────────────────────────────────────────────────────────────
 
 
 HAND = "hand"
 """The actor of what was written by hand."""
 _NOWHERE = -2
 """The number of a session or thread that no document has."""
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(slots=True)
-class Found:
-    """
-    A candidate: found by its documents, then read and valued, then placed in the answer.
-
-    Attributes:
-        id: Of the node; for a ``source`` node that of its step's episodic node.
-        match: How well its own words match, which sets the order of equals.
-        via: The text of what led to it, where the question itself did not.
-        node: What it is, once it is read.
-        value: Its relevance, nudged by its metadata, with its type's weight in the mode.
-        support: Node ids of the steps behind it that lie inside the window, at most 50: best match
-            first, then the later.
-        latest: Time of its latest evidence.
-        answers: What it got for a form that the question asks for, of ``ANSWERS``.
-        step: The step whose place it has; ``None``: it shares its place with nothing.
-        others: What was made of the same step, and shares the place.
-        newer: What replaced or ended it.
-        until: When it ceased to hold.
-    """
-
-    id: str
-    type: NodeType
-    relevance: float
-    match: float = 0.0
-    phase: Phase = "initial"
-    hop: int | None = 0
-    via: str | None = None
-    node: Node = field(init=False, compare=False)
-    metadata: NodeMetadata | None = None
-    value: float = 0.0
-    support: tuple[str, ...] = ()
-    latest: datetime = LONG_AGO
-    answers: Mapping[str, float] = field(default_factory=dict)
-    step: str | None = None
-    others: list[Found] = field(default_factory=list)
-    newer: Found | None = None
-    until: datetime | None = None
-
-    @property
-    def order(self) -> tuple[float, float, float, str]:
-        """Best value first, then the better match, then later evidence, then id."""
-        age = -(self.latest - LONG_AGO).total_seconds()
-        return (-self.value, -self.match, age, self.id)
-
-    @property
-    def spoken(self) -> tuple[NodeType, str]:
-        """Type and id of what was said: the step, or the node that rests on none."""
-        return ("episodic", self.step) if self.step else (self.type, self.id)
-
-
-# ── Filters ──────────────────────────────────────────────────────────────────────────
 
 
 def eligible_steps(view: StepsView, filters: Filters) -> Mask:

@@ -21,27 +21,11 @@ from mnemo.index.corpus import CorpusView
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
+from mnemo.recall import score
 from mnemo.recall.request import ROUTES, RecallRun
 from mnemo.recall.result import Candidate, SourceRef
-from mnemo.recall.rivals import BEST, current_first, worth_reading
-from mnemo.recall.score import (
-    ANSWERS,
-    HAND,
-    LONG_AGO,
-    SCALE,
-    Found,
-    Hits,
-    RecallQuestion,
-    Scorer,
-    ask,
-    eligible_nodes,
-    eligible_steps,
-    explained,
-    parameters_of,
-    rarity_of,
-    relevance_of,
-    value_function,
-)
+from mnemo.recall.rivals import BEST, LONG_AGO, Found, current_first, worth_reading
+from mnemo.recall.score import Hits
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import fold
@@ -102,7 +86,7 @@ class HopZero:
 
 
 def hop_zero(
-    corpus: CorpusView, question: RecallQuestion, run: RecallRun, config: Config
+    corpus: CorpusView, question: score.RecallQuestion, run: RecallRun, config: Config
 ) -> HopZero:
     """
     Score every document of the types that *run* searches, and of those that its hops go over.
@@ -116,19 +100,19 @@ def hop_zero(
     pieces = corpus.steps.pieces if until is None else corpus.steps.pieces_until(end)
     claims = (corpus.nodes["semantic"], corpus.nodes["procedural"])
     stored = ((view, view.alive & (view.first <= end)) for view in claims)
-    rarity = rarity_of(question, ((corpus.steps, pieces.exists), *stored))
+    rarity = score.rarity_of(question, ((corpus.steps, pieces.exists), *stored))
     if not rarity and is_gibberish(question.query):
         return HopZero({}, abstained=True)
-    steps = eligible_steps(corpus.steps, filters)
+    steps = score.eligible_steps(corpus.steps, filters)
     agents = frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
-    scorer = Scorer(question, rarity, corpus.steps, pieces, agents, run.dense_weight)
+    scorer = score.Scorer(question, rarity, corpus.steps, pieces, agents, run.dense_weight)
     said = scorer.of_steps(steps) if corpus.steps.count else None
     hits: dict[NodeType, Hits] = {}
     gains = []
     for kind in dict.fromkeys((*searched, *ROUTES[run.mode])):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
-            hits[kind] = scorer.of_nodes(view, eligible_nodes(corpus, kind, filters, steps))
+            hits[kind] = scorer.of_nodes(view, score.eligible_nodes(corpus, kind, filters, steps))
             if said is not None and (pairs := corpus.behind.get(kind)) is not None:
                 hits[kind], gain = scorer.with_steps(hits[kind], said, pairs)
                 gains.append(gain)
@@ -143,7 +127,7 @@ def hop_zero(
     found: list[Found] = []
     for kind in searched:
         if kind in hits:
-            most = max(parameters_of(config.scoring, kind).top_k, run.request.k)
+            most = max(score.parameters_of(config.scoring, kind).top_k, run.request.k)
             found += _best(hits[kind], kind, unwanted, most)
     found.sort(key=lambda f: (-f.relevance, -f.match, f.id))
     return HopZero(hits, tuple(found), evidence(hits, searched))
@@ -158,8 +142,8 @@ def _best(hits: Hits, kind: NodeType, unwanted: Collection[str], most: int) -> l
         for document in part[np.lexsort((-hits.match[part], -hits.scores[part]))].tolist():
             id = hits.view.ids[document]
             if id not in chosen and id not in unwanted:
-                score, match = float(hits.scores[document]), float(hits.match[document])
-                chosen[id] = Found(id, kind, relevance_of(score), match)
+                relevance = score.relevance_of(float(hits.scores[document]))
+                chosen[id] = Found(id, kind, relevance, float(hits.match[document]))
             if len(chosen) == most:
                 return list(chosen.values())
     return list(chosen.values())
@@ -206,8 +190,8 @@ def confidence(found: Mapping[str, float]) -> float:
     """
     if "cosine" not in found:
         return min(max(found["words"], 0.0), 1.0)
-    score = CONSTANT + sum(weight * found[name] for name, weight in EVIDENCE.items())
-    return 1 / (1 + math.exp(-score))
+    logit = CONSTANT + sum(weight * found[name] for name, weight in EVIDENCE.items())
+    return 1 / (1 + math.exp(-logit))
 
 
 # ── While it runs ────────────────────────────────────────────────────────────────────────
@@ -233,7 +217,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._asked = asked_in(self.run.request.query)
-        self._value_of = value_function(self.config.scoring)
+        self._value_of = score.value_function(self.config.scoring)
         self._zero = HopZero({})
         self._steps: dict[str, Step] = {}
         self._unread: frozenset[str] = frozenset()
@@ -248,7 +232,7 @@ class Search:
         """Find and value what the question itself finds."""
         run, request = self.run, self.run.request
         with run.phase("embed"):
-            question = await self._embedded(ask(request.query, run.tags, request.context))
+            question = await self._embedded(score.ask(request.query, run.tags, request.context))
         with run.phase("score"):
             zero = await self.threads.run(hop_zero, self.corpus, question, run, self.config)
         self._zero, run.evidence, run.abstained = zero, zero.evidence, zero.abstained
@@ -257,7 +241,7 @@ class Search:
             with run.phase("load"):
                 await self._take(zero.found)
 
-    async def _embedded(self, question: RecallQuestion) -> RecallQuestion:
+    async def _embedded(self, question: score.RecallQuestion) -> score.RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""
         try:
             with anyio.fail_after(self.config.recall.timeout_s):
@@ -292,7 +276,7 @@ class Search:
         for type in ROUTES[self.run.mode]:
             if (hits := self._zero.hits.get(type)) is None:
                 continue
-            parameters = parameters_of(self.config.scoring, type)
+            parameters = score.parameters_of(self.config.scoring, type)
             best: dict[str, float] = {}
             for seed in self.ranked[:SEEDS]:
                 for id in self._above.get((seed.id, type), ()):
@@ -330,7 +314,7 @@ class Search:
 
         A candidate has the greater of its own relevance and half of that for the tags.
         """
-        question = await self._embedded(ask(", ".join(tags), tags))
+        question = await self._embedded(score.ask(", ".join(tags), tags))
         zero = await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
         known = {(f.type, f.id) for f in self.ranked}
         found = [f for f in zero.found if (f.type, f.id) not in known]
@@ -445,15 +429,15 @@ class Search:
             return bool(f.support)
         return self.run.request.filters.holds(
             at=(node.worded_at if isinstance(node, Claim) else None) or node.created_at,
-            actors=(HAND,) if by_hand else (),
+            actors=(score.HAND,) if by_hand else (),
             metadata=(node.metadata if isinstance(node, Claim) else None) or {},
         )
 
     def _value(self, f: Found) -> None:
         """What a candidate is worth, from when it is, and which of its sources are its best."""
         f.answers, steps = self._answers(f), self.corpus.steps
-        f.relevance = min(max(f.relevance + sum(f.answers.values()) / SCALE, 0.0), 1.0)
-        parameters = parameters_of(self.config.scoring, f.type)
+        f.relevance = min(max(f.relevance + sum(f.answers.values()) / score.SCALE, 0.0), 1.0)
+        parameters = score.parameters_of(self.config.scoring, f.type)
         value = self._value_of(f.relevance, f.node, f.metadata, parameters, self.run.now)
         f.value = value * self.run.weights[f.type]
         last = {id: max(float(steps.last[d]) for d in steps.of(id)) for id in f.support}
@@ -478,7 +462,7 @@ class Search:
                 forms.append("name" if "name" in asked.kinds else "value")
             if asked.is_past_by(said):
                 forms.append("another")
-        return {form: ANSWERS[form] for form in forms}
+        return {form: score.ANSWERS[form] for form in forms}
 
     # ── The answer ───────────────────────────────────────────────────────────────────
 
@@ -536,7 +520,7 @@ class Search:
         if self.run.request.explain:
             # Of what was made of a step, what adds up to the score of that.
             parts = hits["episodic"].parts_of(f.support[0]) if f.support else {}
-            why = explained(
+            why = score.explained(
                 self.config.scoring,
                 f.node,
                 f.metadata,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemo.index.corpus import DocumentsView
+from mnemo.index.corpus import DocumentsView, nearest
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
-from mnemo.index.follower import _nearest
 from mnemo.runtime.clock import Breather
 from mnemo.values.graph import Semantic
 
@@ -40,7 +39,7 @@ def test_nothing_near_is_missed(threshold: float, width: int) -> None:
     rows = unit(np.repeat(centres, 20, axis=0) + noise)
     view = facts_in(rows, gone=["f3", "f7"])
     asked = unit(np.vstack((centres, rows[:9])))
-    found = _nearest([view], asked, threshold, 400)
+    found = nearest([view], asked, threshold, 400)
     cosines = rows @ asked.T
     for column, pairs in enumerate(found):
         near = {f"f{n}" for n in np.flatnonzero(cosines[:, column] >= threshold + 1e-5)}
@@ -65,4 +64,4 @@ def test_few_are_compared_where_the_first_numbers_say_much() -> None:
 def test_a_question_of_another_width_finds_nothing() -> None:
     """While a repository moves to another space, nothing is near."""
     view = facts_in(unit(np.eye(4, 96) + 0.1), gone=[])
-    assert _nearest([view], np.eye(2, 32, dtype=np.float32), 0.5, 3) == [[], []]
+    assert nearest([view], np.eye(2, 32, dtype=np.float32), 0.5, 3) == [[], []]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mnemo.errors import NotFound, RecallFailed, StoreError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.recall.reasoning import reason_embedded
+from mnemo.recall.pipeline import reason_embedded
 from mnemo.recall.request import RecallContext, choose_mode
 from mnemo.recall.result import Candidate, SourceRef, print_candidates
 from mnemo.runtime.text import count_tokens
