@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -38,8 +39,6 @@ from mnemo.values.passages import keyed_passages, passage_key, vector_keys
 from mnemo.values.steps import Step
 from mnemo.values.vectors import HEAD, Heads, head_and_tail
 
-_GATHERED = 1_024
-"""Rows that are gathered at most: more would hold the interpreter for long when written."""
 SHRINKAGE = 200
 """
 Documents at which half of the mean counts as the centre (S).
@@ -82,7 +81,6 @@ class _Documents:
         self.living = 0
         self._terms = array("i")
         self._published = 0
-        self._rows: list[tuple[Any, ...]] = []
 
     def add(self, document: Document, breather: Breather, *own: Any) -> int:
         """
@@ -96,9 +94,9 @@ class _Documents:
         self._terms.extend(found)
         times = (document.first, document.last, document.valid_to)
         held = (self.facets.number(document.metadata), document.by_hand, -1)
-        self._rows.append((len(found), math.log(max(spoken, 1)), *times, True, *held, *own))
-        if len(self._rows) >= _GATHERED:
-            self._settle()
+        row = (len(found), math.log(max(spoken, 1)), *times, True, *held, *own)
+        for column, value in zip(self.columns.values(), row, strict=True):
+            column.append(value)
         self.ids.append(document.id)
         self.nodes.append(document.node)
         if document.origin is not None:
@@ -107,16 +105,8 @@ class _Documents:
         self.documents[document.id] = (*self.documents.get(document.id, ()), number)
         return number
 
-    def _settle(self) -> None:
-        """Write the gathered rows, a column at a time, before anything else touches columns."""
-        rows, self._rows = self._rows, []
-        if rows:
-            for column, values in zip(self.columns.values(), zip(*rows, strict=True), strict=True):
-                column.extend(values)
-
     def publish(self) -> None:
         """Let readers find what is new by its words."""
-        self._settle()
         terms = np.array(self._terms, np.int32)
         lengths = self.columns["lengths"].view()[self._published :].astype(np.int32)
         self.postings.add(self._published, lengths, terms)
@@ -125,7 +115,6 @@ class _Documents:
     def remove(self, ids: Iterable[str]) -> None:
         gone = [number for id in ids for number in self.documents.pop(id, ())]
         if gone:
-            self._settle()
             self.living -= len(gone)
             self.columns["alive"].replace(gone, False)
 
@@ -138,7 +127,6 @@ class _Documents:
     def add_vectors(
         self, numbers: Sequence[int], passages: Sequence[int], vectors: Sequence[Vector]
     ) -> None:
-        self._settle()
         first = np.flatnonzero(np.asarray(passages) == 0)
         self.columns["rows"].link(np.asarray(numbers, np.intp)[first], self.vectors.count + first)
         self.vectors.extend(vectors)
@@ -183,8 +171,8 @@ class _Steps(_Documents):
         }
         self._sum = np.zeros(dimensions, np.int64)
         self._summed = 0
-        self._sessions = _Numbering()
-        self._actors = _Numbering()
+        self._sessions = _numbering()
+        self._actors = _numbering()
         self._joined = Column(np.int32, 2)
         self._sessions_of: dict[str, str] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
@@ -214,23 +202,14 @@ class _Steps(_Documents):
         for document in documents:
             self._joined.append((session, document))
 
-    def _part(self, step: str, message: str) -> None:
-        """Undo what ``_join`` did."""
-        session = self._sessions[self._sessions_of.pop(step)]
-        pairs = self._joined.view()
-        of_step = np.isin(pairs[:, 1], self.documents.get(message, ())) & (pairs[:, 0] == session)
-        self._joined.replace(np.flatnonzero(of_step), -1)
-
-    def canonical(self, id: str) -> str:
-        """The id that a step or message is found under."""
-        return self.aliases.get(id, id)
-
     def forget_repeats(self, ids: Iterable[str]) -> None:
         """Forget steps that repeat a message which stays."""
         for id in ids:
             if (message := self.aliases.pop(id, None)) is not None:
-                self._part(id, message)
                 self.repeats[message] = tuple(s for s in self.repeats[message] if s != id)
+                session, pairs = self._sessions[self._sessions_of.pop(id)], self._joined.view()
+                joined = np.isin(pairs[:, 1], self.documents.get(message, ()))
+                self._joined.replace(joined & (pairs[:, 0] == session), -1)
 
     def handed_on(self, ids: Iterable[str]) -> dict[str, str]:
         """
@@ -265,7 +244,6 @@ class _Steps(_Documents):
 
     def remove(self, ids: Iterable[str]) -> None:
         ids = tuple(ids)
-        self._settle()
         gone = [number for id in ids for number in self.documents.get(id, ())]
         rows = self.columns["rows"].view()[gone]
         self._count(self.vectors.view()[rows[rows >= 0]], -1)
@@ -276,9 +254,6 @@ class _Steps(_Documents):
         self._sum += sign * np.rint(vectors * np.float32(_FINENESS)).astype(np.int64).sum(axis=0)
         self._summed += sign * len(vectors)
 
-    def _centre(self) -> NDArray[np.float32]:
-        return (self._sum / (_FINENESS * (self._summed + SHRINKAGE))).astype(np.float32)
-
     def view(self) -> StepsView:
         return StepsView(
             **self.fields(),
@@ -287,16 +262,14 @@ class _Steps(_Documents):
             chains=self._sessions,
             actor_numbers=self._actors,
             actors=tuple(self._actors),
-            centre=self._centre(),
+            centre=(self._sum / (_FINENESS * (self._summed + SHRINKAGE))).astype(np.float32),
         )
 
 
-class _Numbering(dict[str, int]):
+def _numbering() -> dict[str, int]:
     """Name → its number, from 0 in order of first sight."""
-
-    def __missing__(self, name: str) -> int:
-        self[name] = number = len(self)
-        return number
+    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
+    return numbers
 
 
 class _Behind:
@@ -307,7 +280,7 @@ class _Behind:
         self._waiting: dict[str, list[int]] = {}
 
     def add(self, node: int, steps: Iterable[str], known: _Steps) -> None:
-        for step in map(known.canonical, steps):
+        for step in (known.aliases.get(step, step) for step in steps):
             for document in known.documents.get(step, ()):
                 self.pairs.append((node, document))
             if step not in known.documents:
@@ -402,7 +375,11 @@ class Corpus:
         if node is None or node.type not in self._nodes:
             raise ValueError(f"{document.id!r} is not the document of a searchable node")
         group = self._nodes[node.type]
-        vectors = _inherited(group, document)
+        before = group.documents.get(document.id, ())
+        old = group.nodes[before[0]] if before else None
+        vectors: dict[int, Vector] = {}
+        if old is not None and old.text == document.meaning:
+            vectors = group.vectors_of(before[0])
         if document.vector is not None:
             vectors[0] = document.vector
         group.remove([document.id])
@@ -494,13 +471,6 @@ class Corpus:
         wordings = DocumentsView(**self._wordings.fields())
         behind = {kind: behind.pairs.view() for kind, behind in self._behind.items()}
         return CorpusView(revision, self._steps.view(), nodes, behind, wordings)
-
-
-def _inherited(group: _Documents, document: Document) -> dict[int, Vector]:
-    before = group.documents.get(document.id)
-    if not before or (old := group.nodes[before[0]]) is None or old.text != document.meaning:
-        return {}
-    return group.vectors_of(before[0])
 
 
 # ── Terms ───────────────────────────────────────────────────────────────────────────────
