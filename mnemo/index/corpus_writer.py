@@ -209,7 +209,7 @@ class _Steps(_Documents):
                 self.repeats[message] = tuple(s for s in self.repeats[message] if s != id)
                 session, pairs = self._sessions[self._sessions_of.pop(id)], self._joined.view()
                 joined = np.isin(pairs[:, 1], self.documents.get(message, ()))
-                self._joined.replace(joined & (pairs[:, 0] == session), -1)
+                self._joined.replace(np.flatnonzero(joined & (pairs[:, 0] == session)), -1)
 
     def handed_on(self, ids: Iterable[str]) -> dict[str, str]:
         """
