@@ -481,9 +481,6 @@ MAX_INDEXED_CHARACTERS = 1_000_000
 MAX_REMEMBERED = 500_000
 """Words whose terms are remembered; texts repeat few words, and stemming one takes 20 µs."""
 _PIECE = 4_096
-_MOST_HEAD = 40
-"""Characters of a remembered head in brackets."""
-_MOST_HEADS = 1_024
 
 
 class Lexicon:
@@ -497,42 +494,19 @@ class Lexicon:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self._remembered = _Remembered(self.numbers)
-        self._heads: dict[str, tuple[list[int], int]] = {}
 
     def read(self, text: str, breather: Breather) -> tuple[list[int], int]:
         """The numbers of *text*'s index terms, in order, and how many words it has."""
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
-        if len(text) <= _PIECE:
-            return self._read(text)
         numbers: list[int] = []
         spoken = 0
         for piece in _pieces(text[:MAX_INDEXED_CHARACTERS]):
-            found, said = self._read(piece)
-            numbers += found
-            spoken += said
+            folded = words(piece)
+            numbers.extend(chain.from_iterable(map(self._remembered.__getitem__, folded)))
+            spoken += len(folded)
             breather.breathe()
         return numbers, spoken
-
-    def _read(self, piece: str) -> tuple[list[int], int]:
-        if not piece.startswith("["):
-            return self._looked_up(piece)
-        # The day and minute of a step are those of many others; no word goes across the end.
-        head, end, rest = piece.partition("] ")
-        if not end or len(head) > _MOST_HEAD:
-            return self._looked_up(piece)
-        known = self._heads.get(head)
-        if known is None:
-            if len(self._heads) >= _MOST_HEADS:
-                self._heads.clear()
-            known = self._heads[head] = self._looked_up(head)
-        numbers, spoken = self._looked_up(rest)
-        return known[0] + numbers, known[1] + spoken
-
-    def _looked_up(self, piece: str) -> tuple[list[int], int]:
-        folded = words(piece)
-        found = map(self._remembered.__getitem__, folded)
-        return list(chain.from_iterable(found)), len(folded)
 
 
 class _Remembered(dict[str, tuple[int, ...]]):

@@ -108,15 +108,14 @@ def node_document(node: Node, details: Mapping[str, Any], origin: str | None = N
         details: As in ``FeedChanges.details``.
         origin: As in ``FeedChanges.origins``.
     """
-    first, last, valid_to = _times(node, details)
     return Document(
         key=node.id,
         id=node.id,
         text=keyword_text(node, details),
         meaning=node.text,
-        first=first,
-        last=last,
-        valid_to=valid_to,
+        first=_seconds(getattr(node, "valid_from", None), -math.inf),
+        last=_seconds(details.get("latest_at"), math.inf),
+        valid_to=_seconds(getattr(node, "valid_to", None), math.inf),
         node=node if node.vector is None else replace(node, vector=None),
         vector=node.vector,
         origin=origin,
@@ -140,16 +139,6 @@ def keyword_text(node: Node, details: Mapping[str, Any]) -> str:
             return "\n".join((node.description, node.parent_goal or ""))
         case _:
             return node.text
-
-
-def _times(node: Node, details: Mapping[str, Any]) -> tuple[float, float, float]:
-    if not isinstance(node, Semantic):
-        return -math.inf, math.inf, math.inf
-    return (
-        _seconds(node.valid_from, -math.inf),
-        _seconds(details.get("latest_at"), math.inf),
-        _seconds(node.valid_to, math.inf),
-    )
 
 
 def _seconds(at: datetime | None, unknown: float) -> float:

@@ -340,7 +340,8 @@ async def items_found(run: RecallRun, config: Config, find: FindItems) -> list[C
             # An item's value is its metadata, and nobody said it.
             passes = request.filters.holds(at=item.updated_at, metadata=item.value)
             if item.score is not None and passes:
-                found += _candidate(item, terms, run, config.scoring)
+                made = _candidate(item, terms, run, config.scoring)
+                found += [made] if made is not None and made.score > 0 else []
         if len(items) < page or items[-1].score is None:
             break
         # Each search ranks all items anew: the pages grow, so that there are few of them.
@@ -350,9 +351,17 @@ async def items_found(run: RecallRun, config: Config, find: FindItems) -> list[C
 
 def _candidate(
     item: Item, terms: frozenset[str], run: RecallRun, scoring: ScoringConfig
-) -> list[Candidate]:
-    """Make its candidate; none where it is below a threshold."""
-    node = _node(item)
+) -> Candidate | None:
+    """Make its candidate; ``None`` where it is below a threshold."""
+    place = json.dumps([*item.namespace, item.key]).encode()
+    node = KeyedItem(
+        id=f"item-{sha256(place).hexdigest()[:32]}",
+        created_at=item.updated_at,
+        namespace=item.namespace,
+        key=item.key,
+        value=item.value,
+        texts=item.texts,
+    )
     parameters = score.parameters_of(scoring, node.type)
     cosine, shared = item.score or 0.0, terms.intersection(index_terms(node.text))
     whole = 1 + run.dense_weight
@@ -363,33 +372,17 @@ def _candidate(
     relevance = min(sum(signals.values()), 1.0)
     near = bool(shared) or cosine >= parameters.threshold
     if not near or relevance < run.request.min_score:
-        return []
+        return None
     value = score.value_function(scoring)(relevance, node, None, parameters, run.now)
-    if value <= 0:
-        return []
     why = score.explained(scoring, node, None, run.now, signals=signals, cosine=cosine)
-    return [
-        Candidate(
-            node=node,
-            score=value,
-            relevance=relevance,
-            phase="initial",
-            hop=0,
-            sources=[replace(SourceRef.of_node(node, node.key), namespace=node.namespace)],
-            why=why if run.request.explain else None,
-        )
-    ]
-
-
-def _node(item: Item) -> KeyedItem:
-    place = json.dumps([*item.namespace, item.key]).encode()
-    return KeyedItem(
-        id=f"item-{sha256(place).hexdigest()[:32]}",
-        created_at=item.updated_at,
-        namespace=item.namespace,
-        key=item.key,
-        value=item.value,
-        texts=item.texts,
+    return Candidate(
+        node=node,
+        score=value,
+        relevance=relevance,
+        phase="initial",
+        hop=0,
+        sources=[replace(SourceRef.of_node(node, node.key), namespace=node.namespace)],
+        why=why if run.request.explain else None,
     )
 
 

@@ -127,11 +127,6 @@ class RecallRequest:
             **given,
         )
 
-    @property
-    def unites(self) -> bool:
-        """Whether a fact and the step that it restates take one place of *k*."""
-        return self.types is None or not {"semantic", "episodic"} <= set(self.types)
-
 
 def checked_query(query: str | None) -> str:
     """What is read of *query*. *Raises* ``ValueError``: it is no text, or blank."""

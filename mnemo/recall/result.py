@@ -446,7 +446,7 @@ def print_candidates(
         goals: Session id → goal, for the lines above groups.
         count: What *budget_tokens* are counted with.
     """
-    entries = list(_entries(candidates, style, order))
+    entries = _entries(candidates, style, order)
     if style == "full" and order == "relevance":
         entries = _grouped(entries, goals, group_min_hits)
     if budget_tokens is None:
@@ -471,9 +471,9 @@ def _within(entries: Sequence[_Entry], size: int) -> str:
     return _lines(ranked[:count])
 
 
-def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Iterable[_Entry]:
-    seen: set[str] = set()
-    candidates = tuple(candidates)
+def _entries(candidates: Sequence[Candidate], style: Style, order: Order) -> list[_Entry]:
+    """The line of each candidate, those alike once."""
+    entries: dict[str, _Entry] = {}
     numbers = {candidate.node.id: number for number, candidate in enumerate(candidates, 1)}
     for rank, candidate in enumerate(candidates):
         source = candidate.sources[0]
@@ -483,10 +483,7 @@ def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Ite
             yearless = _compact_text(candidate, see, with_year=False)
         else:
             line = yearless = _full_text(candidate, see)
-        if line in seen:
-            continue
-        seen.add(line)
-        yield _Entry(
+        entry = _Entry(
             text=_cited(line, rank),
             rank=rank,
             place=_place(candidate, rank, style, order),
@@ -495,6 +492,8 @@ def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Ite
             yearless=_cited(yearless, rank),
             steps=frozenset(source.identity for source in candidate.sources),
         )
+        entries.setdefault(line, entry)
+    return list(entries.values())
 
 
 def line_tokens(candidates: Sequence[Candidate], count: Count) -> tuple[int, ...]:

@@ -93,10 +93,6 @@ class Rivals:
     near: NDArray[np.floating]
     cosines: NDArray[np.floating]
 
-    def said(self, i: int) -> tuple[float, int]:
-        """What the order in which they were said goes by."""
-        return self.times[i], self.numbers[i]
-
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -157,11 +153,12 @@ def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
     Near each other, and the newer not far from the question: beyond what the weights were
     fitted on they tell nothing.
     """
-    best = sorted(range(min(BEST, len(given.texts))), key=given.said)
+    said = list(zip(given.times, given.numbers, strict=True))
+    best = sorted(range(min(BEST, len(given.texts))), key=said.__getitem__)
     return [
         (older, newer)
         for older, newer in combinations(best, 2)
-        if given.said(older) < given.said(newer)
+        if said[older] < said[newer]
         and given.near[older, newer] >= NEAR
         and given.scores[newer] >= LEAST * given.scores[older]
         and (
@@ -403,12 +400,6 @@ class Found:
     others: list[Found] = field(default_factory=list)
     newer: Found | None = None
     until: datetime | None = None
-
-    @property
-    def order(self) -> tuple[float, float, float, str]:
-        """Best value first, then the better match, then later evidence, then id."""
-        age = -(self.latest - LONG_AGO).total_seconds()
-        return (-self.value, -self.match, age, self.id)
 
     @property
     def spoken(self) -> tuple[NodeType, str]:

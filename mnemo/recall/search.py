@@ -416,7 +416,9 @@ class Search:
                 if self._is_inside(f):
                     self._value(f)
                     ranked.append(f)
-        return sorted(ranked, key=lambda f: f.order)[: self.config.recall.max_candidates]
+        # The better match first, then the later evidence.
+        ranked.sort(key=lambda f: (-f.value, -f.match, -f.latest.timestamp(), f.id))
+        return ranked[: self.config.recall.max_candidates]
 
     def _is_inside(self, f: Found) -> bool:
         """Note its sources that match; is there one, or does it match where it is its own?"""
@@ -474,10 +476,11 @@ class Search:
         step says what was corrected.
         """
         request = self.run.request
+        unites = request.types is None or not {"semantic", "episodic"} <= {*request.types}
         places: list[Found] = []
         of_step: dict[str, int] = {}
         for f in self.ranked:
-            if request.unites and f.type in _UNITED and f.support:
+            if unites and f.type in _UNITED and f.support:
                 f.step = f.support[0]
             if f.step is not None and f.step in of_step:
                 place = places[of_step[f.step]]

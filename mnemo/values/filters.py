@@ -310,15 +310,9 @@ class Filters:
         )
 
     @property
-    def asks_for_sources(self) -> bool:
-        """Whether more than time is asked for: what has no source cannot match then."""
-        named = (self.session_id, self.thread_id, self.actor)
-        return bool(self.where.conditions) or any(one is not None for one in named)
-
-    @property
     def is_open(self) -> bool:
         """Whether everything matches."""
-        return self.window.is_open and not self.asks_for_sources
+        return self == _OPEN
 
     def holds(
         self,
@@ -343,3 +337,6 @@ class Filters:
         if self.session_id is not None and self.session_id not in (*session_ids, thread_id):
             return False
         return self.window.holds(at) and self.where.holds(metadata)
+
+
+_OPEN = Filters()

@@ -172,14 +172,15 @@ def when_and_who(at: datetime, actor: str) -> str:
 
 def episodic_node(step: Step) -> Episodic:
     """The node that *step* is in the graph, or will be once it is committed."""
+    known = step.annotation
     return Episodic(
         id=step.node_id,
         observation=step.observation,
         action=step.action,
-        state=step.state,
-        subgoal=step.subgoal,
-        reward=step.reward,
-        trajectory_id=step.trajectory_id,
+        state=known.state if known else None,
+        subgoal=known.subgoal if known else None,
+        reward=known.reward if known else None,
+        trajectory_id=known.trajectory_id if known else None,
         session_id=step.session_id or None,
         episode_id=step.episode_id or None,
         step_index=step.index if step.session_id else None,
