@@ -13,7 +13,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, words
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
-from mnemo.values.passages import keyed_passages, passage_key, vector_keys
+from mnemo.values.passages import keyed_passages, passage_key, passage_place, vector_keys
 from mnemo.values.steps import Step
 from mnemo.values.vectors import HEAD, Heads, head_and_tail
 
@@ -304,6 +304,9 @@ class Corpus:
     Args:
         dimensions: Width of the vectors.
         passage_tokens: As in ``EmbeddingSpace``.
+
+    Attributes:
+        owed: The vectors that documents wait for.
     """
 
     def __init__(self, *, dimensions: int, passage_tokens: int | None = None) -> None:
@@ -316,6 +319,7 @@ class Corpus:
             kind: _Documents(dimensions, lexicon, facets) for kind in kinds
         }
         self._wordings = _Documents(dimensions, lexicon, facets)
+        self.owed = Owed()
         self._waiting: dict[str, tuple[_Documents, int, int]] = {}
         self._behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
 
@@ -361,6 +365,7 @@ class Corpus:
         texts = keyed_passages(document.key, document.meaning, self._passage_tokens)
         for passage, key in enumerate(texts):
             self._waiting[key] = (group, number, passage)
+            self.owed.add(key, number, texts[key])
         return texts
 
     def put(self, document: Document, breather: Breather) -> dict[str, str]:
@@ -385,6 +390,7 @@ class Corpus:
         group.remove([document.id])
         for key in vector_keys([document.key]):
             self._waiting.pop(key, None)
+            self.owed.drop(key)
         number = group.add(document, breather)
         texts = self._wait(document, group, number)
         if isinstance(node, Intent):
@@ -418,6 +424,7 @@ class Corpus:
                 unknown.add(key)
                 continue
             group, number, passage = self._waiting.pop(key)
+            self.owed.drop(key)
             _, numbers, passages, rows = found.setdefault(id(group), (group, [], [], []))
             numbers.append(number)
             passages.append(passage)
@@ -437,30 +444,22 @@ class Corpus:
         threads = self._steps.columns["thread"].view()[numbers]
         return bool((threads == self._steps._sessions.get(thread_chain(thread_id), -2)).any())
 
-    def remove(self, ids: Sequence[str]) -> dict[str, str | None]:
-        """
-        Remove nodes, steps and messages by id; a step that repeats a message takes its place.
-
-        Returns:
-            The keys that wait no more → under which key the document waits now, if it does.
-        """
+    def remove(self, ids: Sequence[str]) -> None:
+        """Remove nodes, steps and messages; a step that repeats a message takes its place."""
         gone = set(ids)
-        if not gone:
-            return {}
         self._steps.forget_repeats(gone)
         heirs = self._steps.handed_on(gone)
         for group in (self._steps, self._wordings, *self._nodes.values()):
             group.remove(gone)
-        keys: dict[str, str | None] = {}
         for key, (group, at, _) in list(self._waiting.items()):
             owner, slash, part = key.rpartition("/")
             if owner in heirs:
-                keys[key] = renamed = f"{heirs[owner]}{slash}{part}"
+                renamed = f"{heirs[owner]}{slash}{part}"
                 self._waiting[renamed] = self._waiting.pop(key)
+                self.owed.rename(key, renamed)
             elif group.ids[at] in gone:
-                keys[key] = None
                 del self._waiting[key]
-        return keys
+                self.owed.drop(key)
 
     def view(self, revision: Revision, breather: Breather) -> CorpusView:
         """Everything as it is now; call it while nobody writes."""
@@ -532,3 +531,76 @@ def _pieces(text: str) -> Iterator[str]:
         yield text[start:end]
         start = end
     yield text[start:]
+
+
+# ── What is owed ────────────────────────────────────────────────────────────────────────
+
+
+MOST_CHARACTERS = 4_000_000
+"""Of the texts that are held; those of other keys are read again when their turn comes."""
+
+
+class Owed:
+    """
+    Keys of vectors that are to be made, in order of arrival, first passages before further ones.
+
+    With the number of the document, so that a debt that is made anew meanwhile is not taken for
+    paid.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+        self._further: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
+        self._characters = 0
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._further)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._of(key)
+
+    def add(self, key: str, number: int, text: str | None) -> None:
+        """Owe the vector of *text*, of document *number*."""
+        self._of(key)[key] = number
+        if text is not None and self._characters + len(text) <= MOST_CHARACTERS:
+            self._texts[key] = text
+            self._characters += len(text)
+
+    def drop(self, key: str) -> None:
+        """Owe *key* no more, if it was owed."""
+        self._of(key).pop(key, None)
+        self._characters -= len(self._texts.pop(key, ""))
+
+    def rename(self, key: str, other: str) -> None:
+        """Owe *other* what was owed to *key*."""
+        if (number := self._of(key).get(key)) is not None:
+            text = self.text(key)
+            self.drop(key)
+            self.add(other, number, text)
+
+    def text(self, key: str) -> str | None:
+        """What the vector of *key* is made of, if it is held."""
+        return self._texts.get(key)
+
+    def oldest(self, most: int) -> dict[str, int]:
+        """At most so many debts, those of first passages before all others: key → number."""
+        return dict(islice(chain(self._first.items(), self._further.items()), most))
+
+    def newest(self, most: int) -> dict[str, int]:
+        """Likewise, the last ones first."""
+        debts = chain(reversed(self._first.items()), reversed(self._further.items()))
+        return dict(islice(debts, most))
+
+    def among(self, keys: Iterable[str]) -> dict[str, int]:
+        """The debts among *keys*, in their order."""
+        return {key: number for key in keys if (number := self._of(key).get(key)) is not None}
+
+    def paid(self, debts: Mapping[str, int]) -> None:
+        """Drop *debts*, but for what is owed anew since."""
+        for key, number in debts.items():
+            if self._of(key).get(key) == number:
+                self.drop(key)
+
+    def _of(self, key: str) -> dict[str, int]:
+        return self._further if passage_place(key)[1] else self._first

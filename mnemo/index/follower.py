@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import accumulate, chain, islice, zip_longest
+from itertools import accumulate, islice, zip_longest
 
 import anyio
 import numpy as np
@@ -38,7 +38,6 @@ from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS, step_of
 from mnemo.values.graph import NodeType, Vector
-from mnemo.values.passages import passage_place, vector_keys
 from mnemo.values.steps import PARTS
 from mnemo.values.vectors import unit_rows
 
@@ -144,7 +143,6 @@ class RepositoryIndex:
         self._view = self._corpus.view(0, Breather())
         self._cursor = FeedCursor()
         self._unseen = False
-        self._owed = Owed()
         self._refused: set[str] = set()
         self._recent: dict[bytes, Vector] = {}
         self._tongues: deque[bool] = deque(maxlen=JUDGED)
@@ -162,7 +160,7 @@ class RepositoryIndex:
             self._view.revision,
             self._corpus.documents,
             # What serves while all is read anew gets no vectors: it is not settled.
-            max(len(self._owed), int(self._renewing)),
+            max(len(self._corpus.owed), int(self._renewing)),
             self._failing,
             self._advice,
         )
@@ -210,7 +208,7 @@ class RepositoryIndex:
             StoreError: The feed could not be read. *Cancellation*: safe.
         """
         await self.catch_up()
-        if embedded and len(self._owed) and self._failing is None:
+        if embedded and len(self._corpus.owed) and self._failing is None:
             try:
                 with anyio.move_on_after(HUNG_S if self._loaded else LOADING_S):
                     await self._pay_for(query)
@@ -237,8 +235,7 @@ class RepositoryIndex:
                 self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
                 # Whoever waits to share a read made of the old one reads on instead.
                 self._served = 0
-                self._owed, self._early = fresh._owed, fresh._early
-                self._pace, self._loaded = None, False
+                self._early, self._pace, self._loaded = fresh._early, None, False
                 self._damaged, self._tongues = fresh._damaged, fresh._tongues
         finally:
             self._renewing = False
@@ -276,7 +273,7 @@ class RepositoryIndex:
             if not changes.more:
                 view = self._corpus.view(changes.revision, breather)
                 damaged = tuple(sorted(self._damaged))
-                self._view = replace(view, damaged=damaged, owed=len(self._owed))
+                self._view = replace(view, damaged=damaged, owed=len(self._corpus.owed))
             self._cursor = changes.cursor
         except BaseException:
             self._start_again()
@@ -284,7 +281,9 @@ class RepositoryIndex:
 
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
-        self._remove(changes.removed)
+        if changes.removed:
+            self._recent.clear()
+            self._corpus.remove(changes.removed)
         for step in changes.steps:
             message = changes.repeats.get(step.node_id)
             if message is not None and not self._corpus.knows_step(step.node_id):
@@ -294,17 +293,14 @@ class RepositoryIndex:
             if not self._corpus.knows_step(step.node_id):
                 said.append(step.observation or step.action)
                 for side in step_sides(step, agent_name=self.agent_name):
-                    self._owed.add(self._corpus.add_side(side, breather))
+                    self._corpus.add_side(side, breather)
             breather.breathe()
         if self.embedder.space.english_only:
             judged = map(is_foreign, said)
             self._tongues.extend(foreign for foreign in judged if foreign is not None)
         for node in changes.nodes:
             details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
-            document = node_document(node, details, origin)
-            for key in vector_keys([document.key]):
-                self._owed.drop(key)
-            self._owed.add(self._corpus.put(document, breather))
+            self._corpus.put(node_document(node, details, origin), breather)
             breather.breathe()
         self._give_vectors(changes)
         self._note_damage(changes)
@@ -321,17 +317,6 @@ class RepositoryIndex:
         fitting = {k: v for k, v in offered.items() if len(v) == self._corpus.dimensions}
         unknown = self._corpus.add_vectors(fitting)
         self._early = {key: fitting[key] for key in unknown} if changes.more else {}
-        for key in fitting.keys() - unknown:
-            self._owed.drop(key)
-
-    def _remove(self, ids: Sequence[str]) -> None:
-        if ids:
-            self._recent.clear()
-        for key, renamed in self._corpus.remove(ids).items():
-            if renamed is None:
-                self._owed.drop(key)
-            else:
-                self._owed.rename(key, renamed)
 
     async def nearest(
         self,
@@ -423,13 +408,13 @@ class RepositoryIndex:
             StoreError: The store could not be read or written. *Cancellation*: safe.
         """
         await self.catch_up()
-        while len(self._owed):
+        while len(self._corpus.owed):
             async with self._embedding:
                 async with self._lock:
-                    debts = self._owed.oldest(WINDOW)
+                    debts = self._corpus.owed.oldest(WINDOW)
                 texts = await self._texts_of(debts)
                 # What is gone from the store never comes back with the feed.
-                self._owed.paid({key: debts[key] for key in debts.keys() - texts.keys()})
+                self._corpus.owed.paid({key: debts[key] for key in debts.keys() - texts.keys()})
                 await self._embed_window(debts, texts)
 
     async def _embed_window(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
@@ -460,7 +445,7 @@ class RepositoryIndex:
         """Save what was owed, and owe it no more, unless it is owed anew since."""
         await self.feed.save_vectors(self.embedder.space, rows)
         async with self._lock:
-            self._owed.paid({key: debts[key] for key in rows})
+            self._corpus.owed.paid({key: debts[key] for key in rows})
 
     async def _embedded(self, keys: Iterable[str], texts: Mapping[str, str]) -> dict[str, Vector]:
         """The vectors of *keys*; a text that several of them have is embedded once."""
@@ -477,7 +462,9 @@ class RepositoryIndex:
                 # Ever fewer texts at once, so that one that is refused stays alone.
                 self._batch = max(1, self._batch // 2)
                 if len(digests) == 1:
-                    self._refused = {k for k in self._refused if k in self._owed} | {*digests}
+                    self._refused = {k for k in self._refused if k in self._corpus.owed} | {
+                        *digests
+                    }
                 raise
             finally:
                 self._note_pace(fresh.values(), elapsed() - began)
@@ -527,17 +514,17 @@ class RepositoryIndex:
 
     def _wanted(self, query: str) -> dict[str, int]:
         """Debts in the order in which they are worth paying: the newest and the best by turns."""
-        newest = self._owed.newest(MOST_WANTED)
-        if len(newest) == len(self._owed) <= LOOKED_AT:
+        newest = self._corpus.owed.newest(MOST_WANTED)
+        if len(newest) == len(self._corpus.owed) <= LOOKED_AT:
             return newest
-        best = self._owed.among(_sharing_words(self._view, query, WINDOW))
+        best = self._corpus.owed.among(_sharing_words(self._view, query, WINDOW))
         pairs = zip_longest(newest.items(), best.items())
         return dict(debt for pair in pairs for debt in pair if debt is not None)
 
     async def _texts_of(self, keys: Iterable[str]) -> dict[str, str]:
         """What the vectors of *keys* are made of, in their order, without what is gone."""
         wanted = list(keys)
-        held = {key: text for key in wanted if (text := self._owed.text(key)) is not None}
+        held = {key: text for key in wanted if (text := self._corpus.owed.text(key)) is not None}
         if missing := [key for key in wanted if key not in held]:
             owners = self._corpus.owners(missing)
             ids = [id for id, node in owners.items() if node is None]
@@ -571,82 +558,3 @@ def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
 def _digest(space: str, text: str) -> bytes:
     """Of a text's vector: a repository may move to another space."""
     return blake2b(f"{space}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-# ── What is owed ────────────────────────────────────────────────────────────────────────
-
-
-MOST_CHARACTERS = 4_000_000
-"""Of the texts that are held; those of other keys are read again when their turn comes."""
-
-
-class Owed:
-    """
-    Keys of vectors that are to be made, in order of arrival, first passages before further ones.
-
-    Each debt has a number, so that one that is made anew meanwhile is not taken for paid.
-    """
-
-    def __init__(self) -> None:
-        self._first: dict[str, int] = {}
-        self._further: dict[str, int] = {}
-        self._texts: dict[str, str] = {}
-        self._characters = 0
-        self._made = 0
-
-    def __len__(self) -> int:
-        return len(self._first) + len(self._further)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._first or key in self._further
-
-    def add(self, texts: Mapping[str, str]) -> None:
-        """Owe the vectors of *texts*, by key."""
-        for key, text in texts.items():
-            self._owe(key, text)
-
-    def _owe(self, key: str, text: str | None) -> None:
-        self.drop(key)
-        self._made += 1
-        self._of(key)[key] = self._made
-        if text is not None and self._characters + len(text) <= MOST_CHARACTERS:
-            self._texts[key] = text
-            self._characters += len(text)
-
-    def drop(self, key: str) -> None:
-        """Owe *key* no more, if it was owed."""
-        self._of(key).pop(key, None)
-        self._characters -= len(self._texts.pop(key, ""))
-
-    def rename(self, key: str, other: str) -> None:
-        """Owe *other* what was owed to *key*."""
-        if key in self:
-            text = self.text(key)
-            self.drop(key)
-            self._owe(other, text)
-
-    def text(self, key: str) -> str | None:
-        """What the vector of *key* is made of, if it is held."""
-        return self._texts.get(key)
-
-    def oldest(self, most: int) -> dict[str, int]:
-        """At most so many debts, those of first passages before all others: key → number."""
-        return dict(islice(chain(self._first.items(), self._further.items()), most))
-
-    def newest(self, most: int) -> dict[str, int]:
-        """Likewise, the last ones first."""
-        debts = chain(reversed(self._first.items()), reversed(self._further.items()))
-        return dict(islice(debts, most))
-
-    def among(self, keys: Iterable[str]) -> dict[str, int]:
-        """The debts among *keys*, in their order."""
-        return {key: number for key in keys if (number := self._of(key).get(key)) is not None}
-
-    def paid(self, debts: Mapping[str, int]) -> None:
-        """Drop *debts*, but for what is owed anew since."""
-        for key, number in debts.items():
-            if self._of(key).get(key) == number:
-                self.drop(key)
-
-    def _of(self, key: str) -> dict[str, int]:
-        return self._further if passage_place(key)[1] else self._first

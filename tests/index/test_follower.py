@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.index import follower
+from mnemo.index import corpus_writer, follower
 from mnemo.index.follower import BATCH, RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime import traffic
@@ -666,7 +666,7 @@ async def test_further_passages_come_last(monkeypatch) -> None:
 
 async def test_texts_beyond_a_bound_are_read_again(monkeypatch) -> None:
     """In memory are keys; what is embedded is the same."""
-    monkeypatch.setattr(follower, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(corpus_writer, "MOST_CHARACTERS", 100)
     feed = Feed()
     feed.said = [same_length(n) for n in range(30)]
     feed.nodes = [Semantic("Ana keeps bees.", id="semantic-1")]
@@ -676,7 +676,7 @@ async def test_texts_beyond_a_bound_are_read_again(monkeypatch) -> None:
     assert index.statistics().waiting == 0
     other = Feed()
     other.said, other.nodes = feed.said, feed.nodes
-    monkeypatch.setattr(follower, "MOST_CHARACTERS", 4_000_000)
+    monkeypatch.setattr(corpus_writer, "MOST_CHARACTERS", 4_000_000)
     await index_of(other, embedder).embed_waiting()
     mine, whole = dict(feed.vectors), dict(other.vectors)
     assert mine.keys() == whole.keys()
