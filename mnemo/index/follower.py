@@ -462,9 +462,8 @@ class RepositoryIndex:
                 # Ever fewer texts at once, so that one that is refused stays alone.
                 self._batch = max(1, self._batch // 2)
                 if len(digests) == 1:
-                    self._refused = {k for k in self._refused if k in self._corpus.owed} | {
-                        *digests
-                    }
+                    refused = (*self._refused, *digests)
+                    self._refused = {key for key in refused if key in self._corpus.owed}
                 raise
             finally:
                 self._note_pace(fresh.values(), elapsed() - began)
