@@ -58,7 +58,7 @@ from mnemo.values.changeset import ROUTING
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.graph import Claim, Episodic
 from mnemo.values.lookup import lookup_keys
-from mnemo.values.passages import vector_keys
+from mnemo.values.vectors import vector_keys
 
 MOST_TEXTS = 100
 """Texts of messages, of steps, and of claims that a dry run shows."""

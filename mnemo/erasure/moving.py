@@ -27,7 +27,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Vector
 from mnemo.values.jobs import JobState
-from mnemo.values.passages import PASSAGE_KEYS
+from mnemo.values.vectors import PASSAGE_KEYS
 from mnemo.values.wordings import wording_key
 
 _NEXT = "SELECT next_space_name, next_space_dimensions FROM repos WHERE no = ?"

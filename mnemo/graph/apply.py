@@ -30,7 +30,7 @@ from mnemo.values.archive import ArchivedChangeset
 from mnemo.values.changeset import NodeChange, Revision
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source
 from mnemo.values.lookup import lookup_keys
-from mnemo.values.passages import vector_keys
+from mnemo.values.vectors import vector_keys
 
 _MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
 _MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"

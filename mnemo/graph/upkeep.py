@@ -20,7 +20,7 @@ from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import RAW, Revision, Upkeep
-from mnemo.values.passages import PASSAGE_KEYS
+from mnemo.values.vectors import PASSAGE_KEYS
 
 _DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
 _DROP_NODES = (

@@ -423,7 +423,7 @@ class DocumentsView:
         rows: Row of a document's first vector; -1, or beyond the vectors, without one.
         facets: Of the whole corpus, of the writer.
         vectors: Unit rows of the documents named by ``vector_documents``, one for each
-            passage, ``vector_passages`` its number from 0: see ``values.passages``.
+            passage, ``vector_passages`` its number from 0: see ``values.vectors``.
         heads: Of ``vectors``; ``None`` for steps, of which none is sought by nearness alone.
         documents: Node id → document numbers, of the writer: look up, then check
             against ``count`` and ``alive``.

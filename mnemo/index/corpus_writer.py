@@ -35,9 +35,16 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, words
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
-from mnemo.values.passages import keyed_passages, passage_key, passage_place, vector_keys
 from mnemo.values.steps import Step
-from mnemo.values.vectors import HEAD, Heads, head_and_tail
+from mnemo.values.vectors import (
+    HEAD,
+    Heads,
+    head_and_tail,
+    keyed_passages,
+    passage_key,
+    passage_place,
+    vector_keys,
+)
 
 SHRINKAGE = 200
 """
@@ -412,7 +419,7 @@ class Corpus:
 
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
         """
-        Give documents their vectors, by ``values.passages``, in any order.
+        Give documents their vectors, by ``values.vectors``, in any order.
 
         Returns:
             The keys that none waited for.

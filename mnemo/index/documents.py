@@ -15,8 +15,8 @@ from mnemo.runtime.clock import Breather, as_utc
 from mnemo.runtime.text import fold
 from mnemo.values.feed import FeedChanges, step_of
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal
-from mnemo.values.passages import keyed_passages, passages
 from mnemo.values.steps import PARTS, Step, evidence_text
+from mnemo.values.vectors import keyed_passages, passages
 from mnemo.values.wordings import wording_key
 
 _QUESTION_MARKS = ("?", "？", "؟")

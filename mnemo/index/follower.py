@@ -208,7 +208,7 @@ class RepositoryIndex:
             StoreError: The feed could not be read. *Cancellation*: safe.
         """
         await self.catch_up()
-        if embedded and len(self._corpus.owed) and self._failing is None:
+        if embedded and self._view.owed and self._failing is None:
             try:
                 with anyio.move_on_after(HUNG_S if self._loaded else LOADING_S):
                     await self._pay_for(query)

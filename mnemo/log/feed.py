@@ -26,8 +26,8 @@ from mnemo.store.tx import Tx
 from mnemo.values.feed import FoundMessage, document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector
 from mnemo.values.messages import EMBEDDED, StoredMessage
-from mnemo.values.passages import owner_of_vector
 from mnemo.values.steps import Step
+from mnemo.values.vectors import owner_of_vector
 from mnemo.values.wordings import wording_owner
 
 _FROM_STEPS = """
@@ -207,18 +207,18 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         vector=stored[-1][0] if stored else after.vector,
         message=last_message,
     )
-    vectors = _vectors(stored, dimensions, passed)
-    details = _details(tx, repo, nodes, passed)
+    vectors = _vectors(stored, dimensions, passed) if stored else {}
+    details = _details(tx, repo, nodes, passed) if nodes else {}
     log_passed(passed)
     return FeedChanges(
         cursor=cursor,
         revision=revision,
         steps=tuple(steps),
         messages=messages,
-        repeats=_repeats(tx, repo, steps),
+        repeats=_repeats(tx, repo, steps) if steps else {},
         nodes=tuple(nodes),
         details=details,
-        origins=_origins(tx, repo, {row[0]: row[4] for row in rows}),
+        origins=_origins(tx, repo, {row[0]: row[4] for row in rows}) if rows else {},
         removed=tuple(id for _, id in removals if id is not None),
         vectors=vectors,
         damaged=tuple(damage.row for damage in passed),
@@ -316,8 +316,6 @@ def _texts(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
 
 
 def _origins(tx: Tx, repo: int, revisions: Mapping[str, int]) -> dict[str, str]:
-    if not revisions:
-        return {}
     between = (repo, min(revisions.values()), max(revisions.values()))
     changesets = dict(tx.run(_CHANGESETS, between).fetchall())
     return {id: changesets[no] for id, no in revisions.items() if no in changesets}

@@ -22,8 +22,7 @@ from mnemo.protocols import Embedder
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.tasks import Threads
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
-from mnemo.values.passages import passage_place
-from mnemo.values.vectors import unit_rows
+from mnemo.values.vectors import passage_place, unit_rows
 
 BATCH = 64
 """Texts per call of the embedder, at most: what a run that is stopped may lose."""

@@ -23,7 +23,7 @@ from mnemo.errors import ModelUnavailable
 from mnemo.models.weights import LocalEmbedder, Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import clean
-from mnemo.values.passages import passages
+from mnemo.values.vectors import passages
 
 DIMENSIONS = 384
 MAX_CHARACTERS = 4_096

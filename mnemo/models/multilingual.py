@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mnemo.models.weights import LocalEmbedder, Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import clean
-from mnemo.values.passages import passages
+from mnemo.values.vectors import passages
 
 DIMENSIONS = 512
 MAX_CHARACTERS = 4_096

@@ -38,7 +38,7 @@ from mnemo.values.items import Item
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import searchable_text
 from mnemo.values.notes import NoteRow
-from mnemo.values.passages import owner_of_vector
+from mnemo.values.vectors import owner_of_vector
 
 Batch = list[tuple[str, list[tuple[Any, ...]]]]
 """Staged tables, each with rows of it."""

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import Breather
 from mnemo.store.tx import Tx
-from mnemo.values.passages import SIDES, vector_keys
+from mnemo.values.vectors import SIDES, vector_keys
 
 log = logging.getLogger("mnemo")
 

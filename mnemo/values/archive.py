@@ -104,7 +104,7 @@ class ArchivedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedVector:
-    """A vector of a node or of a step's side, or of a further passage: see ``values.passages``."""
+    """A vector of a node or of a step's side, or of a further passage: see ``values.vectors``."""
 
     key: str
     vector: Vector = field(compare=False, repr=False)

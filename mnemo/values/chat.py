@@ -103,7 +103,7 @@ class EmbeddingSpace:
             contextual embedders, 0.6 for static ones, 0.2 for hashing. Not stamped.
         static: Whether a text's vector is the mean of its words', so that recall may ask
             for single words and weight them by how rare they are. Not stamped.
-        passage_tokens: Tokens, by the estimate of ``values.passages``, that one vector says;
+        passage_tokens: Tokens, by the estimate of ``values.vectors``, that one vector says;
             a longer text gets one for each of its overlapping passages. ``None``: every
             text gets one. Not stamped.
         english_only: Whether it knows no other language, so that a repository whose messages

@@ -57,7 +57,7 @@ class FeedChanges:
             gone from recall.
         vectors: Key → vector, newly stored. The key of a node's vector is its id; of a
             step's ``"<node id>/observation"`` and ``"<node id>/action"``, of a message's
-            likewise with the document's id. Further passages: see ``values.passages``.
+            likewise with the document's id. Further passages: see ``values.vectors``.
         damaged: Rows that were left out because they cannot be decoded, each as
             ``StoreCorrupt.row``.
         missed: Whether more is gone than *removed* says, for the cursor was too far behind:

@@ -18,7 +18,7 @@ from mnemo.index.corpus_writer import SHRINKAGE, Corpus
 from mnemo.index.documents import node_document
 from mnemo.runtime.clock import Breather
 from mnemo.values.graph import Semantic
-from mnemo.values.passages import keyed_passages
+from mnemo.values.vectors import keyed_passages
 
 _TEXTS = [text[:400] for text in TEXTS if text.strip()][:300]
 _TERMS = sorted({term for text in _TEXTS for term in index_terms(text)})

@@ -24,8 +24,8 @@ from mnemo.recall.search import HopZero, hop_zero
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Filters
 from mnemo.values.graph import Semantic
-from mnemo.values.passages import passage_key
 from mnemo.values.steps import Step
+from mnemo.values.vectors import passage_key
 
 WIDTH = 8
 Turn = tuple[str, str, str]

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from real_texts import TEXTS
 
-from mnemo.values.passages import (
+from mnemo.values.vectors import (
     MOST_PASSAGES,
     keyed_passages,
     owner_of_vector,
