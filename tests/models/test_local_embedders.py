@@ -13,7 +13,7 @@ from mnemo.models.multilingual import MultilingualEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.testing.models import HashingEmbedder
-from mnemo.values.passages import passages
+from mnemo.values.vectors import passages
 
 LEARNT = [WordLlamaEmbedder, MiniLMEmbedder, MultilingualEmbedder]
 ALL = [HashingEmbedder, *LEARNT]
