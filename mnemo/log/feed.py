@@ -390,10 +390,9 @@ def owned_keys(tx: Tx, repo: int, keys: Iterable[str]) -> set[str]:
     """Those of *keys* whose node, step or message is there."""
     # An id may itself look like the key of a passage.
     owners = {key: {key, wording_owner(owner_of_vector(key)[0])} for key in keys}
-    ids = set().union(*owners.values())
-    known = _stored_messages(tx, repo, ids)
+    known = _stored_messages(tx, repo, set().union(*owners.values()))
     for query in _OWNERS_OF_VECTORS:
-        if unknown := ids - known:
+        if unknown := set().union(*(ids for ids in owners.values() if not ids & known)):
             known.update(id for (id,) in tx.run(query, (repo, listed(unknown))))
     return {key for key, ids in owners.items() if ids & known}
 

@@ -458,13 +458,13 @@ def settle(
         raise Conflict(f"episode {settlement.episode_id!r} is over")
     marks = [(place.episode, index) for index in settlement.steps]
     tx.run_many(_COMMIT_STEP, marks)
-    consumed = [(place.episode, key) for key in settlement.staged]
-    tx.run_many(_DROP_STAGED_KEY, consumed)
     earlier = _RECEIPTS.one((settlement.episode_id, place.receipt))
     receipt = list(dict.fromkeys([*earlier, *node_ids]))
     tx.run(_SET_RECEIPT, (json.dumps(receipt), place.episode))
-    _touch(tx, place, settlement.at)
     if settlement.ends:
         tx.run(_DROP_STAGED, (place.episode,))
         tx.run(_END_EPISODE, ("committed", place.episode))
         _enter(tx, place, SessionState.IDLE, settlement.at)
+    else:
+        tx.run_many(_DROP_STAGED_KEY, [(place.episode, key) for key in settlement.staged])
+        _touch(tx, place, settlement.at)

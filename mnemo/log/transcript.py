@@ -374,15 +374,14 @@ class TranscriptWriter(TranscriptReader):
             values = [value for one in threads for value in (self._repo, *one)]
             rows = self._tx.run(_put_threads(len(some)), values).fetchall()
             self._rows.update((id, (number,)) for id, number in rows)
-        self._insert(added)
+        if added:
+            self._insert(added)
         self._has_written = has_written
 
     def _insert(self, added: Sequence[tuple[StoredMessage, str]]) -> None:
         """Insert messages, with calls and full text, into threads whose rows are written."""
-        tx, last = (
-            self._tx,
-            self._tx.dialect.reserve(self._tx, "messages", len(added), [self._repo]),
-        )
+        tx = self._tx
+        last = tx.dialect.reserve(tx, "messages", len(added), [self._repo])
         rows, texts, calls = [], [], []
         for no, (message, text) in enumerate(added, last + 1):
             thread = self._number(message.thread_id)
@@ -391,7 +390,8 @@ class TranscriptWriter(TranscriptReader):
             calls += [(thread, call.id, message.seq) for call in message.tool_calls]
         with tx.refusing(Conflict("a message's id or seq is in the thread already")):
             tx.insert("messages", _INSERTED, rows)
-        tx.insert("message_calls", _CALL, calls)
+        if calls:
+            tx.insert("message_calls", _CALL, calls)
         tx.dialect.put_texts(tx, self._repo, texts)
 
     def _number(self, thread_id: str) -> int:
