@@ -194,8 +194,6 @@ class Feed:
         messages: list[StoredMessage] = []
         if end > start:
             messages = tx.messages(thread.id, from_seq=start, to_seq=end - 1, since=since)
-            taken = tx.fed(thread.id, [message.stored_id for message in messages], by_job=True)
-            messages = [message for message in messages if message.stored_id not in taken]
         return _Portion(tuple(messages), end, end < thread.next_seq)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, TypeAlias
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import new_id
 from mnemo.store.codec import decode_list, utc_text
-from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, messages_among
+from mnemo.store.rows import Passed, Rows, listed, log_passed
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
@@ -211,18 +211,11 @@ _EXTRACTING = """
 SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORDER BY no
 """
 _OF_MESSAGES = """
-FROM steps t JOIN sessions s ON s.no = t.session
-WHERE t.repo = ? AND t.thread IN ({}) AND t.message IN ({})
+FROM steps t JOIN sessions s ON s.no = t.session JOIN episodes e ON e.no = t.episode
+WHERE t.repo = ? AND t.thread = ? AND t.message IN $texts AND s.thread_id IS
 """
-_STEPPED = {
-    by_job: f"SELECT DISTINCT t.thread, t.message {_OF_MESSAGES} AND s.thread_id IS {null}"
-    for by_job, null in ((False, "NULL"), (True, "NOT NULL"))
-}
-_MADE = f"""
-SELECT DISTINCT e.id, e.receipt_nodes, e.no
-{_OF_MESSAGES.replace("WHERE", "JOIN episodes e ON e.no = t.episode WHERE")}
-AND s.thread_id = ? ORDER BY e.no
-"""
+_FED = f"SELECT DISTINCT t.message {_OF_MESSAGES} NULL"
+_MADE = f"SELECT DISTINCT e.id, e.receipt_nodes, e.no {_OF_MESSAGES} NOT NULL ORDER BY e.no"
 _RECEIPTS = Rows("episodes", "s s i", lambda row: decode_list(row[1], str))
 
 
@@ -287,18 +280,12 @@ def extracting(tx: Tx, repo: int, thread_id: str) -> list[str]:
     return [id for (id,) in tx.run(_EXTRACTING, (repo, thread_id))]
 
 
-def stepped_messages(
-    tx: Tx, repo: int, messages: Iterable[tuple[str, str]], *, by_job: bool
-) -> set[tuple[str, str]]:
-    """Those of *messages*, by thread and id, that are steps of a session by hand, or of a job's."""
-    return messages_among(tx, _STEPPED[by_job], repo, messages)
+def fed(tx: Tx, repo: int, thread_id: str, ids: Iterable[str]) -> frozenset[str]:
+    """Those of the messages *ids* that are steps of a session by hand."""
+    return frozenset(id for (id,) in tx.run(_FED, (repo, thread_id, listed(ids))))
 
 
-def made_of(tx: Tx, repo: int, thread_id: str, ids: Sequence[str]) -> list[str]:
+def made_of(tx: Tx, repo: int, thread_id: str, ids: Iterable[str]) -> list[str]:
     """Ids of the nodes that the job's commits of these messages left."""
-    found: dict[str, None] = {}
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_MADE.format("?", holes(chunk)), (repo, thread_id, *chunk, thread_id))
-        for receipt in _RECEIPTS.all(rows):
-            found.update(dict.fromkeys(receipt))
-    return list(found)
+    receipts = _RECEIPTS.all(tx.run(_MADE, (repo, thread_id, listed(ids))))
+    return list(dict.fromkeys(id for receipt in receipts for id in receipt))

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from mnemo.errors import Conflict, NotFound, NotToFeed, UsageError
-from mnemo.jobs.job_rows import stepped_messages
 from mnemo.protocols import Clock
 from mnemo.store import tables
 from mnemo.store.codec import utc_text
-from mnemo.store.rows import listed, messages_among, step_row
+from mnemo.store.rows import listed, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Text, Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
@@ -35,9 +34,13 @@ _ANNOTATE = f"""
 UPDATE steps SET {", ".join(f"{column} = ?" for column in tables.ANNOTATIONS.columns)}
 WHERE episode = ? AND idx = ?
 """
-_HELD = """
-SELECT t.id, m.id FROM threads t $join messages m $by(messages_id) ON m.thread = t.no
-WHERE t.repo = ? AND t.id IN ({}) AND m.id IN ({})
+# What messages are: still held by their thread, and steps by hand or of a job.
+_KNOWN = """
+SELECT t.thread, t.message, CASE WHEN s.thread_id IS NULL THEN 'by hand' ELSE 'by job' END
+FROM steps t JOIN sessions s ON s.no = t.session
+WHERE t.repo = ? AND t.thread IN $texts AND t.message IN $texts
+UNION SELECT t.id, m.id, 'held' FROM threads t $join messages m $by(messages_id) ON m.thread = t.no
+WHERE t.repo = ? AND t.id IN $texts AND m.id IN $texts
 """
 _INDEXES = "SELECT idx FROM steps WHERE episode = ?"
 
@@ -73,9 +76,9 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     """
     Write steps with their full text, in order; a refused one leaves no gap.
 
-    A message that a job has made a step is refused of sessions by hand, and of a feed and of a
-    job one that was erased since. The job looks for steps by hand once its own are written:
-    whichever of the two writes first keeps the message.
+    A message that a job has made a step is refused of sessions by hand, and the other way
+    round: whichever writes first keeps the message. Of a feed and of a job one is refused that
+    was erased since.
 
     Args:
         clock: The service's; gives the time at which they were recorded.
@@ -161,25 +164,24 @@ def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
     """
     Node ids of the drafts to refuse.
 
-    By hand those whose message a job made a step; of a feed and of a job, which have read the
-    message before, those whose message was erased since.
+    By hand those whose message a job made a step, and the other way round; of a feed and of a
+    job, which have read the message before, those whose message was erased since.
     """
-    by_repo: dict[int, dict[str, tuple[tuple[str, str], bool, bool]]] = {}
+    by_repo: dict[int, list[tuple[StepDraft, bool]]] = {}
     for one in handed:
         row, draft = found.get((one.repo_id, one.session_id, None)), one.draft
         if row is not None and draft.thread_id and draft.message_id:
-            is_job = row[3] is not None
-            named = ((draft.thread_id, draft.message_id), is_job, is_job or draft.is_fed)
-            by_repo.setdefault(row[2], {})[draft.node_id] = named
+            by_repo.setdefault(row[2], []).append((draft, row[3] is not None))
     unfit: set[str] = set()
     for repo, drafts in by_repo.items():
-        by_hand = {message for message, is_job, _ in drafts.values() if not is_job}
-        read = {message for message, _, was_read in drafts.values() if was_read}
-        taken = stepped_messages(tx, repo, by_hand, by_job=True) if by_hand else set()
-        erased = read - messages_among(tx, _HELD, repo, read) if read else set()
-        for node_id, (message, is_job, was_read) in drafts.items():
-            if (message in taken and not is_job) or (message in erased and was_read):
-                unfit.add(node_id)
+        threads = listed({str(draft.thread_id) for draft, _ in drafts})
+        ids = listed({str(draft.message_id) for draft, _ in drafts})
+        known = set(tx.run(_KNOWN, (repo, threads, ids) * 2))
+        for draft, by_job in drafts:
+            message = (draft.thread_id, draft.message_id)
+            is_erased = (by_job or draft.is_fed) and (*message, "held") not in known
+            if is_erased or (*message, "by hand" if by_job else "by job") in known:
+                unfit.add(draft.node_id)
     return unfit
 
 

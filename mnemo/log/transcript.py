@@ -269,11 +269,9 @@ class TranscriptReader:
         """Ids of the sessions of the thread's job that are not idle."""
         return jobs.extracting(self._tx, self._repo, thread_id)
 
-    def fed(self, thread_id: str, ids: Sequence[str], *, by_job: bool = False) -> frozenset[str]:
-        """Those of the messages *ids* that are steps of a session by hand, or of the job's."""
-        messages = ((thread_id, id) for id in ids)
-        found = jobs.stepped_messages(self._tx, self._repo, messages, by_job=by_job)
-        return frozenset(id for _, id in found)
+    def fed(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        """Those of the messages *ids* that are steps of a session by hand."""
+        return jobs.fed(self._tx, self._repo, thread_id, ids)
 
     def made_of(self, thread_id: str, ids: Sequence[str]) -> list[str]:
         """Ids of the nodes that the job's commits of these messages left."""

@@ -388,7 +388,7 @@ class Remembering:
         if session.state is SessionState.COLLECTING:
             for some in portions(portion.messages):
                 await session._take_fed(some)
-            await self._require_all(portion)
+            await self._require_all(session, portion)
             await session.close()
         elif session.state is SessionState.FAILED:
             await session.commit()
@@ -397,18 +397,12 @@ class Remembering:
             raise session.error or ExtractionFailed("extraction failed")
         await session.commit()
 
-    async def _require_all(self, portion: Portion) -> None:
-        """Raise ``Conflict`` if a step of *portion* must go: its message is gone, or was fed."""
-        if not portion.messages:
-            return
-        thread_id, ids = portion.messages[0].thread_id, portion.ids
-
-        def look(tx: TranscriptReader) -> tuple[int, frozenset[str]]:
-            return len(tx.by_id(thread_id, ids)), tx.fed(thread_id, ids)
-
-        found, fed = await self._parts.transcript.reading(look)
-        if found < len(ids) or fed:
-            raise Conflict(f"messages of thread {thread_id!r} were erased or fed meanwhile")
+    async def _require_all(self, session: Session, portion: Portion) -> None:
+        """Raise ``Conflict`` if a message of *portion* was refused: it is gone, or was fed."""
+        threads = {message.thread_id for message in portion.messages}
+        held = {id for thread in threads for id in session.held_messages(thread)}
+        if not held.issuperset(self._said(portion.messages)):
+            raise Conflict("messages of the thread were erased or fed meanwhile")
 
 
 def said_messages(

@@ -141,19 +141,6 @@ def holes(items: Sequence[object]) -> str:
     return ",".join("?" * len(items))
 
 
-def messages_among(
-    tx: Tx, statement: str, repo: int, messages: Iterable[tuple[str, str]]
-) -> set[tuple[str, str]]:
-    """Those of *messages*, by thread and id, that *statement* finds in the repository."""
-    wanted = set(messages)
-    found: set[tuple[str, str]] = set()
-    for threads in chunks(sorted({thread for thread, _ in wanted})):
-        for ids in chunks(sorted({id for _, id in wanted})):
-            rows = tx.run(statement.format(holes(threads), holes(ids)), (repo, *threads, *ids))
-            found.update(rows)
-    return found & wanted
-
-
 SIDE_KEYS = tuple(vector_keys(SIDES))
 """What the keys of the vectors of a step or message end with."""
 

@@ -17,6 +17,7 @@ from contracts.jobs import JobContract
 from contracts.kit import MakeStore
 from contracts.notes import NoteStoreContract
 from contracts.overhaul import OverhaulContract
+from contracts.races import RacesContract
 from contracts.records import RecordStoreContract
 from contracts.sessions import SessionStoreContract
 from contracts.transcript import TranscriptContract
@@ -117,3 +118,7 @@ class TestJobs(OverEngines, JobContract):
 
 class TestCheckpoints(OverEngines, CheckpointContract):
     """``StoredCheckpoints``."""
+
+
+class TestRaces(OverEngines, RacesContract):
+    """``StoredSessions`` beside the sweep, the job and an erasure."""
