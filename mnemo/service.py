@@ -577,13 +577,16 @@ class Mnemo:
             NotFound: There is nothing in it, and it is not open.
             StoreError: It could not be read. *Cancellation*: safe.
         """
-        from mnemo.store.archive import export_lines
-
         store, _ = self._usable()
         checked_repo_id(repo_id)
-        return export_lines(
-            store.archive(repo_id), repo_id=repo_id, may_be_empty=repo_id in self._repos
-        )
+        return self._exported(store.archive(repo_id), repo_id)
+
+    @asynccontextmanager
+    async def _exported(self, archive: Any, repo_id: str) -> AsyncIterator[AsyncIterator[str]]:
+        async with archive.read() as (head, lines):
+            if head.is_empty and repo_id not in self._repos:
+                raise NotFound("repository", repo_id)
+            yield lines
 
     async def import_repo(
         self, repo_id: str, lines: AsyncIterable[str] | Iterable[str]
@@ -611,12 +614,11 @@ class Mnemo:
                 another format version.
             StoreError: It could not be written. *Cancellation*: safe; all or nothing.
         """
-        from mnemo.store.archive import import_lines
-
         store, _ = self._usable()
         checked_repo_id(repo_id)
         with self._claimed(repo_id, "import before opening it"):
-            return await import_lines(store.archive(repo_id), lines)
+            head: ArchiveHead = await store.archive(repo_id).write(lines)
+            return head
 
     async def copy_to(
         self,

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from mnemo import InvalidArchive, Mnemo, UsageError
 from mnemo.runtime.text import counted as plural
-from mnemo.values.archive_lines import DEVELOPMENT_FORMAT, FORMAT
+from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT
 
 _HEAD_BYTES = 65_536
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from mnemo.errors import StoreCorrupt, StoreError, UsageError
-from mnemo.store.archive import StoredArchive, export_lines, import_lines
+from mnemo.store.archive import StoredArchive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +89,9 @@ async def copy_repository(
     if is_there:
         return await _compared(repo_id, source, target)
     given = _Seen(skip_damaged)
-    async with export_lines(source, repo_id=repo_id, may_be_empty=True) as lines:
-        await import_lines(target, given.watch(lines))
-    copy = await _read(target, repo_id)
+    async with source.read() as (_, lines):
+        await target.write(given.watch(lines))
+    copy = await _read(target)
     if not given.damaged and copy.digest != given.digest:
         raise StoreError(
             f"the copy of repository {repo_id!r} is not what was read: is somebody using it? "
@@ -103,7 +103,7 @@ async def copy_repository(
 
 
 async def _compared(repo_id: str, source: StoredArchive, target: StoredArchive) -> RepositoryCopy:
-    wanted, found = await _read(source, repo_id), await _read(target, repo_id)
+    wanted, found = await _read(source), await _read(target)
     if wanted.digest != found.digest:
         raise UsageError(
             f"repository {repo_id!r} of the target holds something else: delete it there first"
@@ -111,9 +111,9 @@ async def _compared(repo_id: str, source: StoredArchive, target: StoredArchive) 
     return RepositoryCopy(repo_id=repo_id, counts=found.counts, digest=found.digest, fresh=False)
 
 
-async def _read(archive: StoredArchive, repo_id: str) -> _Seen:
+async def _read(archive: StoredArchive) -> _Seen:
     seen = _Seen()
-    async with export_lines(archive, repo_id=repo_id, may_be_empty=True) as lines:
+    async with archive.read() as (_, lines):
         async for _ in seen.watch(lines):
             pass
     return seen

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mnemo.errors import InvalidArchive
-from mnemo.store.archive_export import OWNED
-from mnemo.store.archive_import import TABLES, owner_column
+from mnemo.store import tables
+from mnemo.store.archive_rows import KINDS
 from mnemo.store.tx import Tx
 from mnemo.values.graph import ENDS
 
@@ -27,19 +27,13 @@ INDEXES = (
 """What checks and the move need; made once everything is there, which is cheaper."""
 
 _UNIQUE = (
-    ("sessions", "id"),
-    ("episodes", "id"),
-    ("staged", "episode, key"),
-    ("steps", "node_id"),
-    ("nodes", "id"),
-    ("edges", "source, target, kind"),
-    ("vectors", "key"),
-    ("changesets", "id"),
-    ("messages", "thread, seq"),
+    ("episodes", ("id",)),
+    ("steps", ("node_id",)),
+    ("messages", ("thread", "seq")),
     *(
-        (table.name, ", ".join((*owner_column(table), *table.key)))
-        for table in OWNED.values()
-        if table.name != "note_journal"
+        (kind.table.name, (*kind.owners, *kind.table.key))
+        for kind in KINDS.values()
+        if kind.name != "note_change"
     ),
 )
 _TWICE = "SELECT max(line) FROM staging.{} WHERE {} GROUP BY {} HAVING count(*) > 1 ORDER BY 1"
@@ -57,10 +51,7 @@ _THREAD_ENDS = {
     "goals": "a.id >= t.next_goal",
     "pins": "a.seq >= t.next_seq",
 }
-_OF_THREADS = tuple(table.name for table in OWNED.values() if table.parent == "thread")
-_NO_THREAD = """
-SELECT line FROM staging.{} WHERE thread NOT IN (SELECT id FROM staging.threads) ORDER BY n
-"""
+_NO_OWNER = "SELECT line FROM staging.{} WHERE {} NOT IN (SELECT {} FROM staging.{}) ORDER BY n"
 _PAST_END = """
 SELECT a.line FROM staging.{} a JOIN staging.threads t ON t.id = a.thread
 WHERE a.epoch > t.epoch OR {} ORDER BY a.n
@@ -76,24 +67,41 @@ CASE s.state WHEN 'idle' THEN e.status IN ('committed', 'discarded')
              WHEN 'collecting' THEN e.status = 'open' ELSE e.status = 'closed' END
 """
 
+_PARTLY = " OR ".join(
+    f"({column} IS NULL) <> (subgoal IS NULL)"
+    if type.endswith("NOT NULL")
+    else f"({column} IS NOT NULL AND subgoal IS NULL)"
+    for column, type in zip(tables.ANNOTATIONS.columns, tables.ANNOTATIONS.types, strict=True)
+)
+
 CHECKS: tuple[tuple[str, str], ...] = (
-    *(("it is there twice", _TWICE.format(table, "TRUE", columns)) for table, columns in _UNIQUE),
+    *(
+        ("it is there twice", _TWICE.format(table, "TRUE", ", ".join(columns)))
+        for table, columns in _UNIQUE
+    ),
     (
         "its key is there twice in its session",
         _TWICE.format("steps", "key IS NOT NULL", "session, key"),
     ),
-    (
-        "its session is not in the archive",
-        """SELECT line FROM staging.episodes
-           WHERE session NOT IN (SELECT id FROM staging.sessions) ORDER BY n""",
+    *(
+        (
+            f"its {column} is not in the archive",
+            _NO_OWNER.format(kind.table.name, column, owner.key[0], owner.name),
+        )
+        for kind in KINDS.values()
+        for column, owner in kind.owners.items()
     ),
     (
-        "its episode is not in the archive, or of another session",
+        "its episode is of another session",
         """SELECT t.line FROM staging.steps t WHERE NOT EXISTS (SELECT 1 FROM staging.episodes e
            WHERE e.id = t.episode AND e.session = t.session) ORDER BY t.n""",
     ),
     (
-        "its episode is not in the archive, or is over",
+        "its annotation is not whole",
+        f"SELECT line FROM staging.steps WHERE {_PARTLY} ORDER BY n",
+    ),
+    (
+        "its episode is over",
         """SELECT g.line FROM staging.staged g WHERE NOT EXISTS
            (SELECT 1 FROM staging.episodes e WHERE e.id = g.episode
             AND e.status IN ('open', 'closed')) ORDER BY g.n""",
@@ -123,12 +131,11 @@ CHECKS: tuple[tuple[str, str], ...] = (
            (SELECT 1 FROM staging.nodes n WHERE n.id = t.node_id) ORDER BY t.n""",
     ),
     (
-        "an end of the edge is not in the archive, or of a type that it cannot join",
+        "an end of the edge is of a type that it cannot join",
         f"""SELECT e.line FROM staging.edges e
-            LEFT JOIN staging.nodes a ON a.id = e.source
-            LEFT JOIN staging.nodes b ON b.id = e.target
-            WHERE e.source = e.target OR a.id IS NULL OR b.id IS NULL
-            OR (e.kind, a.type, b.type) NOT IN (VALUES {_ALLOWED}) ORDER BY e.n""",
+            $join staging.nodes a ON a.id = e.source $join staging.nodes b ON b.id = e.target
+            WHERE e.source = e.target OR (e.kind, a.type, b.type) NOT IN (VALUES {_ALLOWED})
+            ORDER BY e.n""",
     ),
     (
         "what the vector is of is not in the archive, or gone",
@@ -137,7 +144,6 @@ CHECKS: tuple[tuple[str, str], ...] = (
            AND NOT EXISTS (SELECT 1 FROM staging.steps t WHERE t.node_id = v.owner
                            AND v.is_side = 1 AND t.gone = 0) ORDER BY v.n""",
     ),
-    *(("its thread is not in the archive", _NO_THREAD.format(table)) for table in _OF_THREADS),
     *(
         ("it is past the end of its thread", _PAST_END.format(table, end))
         for table, end in _THREAD_ENDS.items()
@@ -162,7 +168,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
         )
     ),
     *(
-        ("its note is not in the archive, or has not come to that version", _NO_NOTE.format(table))
+        ("its note has not come to that version", _NO_NOTE.format(table))
         for table in ("note_versions", "note_journal")
     ),
     (
@@ -222,8 +228,8 @@ def prune(tx: Tx) -> None:
         for _, query in CHECKS:
             for line in tx.run(query).fetchall():
                 dropped = True
-                for table in TABLES:
-                    tx.run(f"DELETE FROM staging.{table} WHERE line = ?", line)
+                for kind in KINDS.values():
+                    tx.run(f"DELETE FROM staging.{kind.table.name} WHERE line = ?", line)
 
 
 def check(tx: Tx, reason: str, query: str) -> None:

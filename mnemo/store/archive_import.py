@@ -1,5 +1,5 @@
 """
-Import: records of an archive are staged, checked, and moved over in one transaction.
+Import: lines of an archive are staged, checked, and moved over in one transaction.
 
 They are staged in tables of their own, so that writers wait for the last move only, and a
 broken archive leaves nothing in the store.
@@ -7,208 +7,245 @@ broken archive leaves nothing in the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import chain, repeat
 from typing import Any
 
-from mnemo.errors import UsageError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
-from mnemo.store import tables
-from mnemo.store.archive_export import OWNED, OWNERS
-from mnemo.store.codec import decode_time, encode_vector, stored_node, utc_text
+from mnemo.store.archive_rows import KINDS, Kind
+from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.rows import message_row, repo_number, repo_row, snapshot_row, step_row
-from mnemo.store.table import Table
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
-from mnemo.values.archive import (
-    ArchivedMessage,
-    ArchivedNode,
-    ArchivedStep,
-    ArchivedTrajectory,
-    ArchivedVector,
-    ArchiveHead,
-    LeftOut,
-    NumberedRecord,
-    Record,
-)
-from mnemo.values.graph import Edge
-from mnemo.values.items import Item
+from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.fields import count, exact_text, positive
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import searchable_text
-from mnemo.values.notes import NoteRow
 from mnemo.values.vectors import owner_of_vector
 
-Batch = list[tuple[str, list[tuple[Any, ...]]]]
-"""Staged tables, each with rows of it."""
+Batch = Mapping[str, list[tuple[Any, ...]]]
+"""Rows by staged table."""
 
-_STAGED_MORE = {
-    "messages": {"text": "TEXT"},
-    "notes": {"terms": "TEXT"},
-    "steps": {"committed": "INTEGER", "gone": "INTEGER"},
-    "nodes": {"revision": "INTEGER"},
-    "vectors": {"owner": "TEXT", "is_side": "INTEGER"},
+_FOUND_BY = {
+    "message": {"text": "TEXT"},
+    "note": {"terms": "TEXT"},
+    "vector": {"owner": "TEXT", "is_side": "INTEGER"},
 }
-"""Columns beside those of the table: what a record is found by, and how it stands."""
-
-
-def _names(table: Table[Any]) -> str:
-    return ", ".join(table.columns)
-
-
-def _typed(table: Table[Any]) -> dict[str, str]:
-    types = (type.removesuffix(" NOT NULL") for type in table.types)
-    return dict(zip(table.columns, types, strict=True))
-
-
-def _staged(table: Table[Any], *owners: str) -> dict[str, str]:
-    """Its columns with their types; *owners* if there are others than its parent."""
-    ids = dict.fromkeys(owners or owner_column(table), "TEXT")
-    return {**ids, **_typed(table), **_STAGED_MORE.get(table.name, {})}
-
-
-def owner_column(table: Table[Any]) -> tuple[str, ...]:
-    """The staged column with the id of the owner."""
-    return () if table.parent == "repo" else (table.parent,)
-
-
-# ``n`` counts up from 1 in each table: the places that numbers of the store follow.
-_TABLES = {
-    "staged": _staged(tables.STAGED),
-    "steps": _staged(tables.STEPS, "session", "episode") | _typed(tables.ANNOTATIONS),
-    "nodes": _staged(tables.NODES),
-    "edges": _staged(tables.EDGES, "source", "target"),
-    "vectors": _staged(tables.VECTORS),
-    **{table.name: _staged(table) for table in OWNED.values()},
+"""Staged columns beside those of the line: what a record is found by; see ``_found_by``."""
+_PARTS: Mapping[str, tuple[str, str, str, Callable[[Any], Iterable[str]]]] = {
+    "node": ("keys", "node", "key", lookup_keys),
+    "message": ("calls", "message", "call_id", lambda message: [c.id for c in message.tool_calls]),
+    "item": ("fields", "item", "field", lambda item: [field for field, _ in item.texts]),
 }
-TABLES = tuple(_TABLES)
-"""The tables that records are staged in."""
-_PARTS = {
-    "keys": ("node", "key"),
-    "calls": ("message", "call_id"),
-    "fields": ("item", "field"),
-}
-"""Lookup keys of nodes, calls of messages and fields of items: staged tables and columns."""
-STAGING = {
-    **{table: f"{of} INTEGER, {value} TEXT" for table, (of, value) in _PARTS.items()},
+"""Staged tables of what records have several of: their two columns, and what is in the second."""
+_COLUMNS: dict[str, dict[str, str]] = {
+    # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
     **{
-        table: "n $number, line INTEGER, "
-        + ", ".join(f"{column} {type}" for column, type in columns.items())
-        for table, columns in _TABLES.items()
+        kind.table.name: {"n": "$number", "line": "INTEGER"}
+        | {c: t.split()[0] for c, t in zip(kind.columns, kind.types, strict=True)}
+        | _FOUND_BY.get(kind.name, {})
+        for kind in KINDS.values()
     },
+    **{table: {of: "INTEGER", column: "TEXT"} for table, of, column, _ in _PARTS.values()},
 }
-"""The definitions of their columns, and of those of their parts."""
-_COLUMNS = _PARTS | {table: ("n", "line", *columns) for table, columns in _TABLES.items()}
+STAGING = {
+    table: ", ".join(f"{column} {type}" for column, type in columns.items())
+    for table, columns in _COLUMNS.items()
+}
+"""The definitions of the columns of the tables that lines are staged in."""
 
 
 def put(tx: Tx, batch: Batch) -> None:
     """Stage rows."""
-    for table, rows in batch:
-        tx.insert(f"staging.{table}", _COLUMNS[table], rows)
+    for table, rows in batch.items():
+        tx.insert(f"staging.{table}", tuple(_COLUMNS[table]), rows)
 
 
-class StagedRows:
-    """Makes the rows of records, page by page; for a worker thread."""
+# ── Reading ──────────────────────────────────────────────────────────────────────────
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+class _Space(TypedDict):
+    name: str
+    dimensions: int
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+class _Head(TypedDict):
+    format: str
+    version: int
+    revision: int
+    space: _Space | None
+    counts: dict[str, int]
+
+
+class LinesReader:
+    """
+    Turns the lines of an archive into rows to stage, page by page; for a worker thread.
+
+    Attributes:
+        head: What the first line has said.
+        left_out: Records that were damaged in the store that the archive was made of.
+    """
 
     def __init__(self) -> None:
-        self._last = dict.fromkeys(_TABLES, 0)
+        self.head = ArchiveHead(revision=0)
         self.left_out = 0
-        """Records that were damaged in the store that the archive was made of."""
+        self._line = 0
+        self._due: Iterator[str] = iter(())
+        self._last = dict.fromkeys(KINDS, 0)
 
-    def batch(self, records: Sequence[NumberedRecord]) -> Batch:
-        """The rows of *records*."""
-        breather, batch = Breather(), []
-        for kind, run in groupby(records, key=lambda numbered: type(numbered[1])):
-            if kind is LeftOut:
-                self.left_out += len(list(run))
-                continue
-            table = _TABLE_OF[kind]
-            rows: list[tuple[Any, ...]] = []
-            parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _PARTS}
-            for line, record in run:
-                self._last[table] += 1
-                place = self._last[table]
-                rows.append((place, line, *_row(record)))
-                for name, values in _parts(record).items():
-                    parts[name] += [(place, value) for value in values]
-                breather.breathe()
-            batch += [(table, rows), *parts.items()]
+    def batch(self, lines: Iterable[str]) -> Batch:
+        """
+        The rows of the next lines, the first of which is the head.
+
+        Raises:
+            InvalidArchive: Which line is broken, and why, or of another format.
+        """
+        breather = Breather()
+        batch: dict[str, list[tuple[Any, ...]]] = {}
+        for line in lines:
+            self._line += 1
+            if self._line == 1:
+                self._read_head(self._object(line))
+            else:
+                self._stage(self._object(line), batch)
+            breather.breathe()
         return batch
 
-
-_TABLE_OF: dict[type[Record], str] = {
-    ArchivedTrajectory: "staged",
-    ArchivedStep: "steps",
-    ArchivedNode: "nodes",
-    Edge: "edges",
-    ArchivedVector: "vectors",
-    ArchivedMessage: "messages",
-    **{table.entity.kind: table.name for table in OWNED.values()},
-}
-_OWNED_OF: dict[type[Record], Table[Any]] = {t.entity.kind: t for t in OWNED.values()}
-
-
-def _row(record: Record) -> tuple[Any, ...]:
-    match record:
-        case ArchivedStep():
-            return _step(record)
-        case ArchivedNode():
-            return (
-                *tables.NODES.values(stored_node(record.node, record.metadata)),
-                record.revision,
+    def finish(self) -> None:
+        """*Raises* ``InvalidArchive`` if the head has promised more than there was."""
+        self._line += 1
+        if self._line == 1:
+            raise self._wrong("there is nothing in it")
+        if (missing := next(self._due, None)) is not None:
+            left = 1 + sum(kind == missing for kind in self._due)
+            raise self._wrong(
+                f"the archive ends before it, but by its head {left} more "
+                f"of kind {missing!r} are due"
             )
-        case Edge():
-            return tables.EDGES.owned(record)
-        case ArchivedVector(key=key, vector=vector):
-            return (key, encode_vector(vector), *owner_of_vector(key))
-        case ArchivedTrajectory(episode_id=episode, staged=staged):
-            return (episode, *tables.STAGED.values(staged))
-        case ArchivedMessage(message=message, searched=searched):
-            text = searchable_text(message, tools=True) if searched else ""
-            return (*tables.MESSAGES.owned(message), text)
-        case NoteRow():
-            return (*tables.NOTES.values(record), " ".join(terms(record.text)))
+
+    def _read_head(self, raw: dict[str, Any]) -> None:
+        if raw.get("format") == DEVELOPMENT_FORMAT:
+            raise self._wrong(
+                "a development version of mnemo wrote the archive: convert it by "
+                "`scripts/convert_archive.py OLD.jsonl NEW.jsonl`"
+            )
+        if raw.get("format") != FORMAT:
+            raise self._wrong(f'it is no head of a repository\'s archive ("format": "{FORMAT}")')
+        if (version := raw.get("version")) != VERSION:
+            raise self._wrong(
+                f"the archive has format version {version}, this mnemo reads up to {VERSION}: "
+                "import it with the mnemo that it was made for"
+            )
+        try:
+            self.head = _head(TypeAdapter(_Head).validate_python(raw))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise self._wrong(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except ValueError as error:
+            raise self._wrong(str(error)) from None
+        counts = self.head.counts
+        self._due = chain.from_iterable(repeat(kind, counts[kind]) for kind in KINDS)
+
+    def _stage(self, said: dict[str, Any], batch: dict[str, list[tuple[Any, ...]]]) -> None:
+        name = next(self._due, None)
+        if name is None or said.get("kind") != name:
+            due = f"a line of kind {name!r}" if name else "no further line"
+            raise self._wrong(
+                f"its kind is {said.get('kind')!r}, but {due} is due by the archive's head"
+            )
+        if "damaged" in said:
+            self.left_out += 1
+            return
+        kind = KINDS[name]
+        try:
+            row = kind.row(said)
+            value = kind.value(row, self.head)
+            found = _found_by(kind, row, value)
+        except ValueError as error:
+            raise self._wrong(str(error)) from None
+        self._last[name] = place = self._last[name] + 1
+        batch.setdefault(kind.table.name, []).append((place, self._line, *row, *found))
+        if name in _PARTS:
+            table, _, _, parts = _PARTS[name]
+            batch.setdefault(table, []).extend((place, part) for part in parts(value))
+
+    def _object(self, line: str) -> dict[str, Any]:
+        if not isinstance(line, str):
+            raise self._wrong(f"a line must be text, not {type(line).__name__}")
+        try:
+            raw = _DECODER.decode(line)
+        except json.JSONDecodeError as error:
+            raise self._wrong(f"not JSON: {error.msg} (column {error.colno})") from None
+        except (ValueError, RecursionError) as error:
+            raise self._wrong(f"not JSON that can be read: {error}") from None
+        if not isinstance(raw, dict):
+            raise self._wrong("it is no JSON object")
+        return raw
+
+    def _wrong(self, reason: str) -> InvalidArchive:
+        return InvalidArchive(self._line, reason)
+
+
+def _head(said: _Head) -> ArchiveHead:
+    if said["counts"].keys() != KINDS.keys():
+        raise ValueError(f"counts must name {', '.join(KINDS)}")
+    numbers = {"revision": said["revision"]} | said["counts"]
+    for name, number in numbers.items():
+        _judged(name, count, number)
+    space = None
+    if said["space"]:
+        space = EmbeddingSpace(**said["space"])
+        _judged("space.name", exact_text, space.name)
+        _judged("space.dimensions", positive, space.dimensions)
+    return ArchiveHead(revision=said["revision"], space=space, counts=said["counts"])
+
+
+def _judged(name: str, rule: Callable[[Any], object], value: Any) -> None:
+    try:
+        rule(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _found_by(kind: Kind, row: list[Any], value: Any) -> tuple[Any, ...]:
+    """The values of ``_FOUND_BY``."""
+    match kind.name:
+        case "message":
+            text = searchable_text(value, tools=True) if row[-1] else ""
+            if row[-1] and not text:
+                raise ValueError("it has nothing that could be searched for, but is said to be")
+            return (text,)
+        case "note":
+            return (" ".join(terms(value.text)),)
+        case "vector":
+            return owner_of_vector(row[0])
         case _:
-            return _OWNED_OF[type(record)].owned(record)
-
-
-def _parts(record: Record) -> dict[str, Iterable[str]]:
-    """The rows of ``_PARTS`` that a record has."""
-    match record:
-        case ArchivedNode(node=node):
-            return {"keys": lookup_keys(node)}
-        case ArchivedMessage(message=message):
-            return {"calls": [call.id for call in message.tool_calls]}
-        case Item(texts=texts):
-            return {"fields": [field for field, _ in texts]}
-        case _:
-            return {}
-
-
-def _step(record: ArchivedStep) -> tuple[Any, ...]:
-    found = record.step.annotation
-    columns = tables.ANNOTATIONS
-    annotation = (None,) * len(columns.columns) if found is None else columns.values(found)
-    return (*tables.STEPS.owned(record.step), record.committed, record.gone, *annotation)
+            return ()
 
 
 # ── Moving ───────────────────────────────────────────────────────────────────────────
 
-_FILLED = """
-SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
-    OR EXISTS (SELECT 1 FROM sessions WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM nodes WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM changesets WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM threads WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM notes WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM note_marks WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM note_requests WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM note_tasks WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM checkpoints WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE repo = :repo)
-    OR EXISTS (SELECT 1 FROM items WHERE repo = :repo)
-"""
+_FILLED = " OR ".join(
+    f"EXISTS (SELECT 1 FROM {kind.table.name} WHERE repo = :repo)"
+    for kind in KINDS.values()
+    if kind.table.of_repo
+)
 _IDS = """
 SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
 UNION ALL SELECT node_id FROM staging.steps
@@ -225,7 +262,7 @@ _NUMBERED = (
     "messages",
     "snapshots",
 )
-"""Tables whose rows have numbers of their own."""
+"""Tables whose rows' numbers are named by others."""
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
@@ -238,62 +275,35 @@ _MOVED_MORE = {
         "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
         "FROM staging.steps t WHERE t.episode = a.id), 0)"
     },
+    "steps": {"recorded_at": "session.updated_at"},
 }
-"""Columns that no staged one holds, and their values."""
+"""Columns that no line says, and their values."""
 
 
-def _move(table: Table[Any]) -> str:
-    """The statement that moves an owned table, with the numbers of this store."""
-    name, found = table.name, {column: f"a.{column}" for column in table.columns}
-    if name in _NUMBERED:
-        found["no"] = f":{name} + a.n"
-    found |= _MOVED_MORE.get(name, {})
+def _move(kind: Kind) -> str:
+    """The statement that moves a table, with the numbers of this store."""
+    table, source = kind.table, f"staging.{kind.table.name} a"
+    found = {column: f"a.{column}" for column in kind.columns if column != "searched"}
+    if table.name in _NUMBERED:
+        found[table.number] = f":{table.name} + a.n"
     if table.of_repo:
         found["repo"] = ":repo"
-    source = f"staging.{name} a"
-    if table.parent != "repo":
-        owner = OWNERS[table.parent]
-        found[table.parent] = f":{owner.name} + p.n"
-        source += f" $join staging.{owner.name} p ON p.{owner.key[0]} = a.{table.parent}"
+    for column, owner in kind.owners.items():
+        found[column] = f":{owner.name} + {column}.n"
+        source += f" $join staging.{owner.name} {column} ON {column}.{owner.key[0]} = a.{column}"
+    found |= _MOVED_MORE.get(table.name, {})
     return (
-        f"INSERT INTO {name} ({', '.join(found)}) "
+        f"INSERT INTO {table.name} ({', '.join(found)}) "
         f"SELECT {', '.join(found.values())} FROM {source} ORDER BY a.n"
     )
 
 
 _MOVES = (
-    f"""
-    INSERT INTO staged (episode, {_names(tables.STAGED)})
-    SELECT :episodes + e.n, {tables.STAGED.of("a")}
-    FROM staging.staged a $join staging.episodes e ON e.id = a.episode ORDER BY a.n
-    """,
-    f"""
-    INSERT INTO steps (ordinal, repo, session, episode, recorded_at, committed, gone,
-                       {_names(tables.STEPS)}, {_names(tables.ANNOTATIONS)})
-    SELECT :steps + a.n, :repo, :sessions + s.n, :episodes + e.n, s.updated_at, a.committed,
-           a.gone, {tables.STEPS.of("a")}, {tables.ANNOTATIONS.of("a")}
-    FROM staging.steps a $join staging.sessions s ON s.id = a.session
-    $join staging.episodes e ON e.id = a.episode ORDER BY a.n
-    """,
-    f"""
-    INSERT INTO nodes (no, repo, revision, {_names(tables.NODES)})
-    SELECT :nodes + n, :repo, revision, {_names(tables.NODES)} FROM staging.nodes ORDER BY n
-    """,
+    *(_move(kind) for kind in KINDS.values()),
     """
     INSERT INTO node_keys (repo, key, node)
     SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY 2, 3
     """,
-    f"""
-    INSERT INTO edges (source, target, {_names(tables.EDGES)})
-    SELECT :nodes + s.n, :nodes + t.n, {tables.EDGES.of("a")} FROM staging.edges a
-    $join staging.nodes s ON s.id = a.source $join staging.nodes t ON t.id = a.target
-    ORDER BY a.n
-    """,
-    f"""
-    INSERT INTO vectors (seq, repo, {_names(tables.VECTORS)})
-    SELECT :vectors + n, :repo, {_names(tables.VECTORS)} FROM staging.vectors ORDER BY n
-    """,
-    *(_move(table) for table in OWNED.values()),
     """
     INSERT INTO message_calls (thread, call_id, seq)
     SELECT :threads + t.n, c.call_id, a.seq FROM staging.calls c
@@ -324,9 +334,9 @@ _BATCH = 1_000
 
 def refuse_filled(tx: Tx, repo_id: str) -> None:
     """*Raises* ``UsageError`` if there is anything in the repository."""
-    repo = repo_row(tx, repo_id)[0]
-    (filled,) = tx.run(_FILLED, {"repo": repo}).fetchone()
-    if filled:
+    repo, revision, _, _ = repo_row(tx, repo_id)
+    (filled,) = tx.run(f"SELECT {_FILLED}", {"repo": repo}).fetchone()
+    if filled or revision:
         raise UsageError(f"repository {repo_id!r} is not empty: import into another one")
 
 

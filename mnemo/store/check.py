@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
@@ -17,9 +17,6 @@ from mnemo.store.codec import decode_time, decode_vector, utc_text
 from mnemo.store.rows import Rows
 from mnemo.store.tables import CALLING, CALLS
 from mnemo.store.tx import Column, Tx
-from mnemo.values.archive import EpisodeStatus
-from mnemo.values.graph import NODE_TYPES
-from mnemo.values.messages import Kind, Role
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
@@ -54,26 +51,17 @@ _NAMED_BY = {
 """The columns that a row is named by, where that is not its primary key."""
 
 
-def _one_of(allowed: Sequence[str], value: str) -> None:
-    if value not in allowed:
-        raise ValueError(f"not one of {len(allowed)} words")
-
-
-ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
+JUDGES: Mapping[tuple[str, str], Callable[[Any], object]] = {
     **{
-        (table.name, column): decode
+        (table.name, column): judge
         for table in (*tables.TABLES.values(), tables.ANNOTATIONS)
-        for column, decode in table.decoders.items()
+        for column, judge in table.judges.items()
     },
-    # What is not a field of an entity, or checked more strictly than it is read.
-    ("episodes", "status"): partial(_one_of, get_args(EpisodeStatus)),
-    ("messages", "role"): partial(_one_of, get_args(Role)),
-    ("messages", "kind"): partial(_one_of, get_args(Kind)),
+    # What is not a field of an entity.
     ("steps", "recorded_at"): decode_time,
-    ("nodes", "type"): partial(_one_of, tuple(NODE_TYPES)),
     **{(table, "vector"): decode_vector for table in ("moving", "note_vectors", "item_vectors")},
 }
-"""What is encoded in a column beside the bodies of nodes, and what decodes it."""
+"""What raises for a value that its column cannot hold, beside the bodies of nodes."""
 
 
 def check_rows(tx: Tx) -> Iterator[str]:
@@ -99,11 +87,12 @@ def _check_table(tx: Tx, table: str, columns: Sequence[Column]) -> Iterator[str]
 def _decode(table: str, names: Sequence[str], row: Sequence[Any]) -> None:
     values = dict(zip(names, row, strict=True))
     for name, value in values.items():
-        decode = ENCODED.get((table, name))
-        if decode is not None and value is not None:
-            decode(value)
+        judge = JUDGES.get((table, name))
+        if judge is not None and value is not None:
+            judge(value)
     if table == "nodes":
-        tables.NODES.whole.one((values["id"], values["type"], values["body"]))
+        nodes = tables.NODES
+        nodes.checked(nodes.read([values[column] for column in nodes.columns]))
 
 
 # ── Agreement ────────────────────────────────────────────────────────────────────────

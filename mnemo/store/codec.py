@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -22,9 +23,9 @@ from typing import Any, get_origin
 import numpy as np
 
 from mnemo.runtime.clock import Breather, in_utc
-from mnemo.values.archive_nodes import NODE_FIELDS, StoredNode
 from mnemo.values.changeset import Changeset, NodeChange
-from mnemo.values.fields import Stored, Type
+from mnemo.values.entities import NODE_FIELDS, StoredNode
+from mnemo.values.fields import Stored, Type, exact_json
 from mnemo.values.graph import (
     NODE_TYPES,
     Edge,
@@ -34,7 +35,7 @@ from mnemo.values.graph import (
     NodeType,
     Vector,
 )
-from mnemo.values.wordings import read_edits, read_wordings
+from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
 
 # ``json.dumps`` makes a new one at each call.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -125,6 +126,13 @@ _LOADS: dict[Type, Callable[[Any], Any]] = {
     "edits": read_edits,
     "wordings": read_wordings,
 }
+_WRITES: dict[Type, Callable[[Any], Any]] = {
+    "number": float,
+    "time": datetime.isoformat,
+    "object": dict,
+    "edits": plain_edits,
+    "wordings": plain_wordings,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,7 @@ class _Field:
     A field of a node's body.
 
     Attributes:
+        write: Makes JSON of a value; ``None``: it is JSON.
         kinds: The classes that its value may have.
         default: What it is where the body does not name it.
         unnamed: What the body does not name, though a default may change.
@@ -140,6 +149,7 @@ class _Field:
 
     name: str
     load: Callable[[Any], Any] | None
+    write: Callable[[Any], Any] | None
     kinds: tuple[type[Any], ...]
     default: Any
     unnamed: Any
@@ -151,6 +161,7 @@ def _fields(type: NodeType) -> tuple[_Field, ...]:
         _Field(
             name=f.name,
             load=_LOADS.get(f.type),
+            write=_WRITES.get(f.type),
             kinds=_classes(f),
             default=None if f.default is MISSING else f.default,
             unnamed=[] if f.default == () else None if f.default is None else MISSING,
@@ -160,26 +171,43 @@ def _fields(type: NodeType) -> tuple[_Field, ...]:
 
 
 def _classes(field: Stored) -> tuple[type[Any], ...]:
-    """An integer is a number too."""
+    """An integer is a number too; there may be none where the default is another."""
     kind = get_origin(field.hint) or field.hint
-    return (kind, *((int,) if kind is float else ()), *((NoneType,) if field.optional else ()))
+    may_be_none = field.optional or isinstance(field.default, str | float)
+    return (kind, *((int,) if kind is float else ()), *((NoneType,) if may_be_none else ()))
 
 
+# Values that no JSON has, and texts of characters that are escaped, or not of ASCII.
+_MAY_BE_INEXACT = re.compile(r"NaN|Infinity|\\u|[^\x00-\x7f]")
+_BESIDE = ("at", "session_id", "episode_id", "superseded_by")
 _NEW = NodeMetadata(created_at=datetime.min.replace(tzinfo=UTC))
 
 
 def stored_node(node: Node, metadata: NodeMetadata = _NEW) -> StoredNode:
     """The row of *node*."""
     return StoredNode(
-        id=node.id,
-        type=node.type,
-        at=getattr(node, "at", None),
-        session_id=getattr(node, "session_id", None),
-        episode_id=getattr(node, "episode_id", None),
-        superseded_by=getattr(node, "superseded_by", None),
-        body=encode_node(node),
-        metadata=metadata,
+        id=node.id, type=node.type, body=encode_node(node), metadata=metadata, **_beside(node)
     )
+
+
+def _beside(node: Node) -> dict[str, Any]:
+    """What has a column beside the body."""
+    return {name: getattr(node, name, None) for name in _BESIDE}
+
+
+def checked_node(row: StoredNode) -> Node:
+    """The node of *row*. *Raises* ``ValueError``: its body is not whole, or says otherwise."""
+    body = decode_object(row.body)
+    if _MAY_BE_INEXACT.search(row.body):
+        exact_json(body)
+    node = _node(row.id, row.type, body, None)
+    if unknown := body.keys() - {field.name for field in _fields(row.type)}:
+        raise ValueError(f"its body has no {min(unknown)}")
+    if node.created_at is None:
+        raise ValueError("a stored node needs 'created_at'")
+    if any(getattr(row, name) != value for name, value in _beside(node).items()):
+        raise ValueError("its columns say something else than its body")
+    return node
 
 
 def encode_node(node: Node) -> str:
@@ -188,12 +216,14 @@ def encode_node(node: Node) -> str:
 
 
 def _body(node: Node) -> dict[str, Any]:
-    said = NODE_FIELDS[node.type].written(node)
-    return {
-        field.name: value
-        for field, value in zip(_fields(node.type), said, strict=True)
-        if value != field.unnamed
-    }
+    said = {}
+    for field in _fields(node.type):
+        value = getattr(node, field.name)
+        if field.write is not None and value is not None:
+            value = field.write(value)
+        if value != field.unnamed:
+            said[field.name] = value
+    return said
 
 
 def decode_node(id: str, type: NodeType, body: str, vector: bytes | None = None) -> Node:

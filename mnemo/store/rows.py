@@ -21,7 +21,7 @@ Passed: TypeAlias = list[StoreCorrupt]
 """Rows that could not be decoded and were passed by."""
 
 # What decoding raises where a value is not what was encoded.
-_UNDECODABLE = (
+UNDECODABLE = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
     *(RecursionError, MemoryError, EOFError, zlib.error),
 )
@@ -51,7 +51,7 @@ class Rows(Generic[T]):
         self._table = table
         self._types = [_types(word) for word in columns.split()]
         self._read = read
-        self._key = key
+        self.key = key
         self._seen: set[tuple[type, ...]] = set()
 
     def all(self, rows: Iterable[Sequence[Any]], passed: Passed | None = None) -> list[T]:
@@ -83,8 +83,8 @@ class Rows(Generic[T]):
             if shape not in self._seen:
                 self._check(shape)
             return self._read(row)
-        except _UNDECODABLE as error:
-            key = "/".join(_shown(row[place]) for place in self._key)
+        except UNDECODABLE as error:
+            key = "/".join(_shown(row[place]) for place in self.key)
             raise StoreCorrupt(
                 f"the row {key!r} of {self._table} cannot be decoded ({type(error).__name__}): "
                 "restore it from a backup, or erase it",

@@ -26,7 +26,7 @@ from mnemo.store.codec import (
 )
 from mnemo.store.rows import Rows
 from mnemo.store.tx import Tx
-from mnemo.values.fields import Entity, Stored, Type, getter
+from mnemo.values.fields import Entity, Rule, Stored, Type, getter
 from mnemo.values.messages import ToolCall
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class Table(Generic[T]):
         last: Fields that may be long, behind all others: what is counted and filtered by is
             read without the pages that long values overflow to.
         without: Fields that a subclass keeps in its own way.
-        nullable: Fields that may be NULL, though a line must say them.
+        nullable: Fields that may be NULL, though their values are never ``None``.
         constraint: What its key is with its parent; "": nothing.
         rowid: Whether rows are looked up in other ways than by their key.
         arrival: Whether rows are read in the order of ``ARRIVAL``.
@@ -139,6 +139,8 @@ class Table(Generic[T]):
         columns: Every column of the entity's fields, but for the owners'; *types* likewise.
         rows: Reads the ids of its owners (if there are any) and those columns, in that order;
             *words* says what they hold, as ``Rows`` takes it.
+        checked: As of ``Entity``; ``None``: its fields fit each other whatever they are.
+        number: The column with its own number; "": there is none.
     """
 
     def __init__(
@@ -161,6 +163,7 @@ class Table(Generic[T]):
         live_index: str = "",
     ) -> None:
         self.name, self.entity, self.parent = name, entity, parent
+        self.number = number.partition(" ")[0]
         self.parents = (parent, *also)
         self.of_repo = any(c.startswith("repo ") for c in (*extra, f"{parent} INTEGER NOT NULL"))
         self.live, self.live_index, self.arrival = live, live_index, arrival
@@ -178,12 +181,13 @@ class Table(Generic[T]):
         self._stores = _converters(_STORE, fields)
         self._names = [f.name for f in (*owners, *fields)]
         self._loads = dict(_converters(_LOAD, (*owners, *fields)))
-        self.decoders = {
-            self.columns[place]: load
-            for place, load in _converters(_LOAD, fields)
-            if fields[place].type != "flag"
+        self.judges: dict[str, Rule] = {
+            column: judge
+            for column, field in zip(self.columns, fields, strict=True)
+            if (judge := _judge(field)) is not None
         }
-        """What decodes a value of a column that something is encoded in."""
+        """What raises ``ValueError`` for a value, not NULL, that no column can hold."""
+        self.checked = entity.checked
         self.named: Callable[[Sequence[Any]], dict[str, Any]] = self._compiled(dict)
         """The fields of a row by name."""
         self.read = self._compiled(entity.make)
@@ -343,6 +347,15 @@ def _converters(
         for n, convert, f in found
         if convert is not None
     ]
+
+
+def _judge(field: Stored) -> Rule | None:
+    """What decodes a value and judges it; a flag is a number until it is read."""
+    load = None if field.type == "flag" else _LOAD.get(field.type)
+    rule, decode = field.rule, field.hint if load is _ENUM else load
+    if rule is None or decode is None:
+        return rule or decode
+    return lambda value: rule(decode(value))
 
 
 def _maybe(convert: Callable[[Any], Any], field: Stored) -> Callable[[Any], Any]:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from mnemo.store.codec import decode_list, decode_node, encode_json, stored_node
+from mnemo.store.codec import checked_node, decode_list, decode_node, encode_json, stored_node
 from mnemo.store.rows import Rows
 from mnemo.store.table import LETTERS, Table
 from mnemo.values import entities
-from mnemo.values.archive_nodes import COUNTS, EDGE, NODE, REMOVAL, StoredNode
 from mnemo.values.derived import Derived
+from mnemo.values.entities import StoredNode
+from mnemo.values.fields import exact_json
 from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Annotation, Step
@@ -30,7 +31,7 @@ class _Messages(Table[StoredMessage]):
         self.rows = Rows(self.name, self.words, self.read, key=(0, self._names.index("id")))
         self.columns += ("blocks",)
         self.types.append("TEXT")
-        self.decoders["blocks"] = self.blocks
+        self.judges["blocks"] = lambda text: exact_json(self.blocks(text))
 
     def values(self, value: StoredMessage) -> tuple[Any, ...]:
         """The values of ``columns``."""
@@ -80,7 +81,8 @@ class _Nodes(Table[StoredNode]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        counts = Table(self.name, COUNTS)
+        self.checked = checked_node
+        counts = Table(self.name, entities.COUNTS)
         self.counted = ", ".join(("id", *counts.columns))
         self.whole: Rows[Node] = Rows(self.name, "s s s b?", lambda row: decode_node(*row[:4]))
         self.counts: Rows[tuple[str, NodeMetadata]] = Rows(
@@ -147,15 +149,15 @@ _FOLLOWED = "seq $lasting"
 
 NODES = _Nodes(
     "nodes",
-    NODE,
+    entities.NODE,
     number="no $number",
     extra=("revision INTEGER NOT NULL",),
     last=("body",),
     constraint="",
 )
-EDGES = Table("edges", EDGE, parent="source", also=("target",), rowid=False)
+EDGES = Table("edges", entities.EDGE, parent="source", also=("target",), rowid=False)
 VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED, constraint="UNIQUE")
-REMOVALS = Table("removals", REMOVAL, number=_FOLLOWED, constraint="")
+REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, constraint="")
 CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED, arrival=True)
 
 # One of a kind and subject; done ones are kept, for their token.
@@ -182,7 +184,6 @@ MESSAGES = _Messages(
     extra=("repo INTEGER NOT NULL",),
     columns={"token_count": "tokens"},
     last=("content", "tool_calls", "metadata", "extra"),
-    nullable=("at", "token_count"),
     constraint="",
 )
 COMPACTIONS = Table(

@@ -1,7 +1,7 @@
 """
-A repository as records: everything it holds, apart from any store's schema.
+What an archive says of itself, and values that only a store and its archive know.
 
-A store gives and takes records; ``archive_lines`` turns them into the lines of a file.
+An archive holds everything of a repository, as rows of tables (``store.archive_rows``).
 The repository's own id is in none of them, nor are numbers that a store gives. What was
 erased leaves no trace in them: the digests by which a store knows an erased message's id
 again are that store's own, and so is what surfaced by itself, which only the present needs.
@@ -16,17 +16,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.graph import Node, NodeMetadata, Vector
-from mnemo.values.journal import SessionState, StagedTrajectory
-from mnemo.values.messages import StoredMessage
+from mnemo.values.graph import Vector
+from mnemo.values.journal import SessionState
 from mnemo.values.notes import Covered, NoteChange
-from mnemo.values.steps import Step
 
 EpisodeStatus: TypeAlias = Literal["open", "closed", "committed", "discarded"]
+
+FORMAT: Final = "mnemo-archive"
+VERSION: Final = 1
+"""Of the format of lines; it has nothing to do with the schema of any store."""
+DEVELOPMENT_FORMAT: Final = "mnemo-repository"
+"""What archives were called before the first release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,7 @@ class ArchiveHead:
     Attributes:
         revision: Of the graph.
         space: What the vectors are of; ``None`` if there never was one.
-        counts: Kind of record → how many follow; every kind of ``KINDS``.
+        counts: Kind of record → how many follow; every kind there is.
     """
 
     revision: Revision
@@ -77,32 +81,6 @@ class ArchivedEpisode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedTrajectory:
-    """A trajectory's staged result."""
-
-    episode_id: str
-    staged: StagedTrajectory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedStep:
-    """A step with its annotation; its ``ordinal`` means nothing. *gone*: from recall."""
-
-    step: Step
-    committed: bool
-    gone: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedNode:
-    """A node without its vector, its counts, and the revision that changed it last."""
-
-    node: Node
-    metadata: NodeMetadata
-    revision: Revision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedVector:
     """A vector of a node or of a step's side, or of a further passage: see ``values.vectors``."""
 
@@ -118,19 +96,6 @@ class ArchivedChangeset:
     revision: Revision
     node_ids: tuple[str, ...]
     edge_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedMessage:
-    """
-    A message of a thread.
-
-    Attributes:
-        searched: Whether keyword search knows it.
-    """
-
-    message: StoredMessage
-    searched: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,17 +126,3 @@ class ArchivedNoteTask:
     """A task that was looked back over."""
 
     task_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """In the place of a record of *kind* that is damaged in its store; *key* names its row."""
-
-    kind: str
-    key: str
-
-
-Record: TypeAlias = object
-"""A value of one of the kinds of ``values.entities.KINDS``, or ``LeftOut``."""
-NumberedRecord: TypeAlias = tuple[int, Record]
-"""A record and the line that it came from."""

@@ -4,38 +4,32 @@ Entity descriptors of what a store keeps: journal, graph, conversations, notes, 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, Field
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import partial
+from math import nextafter
+from typing import Any, TypeVar, get_type_hints
 
 from mnemo.runtime.validation import MOST_ID_BYTES, MOST_NUMBER
 from mnemo.values.archive import (
     ArchivedChangeset,
     ArchivedEpisode,
-    ArchivedMessage,
     ArchivedNoteChange,
     ArchivedNoteMark,
     ArchivedNoteRequest,
     ArchivedNoteTask,
     ArchivedSession,
-    ArchivedStep,
-    ArchivedTrajectory,
     ArchivedVector,
-)
-from mnemo.values.archive_nodes import (
-    CHANGESET,
-    EDGE,
-    NodeLines,
-    changeset_line,
 )
 from mnemo.values.chat import Usage
 from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Surfaced, Thread
-from mnemo.values.fields import Entity, Key, Positive, Text, at_most
-from mnemo.values.items import Item
+from mnemo.values.fields import Entity, each, key, key_of, one_of, positive, share, within
+from mnemo.values.graph import NODE_TYPES, Edge, NodeMetadata, NodeType
+from mnemo.values.items import Item, check_namespace
 from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
-from mnemo.values.messages import StoredMessage, ToolCall, searchable_text
+from mnemo.values.messages import StoredMessage, ToolCall
 from mnemo.values.notes import (
     ConversationRow,
     Covered,
@@ -52,82 +46,98 @@ from mnemo.values.steps import Annotation, Step
 MOST_BODY, MOST_DESCRIPTION = 4_000, 200
 """Code points of a note's texts that any configuration allows."""
 
-# ── Journal and graph ────────────────────────────────────────────────────────────────
+# ── Journal ──────────────────────────────────────────────────────────────────────────
 
-SESSION = Entity(
-    ArchivedSession,
-    key=("id",),
-    lines={"thread_id": "thread"},
-    types={"updated_at": "instant"},
-)
-_WRITES = {"changeset": changeset_line}
+SESSION = Entity(ArchivedSession, key=("id",), types={"updated_at": "instant"})
 EPISODE = Entity(
-    ArchivedEpisode,
-    owners=("session_id",),
-    key=("id",),
-    lines={"session_id": "session"},
-    types={"changeset": "changeset"},
-    shapes={"changeset": CHANGESET},
-    writes=_WRITES,
+    ArchivedEpisode, owners=("session_id",), key=("id",), types={"changeset": "changeset"}
 )
 STAGED = Entity(
     StagedTrajectory,
     key=("key",),
-    lines={"trajectory_id": "trajectory"},
     types={"changeset": "changeset"},
-    shapes={"changeset": CHANGESET, "trajectory_id": Key},
-    writes=_WRITES,
+    rules={"trajectory_id": key},
 )
-TRAJECTORY = Entity(
-    ArchivedTrajectory,
-    owners=("episode_id",),
-    key=("key",),
-    lines={"episode_id": "episode"},
-    inline={"staged": STAGED},
-)
-
-ANNOTATION = Entity(
-    Annotation,
-    lines={"trajectory_id": "trajectory"},
-    shapes={"reward": Annotated[float, Field(ge=0, le=1)], "trajectory_id": Key},
-    without=("index",),
-)
-
-
-def _step(**values: Any) -> Step:
-    found = values.pop("annotation")
-    annotation = None if found is None else Annotation(index=values["index"], **found)
-    return Step(annotation=annotation, **values)
-
-
+ANNOTATION = Entity(Annotation, rules={"reward": share, "trajectory_id": key}, without=("index",))
 STEP = Entity(
     Step,
     owners=("session_id", "episode_id"),
     key=("node_id",),
-    lines={
-        "session_id": "session",
-        "episode_id": "episode",
-        "thread_id": "thread",
-        "message_id": "message",
-    },
     # A key of a step that was made from a message is followed by the thread's id.
-    shapes={"key": Annotated[str, at_most(2 * MOST_ID_BYTES + 1)]},
-    nested={"annotation": ANNOTATION},
-    without=("ordinal",),
-    checked=_step,
+    rules={"key": partial(key_of, 2 * MOST_ID_BYTES + 1)},
+    without=("ordinal", "annotation"),
 )
 JOB = Entity(Job, key=("kind", "subject"), types={"due_at": "instant", "needs": "extras"})
-ARCHIVED_STEP = Entity(ArchivedStep, inline={"step": STEP})
+
+# ── Graph ────────────────────────────────────────────────────────────────────────────
+
+NODE_FIELDS: dict[NodeType, Entity[Any]] = {
+    type: Entity(
+        kind,
+        # Ids among them are texts like any other.
+        types={n: "text" for n, h in get_type_hints(kind).items() if h in (str, str | None)},
+        without=("id", "vector"),
+    )
+    for type, kind in NODE_TYPES.items()
+}
+"""What nodes of each type say beside their id and vector."""
+
+COUNTS = Entity(
+    NodeMetadata,
+    types={"created_at": "instant", "last_accessed_at": "instant"},
+    rules={"penalty": partial(within, 0, nextafter(1, 0))},
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredNode:
+    """
+    The row of a node: what it is found and judged by, and all that it says.
+
+    Attributes:
+        at: When what it holds was said.
+        body: ``NODE_FIELDS`` of its type as JSON.
+        session_id: By this, its episode and the superseding fact an erasure judges it.
+    """
+
+    id: str
+    type: NodeType
+    at: datetime | None
+    session_id: str | None
+    episode_id: str | None
+    superseded_by: str | None
+    body: str
+    metadata: NodeMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A node, or the node of a step, that left recall; followers read these in order."""
+
+    node_id: str
+
+
+NODE = Entity(
+    StoredNode,
+    key=("id",),
+    types={"at": "instant"},
+    rules={"type": partial(one_of, NODE_TYPES)},
+    inline={"metadata": COUNTS},
+)
+EDGE = Entity(Edge, owners=("source", "target"), key=("kind",))
+REMOVAL = Entity(Removal)
 # The id of its owner, which may be followed by the side of a step, and by a passage.
-_VECTOR_KEY = Annotated[str, Field(min_length=1), at_most(MOST_ID_BYTES + len("/observation#1"))]
-VECTOR = Entity(ArchivedVector, key=("key",), shapes={"key": _VECTOR_KEY})
+VECTOR = Entity(
+    ArchivedVector,
+    key=("key",),
+    rules={"key": partial(key_of, MOST_ID_BYTES + len("/observation#1"))},
+)
 CHANGESET_APPLIED = Entity(ArchivedChangeset, key=("id",))
 
 # ── Conversations ────────────────────────────────────────────────────────────────────
 
 
-def _thread(**values: Any) -> Thread:
-    thread = Thread(**values)
+def _thread(thread: Thread) -> Thread:
     places = (thread.epoch_start, thread.boundary, thread.declined_to, thread.extracted_seq or 0)
     if max(places) > thread.next_seq:
         raise ValueError(
@@ -139,20 +149,32 @@ def _thread(**values: Any) -> Thread:
 THREAD = Entity(
     Thread,
     key=("id",),
-    shapes={
-        "budget_tokens": Positive,
-        "next_goal": Positive,
-        "declined_to": Annotated[int, Field(ge=-1, le=MOST_NUMBER)],
+    rules={
+        "budget_tokens": positive,
+        "next_goal": positive,
+        "declined_to": partial(within, -1, MOST_NUMBER),
     },
     checked=_thread,
 )
+
+
+def _message(message: StoredMessage) -> StoredMessage:
+    if message.at is None:
+        raise ValueError("at: a message needs the time at which it was said")
+    values = {field.name: getattr(message, field.name) for field in fields(message)}
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
+    given = StoredMessage(**values | {"tool_calls": calls, "token_count": None})
+    for name, value in values.items():
+        if name != "token_count" and getattr(given, name) != value:
+            raise ValueError(f"{name} is not as a message has it")
+    return message
+
 
 MESSAGE = Entity(
     StoredMessage,
     owners=("thread_id",),
     key=("id",),
     order=("seq",),
-    lines={"thread_id": "thread", "kind": "type", "token_count": "tokens"},
     types={
         "content": "content",
         "tool_calls": "calls",
@@ -160,31 +182,20 @@ MESSAGE = Entity(
         "extra": "item",
         "recorded_at": "instant",
     },
-    shapes={
-        "content": str | list[dict[str, Any]],
-        "tool_calls": list[Annotated[list[Any], Field(min_length=3, max_length=3)]],
-    },
-    writes={"token_count": lambda count: count or 0},
-    required=("id", "kind", "at", "token_count"),
+    required=("id", "kind"),
     make=StoredMessage.restored,
+    checked=_message,
 )
 
-
-def _archived_message(*, searched: bool, **values: Any) -> ArchivedMessage:
-    calls = tuple(ToolCall(*call) for call in values["tool_calls"])
-    given = {name: value for name, value in values.items() if name != "token_count"}
-    message = StoredMessage(**given | {"tool_calls": calls})
-    if searched and not searchable_text(message, tools=True):
-        raise ValueError("it has nothing that could be searched for, but is said to be")
-    exact = {name: getattr(message, name) for name in given}
-    exact["token_count"] = values["token_count"]
-    return ArchivedMessage(message=StoredMessage.restored(**exact), searched=searched)
+R = TypeVar("R", Compaction, Snapshot, EvictionOutcome)
 
 
-ARCHIVED_MESSAGE = Entity(ArchivedMessage, inline={"message": MESSAGE}, checked=_archived_message)
-
-
-def _ranged(value: Any, first: int, last: int) -> Any:
+def _ranged(value: R) -> R:
+    first, last = (
+        (value.start_seq, value.end_seq)
+        if isinstance(value, Compaction)
+        else (value.from_seq, value.to_seq)
+    )
     if first > last:
         raise ValueError("its range ends before it begins")
     return value
@@ -195,48 +206,31 @@ COMPACTION = Entity(
     owners=("thread_id",),
     key=("id",),
     order=("epoch", "start_seq", "end_seq", "id"),
-    lines={"thread_id": "thread", "summary_text": "text", "token_count": "tokens"},
-    checked=lambda **v: _ranged(Compaction(**v), v["start_seq"], v["end_seq"]),
+    checked=_ranged,
 )
 SNAPSHOT = Entity(
     Snapshot,
     owners=("thread_id",),
     key=("id",),
     order=("epoch", "from_seq", "to_seq", "id"),
-    lines={"thread_id": "thread", "token_count": "tokens"},
-    checked=lambda **v: _ranged(Snapshot(**v), v["from_seq"], v["to_seq"]),
+    checked=_ranged,
 )
-OUTCOME = Entity(
-    EvictionOutcome,
-    owners=("thread_id",),
-    key=("epoch", "from_seq"),
-    lines={"thread_id": "thread", "kind": "type", "snapshot_id": "snapshot"},
-    checked=lambda **v: _ranged(EvictionOutcome(**v), v["from_seq"], v["to_seq"]),
-)
+OUTCOME = Entity(EvictionOutcome, owners=("thread_id",), key=("epoch", "from_seq"), checked=_ranged)
 GOAL = Entity(
     Goal,
     owners=("thread_id",),
     key=("epoch", "id"),
-    lines={"thread_id": "thread", "parent_id": "parent"},
-    shapes={"id": Positive, "parent_id": Positive},
+    rules={"id": positive, "parent_id": positive},
 )
 PIN = Entity(
     Pin,
     owners=("thread_id",),
     key=("epoch", "seq"),
-    lines={
-        "thread_id": "thread",
-        "message_id": "message",
-        "goal_ids": "goals",
-        "token_count": "tokens",
-    },
-    shapes={"goal_ids": Annotated[tuple[Positive, ...], Field(strict=False)]},
+    rules={"goal_ids": partial(each, positive)},
 )
 SURFACED = Entity(Surfaced, owners=("thread_id",), key=("epoch", "seq"))
 
 # ── Notes ────────────────────────────────────────────────────────────────────────────
-
-Topic = Annotated[str, AfterValidator(checked_topic)]
 
 
 def _check_texts(description: str, body: str, *, deleted: bool) -> None:
@@ -251,127 +245,77 @@ def _check_texts(description: str, body: str, *, deleted: bool) -> None:
         raise ValueError("its texts hold hidden characters or outer blanks")
 
 
-def _note(**values: Any) -> NoteRow:
-    note = NoteRow(**values)
+def _note(note: NoteRow) -> NoteRow:
     _check_texts(note.description, note.body, deleted=not note.is_there)
     return note
 
 
-def _version(**values: Any) -> NoteVersion:
-    version = NoteVersion(**values)
+def _version(version: NoteVersion) -> NoteVersion:
     _check_texts(version.description, version.body, deleted=version.action == "deleted")
     return version
 
 
-# Texts of notes are checked together, against the rules of notes.
-_NOTE_SHAPES: dict[str, Any] = {"topic": Topic, "version": Positive, "body": str}
-_NOTE_SHAPES["description"] = str
-
-NOTE = Entity(NoteRow, key=("topic",), shapes=_NOTE_SHAPES, checked=_note)
+NOTE = Entity(
+    NoteRow,
+    key=("topic",),
+    rules={"topic": checked_topic, "version": positive},
+    checked=_note,
+)
 NOTE_VERSION = Entity(
     NoteVersion,
     owners=("topic",),
     key=("version",),
-    lines={
-        "update_id": "update",
-        "task_id": "task",
-        "session_id": "session",
-        "thread_id": "thread",
-        "message_ids": "messages",
-    },
-    shapes=_NOTE_SHAPES,
+    rules={"version": positive},
     checked=_version,
 )
-CHANGE = Entity(NoteChange, owners=("topic",), shapes={"topic": Topic, "version": Positive})
 NOTE_CHANGE = Entity(
     ArchivedNoteChange,
     owners=("topic",),
     key=("version",),
-    lines={"update_id": "update"},
-    inline={"change": CHANGE},
+    inline={"change": Entity(NoteChange, rules={"version": positive})},
 )
 NOTE_MARK = Entity(ArchivedNoteMark, key=("key",))
-COVERED = Entity(Covered, shapes={"topic": Topic, "refused": Text})
-NOTE_REQUEST = Entity(ArchivedNoteRequest, key=("digest",), inline={"covered": COVERED})
-NOTE_TASK = Entity(ArchivedNoteTask, key=("task_id",), lines={"task_id": "id"})
+NOTE_REQUEST = Entity(
+    ArchivedNoteRequest,
+    key=("digest",),
+    inline={"covered": Entity(Covered, rules={"topic": checked_topic})},
+)
+NOTE_TASK = Entity(ArchivedNoteTask, key=("task_id",))
 NOTE_CONVERSATION = Entity(ConversationRow, key=("key",))
 NOTE_USAGE = Entity(UsageRow, inline={"usage": Entity(Usage)})
 
 # ── Checkpoints ──────────────────────────────────────────────────────────────────────
 
 
-def _checkpoint(**values: Any) -> CheckpointHead:
-    if not all(isinstance(version, str) for version in values["versions"].values()):
+def _checkpoint(head: CheckpointHead) -> CheckpointHead:
+    if not all(isinstance(version, str) for version in head.versions.values()):
         raise ValueError("versions must name a text for each channel")
-    return CheckpointHead(**values)
+    return head
 
 
-_IN_THREAD = {"thread_id": "thread"}
-CHECKPOINT = Entity(
-    CheckpointHead,
-    key=("thread_id", "namespace", "id"),
-    lines={**_IN_THREAD, "parent_id": "parent", "run_id": "run"},
-    checked=_checkpoint,
-)
-CHANNEL_VALUE = Entity(
-    ChannelValue, key=("thread_id", "namespace", "channel", "version"), lines=_IN_THREAD
-)
+CHECKPOINT = Entity(CheckpointHead, key=("thread_id", "namespace", "id"), checked=_checkpoint)
+CHANNEL_VALUE = Entity(ChannelValue, key=("thread_id", "namespace", "channel", "version"))
 CHECKPOINT_WRITE = Entity(
     CheckpointWrite,
     key=("thread_id", "namespace", "checkpoint_id", "task_id", "index"),
-    lines={**_IN_THREAD, "checkpoint_id": "checkpoint", "task_id": "task"},
-    shapes={"index": int},
+    rules={"index": partial(within, -MOST_NUMBER, MOST_NUMBER)},
 )
 
 # ── Items ────────────────────────────────────────────────────────────────────────────
 
-_Pair = Annotated[tuple[Key, Text], Field(strict=False)]
 _INSTANTS: tuple[str, ...] = ("created_at", "updated_at", "expires_at")
+
+
+def _item(item: Item) -> Item:
+    check_namespace("namespace", item.namespace)
+    return item
+
+
 ITEM = Entity(
     Item,
     key=("namespace", "key"),
     types=dict.fromkeys(_INSTANTS, "instant"),
-    shapes={"key": Key, "texts": Annotated[tuple[_Pair, ...], Field(strict=False)]},
+    rules={"key": key},
     without=("score",),
+    checked=_item,
 )
-
-ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
-    "session": SESSION,
-    "episode": EPISODE,
-    "trajectory": TRAJECTORY,
-    "step": ARCHIVED_STEP,
-    "node": NodeLines(),
-    "edge": EDGE,
-    "vector": VECTOR,
-    "changeset": CHANGESET_APPLIED,
-    "thread": THREAD,
-    "message": ARCHIVED_MESSAGE,
-    "compaction": COMPACTION,
-    "snapshot": SNAPSHOT,
-    "outcome": OUTCOME,
-    "goal": GOAL,
-    "pin": PIN,
-    "note": NOTE,
-    "note_version": NOTE_VERSION,
-    "note_change": NOTE_CHANGE,
-    "note_mark": NOTE_MARK,
-    "note_request": NOTE_REQUEST,
-    "note_task": NOTE_TASK,
-    "checkpoint": CHECKPOINT,
-    "channel_value": CHANNEL_VALUE,
-    "checkpoint_write": CHECKPOINT_WRITE,
-    "item": ITEM,
-}
-"""
-What makes the lines of each kind of record, in the order of an archive.
-
-Within a kind: sessions as they were made, episodes and trajectories by those, steps as
-they arrived, nodes as they were stored, edges by the places of their ends, vectors and
-changesets as they were written; threads by their ids, messages as they arrived, what is
-derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
-too; versions by topic and number; changes by update and then as they were made; marks as they
-were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
-namespace and id; items by namespace and key, expired ones too.
-"""
-KINDS: dict[str, type[Any]] = {kind: entity.kind for kind, entity in ARCHIVED.items()}
-"""The values of each kind of record, in that order."""

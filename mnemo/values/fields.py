@@ -1,37 +1,22 @@
 """
 Entity descriptors: the fields of a stored value, declared once, by its dataclass.
 
-A store makes columns of them (``store.table``), an archive JSON lines. Lines are validated
-against the same declaration with pydantic.
+A store makes columns of them (``store.table``), and an archive lines of its rows.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
+from math import inf
 from operator import attrgetter
-from typing import (
-    Annotated,
-    Any,
-    Generic,
-    Literal,
-    NotRequired,
-    TypeAlias,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, with_config
-from typing_extensions import TypedDict
 
-from mnemo.runtime.clock import in_utc
 from mnemo.runtime.validation import (
     MOST_ID_BYTES,
     MOST_NUMBER,
@@ -41,90 +26,12 @@ from mnemo.runtime.validation import (
     stored_time,
 )
 from mnemo.values.graph import Edit, Vector, Wording
-from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
 
 T = TypeVar("T")
+Rule: TypeAlias = Callable[[Any], object]
+"""Raises ``ValueError`` for a value that cannot be stored as it is."""
 
 _UNIT_TOLERANCE = 1e-3
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-"""Exactly the fields that are declared, and nothing is converted."""
-
-
-# ── Values of lines ──────────────────────────────────────────────────────────────────
-
-
-def read_time(value: Any) -> datetime:
-    """A time with its zone. *Raises* ``ValueError``: it is none."""
-    if not isinstance(value, str):
-        raise ValueError("a time must be text")
-    at = datetime.fromisoformat(value)
-    if at.tzinfo is None:
-        raise ValueError("a time must name its zone")
-    return stored_time("a time", at)
-
-
-def read_vector(value: Any) -> Vector:
-    """A vector of length 1. *Raises* ``ValueError``: it is none."""
-    if not isinstance(value, str):
-        raise ValueError("a vector must be text: base64 of little-endian float32")
-    try:
-        raw = base64.b64decode(value, validate=True)
-        vector = np.frombuffer(raw, dtype="<f4").astype(np.float32, copy=False)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"it is no base64 of little-endian float32: {error}") from None
-    if not abs(float(np.linalg.norm(vector)) - 1.0) < _UNIT_TOLERANCE:
-        raise ValueError("a vector must be of length 1")
-    return vector
-
-
-def packed(vector: Vector) -> str:
-    """Little-endian float32 in base64."""
-    return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode("ascii")
-
-
-def read_bytes(value: Any) -> bytes:
-    """Bytes in base64. *Raises* ``ValueError``: it is none."""
-    if not isinstance(value, str):
-        raise ValueError("bytes must be text: base64")
-    try:
-        return base64.b64decode(value, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"it is no base64: {error}") from None
-
-
-def instant_text(at: datetime) -> str:
-    """The moment alone, in UTC."""
-    return in_utc(at).isoformat(timespec="microseconds")
-
-
-def _read_id(value: str) -> str:
-    return exact_id("an id", value)
-
-
-def at_most(size: int) -> AfterValidator:
-    """Refuses texts of more than *size* bytes in UTF-8."""
-
-    def check(value: str) -> str:
-        if 4 * len(value) > size and len(value.encode()) > size:
-            raise ValueError(f"an id or key has more than {size} bytes")
-        return value
-
-    return AfterValidator(check)
-
-
-def _read_text(value: str) -> str:
-    return stored_text("a text", value)
-
-
-def _read_object(value: dict[str, Any]) -> Any:
-    return stored_json("an object", value)
-
-
-Id: TypeAlias = Annotated[str, AfterValidator(_read_id)]
-Key: TypeAlias = Annotated[str, at_most(MOST_ID_BYTES)]
-Text: TypeAlias = Annotated[str, AfterValidator(_read_text)]
-Count: TypeAlias = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
-Positive: TypeAlias = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
 
 Type: TypeAlias = Literal[
     "text",
@@ -149,44 +56,9 @@ Type: TypeAlias = Literal[
     "changeset",
     "edits",
     "wordings",
-    "nested",
 ]
-"""What a field holds, as far as columns and lines differ by it."""
+"""What a field holds, as far as columns differ by it."""
 
-_NESTED: Type = "nested"
-
-# A tuple is an array of JSON.
-_SHAPES: dict[Type, Any] = {
-    "text": Text,
-    "id": Id,
-    "whole": Count,
-    "number": Annotated[float, Field(ge=0)],
-    "flag": bool,
-    "time": Annotated[Any, BeforeValidator(read_time)],
-    "instant": Annotated[Any, BeforeValidator(read_time)],
-    "vector": Annotated[Any, BeforeValidator(read_vector)],
-    "bytes": Annotated[Any, BeforeValidator(read_bytes)],
-    "texts": Annotated[tuple[Key, ...], Field(strict=False)],
-    "wholes": Annotated[tuple[Count, ...], Field(strict=False)],
-    "object": Annotated[dict[str, Any], AfterValidator(_read_object)],
-    "extras": dict[str, Any],
-    "item": Text,
-    "edits": Annotated[Any, BeforeValidator(read_edits)],
-    "wordings": Annotated[Any, BeforeValidator(read_wordings)],
-}
-_WRITES: dict[Type, Callable[[Any], Any]] = {
-    "number": float,
-    "time": datetime.isoformat,
-    "instant": instant_text,
-    "vector": packed,
-    "bytes": lambda data: base64.b64encode(data).decode("ascii"),
-    "enum": str,
-    "object": dict,
-    "extras": dict,
-    "calls": lambda calls: [(call.id, call.name, call.arguments) for call in calls],
-    "edits": plain_edits,
-    "wordings": plain_wordings,
-}
 _TYPES: dict[Any, Type] = {
     str: "text",
     int: "whole",
@@ -204,6 +76,88 @@ _TYPES: dict[Any, Type] = {
     Mapping[str, Any]: "object",
 }
 
+# ── Rules ────────────────────────────────────────────────────────────────────────────
+
+
+_INEXACT = "it cannot hold U+0000, half a surrogate pair, or bytes that are no UTF-8"
+
+
+def exact_text(text: str) -> None:
+    """A text that is stored as it is."""
+    if stored_text("it", text) != text:
+        raise ValueError(_INEXACT)
+
+
+def exact_json(value: object) -> None:
+    """JSON that is stored as it is."""
+    if stored_json("it", value) != value:
+        raise ValueError(_INEXACT)
+
+
+def key_of(size: int, text: str) -> None:
+    """A text, empty or not, of at most *size* bytes."""
+    exact_text(text)
+    if 4 * len(text) > size and len(text.encode()) > size:
+        raise ValueError(f"it has more than {size} bytes")
+
+
+def within(least: float, most: float, value: float) -> None:
+    """A number from *least* to *most*."""
+    if not least <= value <= most:
+        raise ValueError(f"it must be from {least} to {most}, not {value}")
+
+
+def each(rule: Rule, values: Iterable[Any]) -> None:
+    """Values that *rule* allows."""
+    for value in values:
+        rule(value)
+
+
+def _pair(pair: tuple[str, str]) -> None:
+    key(pair[0])
+    exact_text(pair[1])
+
+
+def _number(value: float) -> None:
+    if not 0 <= value < inf or (isinstance(value, int) and value > MOST_NUMBER):
+        raise ValueError(f"it must be a finite number, not below 0, not {value}")
+
+
+def _unit(vector: Vector) -> None:
+    if not abs(float(np.linalg.norm(vector)) - 1.0) < _UNIT_TOLERANCE:
+        raise ValueError("a vector must be of length 1")
+
+
+def one_of(allowed: Collection[Any], value: Any) -> None:
+    """One of *allowed*."""
+    if value not in allowed:
+        raise ValueError(f"not one of {len(allowed)} words")
+
+
+key: Rule = partial(key_of, MOST_ID_BYTES)
+count: Rule = partial(within, 0, MOST_NUMBER)
+positive: Rule = partial(within, 1, MOST_NUMBER)
+share: Rule = partial(within, 0, 1)
+
+_RULES: Mapping[Type, Rule] = {
+    "text": exact_text,
+    "id": partial(exact_id, "an id"),
+    "whole": count,
+    "number": _number,
+    "flag": share,
+    "time": partial(stored_time, "a time"),
+    "instant": partial(stored_time, "a time"),
+    "vector": _unit,
+    "texts": partial(each, key),
+    "wholes": partial(each, count),
+    "objects": partial(each, exact_json),
+    "object": exact_json,
+    "pairs": partial(each, _pair),
+    "content": exact_text,
+    "extras": exact_json,
+    "item": exact_text,
+}
+
 
 # ── Fields ───────────────────────────────────────────────────────────────────────────
 
@@ -217,11 +171,8 @@ class Stored:
         path: How it is reached from the value, e.g. ``change.action``.
         hint: Its annotation, without ``None``.
         optional: Whether it may be ``None``.
-        default: What it is where a line leaves it out, as one of an archive from before it was
-            added may; ``MISSING``: a line must say it.
-        line: Its name in an archive's line.
-        shape: What it must look like there, for pydantic.
-        write: Makes JSON of it; ``None``: it is JSON.
+        default: That of the dataclass; ``MISSING``: there is none.
+        rule: What it must be where it is not ``None``, beyond what decodes it.
     """
 
     name: str
@@ -230,31 +181,26 @@ class Stored:
     hint: Any
     optional: bool
     default: Any
-    line: str
-    shape: Any
-    write: Callable[[Any], Any] | None
+    rule: Rule | None
 
 
 class Entity(Generic[T]):
     """
-    How values of one dataclass are named and written outside of Python.
+    How values of one dataclass are named and judged outside of Python.
 
     Args:
         kind: The dataclass; each of its fields is stored.
         key: The fields that tell it from the others of its owner.
         order: The fields that it is ordered by, among those of its owner.
         owners: The fields with the ids of what it belongs to; none: the repository.
-        lines: Names in an archive's line, where they are not the fields'.
         types: Of fields for which the annotation does not tell the type.
-        shapes: What a line must say, where the type does not tell it.
-        writes: What makes JSON of a field, where the type does not tell it.
-        required: Fields that a line must say, though the dataclass has a default for them.
+        rules: Of fields for which the type does not tell the rule.
+        required: Fields that are always there once it is stored, though not before.
         inline: Fields that are entities themselves, whose fields stand among the others.
-        nested: Fields that are entities themselves, and objects in a line.
         without: Fields that are not stored, or known from elsewhere.
-        sparse: Whether a line leaves out what stands at its default.
         make: The value of all its fields; ``None``: the dataclass itself.
-        checked: The value of what a line says. *Raises* ``ValueError`` where that does not fit.
+        checked: Gives a value that was read, or what it stands for. *Raises* ``ValueError``
+            where its fields do not fit each other.
     """
 
     def __init__(
@@ -264,35 +210,22 @@ class Entity(Generic[T]):
         key: Sequence[str] = (),
         order: Sequence[str] = (),
         owners: Sequence[str] = (),
-        lines: Mapping[str, str] | None = None,
         types: Mapping[str, Type] | None = None,
-        shapes: Mapping[str, Any] | None = None,
+        rules: Mapping[str, Rule] | None = None,
         required: Iterable[str] = (),
         inline: Mapping[str, Entity[Any]] | None = None,
-        nested: Mapping[str, Entity[Any]] | None = None,
-        writes: Mapping[str, Callable[[Any], Any]] | None = None,
         without: Iterable[str] = (),
-        sparse: bool = False,
         make: Callable[..., T] | None = None,
-        checked: Callable[..., T] | None = None,
+        checked: Callable[[T], Any] | None = None,
     ) -> None:
         self.kind = kind
         self.key, self.order, self.owners = tuple(key), tuple(order or key), tuple(owners)
-        objects = nested or {}
-        self._lines, self._required = lines or {}, frozenset(required)
-        self._types: dict[str, Type] = {**(types or {}), **dict.fromkeys(objects, _NESTED)}
-        self._shapes = {**(shapes or {}), **{name: e.shape for name, e in objects.items()}}
-        self._written_by = {**(writes or {}), **{name: e.line for name, e in objects.items()}}
-        self._inline, self._without = inline or {}, frozenset(without)
-        self._sparse = sparse
+        self._types, self._rules = types or {}, rules or {}
+        self._required, self._without = frozenset(required), frozenset(without)
+        self._inline = inline or {}
         self.fields = tuple(self._fields())
         self.make: Callable[..., T] = make or (self._made if self._inline else kind)
-        self.checked = checked or (self._read if self._inline else self.make)
-        self._get = getter(field.path for field in self.fields)
-        self._names = tuple(field.line for field in self.fields)
-        self._writes = [(n, f.write) for n, f in enumerate(self.fields) if f.write is not None]
-        self._defaults = {f.name: f.default for f in self.fields if f.default is not MISSING}
-        self._adapter: TypeAdapter[dict[str, Any]] | None = None
+        self.checked = checked
 
     def _fields(self) -> Iterator[Stored]:
         hints = get_type_hints(self.kind)
@@ -305,76 +238,23 @@ class Entity(Generic[T]):
                 yield self._stored(field.name, hints[field.name], field.default)
 
     def _stored(self, name: str, annotation: Any, default: Any) -> Stored:
-        hint, is_optional = _bare(annotation)
-        # A sparse line says that there is none where the default is another.
-        is_optional |= self._sparse and isinstance(default, str | float)
-        optional = is_optional and name not in self._required
+        hint, optional = _bare(annotation)
+        optional &= name not in self._required
         type = self._types.get(name) or _type(name, hint)
-        shape = self._shapes.get(name) or _shape(type, hint, optional)
-        write = self._written_by.get(name) or _WRITES.get(type)
-        # A required field is None until it is stored: what is given writes that, too.
-        if optional or name not in self._written_by:
-            write = _optional(write, is_optional)
         return Stored(
             name=name,
             path=name,
             type=type,
             hint=hint,
             optional=optional,
-            default=default if self._sparse or (optional and default is None) else MISSING,
-            line=self._lines.get(name, name),
-            shape=(shape | None) if optional else shape,
-            write=write,
+            default=default,
+            rule=self._rules.get(name) or _rule(type, hint, optional),
         )
 
     def _made(self, **values: Any) -> T:
-        return self._whole(values, {name: entity.make for name, entity in self._inline.items()})
-
-    def _read(self, **values: Any) -> T:
-        return self._whole(values, {name: e.checked for name, e in self._inline.items()})
-
-    def _whole(self, values: dict[str, Any], make: Mapping[str, Callable[..., Any]]) -> T:
         for name, entity in self._inline.items():
-            values[name] = make[name](**{f.name: values.pop(f.name) for f in entity.fields})
+            values[name] = entity.make(**{f.name: values.pop(f.name) for f in entity.fields})
         return self.kind(**values)
-
-    def line(self, value: T) -> dict[str, Any]:
-        """What an archive's line says of *value*."""
-        line = dict(zip(self._names, self.written(value), strict=True))
-        if self._sparse:
-            for field, one in zip(self.fields, self._get(value), strict=True):
-                if one == field.default:
-                    del line[field.line]
-        return line
-
-    def written(self, value: T) -> list[Any]:
-        """Its ``fields`` as JSON has them."""
-        said = list(self._get(value))
-        for place, write in self._writes:
-            said[place] = write(said[place])
-        return said
-
-    def read(self, raw: Mapping[str, Any]) -> T:
-        """
-        The value that a line says.
-
-        Raises:
-            pydantic.ValidationError: A field is missing, unknown or of another form.
-            ValueError: The fields do not fit each other.
-        """
-        if self._adapter is None:
-            self._adapter = TypeAdapter(self.shape)
-        return self.checked(**self._defaults | self._adapter.validate_python(raw))
-
-    @property
-    def shape(self) -> Any:
-        """What a line must say, for pydantic; gives the fields by name."""
-        said: dict[str, Any] = {}
-        for field in self.fields:
-            shape: Any = Annotated[field.shape, Field(alias=field.line)]
-            said[field.name] = shape if field.default is MISSING else NotRequired[shape]
-        make: Any = TypedDict
-        return with_config(STRICT)(make(self.kind.__name__, said))
 
 
 def getter(paths: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -407,16 +287,8 @@ def _type(name: str, hint: Any) -> Type:
     return "id" if found == "text" and is_id else found
 
 
-def _shape(type: Type, hint: Any, optional: bool) -> Any:
+def _rule(type: Type, hint: Any, optional: bool) -> Rule | None:
     if get_origin(hint) is Literal:
-        return hint
-    if type == "enum":
-        return Annotated[Literal[tuple(map(str, hint))], AfterValidator(hint)]
+        return partial(one_of, get_args(hint))
     # An id that may be missing may be empty as well.
-    return Key if type == "id" and optional else _SHAPES.get(type)
-
-
-def _optional(write: Callable[[Any], Any] | None, optional: bool) -> Callable[[Any], Any] | None:
-    if write is None or not optional:
-        return write
-    return lambda value: None if value is None else write(value)
+    return key if type == "id" and optional else _RULES.get(type)

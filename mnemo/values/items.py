@@ -153,9 +153,9 @@ def checked_operation(operation: ItemOperation) -> ItemOperation:
     match operation:
         case PutItem() | GetItem() | DeleteItem():
             _check_name("key", operation.key)
-            _check_namespace("namespace", operation.namespace)
+            check_namespace("namespace", operation.namespace)
         case SearchItems():
-            _check_namespace("prefix", operation.prefix)
+            check_namespace("prefix", operation.prefix)
             _check_page(operation.limit, operation.offset)
             _check_query(operation.query)
             check_depth("filter", operation.filter, MOST_DEPTH)
@@ -163,7 +163,7 @@ def checked_operation(operation: ItemOperation) -> ItemOperation:
         case ListNamespaces():
             for name in ("prefix", "suffix"):
                 parts = _parts(name, getattr(operation, name))
-                _check_namespace(name, [part for part in parts if part is not None])
+                check_namespace(name, [part for part in parts if part is not None])
             _check_page(operation.limit, operation.offset)
             if operation.max_depth is not None:
                 whole_number("max_depth", operation.max_depth, 0)
@@ -203,7 +203,7 @@ def _parts(name: str, value: object) -> Sequence[Any]:
     return value
 
 
-def _check_namespace(name: str, value: object) -> None:
+def check_namespace(name: str, value: object) -> None:
     size = 0
     for part in _parts(name, value):
         _check_name(f"a part of {name}", part)

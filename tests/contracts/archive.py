@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta, timezone
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 import pytest
@@ -16,8 +17,7 @@ from contracts.records import found
 from mnemo.errors import Conflict, InvalidArchive, UsageError
 from mnemo.protocols import Store
 from mnemo.store.archive import StoredArchive
-from mnemo.values.archive import ArchiveHead, NumberedRecord
-from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
+from mnemo.values.archive import ArchiveHead
 from mnemo.values.changeset import Changeset, NodeChange, Upkeep
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import (
@@ -129,34 +129,27 @@ def waiting(name: str) -> Changeset:
         id=f"c-{name}",
         changes=(NodeChange("f2", {"valid_to": NOON, "vector": unit_vector(2, 1, 1, 1)}),),
         replaces={f"f-{name}": ("f1",)},
+        left_out=2,
     )
 
 
 async def lines_of(archive: StoredArchive) -> list[str]:
     """All lines of it."""
-    async with archive.read() as (head, pages):
-        lines = [head_line(head)]
-        async for page in pages:
-            lines += record_lines(page)
-    return lines
+    async with archive.read() as (_, lines):
+        return [line async for line in lines]
 
 
 async def put(archive: StoredArchive, lines: Sequence[str]) -> None:
     """Write them, two to a page."""
-    reader = ArchiveReader()
-    head = reader.head(lines[0])
-    await archive.write(head, paged(reader.records(lines[1:])))
-    reader.finish()
+    with patch("mnemo.store.archive._PAGE_LINES", 2):
+        await archive.write(lines)
 
 
-async def paged(
-    records: Sequence[NumberedRecord], *, then: BaseException | None = None
-) -> AsyncIterator[Sequence[NumberedRecord]]:
-    for start in range(0, len(records), 2):
-        await anyio.lowlevel.checkpoint()
-        yield records[start : start + 2]
-    if then is not None:
-        raise then
+async def followed(lines: Sequence[str], then: Callable[[], Any]) -> AsyncIterator[str]:
+    """*lines*, and then what *then* does."""
+    for line in lines:
+        yield line
+    await then()
 
 
 Change = Callable[[list[dict[str, Any]]], int]
@@ -211,8 +204,8 @@ BROKEN: dict[str, Change] = {
     "a staged result of nowhere": setting("trajectory", episode="nowhere"),
     "a staged result of an episode that is over": setting("trajectory", episode="s-1"),
     "a key twice in a session": setting("step", 1, key="k"),
-    "a gap before the first step": setting("step", 3, index=7),
-    "an index again": setting("step", 1, index=0),
+    "a gap before the first step": setting("step", 3, idx=7),
+    "an index again": setting("step", 1, idx=0),
     "a state without its episode": setting("session", state="extracting"),
     "ready without a changeset": setting("episode", 3, changeset=None),
     "two episodes that are not over": setting("episode", 0, status="open"),
@@ -222,7 +215,7 @@ BROKEN: dict[str, Change] = {
     "a vector of nowhere": setting("vector", key="nowhere"),
     "a vector of a step that is gone": setting("vector", key="n2/observation"),
     "a passage of a step that is gone": setting("vector", key="n2/observation#1"),
-    "a committed step without its node": setting("step", 0, committed=True),
+    "a committed step without its node": setting("step", 0, committed=1),
     "no episode at all": dropping(
         "step", -1, dropping("episode", -1, lambda rows: of(rows, "session", -1))
     ),
@@ -353,11 +346,13 @@ class ArchiveContract(StoreContract):
         """Whatever it raises comes out; the next import is not in its way."""
         await filled(elsewhere)
         lines = await lines_of(elsewhere.store.archive("r"))
-        reader = ArchiveReader()
-        head, archive = reader.head(lines[0]), kit.store.archive("r")
-        pages = paged(reader.records(lines[1:]), then=OSError("the disk is gone"))
+        archive = kit.store.archive("r")
+
+        async def fail() -> None:
+            raise OSError("the disk is gone")
+
         with pytest.raises(OSError, match="the disk is gone"):
-            await archive.write(head, pages)
+            await archive.write(followed(lines, fail))
         await put(archive, lines)
         assert await lines_of(archive) == lines
 
@@ -365,17 +360,14 @@ class ArchiveContract(StoreContract):
         """Cancelled while it waits for the next page; the next import is not in its way."""
         await filled(elsewhere)
         lines = await lines_of(elsewhere.store.archive("r"))
-        reader = ArchiveReader()
-        head, records = reader.head(lines[0]), reader.records(lines[1:])
         archive = kit.store.archive("r")
-        with anyio.CancelScope() as scope:
+        with anyio.CancelScope() as scope, patch("mnemo.store.archive._PAGE_LINES", 2):
 
-            async def pages() -> AsyncIterator[Sequence[NumberedRecord]]:
-                yield records[:5]
+            async def wait() -> None:
                 scope.cancel()
                 await anyio.sleep_forever()
 
-            await archive.write(head, pages())
+            await archive.write(followed(lines[:6], wait))
         assert scope.cancelled_caught
         async with archive.read() as (found, _):
             assert found.is_empty
@@ -386,21 +378,18 @@ class ArchiveContract(StoreContract):
         """What is written while it is read is not in it."""
         await filled(kit)
         before = await lines_of(kit.store.archive("r"))
-        async with kit.store.archive("r").read() as (head, pages):
+        async with kit.store.archive("r").read() as (_, lines):
             await kit.append("Too late", episode="s-2")
             await kit.apply(Tag("late", id="late", created_at=NOON), id="late")
             await kit.store.graph("r").delete(["f1"])
-            lines = [head_line(head)]
-            async for page in pages:
-                lines += record_lines(page)
-        assert lines == before
+            assert [line async for line in lines] == before
         assert await lines_of(kit.store.archive("r")) != before
 
     async def test_an_export_can_be_left_early(self, kit: Kit) -> None:
         """Nothing is held afterwards."""
         await filled(kit)
-        async with kit.store.archive("r").read() as (_, pages):
-            assert await anext(aiter(pages))
+        async with kit.store.archive("r").read() as (_, lines):
+            assert await anext(aiter(lines))
         await kit.append("More", episode="s-2")
 
     async def test_an_imported_session_goes_on(self, kit: Kit, elsewhere: Kit) -> None:
@@ -417,6 +406,7 @@ class ArchiveContract(StoreContract):
         assert journal.record.state is SessionState.READY
         assert journal.changeset is not None
         assert journal.changeset.nodes == waiting("u").nodes
+        assert journal.changeset.left_out == 2
         settlement = replace(kit.settlement(0, ends=True), session_id="u", episode_id="u-1")
         node = Episodic("said in u", id=journal.steps[0].node_id, at=NOON)
         applied = await kit.apply(
@@ -428,8 +418,8 @@ class ArchiveContract(StoreContract):
 
     async def test_an_empty_repository_is_a_head_alone(self, kit: Kit) -> None:
         """Also one that nobody ever heard of."""
-        async with kit.store.archive("r").read() as (head, pages):
-            assert [page async for page in pages] == []
+        async with kit.store.archive("r").read() as (head, lines):
+            assert len([line async for line in lines]) == 1
         assert head == ArchiveHead(revision=0, counts=dict.fromkeys(head.counts, 0))
         assert head.is_empty
 

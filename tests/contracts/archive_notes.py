@@ -78,9 +78,9 @@ BROKEN: dict[str, Change] = {
         f"a {kind} twice": doubling(f"note{kind}")
         for kind in ("", "_version", "_mark", "_request", "_task")
     },
-    "a version of nowhere": setting("note_version", topic="nowhere"),
+    "a version of nowhere": setting("note_version", note="nowhere"),
     "a version to come": setting("note_version", -1, version=4),
-    "a change of nowhere": setting("note_change", topic="nowhere"),
+    "a change of nowhere": setting("note_change", note="nowhere"),
     "a change to come": setting("note_change", -1, version=4),
     "a note with another text than its latest version": setting("note", body="- Sushi"),
     "a note with another description": setting("note", description="not about food"),
@@ -92,7 +92,7 @@ BROKEN: dict[str, Change] = {
     ),
     "a request of a note that is nowhere": setting("note_request", topic="nowhere"),
     "a topic that is a path": setting("note", topic="../food"),
-    "a topic that is no topic": setting("note_change", topic="No Topic"),
+    "a topic that is no topic": setting("note_change", note="No Topic"),
     "a blank body": setting("note", body=" "),
     "a body that is too long": setting("note_version", body="x" * 4_001),
     "a body with hidden characters": setting("note", body="a\u200bb"),

@@ -69,8 +69,8 @@ BROKEN: dict[str, Change] = {
     "a goal past its thread": setting("goal", -1, id=3),
     "a summary in another's place that is nowhere": setting("compaction", superseded_by="x"),
     "a snapshot under another that is nowhere": setting("snapshot", covered_by="c2"),
-    "an outcome whose snapshot is nowhere": setting("outcome", snapshot="x"),
-    "a pin on another message": setting("pin", message="m0"),
+    "an outcome whose snapshot is nowhere": setting("outcome", snapshot_id="x"),
+    "a pin on another message": setting("pin", message_id="m0"),
     "a pin on no message": setting("pin", seq=1),
 }
 

@@ -60,9 +60,9 @@ BROKEN: dict[str, Change] = {
         for kind in ("checkpoint", "channel_value", "checkpoint_write")
     },
     "a value that is gone": dropping("channel_value", -1, lambda rows: of(rows, "checkpoint", -1)),
-    "a version that is no text": setting("checkpoint", versions={"log": 1}),
+    "a version that is no text": setting("checkpoint", versions='{"log":1}'),
     "bytes that are no base64": setting("channel_value", data="?"),
-    "a thread without a name": setting("checkpoint_write", thread=" "),
+    "a thread without a name": setting("checkpoint_write", thread_id=" "),
 }
 
 
