@@ -134,7 +134,7 @@ class Kind:
         """
         if unknown := said.keys() - self._known:
             raise ValueError(f"{min(unknown)}: there is no such field")
-        row = [said.get(name) for name in self._names]
+        row: list[Any] = [said.get(name) for name in self._names]
         for place in self._blobs:
             if isinstance(row[place], str):
                 try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
-from mnemo.store.codec import decode_time, decode_vector, utc_text
+from mnemo.store.codec import checked_node, decode_time, decode_vector, utc_text
 from mnemo.store.rows import Rows
 from mnemo.store.tables import CALLING, CALLS
 from mnemo.store.tx import Column, Tx
@@ -91,8 +91,8 @@ def _decode(table: str, names: Sequence[str], row: Sequence[Any]) -> None:
         if judge is not None and value is not None:
             judge(value)
     if table == "nodes":
-        nodes = tables.NODES
-        nodes.checked(nodes.read([values[column] for column in nodes.columns]))
+        columns = tables.NODES.columns
+        checked_node(tables.NODES.read([values[column] for column in columns]))
 
 
 # ── Agreement ────────────────────────────────────────────────────────────────────────
