@@ -55,7 +55,6 @@ from mnemo.cli.output import (
     move_told,
     print_json,
     print_line,
-    print_table,
     recall_data,
     report_data,
     selected,
@@ -257,22 +256,9 @@ def forget(
 def repos(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
     """List the repositories of a store, by id."""
     found = in_service(existing(store), lambda memory: memory.repos())
-    if as_json:
-        print_json({"store": store, "repos": found})
-        return
-    print_table(
-        ("repository", "threads", "sessions", "nodes", "changed"),
-        [
-            (
-                r.id,
-                str(r.threads),
-                str(r.sessions),
-                str(sum(r.nodes.values())),
-                f"{r.changed_at:%Y-%m-%d %H:%M}" if r.changed_at else "",
-            )
-            for r in found
-        ],
-    )
+    heads = ("repository", "threads", "sessions", "nodes", "changed")
+    rows = [(r.id, r.threads, r.sessions, sum(r.nodes.values()), r.changed_at) for r in found]
+    answer({"store": store, "repos": found}, (heads, rows), as_json=as_json)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -288,32 +274,23 @@ def sessions(
         return await (opened.unfinished_sessions() if unfinished else opened.sessions())
 
     records = in_known_repo(store, repo, listed)
-    if as_json:
-        print_json({"repo": repo, "sessions": [session_data(record) for record in records]})
-        return
-    print_table(
-        ("session", "state", "steps", "last act", "goal"),
-        [
-            (r.id, str(r.state), str(r.steps), f"{r.updated_at:%Y-%m-%d %H:%M}", r.goal)
-            for r in records
-        ],
-    )
+    data = {"repo": repo, "sessions": [session_data(record) for record in records]}
+    heads = ("session", "state", "steps", "last act", "goal")
+    rows = [(r.id, r.state, r.steps, r.updated_at, r.goal) for r in records]
+    answer(data, (heads, rows), as_json=as_json)
 
 
 @app.command(rich_help_panel=LOOK)
 def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
     """Count what a repository holds."""
     found = in_known_repo(store, repo, _counted)
-    if as_json:
-        print_json({"repo": repo} | found)
-        return
     shown = []
     for name, value in found.items():
         if isinstance(value, Mapping):
-            shown += [(f"{name}: {part}", str(count)) for part, count in value.items()]
+            shown += [(f"{name}: {part}", count) for part, count in value.items()]
         else:
             shown.append((name.replace("_", " "), str(value)))
-    print_table((f"repository {repo}", ""), shown)
+    answer({"repo": repo} | found, ((f"repository {repo}", ""), shown), as_json=as_json)
 
 
 @app.command(rich_help_panel=OPERATION)
@@ -458,10 +435,7 @@ def reembed(
         )
 
     with texts_progress() as show:
-        report = in_service(
-            existing(store),
-            moved,
-        )
+        report = in_service(existing(store), moved)
     answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
 
 
@@ -491,12 +465,9 @@ def jobs(
         for (kind, subject), error in found.errors.items()
     ]
     levels = {"waiting": found.waiting, "running": found.running, "dead": found.dead}
-    if as_json:
-        print_json({"repo": repo} | levels | {"errors": failed})
-        return
-    print_line(", ".join(f"{count} {level}" for level, count in levels.items()))
-    for one in failed:
-        print_line(f"dead: {one['kind']} {one['subject']}: {one['error']}")
+    lines = [", ".join(f"{count} {level}" for level, count in levels.items())]
+    lines += [f"dead: {one['kind']} {one['subject']}: {one['error']}" for one in failed]
+    answer({"repo": repo} | levels | {"errors": failed}, "\n".join(lines), as_json=as_json)
 
 
 def _change_jobs(

@@ -23,7 +23,7 @@ from mnemo import (
 from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.json_stream import ImportFileError, begun
 from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
-from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
+from mnemo.cli.output import answer, as_data
 from mnemo.runtime.text import counted
 
 AT_ONCE = 500
@@ -44,22 +44,9 @@ def register(app: typer.Typer, panel: str) -> None:
 def threads(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
     """List a repository's conversations, by id."""
     found = in_known_repo(store, repo, lambda opened: opened.threads())
-    if as_json:
-        print_json({"repo": repo, "threads": found})
-        return
-    print_table(
-        ("thread", "messages", "tokens", "last said", "window"),
-        [
-            (
-                record.thread_id,
-                str(record.messages),
-                str(record.tokens),
-                f"{record.last_at:%Y-%m-%d %H:%M}" if record.last_at else "",
-                str(record.budget_tokens or ""),
-            )
-            for record in found
-        ],
-    )
+    heads = ("thread", "messages", "tokens", "last said", "window")
+    rows = [(r.thread_id, r.messages, r.tokens, r.last_at, r.budget_tokens or "") for r in found]
+    answer({"repo": repo, "threads": found}, (heads, rows), as_json=as_json)
 
 
 def history(
@@ -77,12 +64,12 @@ def history(
         return await conversation.history(from_seq=from_seq, to_seq=to_seq)
 
     messages = in_known_repo(store, repo, said)
-    if as_json:
-        print_json({"repo": repo, "thread": thread, "messages": messages})
-    elif messages:
-        print_line("\n".join(map(_line, messages)))
-    else:
-        complain(f"nothing is left there of thread {thread!r}")
+    answer(
+        {"repo": repo, "thread": thread, "messages": messages},
+        "\n".join(map(_line, messages)),
+        as_json=as_json,
+        nothing=f"nothing is left there of thread {thread!r}",
+    )
 
 
 def window(
@@ -128,12 +115,12 @@ def search(
             query, session_id=session, limit=limit, not_visible_in=not_visible_in
         ),
     )
-    if as_json:
-        print_json({"repo": repo, "query": query, "hits": hits})
-    elif hits:
-        print_line("\n".join(map(_hit, hits)))
-    else:
-        complain(f"nothing found in repository {repo!r}")
+    answer(
+        {"repo": repo, "query": query, "hits": hits},
+        "\n".join(map(_hit, hits)),
+        as_json=as_json,
+        nothing=f"nothing found in repository {repo!r}",
+    )
 
 
 def view(
@@ -178,13 +165,13 @@ def import_chat(
         store, repo, lambda opened: _appended(opened, thread, messages), embedder=embedder
     )
     problem = done.problem and done.problem.having_kept(done.new + done.known, "messages")
-    if as_json:
-        where = {"file": str(file), "repo": repo, "store": store, "thread": thread}
-        counts = {"new_messages": done.new, "known_messages": done.known}
-        print_json(where | counts | {"problem": str(problem) if problem else None})
-    else:
-        told = f"{counted(done.new, 'message')} added, {counted(done.known, *KNOWN)}."
-        print_line(f"Thread {thread}: {told}")
+    where = {"file": str(file), "repo": repo, "store": store, "thread": thread}
+    counts = {"new_messages": done.new, "known_messages": done.known}
+    answer(
+        where | counts | {"problem": str(problem) if problem else None},
+        f"Thread {thread}: {counted(done.new, 'message')} added, {counted(done.known, *KNOWN)}.",
+        as_json=as_json,
+    )
     if problem:
         raise problem
 

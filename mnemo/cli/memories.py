@@ -25,7 +25,7 @@ from mnemo.cli.opening import (
     in_known_repo,
     in_repo,
 )
-from mnemo.cli.output import answer, as_data, complain, print_json, print_table
+from mnemo.cli.output import answer, as_data, complain
 from mnemo.runtime.text import counted
 
 _AT_ONCE = 1_000
@@ -96,12 +96,12 @@ def memories(
         return [await opened.memory(candidate.node.id) for candidate in found.candidates]
 
     found = in_known_repo(store, repo, listed)
-    if as_json:
-        print_json({"repo": repo, "memories": [as_data(memory) for memory in found]})
-    elif found:
-        print_table(("id", "type", "since", "until", "text"), [_row(memory) for memory in found])
-    else:
-        complain(f"there are no such memories in repository {repo!r}")
+    answer(
+        {"repo": repo, "memories": found},
+        (("id", "type", "since", "until", "text"), list(map(_row, found))),
+        as_json=as_json,
+        nothing=f"there are no such memories in repository {repo!r}",
+    )
 
 
 async def _newest(repo: Repository, limit: int, **asked: Any) -> list[Memory]:
@@ -151,15 +151,13 @@ def changes(
         repo,
         lambda opened: opened.changes(subject=subject, since=since, until=until, limit=limit),
     )
-    if as_json:
-        print_json({"repo": repo, "changes": [as_data(change) for change in page]})
-    elif page:
-        rows = [
-            (f"{c.when:%Y-%m-%d}", c.old.text, c.new.text if c.new else "(ended)") for c in page
-        ]
-        print_table(("when", "before", "now"), rows)
-    else:
-        complain(f"there are no such changes in repository {repo!r}")
+    rows = [(f"{c.when:%Y-%m-%d}", c.old.text, c.new.text if c.new else "(ended)") for c in page]
+    answer(
+        {"repo": repo, "changes": list(page)},
+        (("when", "before", "now"), rows),
+        as_json=as_json,
+        nothing=f"there are no such changes in repository {repo!r}",
+    )
 
 
 def edit(

@@ -25,7 +25,7 @@ from mnemo.cli.opening import (
     in_known_repo,
     in_repo,
 )
-from mnemo.cli.output import answer, complain, print_json, print_line, print_table
+from mnemo.cli.output import answer, complain, print_json, print_line
 from mnemo.runtime.text import visible
 
 WRONG = 2
@@ -109,13 +109,9 @@ def list_(
 ) -> None:
     """List the notes, latest use first."""
     found = in_known_repo(store, repo, lambda r: r.notes.list(query=query, limit=limit))
-    if as_json:
-        print_json({"repo": repo, "notes": found})
-        return
-    rows = [
-        (n.topic, str(n.version), f"{n.updated_at:%Y-%m-%d %H:%M}", n.description) for n in found
-    ]
-    print_table(("topic", "version", "updated", "description"), rows)
+    heads = ("topic", "version", "updated", "description")
+    rows = [(n.topic, n.version, n.updated_at, n.description) for n in found]
+    answer({"repo": repo, "notes": found}, (heads, rows), as_json=as_json)
 
 
 def show(
@@ -123,11 +119,9 @@ def show(
 ) -> None:
     """Show a note."""
     note = in_known_repo(store, repo, lambda r: r.notes.read(topic))
-    if as_json:
-        print_json({"repo": repo, "note": note})
-    else:
-        head = f"{note.topic} (version {note.version}, {note.updated_at:%Y-%m-%d}): "
-        print_line(f"{head}{note.description}\n\n{note.body}")
+    head = f"{note.topic} (version {note.version}, {note.updated_at:%Y-%m-%d}): "
+    told = f"{head}{note.description}\n\n{note.body}"
+    answer({"repo": repo, "note": note}, told, as_json=as_json)
 
 
 def history(
@@ -135,22 +129,10 @@ def history(
 ) -> None:
     """Show every kept version of a note, oldest first: who made it, on what evidence."""
     versions = in_known_repo(store, repo, lambda r: r.notes.history(topic))
-    if as_json:
-        print_json({"repo": repo, "topic": topic, "versions": versions})
-        return
-    rows = [
-        (
-            str(v.version),
-            v.action,
-            f"{v.at:%Y-%m-%d %H:%M}",
-            v.by,
-            v.trust,
-            v.update_id or "",
-            v.body,
-        )
-        for v in versions
-    ]
-    print_table(("version", "action", "at", "by", "trust", "update", "text"), rows)
+    heads = ("version", "action", "at", "by", "trust", "update", "text")
+    rows = [(v.version, v.action, v.at, v.by, v.trust, v.update_id, v.body) for v in versions]
+    data = {"repo": repo, "topic": topic, "versions": versions}
+    answer(data, (heads, rows), as_json=as_json)
 
 
 def undo(
@@ -276,15 +258,13 @@ def _change(change: NoteChange) -> str:
 
 
 def _report(report: FolderReport, repo: str, folder: Path, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"repo": repo, "folder": str(folder), "report": report})
-        return
     counts = {"written": report.written, "unchanged": report.unchanged, "removed": report.removed}
     told = ", ".join(f"{len(topics)} {what}" for what, topics in counts.items())
     lines = [f"{folder}: {told}."]
     lines += [f"conflict: {topic} was changed on both sides" for topic in report.conflicts]
     lines += [f"refused: {name}: {reason}" for name, reason in report.refused]
-    print_line("\n".join([*lines, *report.warnings]))
+    data = {"repo": repo, "folder": str(folder), "report": report}
+    answer(data, "\n".join([*lines, *report.warnings]), as_json=as_json)
 
 
 def _text_of(file: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -47,23 +47,37 @@ def complain(text: str) -> None:
     typer.echo(f"mnemo: {visible(one_line(text))}", err=True)
 
 
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print *rows* in columns; see ``visible``."""
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print *rows* in columns, times to the minute; see ``visible``."""
     table = Table(box=None)
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
+        table.add_row(*(Text(visible(_cell(value))) for value in row))
     # What is piped on must not be folded at the width of a terminal that is not there.
     Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
-def answer(data: Any, told: str, *, as_json: bool) -> None:
-    """Print *data* as JSON on stdout, or what is *told* a person."""
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
+    return "" if value is None else str(value)
+
+
+Told = str | tuple[Sequence[str], Sequence[Sequence[object]]]
+"""What a person is told: a text, or the heads and rows of a table."""
+
+
+def answer(data: Any, told: Told, *, as_json: bool, nothing: str = "") -> None:
+    """Print *data* as JSON on stdout, or what is *told*; without that, say *nothing* on stderr."""
     if as_json:
         print_json(data)
-    else:
+    elif nothing and not (told if isinstance(told, str) else told[1]):
+        complain(nothing)
+    elif isinstance(told, str):
         print_line(told)
+    else:
+        print_table(*told)
 
 
 def print_json(value: Any) -> None:

@@ -186,12 +186,10 @@ def _import_talks(
 
         tally = in_repo(store, repo, imported, embedder=embedder)
     problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
-    if as_json:
-        where = {"file": str(file), "repo": repo, "store": store}
-        counts = as_data(replace(tally, problem=None))
-        print_json(where | counts | {"problem": str(problem) if problem else None})
-    else:
-        print_line(_told(tally, repo))
+    where = {"file": str(file), "repo": repo, "store": store}
+    counts = as_data(replace(tally, problem=None))
+    data = where | counts | {"problem": str(problem) if problem else None}
+    answer(data, _told(tally, repo), as_json=as_json)
     if problem:
         raise problem
 
