@@ -341,15 +341,15 @@ class Search:
             return
         await self._load_edges(f.id for f in found if f.type not in _SPOKEN)
         await self._read_steps(f.id for f in found if f.type in _SPOKEN)
-        nodes = await self._nodes(found)
-        metadata = await self.graph.metadata([node.id for node in nodes.values()], intact=True)
+        read = await self._with_nodes(found)
+        metadata = await self.graph.metadata([f.node.id for f in read], intact=True)
         if self._asked.attributes:
             # The best steps that are to be read themselves: no fact that was found tells them.
             facts = (f.id for f in found if f.type == "semantic")
             told = {step for id in facts for step in self._behind.get(id, ())}
             steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
             self._unread |= {*islice(steps, READ_AT_ONCE)}
-        self.ranked = await self.threads.run(self._with, found, nodes, metadata)
+        self.ranked = await self.threads.run(self._ranked_with, read, metadata)
 
     async def _load_edges(self, ids: Iterable[str]) -> None:
         """Read the edges of *ids*, unless they were read before."""
@@ -381,41 +381,40 @@ class Search:
                 actor = self.config.extraction.default_actor
                 self._steps[id] = step_of(id, one.message, default_actor=actor)
 
-    async def _nodes(self, found: Sequence[Found]) -> dict[tuple[NodeType, str], Node]:
-        nodes: dict[tuple[NodeType, str], Node] = {}
+    async def _with_nodes(self, found: Sequence[Found]) -> list[Found]:
+        """Those of *found* whose node there is, with it."""
+        known = [f.id for f in found if f.type == "source" and f.id in self._steps]
+        sources = await self._sources(known) if known else {}
+        read = []
         for f in found:
+            node = sources.get(f.id) if f.type == "source" else None
             if f.type == "episodic" and f.id in self._steps:
-                nodes[f.type, f.id] = episodic_node(self._steps[f.id])
+                node = episodic_node(self._steps[f.id])
             elif (view := self.corpus.nodes.get(f.type)) and (documents := view.of(f.id)):
                 node = view.nodes[documents[-1]]
-                if node is not None:
-                    nodes[f.type, f.id] = node
-        known = [f.id for f in found if f.type == "source" and f.id in self._steps]
-        if known:
-            steps = {self._steps[id].node_id: id for id in known}
-            edges = [e for e in await self.graph.edges([*steps], intact=True) if e.source in steps]
-            targets = [e.target for e in edges]
-            read = await self.graph.nodes(targets, types=("source",), intact=True)
-            sources = {node.id: node for node in read}
-            for e in edges:
-                if e.target in sources:
-                    nodes["source", steps[e.source]] = sources[e.target]
-        return nodes
+            if node is not None:
+                f.node = node
+                read.append(f)
+        return read
 
-    def _with(
-        self,
-        found: Sequence[Found],
-        nodes: Mapping[tuple[NodeType, str], Node],
-        metadata: Mapping[str, NodeMetadata],
+    async def _sources(self, ids: Iterable[str]) -> dict[str, Node]:
+        """The ``source`` nodes of steps, by the ids that these are found under."""
+        steps = {self._steps[id].node_id: id for id in ids}
+        edges = [e for e in await self.graph.edges([*steps], intact=True) if e.source in steps]
+        targets = await self.graph.nodes([e.target for e in edges], types=("source",), intact=True)
+        nodes = {node.id: node for node in targets}
+        return {steps[e.source]: nodes[e.target] for e in edges if e.target in nodes}
+
+    def _ranked_with(
+        self, read: Iterable[Found], metadata: Mapping[str, NodeMetadata]
     ) -> list[Found]:
-        """The best of all candidates so far and of *found*; for a worker thread."""
+        """The best of all candidates so far and of *read*; for a worker thread."""
         ranked = list(self.ranked)
-        for f in found:
-            if (node := nodes.get((f.type, f.id))) is not None:
-                f.node, f.metadata = node, metadata.get(node.id)
-                if self._is_inside(f):
-                    self._value(f)
-                    ranked.append(f)
+        for f in read:
+            f.metadata = metadata.get(f.node.id)
+            if self._is_inside(f):
+                self._value(f)
+                ranked.append(f)
         # The better match first, then the later evidence.
         ranked.sort(key=lambda f: (-f.value, -f.match, -f.latest.timestamp(), f.id))
         return ranked[: self.config.recall.max_candidates]
