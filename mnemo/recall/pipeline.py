@@ -96,16 +96,15 @@ class Recall:
     def __post_init__(self) -> None:
         self._count = self.config.conversation.count
 
-    async def recall(self, query: str, make_request: Callable[[], RecallRequest]) -> RecallResult:
+    async def recall(self, query: str, **given: Any) -> RecallResult:
         """
         Answer *query* from one revision, with what was appended a moment ago.
 
         Args:
-            make_request: Checks the caller's arguments; called within the recall's span, so
-                that an invalid argument is seen there.
+            given: As of ``RecallRequest.checked``; an invalid one is seen in the recall's span.
 
         Raises:
-            ValueError: As *make_request*.
+            ValueError: As ``RecallRequest.checked``.
             ConfigError: A chat model is wanted, and there is none.
             RecallFailed: The store could not be read; or, with ``reason=True``, a chat
                 model answered none of the questions.
@@ -118,7 +117,7 @@ class Recall:
             self.spans.span("search_memory", attributes=named) as span,
         ):
             span.set_content("gen_ai.memory.query.text", lambda: query)
-            run, began = self._begun(make_request()), elapsed()
+            run, began = self._begun(RecallRequest.checked(query, **given)), elapsed()
             self._running.add(scope)
             try:
                 result = await self._answer(run)

@@ -17,7 +17,6 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.pipeline import AccessLog
-from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
 from mnemo.repository.agent_tools import AgentTool
@@ -457,13 +456,12 @@ class Repository(MemoryCalls):
             UsageError: The repository is closed, or was meanwhile. *Cancellation*: safe.
         """
         self._check_usable()
-        make_request = partial(
-            RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
+        return await self._recall.recall(
+            query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
             actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
             min_score=min_score, min_confidence=min_confidence,
         )  # fmt: skip
-        return await self._recall.recall(query, make_request)
 
     async def recall_in_context(
         self,
@@ -493,14 +491,13 @@ class Repository(MemoryCalls):
         Those steps are not returned. An unknown or idle session is plain ``recall``.
         """
         self._check_usable()
-        make_request = partial(
-            RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
+        return await self._recall.recall(
+            query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
             actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
             min_score=min_score, min_confidence=min_confidence,
             context=self._sessions.context(session),
         )  # fmt: skip
-        return await self._recall.recall(query, make_request)
 
     async def search(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal
 
 import anyio
@@ -21,7 +20,6 @@ from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
 from mnemo.recall.pipeline import Recall
-from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
@@ -52,8 +50,7 @@ class Recalls:
 
     async def recall(self, query: str, **keywords: Any) -> RecallResult:
         """Answer *query*."""
-        make_request = partial(RecallRequest.checked, query, **keywords)
-        return await self._pipeline.recall(query, make_request)
+        return await self._pipeline.recall(query, **keywords)
 
 
 @dataclass
