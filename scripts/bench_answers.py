@@ -371,9 +371,11 @@ async def store_and_ask(
     report = Report(turns=len(talk.turns), methods=await baselines(talk, noise, embedder))
     async with Mnemo(path, embedder=embedder) as memory:
         began = perf_counter()
-        repo = await memory.open_repo(REPOSITORY, config=QUIET, exist_ok=True)
+        repo = await memory.open_repo(REPOSITORY, exist_ok=True)
         await ingest(repo, talk)
         report.ingest_s = perf_counter() - began
+        await memory.close_repo(REPOSITORY)
+        repo = await memory.open_repo(REPOSITORY, config=QUIET)
         if not talk.is_person:
             report.methods[STEPS_ONLY] = await ask(repo, talk, types=("episodic",))
             report.sessions = session_baseline(talk)
