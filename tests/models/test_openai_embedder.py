@@ -62,18 +62,6 @@ async def test_the_space_is_known_without_the_server(make):
     assert make(query_prefix="query: ", name="mine").space.name == "mine"
 
 
-async def test_telemetry_can_name_it(server, make):
-    """Provider, model and server are told without asking anybody."""
-    embedder = make()
-    host, port = server.url.removeprefix("http://").split(":")
-    assert (embedder.provider, embedder.model, embedder.server) == (
-        "openai",
-        "e",
-        (host, int(port)),
-    )
-    assert server.requests == []
-
-
 async def test_lists_are_read_where_base64_is_not_given(server, make):
     """A server that refuses ``encoding_format`` is asked again without it, and from then on."""
     server.refuses = {"encoding_format": 400}

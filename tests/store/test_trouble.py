@@ -7,31 +7,11 @@ from pathlib import Path
 import pytest
 from contracts.kit import NOON, SPACE, Kit, draft, unit_vector
 
-from mnemo.errors import CommitFailed, StoreError, StoreLocked
-from mnemo.store.tx import Tx
+from mnemo.errors import CommitFailed, StoreError
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.steps import Step
 
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
-
-
-async def test_a_foreign_lock_is_waited_for_then_said(kit: Kit, path: Path) -> None:
-    """Past the busy timeout nothing is written, and later writes succeed."""
-    await kit.start()
-    foreign = sqlite3.connect(path, isolation_level=None)
-    foreign.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreLocked, match="try again"):
-        await kit.append("while locked")
-    with pytest.raises(StoreLocked):
-        await kit.close()
-    with pytest.raises(CommitFailed) as failed:
-        await kit.apply(FACT)
-    foreign.execute("ROLLBACK")
-    foreign.close()
-    assert isinstance(failed.value, StoreLocked)
-    assert (await kit.load()).steps == ()
-    assert (await kit.append("afterwards")).index == 0
-    assert (await kit.apply(FACT)).revision == 1
 
 
 async def test_readers_do_not_wait_for_a_foreign_writer(kit: Kit, path: Path) -> None:
@@ -42,34 +22,6 @@ async def test_readers_do_not_wait_for_a_foreign_writer(kit: Kit, path: Path) ->
     assert await kit.store.graph("r").nodes(["fact"]) == [FACT]
     foreign.execute("ROLLBACK")
     foreign.close()
-
-
-async def _let_the_file_grow(kit: Kit, pages: int) -> None:
-    """Leave room for so many pages more than the file has; a huge number is no bound."""
-
-    def bound(tx: Tx) -> None:
-        (count,) = tx.run("PRAGMA page_count").fetchone()
-        tx.run(f"PRAGMA max_page_count = {count + pages}")
-
-    await kit.store.engine.writing(bound)  # type: ignore[attr-defined]
-
-
-async def test_a_full_disk_leaves_everything_as_it_was(kit: Kit) -> None:
-    """A step and a commit that find no room write nothing; with room again they go through."""
-    await kit.start()
-    await kit.append("before")
-    await _let_the_file_grow(kit, 1)
-    with pytest.raises(StoreError, match="disk is full"):
-        await kit.append("x" * 200_000)
-    facts = [Semantic("y" * 50_000, created_at=NOON) for _ in range(4)]
-    with pytest.raises(CommitFailed, match="disk is full"):
-        await kit.apply(*facts)
-    assert [step.observation for step in (await kit.load()).steps] == ["before"]
-    assert await kit.store.graph("r").revision() == 0
-    await _let_the_file_grow(kit, 10_000)
-    assert (await kit.append("x" * 200_000)).index == 1
-    assert (await kit.apply(*facts)).revision == 1
-    assert (await kit.store.check()).problems == ()
 
 
 async def test_a_failing_row_rolls_the_whole_commit_back(kit: Kit, path: Path) -> None:
