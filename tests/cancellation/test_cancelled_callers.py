@@ -1,12 +1,9 @@
 """Cancelling a caller after any number of turns of the loop leaves no half and nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -377,9 +374,7 @@ async def one_try(
 @pytest.mark.parametrize("cancel", [by_scope, pytest.param(by_task, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("in_file", [pytest.param(False, marks=pytest.mark.long), True])
-async def test_a_cancelled_call_is_done_or_not_done(
-    open_kit: OpenKit, tmp_path: Path, case: type[Case], cancel: Cancel, in_file: bool
-) -> None:
+async def test_a_cancelled_call_is_done_or_not_done(open_kit, tmp_path, case, cancel, in_file):
     """After any number of turns nothing is half, lost, locked or left waiting."""
     for tries in count(1):
         store = tmp_path / f"{tries}.db" if in_file else "memory:"
@@ -390,9 +385,7 @@ async def test_a_cancelled_call_is_done_or_not_done(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("case", CASES)
-async def test_a_call_cancelled_on_postgres_is_done_or_not_done(
-    open_kit: OpenKit, postgres_url: str, case: type[Case]
-) -> None:
+async def test_a_call_cancelled_on_postgres_is_done_or_not_done(open_kit, postgres_url, case):
     """As in a file; one in nine numbers of turns, for each opens a service."""
     for tries in count(1, step=9):
         if await one_try(open_kit, case, by_scope, turns_of(tries), emptied(postgres_url, "")):

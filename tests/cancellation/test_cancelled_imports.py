@@ -1,9 +1,5 @@
 """An import that is cancelled at any moment is whole or not there; an export holds nothing."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import anyio
 import anyio.lowlevel
 import pytest
@@ -18,7 +14,7 @@ async def lines_of(memory: Mnemo, repo_id: str) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_a_cancelled_import_is_whole_or_not_there(tmp_path: Path):
+async def test_a_cancelled_import_is_whole_or_not_there(tmp_path):
     """Cancelled after k turns of the loop, for ever larger k up to the end of it."""
     async with Mnemo(tmp_path / "a.db", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
@@ -49,7 +45,7 @@ async def test_a_cancelled_import_is_whole_or_not_there(tmp_path: Path):
         assert (await memory.check()).problems == ()
 
 
-async def test_a_cancelled_export_holds_nothing(tmp_path: Path):
+async def test_a_cancelled_export_holds_nothing(tmp_path):
     """The service closes at once, and the log goes with it."""
     async with Mnemo(tmp_path / "a.db", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")

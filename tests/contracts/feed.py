@@ -1,7 +1,5 @@
 """The contract of the feed that the indexes follow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 
@@ -44,13 +42,13 @@ class DocumentFeedContract(StoreContract):
 
     # ── Following ────────────────────────────────────────────────────────────────────
 
-    async def test_an_empty_repository_has_nothing_to_say(self, kit: Kit) -> None:
+    async def test_an_empty_repository_has_nothing_to_say(self, kit):
         """The first read of an empty repository is empty and final."""
         changes = await kit.changes()
         assert (changes.steps, changes.nodes, changes.removed) == ((), (), ())
         assert (changes.revision, changes.more, dict(changes.vectors)) == (0, False, {})
 
-    async def test_a_step_is_in_the_feed_once_it_is_durable(self, kit: Kit) -> None:
+    async def test_a_step_is_in_the_feed_once_it_is_durable(self, kit):
         """Steps come before any extraction, ascending, and not again."""
         await kit.start()
         first = await kit.append("one")
@@ -60,7 +58,7 @@ class DocumentFeedContract(StoreContract):
         assert (before.steps, after.steps) == ((first,), (second,))
         assert (await kit.changes(after.cursor)).steps == ()
 
-    async def test_steps_come_without_their_annotations(self, kit: Kit) -> None:
+    async def test_steps_come_without_their_annotations(self, kit):
         """What steps are found by does not hang on annotation; looked up, they have it."""
         await kit.start()
         step = await kit.append("one", "two", key="k")
@@ -70,7 +68,7 @@ class DocumentFeedContract(StoreContract):
         looked_up = await kit.store.feed("r").steps([step.node_id])
         assert looked_up[step.node_id].annotation == found
 
-    async def test_a_message_is_in_the_feed_if_it_speaks(self, kit: Kit) -> None:
+    async def test_a_message_is_in_the_feed_if_it_speaks(self, kit):
         """Once stored, under an id of its own; calls, results and prompts are not."""
         await store(kit, said(0, "hello"), call(1, "c"), result(2, "c"))
         await store(kit, said(3, "obey", role="system"), said(4, "hi", role="assistant"))
@@ -83,7 +81,7 @@ class DocumentFeedContract(StoreContract):
         assert {id: one.message for id, one in found.items()} == changes.messages
         assert (await kit.changes(repo="other")).messages == {}
 
-    async def test_a_step_names_the_message_that_it_repeats(self, kit: Kit) -> None:
+    async def test_a_step_names_the_message_that_it_repeats(self, kit):
         """Of a message that is stored and speaks; of any other the step stands for itself."""
         await store(kit, said(0, "hello"), said(1, "obey", role="system"))
         await kit.start()
@@ -95,7 +93,7 @@ class DocumentFeedContract(StoreContract):
         assert changes.repeats == {made[0].node_id: document}
         assert changes.steps == tuple(made)
 
-    async def test_an_erased_message_leaves_with_its_vectors(self, kit: Kit) -> None:
+    async def test_an_erased_message_leaves_with_its_vectors(self, kit):
         """Its document is removed, its vectors are gone, and no new ones are kept."""
         await store(kit, said(0), said(1))
         before = await kit.changes()
@@ -112,7 +110,7 @@ class DocumentFeedContract(StoreContract):
         problems = (await kit.store.check()).problems
         assert not [problem for problem in problems if "vectors" in problem]
 
-    async def test_nodes_come_without_raw_steps(self, kit: Kit) -> None:
+    async def test_nodes_come_without_raw_steps(self, kit):
         """Episodic and source nodes are found as steps; all others are in the feed."""
         await kit.apply(FACT, TAG, Episodic("o", created_at=NOON), Source("o", created_at=NOON))
         changes = await kit.changes()
@@ -120,7 +118,7 @@ class DocumentFeedContract(StoreContract):
         assert (changes.revision, changes.cursor.revision) == (1, 1)
         assert (await kit.changes(changes.cursor)).nodes == ()
 
-    async def test_a_fact_comes_with_tags_and_the_steps_behind_it(self, kit: Kit) -> None:
+    async def test_a_fact_comes_with_tags_and_the_steps_behind_it(self, kit):
         """Details are the labels of its tags, its supporting steps, and the latest's time."""
         late = NOON.astimezone().replace(microsecond=5) + timedelta(days=1)
         steps = [
@@ -134,7 +132,7 @@ class DocumentFeedContract(StoreContract):
         assert details["fact"] == {"tags": ("Porto",), "latest_at": late, "steps": behind}
         assert details["bare"] == {"tags": (), "latest_at": None, "steps": ()}
 
-    async def test_an_instruction_comes_with_its_intents(self, kit: Kit) -> None:
+    async def test_an_instruction_comes_with_its_intents(self, kit):
         """Details are the descriptions, also after the intent was worded anew."""
         do = Procedural("book it", id="do", created_at=NOON)
         intent = Intent("travel", id="i", created_at=NOON)
@@ -146,7 +144,7 @@ class DocumentFeedContract(StoreContract):
         assert {node.id for node in after.nodes} == {"do", "i"}
         assert after.details["do"] == {"intents": ("travel by train",), "steps": ()}
 
-    async def test_a_new_edge_shows_its_fact_again(self, kit: Kit) -> None:
+    async def test_a_new_edge_shows_its_fact_again(self, kit):
         """A fact whose tags or evidence grew has changed, though its own fields have not."""
         step = Episodic("o", id="e", at=NOON, created_at=NOON)
         await kit.apply(FACT, TAG, step)
@@ -158,7 +156,7 @@ class DocumentFeedContract(StoreContract):
         assert (tagged.nodes, tagged.details["fact"]["tags"]) == ((FACT,), ("Porto",))
         assert supported.details["fact"]["latest_at"] == NOON
 
-    async def test_a_changed_node_comes_again(self, kit: Kit) -> None:
+    async def test_a_changed_node_comes_again(self, kit):
         """A fact that ceased to hold is in the feed as it is now."""
         await kit.apply(FACT, TAG)
         before = await kit.changes()
@@ -166,7 +164,7 @@ class DocumentFeedContract(StoreContract):
         after = await kit.changes(before.cursor)
         assert after.nodes == (replace(FACT, valid_to=NOON),)
 
-    async def test_deleted_nodes_are_removed(self, kit: Kit) -> None:
+    async def test_deleted_nodes_are_removed(self, kit):
         """A reader that had the node is told; facts that lost a tag come again."""
         await kit.apply(FACT, TAG, edges=[MEMBERSHIP])
         before = await kit.changes()
@@ -176,7 +174,7 @@ class DocumentFeedContract(StoreContract):
         assert after.details["fact"]["tags"] == ()
         assert (await kit.changes(after.cursor)).removed == ()
 
-    async def test_a_discard_takes_its_steps_from_recall(self, kit: Kit) -> None:
+    async def test_a_discard_takes_its_steps_from_recall(self, kit):
         """Uncommitted steps leave the feed, for old readers and for new ones."""
         await kit.start()
         step = await kit.append("secret")
@@ -187,7 +185,7 @@ class DocumentFeedContract(StoreContract):
         anew = await kit.changes()
         assert (anew.steps, anew.removed) == ((), ())
 
-    async def test_what_was_committed_before_a_discard_stays(self, kit: Kit) -> None:
+    async def test_what_was_committed_before_a_discard_stays(self, kit):
         """Auto-commit's steps are in the graph, so they are not taken back."""
         await kit.start()
         kept = await kit.append("kept")
@@ -201,7 +199,7 @@ class DocumentFeedContract(StoreContract):
         assert (await kit.changes(before.cursor)).removed == (gone.node_id,)
         assert [step.node_id for step in (await kit.changes()).steps] == [kept.node_id]
 
-    async def test_a_deleted_raw_step_leaves_recall(self, kit: Kit) -> None:
+    async def test_a_deleted_raw_step_leaves_recall(self, kit):
         """Deleting an episodic node takes its step from the feed as well."""
         await kit.start()
         step = await kit.append("o")
@@ -213,7 +211,7 @@ class DocumentFeedContract(StoreContract):
         assert (await kit.changes(before.cursor)).removed == (step.node_id,)
         assert (await kit.changes()).steps == ()
 
-    async def test_reading_in_pieces_loses_nothing(self, kit: Kit) -> None:
+    async def test_reading_in_pieces_loses_nothing(self, kit):
         """Whatever the limit, following the cursor gives every step, node and vector once."""
         await kit.start()
         await kit.append_all([(f"step {i}", "") for i in range(7)])
@@ -238,7 +236,7 @@ class DocumentFeedContract(StoreContract):
 
     # ── Vectors ──────────────────────────────────────────────────────────────────────
 
-    async def test_vectors_of_steps_and_nodes_are_kept(self, kit: Kit) -> None:
+    async def test_vectors_of_steps_and_nodes_are_kept(self, kit):
         """Saved under their keys they come with the feed, and again when saved again."""
         await kit.start()
         step = await kit.append("o", "a")
@@ -257,7 +255,7 @@ class DocumentFeedContract(StoreContract):
         assert np.array_equal(again.vectors["fact"], other)
         assert (await feed.counts())["vectors"] == 3
 
-    async def test_further_passages_are_kept_while_their_document_is_there(self, kit: Kit) -> None:
+    async def test_further_passages_are_kept_while_their_document_is_there(self, kit):
         """Of steps and nodes, before or after the first; a new text of a node drops them."""
         await kit.start()
         step = await kit.append("o")
@@ -275,7 +273,7 @@ class DocumentFeedContract(StoreContract):
         assert await kit.store.graph("r").delete(["odd#1"]) == ("odd#1",)
         assert (await feed.counts())["vectors"] == 1
 
-    async def test_vectors_of_what_is_gone_are_skipped(self, kit: Kit) -> None:
+    async def test_vectors_of_what_is_gone_are_skipped(self, kit):
         """A vector that comes too late for its step or node is not kept, nor an error."""
         await kit.start()
         step = await kit.append("o")
@@ -286,7 +284,7 @@ class DocumentFeedContract(StoreContract):
         assert (await kit.changes()).vectors == {}
         assert await feed.space() is None
 
-    async def test_vectors_bring_no_deleted_repository_back(self, kit: Kit) -> None:
+    async def test_vectors_bring_no_deleted_repository_back(self, kit):
         """Neither does the deletion of nodes that are gone with it."""
         await kit.apply(FACT)
         await kit.store.delete_repository("r")
@@ -294,7 +292,7 @@ class DocumentFeedContract(StoreContract):
         assert await kit.store.graph("r").delete(["fact"]) == ()
         assert await kit.store.repositories() == []
 
-    async def test_a_discard_drops_its_vectors(self, kit: Kit) -> None:
+    async def test_a_discard_drops_its_vectors(self, kit):
         """Nothing stays that a scan could still find."""
         await kit.start()
         step = await kit.append("o")
@@ -304,7 +302,7 @@ class DocumentFeedContract(StoreContract):
         await kit.discard()
         assert (await feed.counts())["vectors"] == 0
 
-    async def test_the_first_vector_stamps_the_space(self, kit: Kit) -> None:
+    async def test_the_first_vector_stamps_the_space(self, kit):
         """Another space is refused from then on, also of equal dimensions."""
         await kit.apply(FACT)
         feed = kit.store.feed("r")
@@ -321,7 +319,7 @@ class DocumentFeedContract(StoreContract):
 
     # ── Looking up ───────────────────────────────────────────────────────────────────
 
-    async def test_steps_are_found_by_their_node(self, kit: Kit) -> None:
+    async def test_steps_are_found_by_their_node(self, kit):
         """Annotated or not, committed or not; unknown ids are absent."""
         await kit.start()
         step = await kit.append("o", "a")
@@ -331,7 +329,7 @@ class DocumentFeedContract(StoreContract):
         assert steps == {step.node_id: step.annotated(found)}
         assert await kit.store.feed("other").steps([step.node_id]) == {}
 
-    async def test_goals_are_found_by_their_episode(self, kit: Kit) -> None:
+    async def test_goals_are_found_by_their_episode(self, kit):
         """Those of ended episodes too; unknown ids are absent."""
         await kit.start(goal="first")
         await kit.close()
@@ -341,7 +339,7 @@ class DocumentFeedContract(StoreContract):
         assert goals == {"s-1": "first", "s-2": "second"}
         assert await kit.store.feed("other").goals(["s-1"]) == {}
 
-    async def test_everything_is_counted(self, kit: Kit) -> None:
+    async def test_everything_is_counted(self, kit):
         """Steps, vectors, nodes by type and edges by kind, of this repository only."""
         await kit.start()
         await kit.append("o")
@@ -359,7 +357,7 @@ class DocumentFeedContract(StoreContract):
             "edges:membership": 1,
         }
 
-    async def test_a_healthy_store_has_no_problems(self, kit: Kit) -> None:
+    async def test_a_healthy_store_has_no_problems(self, kit):
         """The check of a store that did a bit of everything finds nothing."""
         await kit.start()
         step = await kit.append("o", "a")

@@ -1,7 +1,5 @@
 """The contract of forgetting conversations: messages, what came of them, and steps made of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -69,7 +67,7 @@ class ForgettingContract(StoreContract):
         erased = await kit.store.overhaul("r").erase(Selection(**selection))
         return replace(erased.report, scrubbed=True)
 
-    async def test_a_thread_goes_with_all_that_came_of_it(self, kit: Kit) -> None:
+    async def test_a_thread_goes_with_all_that_came_of_it(self, kit):
         """Counts of everything; the row goes on in a new epoch; others are as they were."""
         await self._filled(kit)
         before = await self._read(kit)
@@ -94,7 +92,7 @@ class ForgettingContract(StoreContract):
         assert await self._steps(kit) == ["episodic-1", "episodic-2"]
         assert (await kit.store.check()).problems == ()
 
-    async def test_a_thread_that_is_gone_counts_zero(self, kit: Kit) -> None:
+    async def test_a_thread_that_is_gone_counts_zero(self, kit):
         """A second time, after reopening, and one that never was; none is made by that."""
         await self._filled(kit)
         await self._erase(kit, thread_id="a")
@@ -105,7 +103,7 @@ class ForgettingContract(StoreContract):
         assert [thread.id for thread in threads] == ["a", "a:b"]
         assert (await self._read(kit))["a"]["erased"] == ["m0", "m3"]
 
-    async def test_a_thread_of_goals_alone_goes_too(self, kit: Kit) -> None:
+    async def test_a_thread_of_goals_alone_goes_too(self, kit):
         """What is derived goes with the thread, also where no message is left."""
 
         def work(tx: TranscriptWriter) -> None:
@@ -116,7 +114,7 @@ class ForgettingContract(StoreContract):
         assert await self._erase(kit, thread_id="a") == ErasureReport(goals=1)
         assert (await self._read(kit))["a"]["derived"] == [[]] * 6
 
-    async def test_what_was_said_before_a_time_goes_in_every_thread(self, kit: Kit) -> None:
+    async def test_what_was_said_before_a_time_goes_in_every_thread(self, kit):
         """Exclusive, by when it was said; the threads' rows stay, ranges go as with erasing."""
         await self._filled(kit)
         before = await self._read(kit)
@@ -137,7 +135,7 @@ class ForgettingContract(StoreContract):
         assert await self._steps(kit) == ["episodic-1", "episodic-2"]
         assert (await kit.store.check()).problems == ()
 
-    async def test_a_time_is_looked_at_in_its_own_zone(self, kit: Kit) -> None:
+    async def test_a_time_is_looked_at_in_its_own_zone(self, kit):
         """What was said is what counts, not when it was recorded."""
         messages = [said(0, at=EARLY), said(1, at=NOON, recorded_at=NOON + timedelta(days=1))]
         await transcript_of(kit.store).writing(lambda tx: tx.add(messages))
@@ -145,7 +143,7 @@ class ForgettingContract(StoreContract):
         assert report.messages == 1
         assert [m.seq for m, *_ in (await self._read(kit))["t"]["messages"]] == [0]
 
-    async def test_a_thread_and_a_time_narrow_each_other(self, kit: Kit) -> None:
+    async def test_a_thread_and_a_time_narrow_each_other(self, kit):
         """Only of that thread, only what was said before; its row stays."""
         await self._filled(kit)
         before = await self._read(kit)
@@ -156,7 +154,7 @@ class ForgettingContract(StoreContract):
         assert [m.seq for m, *_ in after["a"]["messages"]] == [2, 3]
         assert after["a"]["row"] == before["a"]["row"]
 
-    async def test_a_session_selects_steps_alone(self, kit: Kit) -> None:
+    async def test_a_session_selects_steps_alone(self, kit):
         """With a thread those of its steps that were made from it; no message is of a session."""
         await self._filled(kit)
         before = await self._read(kit)
@@ -168,9 +166,7 @@ class ForgettingContract(StoreContract):
         assert (report.steps, report.messages, report.sessions) == (2, 0, 1)
         assert await self._read(kit) == before
 
-    async def test_what_surfaced_goes_with_the_step_or_message_that_it_showed(
-        self, kit: Kit
-    ) -> None:
+    async def test_what_surfaced_goes_with_the_step_or_message_that_it_showed(self, kit):
         """In whichever thread; what showed neither stays."""
         await self._filled(kit)
 
@@ -187,7 +183,7 @@ class ForgettingContract(StoreContract):
 
         assert await transcript_of(kit.store).reading(seqs) == [3]
 
-    async def test_other_repositories_keep_their_threads(self, kit: Kit) -> None:
+    async def test_other_repositories_keep_their_threads(self, kit):
         """The same thread's id in another repository is another thread."""
         await self._filled(kit)
         before = await self._read(kit)

@@ -1,7 +1,5 @@
 """The contract of the graph."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
@@ -40,7 +38,7 @@ class GraphStoreContract(StoreContract):
 
     # ── Writing ──────────────────────────────────────────────────────────────────────
 
-    async def test_an_empty_repository_has_revision_0(self, kit: Kit) -> None:
+    async def test_an_empty_repository_has_revision_0(self, kit):
         """Reading what nobody wrote gives nothing, not an error."""
         graph = kit.store.graph("r")
         assert await graph.revision() == 0
@@ -49,7 +47,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.edges(["x"]) == []
         assert await graph.delete(["x"]) == ()
 
-    async def test_a_write_is_one_revision(self, kit: Kit) -> None:
+    async def test_a_write_is_one_revision(self, kit):
         """Nodes, edges and metadata are there when apply returns."""
         applied = await kit.apply(FACT, TAG, edges=[MEMBERSHIP])
         graph = kit.store.graph("r")
@@ -60,7 +58,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.edges(["fact"]) == [MEMBERSHIP]
         assert (await graph.metadata(["fact"]))["fact"] == NodeMetadata(created_at=NOON)
 
-    async def test_every_kind_of_node_comes_back_as_it_was(self, kit: Kit) -> None:
+    async def test_every_kind_of_node_comes_back_as_it_was(self, kit):
         """All fields of all seven kinds, set or None, survive the store."""
         at = NOON + timedelta(hours=3)
         place: dict[str, Any] = {
@@ -86,7 +84,7 @@ class GraphStoreContract(StoreContract):
         for mine, given in zip(found, nodes, strict=True):
             assert all(getattr(mine, f.name) == getattr(given, f.name) for f in fields(given))
 
-    async def test_a_node_without_a_time_gets_the_clock(self, kit: Kit) -> None:
+    async def test_a_node_without_a_time_gets_the_clock(self, kit):
         """Its metadata and the node itself say the same time."""
         await kit.apply(replace(FACT, created_at=None))
         graph = kit.store.graph("r")
@@ -94,7 +92,7 @@ class GraphStoreContract(StoreContract):
         assert node.created_at == kit.clock.now()
         assert (await graph.metadata(["fact"]))["fact"].created_at == kit.clock.now()
 
-    async def test_a_changeset_is_applied_once(self, kit: Kit) -> None:
+    async def test_a_changeset_is_applied_once(self, kit):
         """Met again it writes nothing, and says what it said the first time."""
         first = await kit.apply(FACT)
         await kit.apply(TAG, id="between")
@@ -103,7 +101,7 @@ class GraphStoreContract(StoreContract):
         assert await kit.store.graph("r").revision() == 2
         assert await kit.store.graph("r").nodes(["other"]) == []
 
-    async def test_a_stale_write_writes_nothing(self, kit: Kit) -> None:
+    async def test_a_stale_write_writes_nothing(self, kit):
         """A write reconciled against an older revision has to be reconciled again."""
         await kit.apply(FACT)
         with pytest.raises(StaleRevision):
@@ -111,7 +109,7 @@ class GraphStoreContract(StoreContract):
         assert await kit.store.graph("r").nodes(["tag"]) == []
         assert (await kit.apply(TAG, id="stale", expected_revision=1)).revision == 2
 
-    async def test_in_its_turn_a_changeset_meets_no_other(self, kit: Kit) -> None:
+    async def test_in_its_turn_a_changeset_meets_no_other(self, kit):
         """Until it is written, its turn is ended, or some seconds are over."""
         await kit.apply(FACT)
         graph = kit.store.graph("r")
@@ -131,14 +129,14 @@ class GraphStoreContract(StoreContract):
         assert await graph.take_turn("f")
         assert await graph.delete(["third"]) == ("third",)
 
-    async def test_an_empty_write_leaves_the_revision(self, kit: Kit) -> None:
+    async def test_an_empty_write_leaves_the_revision(self, kit):
         """A changeset without content is remembered all the same."""
         first = await kit.apply(id="empty")
         again = await kit.apply(id="empty")
         assert (first.revision, first.node_ids, first.again) == (0, (), False)
         assert again.again
 
-    async def test_an_edge_to_nowhere_refuses_everything(self, kit: Kit) -> None:
+    async def test_an_edge_to_nowhere_refuses_everything(self, kit):
         """Nothing is stored, the revision stays, the id is not used up."""
         edge = Edge("tag", "nowhere", EdgeKind.MEMBERSHIP)
         with pytest.raises(CommitFailed):
@@ -147,7 +145,7 @@ class GraphStoreContract(StoreContract):
         assert (await graph.revision(), await graph.nodes()) == (0, [])
         assert not (await kit.apply(FACT, TAG, edges=[MEMBERSHIP])).again
 
-    async def test_a_used_node_id_refuses_everything(self, kit: Kit) -> None:
+    async def test_a_used_node_id_refuses_everything(self, kit):
         """An insert of [new, duplicate] writes neither."""
         await kit.apply(FACT)
         with pytest.raises(CommitFailed):
@@ -156,7 +154,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.nodes() == [FACT]
         assert await graph.revision() == 1
 
-    async def test_an_edge_is_there_once(self, kit: Kit) -> None:
+    async def test_an_edge_is_there_once(self, kit):
         """An edge that exists is skipped and not counted."""
         await kit.apply(FACT, TAG, edges=[MEMBERSHIP])
         other = Edge("tag2", "fact", EdgeKind.MEMBERSHIP)
@@ -165,7 +163,7 @@ class GraphStoreContract(StoreContract):
         assert applied.edge_count == 1
         assert await kit.store.graph("r").edges(["fact"]) == [MEMBERSHIP, other]
 
-    async def test_metadata_is_added_never_overwritten(self, kit: Kit) -> None:
+    async def test_metadata_is_added_never_overwritten(self, kit):
         """Differences add up; creation time and accesses stay."""
         delta = MetadataDelta(cumulative_reward=0.5, reward_count=1, support_count=1)
         await kit.apply(FACT, metadata={"fact": delta})
@@ -177,7 +175,7 @@ class GraphStoreContract(StoreContract):
             )
         }
 
-    async def test_stored_nodes_change_field_by_field(self, kit: Kit) -> None:
+    async def test_stored_nodes_change_field_by_field(self, kit):
         """A change keeps the id and all other fields; lookup keys follow the text."""
         intent = Intent("book a flight", id="i", created_at=NOON)
         await kit.apply(FACT, intent)
@@ -191,7 +189,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.nodes(keys=lookup_keys(intent), types=["intent"]) == []
         assert await graph.nodes(keys=lookup_keys(after), types=["intent"]) == [after]
 
-    async def test_a_change_to_nowhere_refuses_everything(self, kit: Kit) -> None:
+    async def test_a_change_to_nowhere_refuses_everything(self, kit):
         """An unknown node cannot be changed, and what came with it is not stored."""
         with pytest.raises(CommitFailed):
             await kit.apply(FACT, changes=[NodeChange("nobody", {"reward": 1.0})])
@@ -199,7 +197,7 @@ class GraphStoreContract(StoreContract):
 
     # ── Vectors ──────────────────────────────────────────────────────────────────────
 
-    async def test_vectors_are_written_with_their_nodes(self, kit: Kit) -> None:
+    async def test_vectors_are_written_with_their_nodes(self, kit):
         """A node's vector comes back with it, also after a change of it."""
         old, new = unit_vector(1, 2, 3, 4), unit_vector(4, 3, 2, 1)
         await kit.apply(replace(FACT, vector=old), TAG, space=SPACE)
@@ -211,7 +209,7 @@ class GraphStoreContract(StoreContract):
         assert np.array_equal(after.vector, new)  # type: ignore[arg-type]
         assert await kit.store.feed("r").space() == SPACE
 
-    async def test_a_vector_of_another_space_refuses_everything(self, kit: Kit) -> None:
+    async def test_a_vector_of_another_space_refuses_everything(self, kit):
         """Another name or another length is a mismatch, and nothing is written."""
         fact = replace(FACT, vector=unit_vector(1, 0, 0, 0))
         tag = replace(TAG, vector=unit_vector(1, 0, 0))
@@ -225,7 +223,7 @@ class GraphStoreContract(StoreContract):
 
     # ── Settling a session ───────────────────────────────────────────────────────────
 
-    async def test_a_commit_settles_its_session(self, kit: Kit) -> None:
+    async def test_a_commit_settles_its_session(self, kit):
         """The session is idle and its steps committed in the transaction of the graph."""
         await _ready(kit)
         await kit.apply(FACT, settlement=kit.settlement(0, 1, ends=True))
@@ -233,7 +231,7 @@ class GraphStoreContract(StoreContract):
         assert (journal.record.state, journal.changeset) == (SessionState.IDLE, None)
         assert await kit.store.graph("r").nodes(["fact"]) == [FACT]
 
-    async def test_a_refused_commit_leaves_its_session(self, kit: Kit) -> None:
+    async def test_a_refused_commit_leaves_its_session(self, kit):
         """After a failure the session is ready with its changeset, and can try again."""
         await _ready(kit)
         settlement = kit.settlement(0, 1, ends=True)
@@ -245,14 +243,14 @@ class GraphStoreContract(StoreContract):
         await kit.apply(FACT, settlement=settlement)
         assert (await kit.load()).record.state is SessionState.IDLE
 
-    async def test_a_stale_commit_leaves_its_session(self, kit: Kit) -> None:
+    async def test_a_stale_commit_leaves_its_session(self, kit):
         """A write that has to be reconciled again has settled nothing."""
         await _ready(kit)
         with pytest.raises(StaleRevision):
             await kit.apply(FACT, expected_revision=7, settlement=kit.settlement(0, 1, ends=True))
         assert (await kit.load()).record.state is SessionState.READY
 
-    async def test_a_part_of_an_episode_is_settled_alone(self, kit: Kit) -> None:
+    async def test_a_part_of_an_episode_is_settled_alone(self, kit):
         """Auto-commit: the session stays, some steps are committed, receipts add up."""
         await kit.start()
         await kit.append_all([("a", ""), ("b", ""), ("c", "")])
@@ -268,7 +266,7 @@ class GraphStoreContract(StoreContract):
         assert (set(journal.committed), set(journal.staged)) == ({0, 2}, {"t-1:1"})
         assert journal.receipt_nodes == ("fact", "tag")
 
-    async def test_committing_again_leaves_the_next_episode(self, kit: Kit) -> None:
+    async def test_committing_again_leaves_the_next_episode(self, kit):
         """A commit whose answer was lost is repeated without touching what came after."""
         await _ready(kit)
         settlement = kit.settlement(0, 1, ends=True)
@@ -278,7 +276,7 @@ class GraphStoreContract(StoreContract):
         assert again.again
         assert (await kit.load()).record.state is SessionState.COLLECTING
 
-    async def test_a_lost_session_cannot_be_committed(self, kit: Kit) -> None:
+    async def test_a_lost_session_cannot_be_committed(self, kit):
         """A worker that lost its ownership writes nothing."""
         await _ready(kit)
         _, stranger = await kit.another()
@@ -287,7 +285,7 @@ class GraphStoreContract(StoreContract):
         assert await kit.store.graph("r").nodes() == []
         assert (await kit.load()).record.state is SessionState.READY
 
-    async def test_a_discarded_episode_cannot_be_committed(self, kit: Kit) -> None:
+    async def test_a_discarded_episode_cannot_be_committed(self, kit):
         """What was given up does not come back."""
         await _ready(kit)
         await kit.discard()
@@ -297,7 +295,7 @@ class GraphStoreContract(StoreContract):
 
     # ── Deleting ─────────────────────────────────────────────────────────────────────
 
-    async def test_deleting_takes_the_edges_along(self, kit: Kit) -> None:
+    async def test_deleting_takes_the_edges_along(self, kit):
         """Unknown ids are skipped, neighbours stay without the edge."""
         await kit.apply(replace(FACT, vector=unit_vector(1, 0, 0, 0)), TAG, edges=[MEMBERSHIP])
         graph = kit.store.graph("r")
@@ -310,7 +308,7 @@ class GraphStoreContract(StoreContract):
         assert (await kit.store.feed("r").counts())["vectors"] == 0
         assert await graph.revision() == 2
 
-    async def test_deleting_nothing_is_no_revision(self, kit: Kit) -> None:
+    async def test_deleting_nothing_is_no_revision(self, kit):
         """Ids that do not exist change nothing."""
         await kit.apply(FACT)
         assert await kit.store.graph("r").delete(["nobody"]) == ()
@@ -318,7 +316,7 @@ class GraphStoreContract(StoreContract):
 
     # ── Reading ──────────────────────────────────────────────────────────────────────
 
-    async def test_nodes_come_in_the_order_asked_for(self, kit: Kit) -> None:
+    async def test_nodes_come_in_the_order_asked_for(self, kit):
         """By id in the order of the ids, once each; by type the oldest first."""
         facts = [
             Semantic(f"fact {i}", id=f"f{i}", created_at=NOON - timedelta(seconds=i))
@@ -332,7 +330,7 @@ class GraphStoreContract(StoreContract):
         assert [n.id for n in await graph.nodes(types=["tag", "intent"])] == ["tag"]
         assert len(await graph.nodes()) == 4
 
-    async def test_nodes_are_found_by_their_lookup_keys(self, kit: Kit) -> None:
+    async def test_nodes_are_found_by_their_lookup_keys(self, kit):
         """Other spellings of a label find the tag; keys of other types do not."""
         await kit.apply(TAG, FACT, Tag("Lisbon", created_at=NOON))
         graph = kit.store.graph("r")
@@ -341,7 +339,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.nodes(types=["semantic"], keys=keys) == []
         assert await graph.nodes(types=["tag"], keys=[]) == []
 
-    async def test_of_each_key_the_last_are_found(self, kit: Kit) -> None:
+    async def test_of_each_key_the_last_are_found(self, kit):
         """A bound counts by key: a long history of one value does not hide another's."""
         homes = [
             Semantic(f"Ana lives in city{i}", id=f"h{i}", created_at=NOON + timedelta(seconds=i))
@@ -354,7 +352,7 @@ class GraphStoreContract(StoreContract):
         assert {node.id for node in found} == {"h3", "h4", "tag"}
         assert [node.id for node in found if node.id != "tag"] == ["h3", "h4"]
 
-    async def test_edges_are_walked_both_ways(self, kit: Kit) -> None:
+    async def test_edges_are_walked_both_ways(self, kit):
         """Each edge with an end among the ids comes once; a kind narrows."""
         step = Episodic("o", id="step", created_at=NOON)
         provenance = Edge("fact", "step", EdgeKind.PROVENANCE)
@@ -365,7 +363,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.edges(["step"]) == [provenance]
         assert await graph.edges(["fact"], kind=EdgeKind.MEMBERSHIP) == [MEMBERSHIP]
 
-    async def test_accesses_are_counted_without_a_revision(self, kit: Kit) -> None:
+    async def test_accesses_are_counted_without_a_revision(self, kit):
         """Counts add up, the last access is the latest, unknown ids are skipped."""
         await kit.apply(FACT)
         graph = kit.store.graph("r")
@@ -376,7 +374,7 @@ class GraphStoreContract(StoreContract):
         assert (metadata.access_count, metadata.last_accessed_at) == (3, later)
         assert await graph.revision() == 1
 
-    async def test_repositories_share_nothing(self, kit: Kit) -> None:
+    async def test_repositories_share_nothing(self, kit):
         """Equal ids live side by side, whatever the repositories are called."""
         strange = "a%' --/"
         await kit.apply(FACT, repo="a")
@@ -389,7 +387,7 @@ class GraphStoreContract(StoreContract):
         assert len(await other.nodes()) == 2
         assert (await a.revision(), await other.revision()) == (2, 1)
 
-    async def test_another_service_sees_a_commit_at_its_next_call(self, kit: Kit) -> None:
+    async def test_another_service_sees_a_commit_at_its_next_call(self, kit):
         """What one wrote the other reads, and both cannot write the same revision."""
         store, owner = await kit.another()
         await kit.apply(FACT)

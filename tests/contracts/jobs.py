@@ -1,7 +1,5 @@
 """The contract of jobs: one worker at a time, and nothing is written by one that lost its claim."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
@@ -70,7 +68,7 @@ class JobContract(StoreContract):
 
     # ── Due times ────────────────────────────────────────────────────────────────────
 
-    async def test_a_job_comes_back_as_it_was_written(self, kit: Kit) -> None:
+    async def test_a_job_comes_back_as_it_was_written(self, kit):
         """Every field of a job is kept, each kind and subject once."""
         job = Job(
             kind="extract",
@@ -91,9 +89,7 @@ class JobContract(StoreContract):
         assert await self._read(kit, lambda tx: tx.job("extract", "T")) is None
         assert await self._read(kit, lambda tx: tx.jobs(JobState.RUNNING), "other") == []
 
-    async def test_a_job_that_does_not_fit_is_left_and_stands_in_no_other_ones_way(
-        self, kit: Kit
-    ) -> None:
+    async def test_a_job_that_does_not_fit_is_left_and_stands_in_no_other_ones_way(self, kit):
         """It waits for a worker that has what it needs; later jobs are claimed before it."""
         for thread in ("a", "b", "c"):
             await self._say(kit, 0, thread=thread, at_once=True)
@@ -111,9 +107,7 @@ class JobContract(StoreContract):
         rest = await self._claim(kit, held=[claimed.key])
         assert [job.subject for job in rest] == ["a", "b"]
 
-    async def test_repositories_that_owe_something_are_told_the_longest_due_first(
-        self, kit: Kit
-    ) -> None:
+    async def test_repositories_that_owe_something_are_told_the_longest_due_first(self, kit):
         """What is not due, held by a live service, or of another kind, is nothing to claim."""
 
         async def owing(owner: Owner, *kinds: JobKind) -> list[str]:
@@ -133,7 +127,7 @@ class JobContract(StoreContract):
         assert await store.owing(other, None) == ["r", "q"]
         assert await store.owing(other, ["extract"]) == ["r"]
 
-    async def test_a_thread_is_due_after_quiet_or_with_enough_messages(self, kit: Kit) -> None:
+    async def test_a_thread_is_due_after_quiet_or_with_enough_messages(self, kit):
         """Each message puts the time off, until twelve of them wait."""
         await self._say(kit, 0)
         kit.clock.advance(4)
@@ -143,9 +137,7 @@ class JobContract(StoreContract):
         await self._say(kit, *range(2, 12))
         assert [job.subject for job in await self._claim(kit)] == ["t"]
 
-    async def test_the_longest_due_are_claimed_first_and_no_more_than_asked_for(
-        self, kit: Kit
-    ) -> None:
+    async def test_the_longest_due_are_claimed_first_and_no_more_than_asked_for(self, kit):
         """A batch is bounded, and what it leaves is claimed by the next one."""
         for thread in ("a", "b", "c"):
             await self._say(kit, 0, thread=thread)
@@ -158,9 +150,7 @@ class JobContract(StoreContract):
         counts = await self._read(kit, lambda tx: tx.job_counts())
         assert counts == {JobState.RUNNING: 3}
 
-    async def test_a_job_that_waits_again_while_it_is_held_is_not_claimed_twice(
-        self, kit: Kit
-    ) -> None:
+    async def test_a_job_that_waits_again_while_it_is_held_is_not_claimed_twice(self, kit):
         """A worker that wrote its result has to return first; another worker need not wait."""
         await self._say(kit, 0, at_once=True)
         (job,) = await self._claim(kit)
@@ -170,7 +160,7 @@ class JobContract(StoreContract):
         assert await self._claim(kit, held=[job.key]) == []
         assert [again.token for again in await self._claim(kit)] == [job.token + 1]
 
-    async def test_a_failed_job_waits_longer_each_time_and_dies(self, kit: Kit) -> None:
+    async def test_a_failed_job_waits_longer_each_time_and_dies(self, kit):
         """After the last try it is dead, is counted so, and says why; a demand revives it."""
         await self._say(kit, 0, at_once=True)
         for pause_s in (5, 10):
@@ -189,7 +179,7 @@ class JobContract(StoreContract):
         await self._write(kit, hasten_jobs)
         assert [job.token for job in await self._claim(kit)] == [4]
 
-    async def test_why_a_job_failed_goes_with_what_it_may_quote(self, kit: Kit) -> None:
+    async def test_why_a_job_failed_goes_with_what_it_may_quote(self, kit):
         """Erasing a message of the thread takes the error along; the job stays."""
         await self._say(kit, 0, 1, at_once=True)
         (job,) = await self._claim(kit)
@@ -199,7 +189,7 @@ class JobContract(StoreContract):
         dead = await self._job(kit)
         assert (dead.state, dead.error) == (JobState.DEAD, None)
 
-    async def test_what_is_given_back_was_not_tried(self, kit: Kit) -> None:
+    async def test_what_is_given_back_was_not_tried(self, kit):
         """A job that is given back is claimed at its time, under another token."""
         await self._say(kit, 0, at_once=True)
         (job,) = await self._claim(kit)
@@ -212,7 +202,7 @@ class JobContract(StoreContract):
 
     # ── Claims and fences ────────────────────────────────────────────────────────────
 
-    async def test_what_is_claimed_is_nobody_elses_while_its_owner_lives(self, kit: Kit) -> None:
+    async def test_what_is_claimed_is_nobody_elses_while_its_owner_lives(self, kit):
         """Another service claims it when the lease is over; the first then writes nothing."""
         _, stranger = await kit.another()
         await self._say(kit, 0, at_once=True)
@@ -232,7 +222,7 @@ class JobContract(StoreContract):
         await self._write(kit, partial(finish_extraction, done=done(token=taken.token)))
         assert (await self._job(kit)).state is JobState.DONE
 
-    async def test_an_owner_that_left_is_followed_at_once(self, kit: Kit) -> None:
+    async def test_an_owner_that_left_is_followed_at_once(self, kit):
         """The jobs of a service that has released everything are claimed without waiting."""
         store, stranger = await kit.another()
         await self._say(kit, 0, at_once=True)
@@ -240,7 +230,7 @@ class JobContract(StoreContract):
         await store.release(stranger)
         assert [job.token for job in await self._claim(kit)] == [2]
 
-    async def test_what_came_meanwhile_is_due_after_a_success(self, kit: Kit) -> None:
+    async def test_what_came_meanwhile_is_due_after_a_success(self, kit):
         """A message stored while the job runs is taken in by the next claim, not lost."""
         await self._say(kit, 0, at_once=True)
         (job,) = await self._claim(kit)
@@ -252,7 +242,7 @@ class JobContract(StoreContract):
         kit.clock.advance(5)
         assert [job.token for job in await self._claim(kit)] == [2]
 
-    async def test_a_commit_whose_claim_or_message_is_gone_writes_nothing(self, kit: Kit) -> None:
+    async def test_a_commit_whose_claim_or_message_is_gone_writes_nothing(self, kit):
         """The fence and the messages are looked at in the transaction of the graph."""
         await self._say(kit, 0, 1, at_once=True)
         (job,) = await self._claim(kit)
@@ -267,7 +257,7 @@ class JobContract(StoreContract):
         assert (await self._read(kit, lambda tx: tx.thread("t"))).extracted_seq == 2
         assert (await kit.load()).record.state is SessionState.IDLE
 
-    async def test_sessions_of_jobs_are_known_by_their_thread(self, kit: Kit) -> None:
+    async def test_sessions_of_jobs_are_known_by_their_thread(self, kit):
         """They are found by the thread, are no unfinished sessions, and by-hand ones are."""
         await self._open(kit, "t")
         await kit.start("by-hand")
@@ -276,7 +266,7 @@ class JobContract(StoreContract):
         unfinished = await kit.store.sessions("r").records(unfinished=True)
         assert [record.id for record in unfinished] == ["by-hand"]
 
-    async def test_it_is_known_what_came_of_messages(self, kit: Kit) -> None:
+    async def test_it_is_known_what_came_of_messages(self, kit):
         """Messages of sessions by hand are fed; those of a job lead to its receipt."""
         await self._say(kit, 0, 1, 2, at_once=True)
         (job,) = await self._claim(kit)

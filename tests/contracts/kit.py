@@ -1,7 +1,5 @@
 """What the contracts are told with: an opened store, and short words for its calls."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What a store of notes must do: rows in, rows out, each piece of work one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -64,7 +62,7 @@ class NoteStoreContract(StoreContract):
         """The notes of the repository ``"r"``."""
         return kit.store.notes("r")
 
-    async def test_an_empty_repository_has_no_notes(self, notes: StoredNotes) -> None:
+    async def test_an_empty_repository_has_no_notes(self, notes):
         """Nothing was written: nothing is there."""
         assert await notes.reading(lambda tx: (tx.rows(), tx.topics(), tx.counts())) == (
             [],
@@ -72,7 +70,7 @@ class NoteStoreContract(StoreContract):
             (0, 0),
         )
 
-    async def test_a_written_note_is_read_as_it_was(self, kit: Kit, notes: StoredNotes) -> None:
+    async def test_a_written_note_is_read_as_it_was(self, kit, notes):
         """A note, its version and its journal row come back whole, after reopening too."""
         written = row(last_read_at=NOON + timedelta(days=1))
         await put(notes, written)
@@ -83,7 +81,7 @@ class NoteStoreContract(StoreContract):
         change = NoteChange(topic="trips", action="created", version=1, by="model")
         assert await store.reading(lambda tx: tx.changes("u")) == [change]
 
-    async def test_work_that_raises_writes_nothing(self, notes: StoredNotes) -> None:
+    async def test_work_that_raises_writes_nothing(self, notes):
         """An exception undoes all of a transaction, and reaches the caller."""
 
         def work(tx: NoteWriter) -> None:
@@ -95,7 +93,7 @@ class NoteStoreContract(StoreContract):
             await notes.writing(work)
         assert await notes.reading(lambda tx: (tx.rows(), tx.marked(["key"]))) == ([], frozenset())
 
-    async def test_repositories_do_not_share_notes(self, kit: Kit, notes: StoredNotes) -> None:
+    async def test_repositories_do_not_share_notes(self, kit, notes):
         """What one repository holds is nowhere in another."""
         await put(notes, row())
         await notes.writing(lambda tx: tx.finish("task"))
@@ -108,9 +106,7 @@ class NoteStoreContract(StoreContract):
         assert not await other.reading(lambda tx: tx.is_done("task"))
         assert await other.reading(lambda tx: tx.versions("trips")) == []
 
-    async def test_a_deleted_note_is_listed_nowhere_and_keeps_its_versions(
-        self, notes: StoredNotes
-    ) -> None:
+    async def test_a_deleted_note_is_listed_nowhere_and_keeps_its_versions(self, notes):
         """A deletion is a version; the row stays for who asks for the topic."""
         await put(notes, row())
         gone = row(version=2, body="", description="", deleted_by="application")
@@ -122,14 +118,14 @@ class NoteStoreContract(StoreContract):
         assert await notes.reading(lambda tx: tx.counts()) == (0, 2)
         assert await notes.reading(lambda tx: tx.matching(["tokyo"])) == {"tokyo": frozenset()}
 
-    async def test_rows_come_by_topic(self, notes: StoredNotes) -> None:
+    async def test_rows_come_by_topic(self, notes):
         """Notes are listed by topic, asked for or all."""
         await put(notes, row("zebra"), row("apple"), row("maple"))
         assert await notes.reading(lambda tx: tx.topics()) == ["apple", "maple", "zebra"]
         asked = await notes.reading(lambda tx: tx.rows(["zebra", "apple", "zebra"]))
         assert [one.topic for one in asked] == ["apple", "zebra"]
 
-    async def test_only_the_latest_versions_are_kept(self, notes: StoredNotes) -> None:
+    async def test_only_the_latest_versions_are_kept(self, notes):
         """The oldest versions are dropped first; the journal outlives them."""
         for number in range(1, 6):
             await put(notes, row(version=number, body=f"text {number}"), keep=3)
@@ -137,7 +133,7 @@ class NoteStoreContract(StoreContract):
         assert [v.version for v in kept] == [3, 4, 5]
         assert len(await notes.reading(lambda tx: tx.changes("u"))) == 5
 
-    async def test_full_text_follows_the_present_version(self, notes: StoredNotes) -> None:
+    async def test_full_text_follows_the_present_version(self, notes):
         """A note is found by the terms of topic, description and body as they are now."""
         await put(notes, row(body="- Ramen, don't book v1.2 of 東京タワー"))
         wanted = ["trip", "about", "ramen", "don't", "v1.2", "東京", "kyoto", 'a"b']
@@ -148,9 +144,7 @@ class NoteStoreContract(StoreContract):
         found = await notes.reading(lambda tx: tx.matching(["ramen", "kyoto"]))
         assert found == {"ramen": frozenset(), "kyoto": frozenset({"trips"})}
 
-    async def test_a_note_is_owed_a_vector_until_its_version_has_one(
-        self, notes: StoredNotes
-    ) -> None:
+    async def test_a_note_is_owed_a_vector_until_its_version_has_one(self, notes):
         """Vectors are of one version and one space; anything else is owed."""
         await put(notes, row("one"), row("two"))
         vector = unit_vector(1, 2, 3, 4)
@@ -166,7 +160,7 @@ class NoteStoreContract(StoreContract):
         await put(notes, row("one", version=2))
         assert await notes.reading(lambda tx: tx.vectors(SPACE)) == {}
 
-    async def test_reading_marks_notes_without_a_version(self, notes: StoredNotes) -> None:
+    async def test_reading_marks_notes_without_a_version(self, notes):
         """``touch`` sets when a note was last read, and nothing else."""
         await put(notes, row("one"), row("two"))
         later = NOON + timedelta(hours=2)
@@ -174,7 +168,7 @@ class NoteStoreContract(StoreContract):
         rows = await notes.reading(lambda tx: tx.rows())
         assert rows == [row("one"), row("two", last_read_at=later)]
 
-    async def test_erasing_leaves_nothing_of_a_note(self, notes: StoredNotes) -> None:
+    async def test_erasing_leaves_nothing_of_a_note(self, notes):
         """A purged note is gone with versions, journal, words and vector; the others stay."""
         await put(notes, row("one"), row("two"))
         vectors = {"one": (1, unit_vector(1, 0, 0, 0)), "two": (1, unit_vector(0, 1, 0, 0))}
@@ -189,7 +183,7 @@ class NoteStoreContract(StoreContract):
             "tokyo": frozenset({"two"})
         }
 
-    async def test_a_version_can_lose_words(self, notes: StoredNotes) -> None:
+    async def test_a_version_can_lose_words(self, notes):
         """``rewrite`` replaces one version and leaves the others."""
         await put(notes, row())
         await put(notes, row(version=2))
@@ -198,14 +192,14 @@ class NoteStoreContract(StoreContract):
         kept = await notes.reading(lambda tx: tx.versions("trips"))
         assert kept == [blanked, version_of(row(version=2))]
 
-    async def test_the_latest_marks_are_kept(self, notes: StoredNotes) -> None:
+    async def test_the_latest_marks_are_kept(self, notes):
         """Marks are bounded; setting one again makes it the latest."""
         for key in ("a", "b", "c", "a", "d"):
             await notes.writing(_marking(key))
         marked = await notes.reading(lambda tx: tx.marked(["a", "b", "c", "d", "e"]))
         assert marked == {"a", "c", "d"}
 
-    async def test_the_first_word_about_a_request_stays(self, notes: StoredNotes) -> None:
+    async def test_the_first_word_about_a_request_stays(self, notes):
         """Once covered or refused, always so."""
         await notes.writing(lambda tx: tx.cover("x", Covered(topic="trips")))
         await notes.writing(lambda tx: tx.cover("x", Covered(refused="secret")))
@@ -215,9 +209,7 @@ class NoteStoreContract(StoreContract):
             "y": Covered(refused="secret"),
         }
 
-    async def test_what_updates_leave_behind_is_remembered(
-        self, kit: Kit, notes: StoredNotes
-    ) -> None:
+    async def test_what_updates_leave_behind_is_remembered(self, kit, notes):
         """Finished tasks, conversations and usage rows survive a restart."""
         conversation = ConversationRow(key="t", ended_at=NOON, part="p", failures=2)
         usage = UsageRow(
@@ -248,7 +240,7 @@ class NoteStoreContract(StoreContract):
         kept = await store.reading(lambda tx: tx.usage("u"))
         assert kept == [usage, replace(usage, usage=Usage("m"))]
 
-    async def test_the_store_knows_the_time(self, kit: Kit, notes: StoredNotes) -> None:
+    async def test_the_store_knows_the_time(self, kit, notes):
         """A transaction sees the service's clock."""
         assert await notes.reading(lambda tx: tx.now) == kit.clock.now()
         assert await notes.writing(lambda tx: tx.now) == kit.clock.now()

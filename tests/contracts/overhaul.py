@@ -1,7 +1,5 @@
 """The contract of what is rarely done to a repository as a whole: erasing, moving its vectors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 
@@ -46,7 +44,7 @@ class OverhaulContract(StoreContract):
     async def _ids(self, kit: Kit) -> set[str]:
         return {node.id for node in await kit.store.graph("r").nodes()}
 
-    async def test_a_session_goes_with_all_that_came_of_it(self, kit: Kit) -> None:
+    async def test_a_session_goes_with_all_that_came_of_it(self, kit):
         """Counts, ids, journal, graph, vectors and search agree that it is gone."""
         await self._filled(kit)
         overhaul = kit.store.overhaul("r")
@@ -63,7 +61,7 @@ class OverhaulContract(StoreContract):
         assert (await overhaul.erase(ALL)).report.is_empty
         assert (await kit.store.check()).problems == ()
 
-    async def test_what_remains_is_told_by_the_feed(self, kit: Kit) -> None:
+    async def test_what_remains_is_told_by_the_feed(self, kit):
         """A reader hears what is gone, and sees the shared fact again."""
         await self._filled(kit)
         cursor = (await kit.changes()).cursor
@@ -75,7 +73,7 @@ class OverhaulContract(StoreContract):
         assert "episodic-1" in changes.removed
         assert [node.id for node in changes.nodes] == ["both"]
 
-    async def test_changesets_of_the_forgotten_go_and_stay_refused(self, kit: Kit) -> None:
+    async def test_changesets_of_the_forgotten_go_and_stay_refused(self, kit):
         """Applied again it is refused for its steps; others are known to have been applied."""
         await self._filled(kit)
         await kit.apply(Semantic("Ben is a cook", id="by hand", created_at=NOON), id="by hand")
@@ -85,14 +83,14 @@ class OverhaulContract(StoreContract):
         assert not (await kit.apply()).again
         assert (await kit.apply(id="by hand")).again
 
-    async def test_other_repositories_and_sessions_are_untouched(self, kit: Kit) -> None:
+    async def test_other_repositories_and_sessions_are_untouched(self, kit):
         """The id of a session of another repository is unknown."""
         await self._filled(kit)
         assert await kit.store.overhaul("q").touched(ALL) == ()
         assert (await kit.store.overhaul("q").erase(ALL)).report.is_empty
         assert len(await self._ids(kit)) == 4
 
-    async def test_what_is_gone_does_not_come_back(self, kit: Kit) -> None:
+    async def test_what_is_gone_does_not_come_back(self, kit):
         """Ids of sessions, steps and episodes are refused from now on, also after reopening."""
         await self._filled(kit)
         steps = await kit.store.graph("r").nodes(["episodic-1"])
@@ -105,7 +103,7 @@ class OverhaulContract(StoreContract):
         with pytest.raises(Conflict):
             await kit.discard()
 
-    async def test_what_is_gone_is_free_in_other_repositories(self, kit: Kit) -> None:
+    async def test_what_is_gone_is_free_in_other_repositories(self, kit):
         """Nothing there tells that an id was forgotten elsewhere, also by a deleted repository."""
         await self._filled(kit)
         steps = await kit.store.graph("r").nodes(["episodic-1"])
@@ -124,7 +122,7 @@ class OverhaulContract(StoreContract):
         (unknown,) = await kit.append_all([("late", "")], session="nobody")
         assert type(unknown) is NotFound
 
-    async def test_a_switch_puts_the_staged_vectors_in_force(self, kit: Kit) -> None:
+    async def test_a_switch_puts_the_staged_vectors_in_force(self, kit):
         """Before it nothing changes; after it the space is the other one, for every read."""
         await self._filled(kit)
         overhaul, feed = kit.store.overhaul("r"), kit.store.feed("r")
@@ -145,7 +143,7 @@ class OverhaulContract(StoreContract):
         assert changes.vectors.keys() == {key for key in keys if not key.startswith("late")}
         assert (await kit.store.check()).problems == ()
 
-    async def test_a_move_to_elsewhere_takes_the_place_of_another(self, kit: Kit) -> None:
+    async def test_a_move_to_elsewhere_takes_the_place_of_another(self, kit):
         """What was staged before is dropped; who still works on it meets a conflict."""
         await self._filled(kit)
         overhaul = kit.store.overhaul("r")

@@ -1,7 +1,5 @@
 """The contract of records: everything said or observed, found by its words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -87,7 +85,7 @@ class RecordStoreContract(StoreContract):
             ([['say "kyoto"']], set()),
         ],
     )
-    async def test_words_find_steps(self, kit: Kit, groups: Any, found: set[int]) -> None:
+    async def test_words_find_steps(self, kit, groups, found):
         """Words are folded and stemmed, phrases keep their order, groups are alternatives."""
         await kit.start()
         texts = [
@@ -101,7 +99,7 @@ class RecordStoreContract(StoreContract):
         ids = {f"{step.node_id}/observation": n for n, step in enumerate(steps)}  # type: ignore[union-attr]
         assert {ids[id] for id in await self._search(kit, *groups)} == found
 
-    async def test_each_half_of_a_step_is_a_record(self, kit: Kit) -> None:
+    async def test_each_half_of_a_step_is_a_record(self, kit):
         """A word on both sides is found twice; words of different sides are not together."""
         await kit.start()
         step = await kit.append("train to Kyoto", "booked the train")
@@ -113,7 +111,7 @@ class RecordStoreContract(StoreContract):
         assert all(hit.relevance > 0 for hit in hits)
         assert await self._search(kit, ["kyoto", "booked"]) == []
 
-    async def test_messages_are_records(self, kit: Kit) -> None:
+    async def test_messages_are_records(self, kit):
         """Speech is, tool traffic is not, whatever wrote it in one transaction."""
         spoken = (
             said(0, "tea for one"),
@@ -139,7 +137,7 @@ class RecordStoreContract(StoreContract):
             m.at for m in spoken if m.stored_id in _ids(hits)
         }
 
-    async def test_tool_traffic_is_a_record_if_it_is_asked_for(self, kit: Kit) -> None:
+    async def test_tool_traffic_is_a_record_if_it_is_asked_for(self, kit):
         """A call by its name and arguments, a result by its content."""
         messages = [call(0, "zebra"), result(1, "zebra", content="a herd")]
         transcript = kit.store.transcript("r")
@@ -148,7 +146,7 @@ class RecordStoreContract(StoreContract):
         assert (found.record.kind, "zebra" in found.record.text) == ("tool_call", True)
         assert await self._search(kit, ["herd"]) == ["m1"]
 
-    async def test_snapshots_are_records_as_long_as_they_are_kept(self, kit: Kit) -> None:
+    async def test_snapshots_are_records_as_long_as_they_are_kept(self, kit):
         """A changed text is found by its new words, a dropped one not at all."""
         await self._say(kit, said(0, "x"))
         one = snapshot(0, 0, text="the kettle boiled")
@@ -162,14 +160,14 @@ class RecordStoreContract(StoreContract):
         await kit.store.transcript("r").writing(lambda tx: tx.drop(other))
         assert await self._search(kit, ["pot"]) == []
 
-    async def test_what_is_erased_is_not_found(self, kit: Kit) -> None:
+    async def test_what_is_erased_is_not_found(self, kit):
         """Neither the message nor the snapshot whose range held it."""
         await self._say(kit, said(0, "tea"), said(1, "more tea"))
         await self._keep(kit, snapshot(0, 0, text="old tea"), snapshot(1, 1, text="new tea"))
         await kit.store.transcript("r").writing(lambda tx: tx.erase("t", [0]))
         assert sorted(await self._search(kit, ["tea"])) == ["m1", "s1-1"]
 
-    async def test_a_failed_work_leaves_nothing_to_find(self, kit: Kit) -> None:
+    async def test_a_failed_work_leaves_nothing_to_find(self, kit):
         """What was undone is not in the index either."""
 
         def work(tx: Any) -> None:
@@ -180,7 +178,7 @@ class RecordStoreContract(StoreContract):
             await kit.store.transcript("r").writing(work)
         assert await self._search(kit, ["tea"]) == []
 
-    async def test_search_keeps_to_its_repository(self, kit: Kit) -> None:
+    async def test_search_keeps_to_its_repository(self, kit):
         """The same word in another repository of the store is not found."""
         await kit.start("s", repo="other")
         await kit.append("kyoto", session="s", repo="other")
@@ -188,7 +186,7 @@ class RecordStoreContract(StoreContract):
         assert await self._search(kit, ["kyoto"]) == []
         assert len(await self._search(kit, ["kyoto"], repo="other")) == 2
 
-    async def test_discarded_text_is_still_searched(self, kit: Kit) -> None:
+    async def test_discarded_text_is_still_searched(self, kit):
         """A discard takes steps from recall, not from what was said."""
         await kit.start()
         step = await kit.append("kyoto")
@@ -198,7 +196,7 @@ class RecordStoreContract(StoreContract):
 
     # ── Order, and what is left out ──────────────────────────────────────────────────
 
-    async def test_the_best_come_first_and_the_limit_last(self, kit: Kit) -> None:
+    async def test_the_best_come_first_and_the_limit_last(self, kit):
         """More matches score higher; filters apply before the limit."""
         await self._say(
             kit,
@@ -213,7 +211,7 @@ class RecordStoreContract(StoreContract):
         assert [hit.record.session_id for hit in only] == ["t"]
         assert await self._search(kit, ["kyoto"], session_id="nobody") == []
 
-    async def test_age_and_then_place_break_ties(self, kit: Kit) -> None:
+    async def test_age_and_then_place_break_ties(self, kit):
         """Score, then the newer, then the stream's name, then what was said later."""
         at = kit.clock.now() - timedelta(days=1)
         old = at - timedelta(days=4000)
@@ -223,7 +221,7 @@ class RecordStoreContract(StoreContract):
         places = [(hit.record.session_id, hit.record.seq) for hit in hits]
         assert places == [("a", 0), ("b", 2), ("b", 1), ("b", 0), ("a", 1)]
 
-    async def test_a_new_record_is_not_lost_behind_many_old_ones(self, kit: Kit) -> None:
+    async def test_a_new_record_is_not_lost_behind_many_old_ones(self, kit):
         """The order is exact however many match: one new among 3,000 old ones comes first."""
         now = kit.clock.now()
         old = now - timedelta(days=3650)
@@ -231,7 +229,7 @@ class RecordStoreContract(StoreContract):
         await self._say(kit, *messages, said(3_000, "tea and a few more words", at=now))
         assert await self._search(kit, ["tea"], limit=1, decay=1.0) == ["m3000"]
 
-    async def test_what_somebody_sees_is_hidden(self, kit: Kit) -> None:
+    async def test_what_somebody_sees_is_hidden(self, kit):
         """Of that stream alone: messages from a seq on, the last steps, named snapshots."""
         await kit.start("t")
         steps = [await kit.append(f"tea {n}", "", session="t") for n in range(3)]
@@ -251,7 +249,7 @@ class RecordStoreContract(StoreContract):
         five = await self._search(kit, ["tea"], hidden=hidden, session_id="t", limit=4)
         assert len(five) == 4
 
-    async def test_expired_messages_are_not_found(self, kit: Kit) -> None:
+    async def test_expired_messages_are_not_found(self, kit):
         """By the thread's own time to live before the configured one; 0 is for ever."""
         now = kit.clock.now()
         recorded_at = now - timedelta(seconds=100)
@@ -287,15 +285,13 @@ class RecordStoreContract(StoreContract):
             ([["tea"], ["東京"]], {0, 3}),
         ],
     )
-    async def test_a_part_of_an_unspaced_run_is_found(
-        self, kit: Kit, groups: Any, found: set[int]
-    ) -> None:
+    async def test_a_part_of_an_unspaced_run_is_found(self, kit, groups, found):
         """Three characters by the index, fewer by the stored text; case aside."""
         texts = [TOKYO, KYOTO, "tea in the hotel", "東京 Hotel É", "ผมพูดว่าสวัสดีครับ", "그를사랑한다"]
         await self._say(kit, *(said(n, text) for n, text in enumerate(texts)))
         assert {int(id[1:]) for id in await self._search(kit, *groups)} == found
 
-    async def test_short_operands_look_at_the_newest_records_only(self, kit: Kit) -> None:
+    async def test_short_operands_look_at_the_newest_records_only(self, kit):
         """A search without an index has a bound; each hit is worth 1."""
         await self._say(kit, *(said(n, "東京") for n in range(6)))
         hits = await self._hits(kit, ["京"], scan_limit=2)
@@ -307,7 +303,7 @@ class RecordStoreContract(StoreContract):
     async def _around(self, kit: Kit, id: str, **with_: Any) -> Any:
         return await kit.store.records("r").around(ViewQuery(message_id=id, **with_))
 
-    async def test_a_message_has_its_neighbours(self, kit: Kit) -> None:
+    async def test_a_message_has_its_neighbours(self, kit):
         """The nearest of its thread, ascending, of all kinds and epochs; fewer at the ends."""
         messages = [said(n, epoch=int(n > 3)) for n in range(8)]
         await self._say(kit, *messages[:6], call(8, "c"), result(9, "c", is_error=True))
@@ -322,7 +318,7 @@ class RecordStoreContract(StoreContract):
         first = await self._around(kit, "m0", before=5, after=0)
         assert (first.before, first.after) == ((), ())
 
-    async def test_a_step_has_its_halves_around_it(self, kit: Kit) -> None:
+    async def test_a_step_has_its_halves_around_it(self, kit):
         """Over the episodes of its session; an empty half is no record."""
         await kit.start()
         await kit.append("one", "first")
@@ -338,7 +334,7 @@ class RecordStoreContract(StoreContract):
         assert [r.text for r in around.after] == ["third", "four"]
         assert around.target.text == "three"
 
-    async def test_a_snapshot_stands_before_its_messages(self, kit: Kit) -> None:
+    async def test_a_snapshot_stands_before_its_messages(self, kit):
         """Ahead of it what came before its range, behind it what the range begins with."""
         await self._say(kit, *(said(n) for n in range(8)))
         await self._keep(kit, snapshot(0, 1), snapshot(2, 5), snapshot(6, 6))
@@ -348,7 +344,7 @@ class RecordStoreContract(StoreContract):
         assert (around.target.kind, around.target.seq, around.last_seq) == ("snapshot", 2, 5)
         assert [s.id for s in around.snapshots_after] == ["s6-6"]
 
-    async def test_the_nearest_snapshots_on_each_side_are_given(self, kit: Kit) -> None:
+    async def test_the_nearest_snapshots_on_each_side_are_given(self, kit):
         """Three at most, wholly outside, of this epoch; a wider one for what it contains."""
         await self._say(kit, *(said(n) for n in range(60)))
         narrow = [snapshot(n, n + 4) for n in range(0, 60, 5)]
@@ -359,7 +355,7 @@ class RecordStoreContract(StoreContract):
         near = await self._around(kit, "m12", before=0, after=0)
         assert [s.id for s in near.snapshots_before] == ["s0-4", "s5-9"]
 
-    async def test_what_is_not_there_cannot_be_viewed(self, kit: Kit) -> None:
+    async def test_what_is_not_there_cannot_be_viewed(self, kit):
         """Unknown, erased, expired, of another repository, of another stream."""
         await self._say(kit, said(0), said(1), said(2))
         await self._keep(kit, Thread(id="t"), snapshot(1, 1))
@@ -376,7 +372,7 @@ class RecordStoreContract(StoreContract):
             with pytest.raises(NotFound):
                 await self._around(kit, id, default_ttl_s=60.0)
 
-    async def test_an_id_of_several_threads_needs_its_thread(self, kit: Kit) -> None:
+    async def test_an_id_of_several_threads_needs_its_thread(self, kit):
         """The error names them; with the stream's id it is found."""
         await self._say(kit, said(0, "one"), said(0, "two", thread="u"))
         with pytest.raises(Conflict, match="'t', 'u'"):
@@ -389,7 +385,7 @@ class RecordStoreContract(StoreContract):
         wanted = SurfacingQuery(terms=terms, ranking=Ranking(kit.clock.now()), **with_)
         return await kit.store.records("r").surfacing(wanted)
 
-    async def test_records_that_share_terms_come_up(self, kit: Kit) -> None:
+    async def test_records_that_share_terms_come_up(self, kit):
         """Best first, each with the terms it matches; how many hold each is counted."""
         await self._say(kit, *(said(n, f"filler {n}") for n in range(30)))
         await self._say(
@@ -423,7 +419,7 @@ class RecordStoreContract(StoreContract):
             (h.relevance for h, _ in found.hits), reverse=True
         )
 
-    async def test_one_term_must_tell_something(self, kit: Kit) -> None:
+    async def test_one_term_must_tell_something(self, kit):
         """Two terms that every other record holds bring nothing up; a rare one with them does."""
         await self._say(kit, *(said(n, "tea with milk") for n in range(20)))
         await self._say(kit, *(said(n, "x") for n in range(20, 40)), said(40, "tea and a zebra"))
@@ -433,13 +429,13 @@ class RecordStoreContract(StoreContract):
             ("m40", {"tea", "zebra"})
         ]
 
-    async def test_with_few_records_every_term_tells(self, kit: Kit) -> None:
+    async def test_with_few_records_every_term_tells(self, kit):
         """Of three records all three may be worth showing."""
         await self._say(kit, *(said(n, "tea with milk") for n in range(3)))
         assert len((await self._surfacing(kit, "tea", "milk")).hits) == 3
         assert (await self._surfacing(kit, "tea", "milk", min_terms=3)).hits == ()
 
-    async def test_what_is_seen_excluded_or_cleared_does_not_come_up(self, kit: Kit) -> None:
+    async def test_what_is_seen_excluded_or_cleared_does_not_come_up(self, kit):
         """Hidden ones, named ones, expired ones, and earlier epochs of any thread."""
         await self._keep(kit, Thread(id="t", epoch=1), Thread(id="u", epoch=1))
         await self._say(kit, *(said(n, "tea milk", epoch=n) for n in range(2)))
@@ -459,7 +455,7 @@ class RecordStoreContract(StoreContract):
         ids = {(h.record.session_id, h.record.message_id) for h, _ in found.hits}
         assert ids == {("u", "m1"), ("s", f"{step.node_id}/observation")}
 
-    async def test_an_empty_repository_has_nothing_to_say(self, kit: Kit) -> None:
+    async def test_an_empty_repository_has_nothing_to_say(self, kit):
         """No record is found in it, none comes up."""
         assert await self._search(kit, ["tea"]) == await self._search(kit, ["東京"]) == []
         found = await self._surfacing(kit, "tea")

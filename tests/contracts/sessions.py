@@ -1,7 +1,5 @@
 """The contract of the journal."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from functools import partial
 
@@ -52,7 +50,7 @@ class SessionStoreContract(StoreContract):
 
     # ── Creating ─────────────────────────────────────────────────────────────────────
 
-    async def test_a_new_session_collects_into_its_episode(self, kit: Kit) -> None:
+    async def test_a_new_session_collects_into_its_episode(self, kit):
         """The record of a new session is found with its goal and its open episode."""
         await kit.start(goal="plan a trip")
         record = (await kit.load()).record
@@ -60,11 +58,11 @@ class SessionStoreContract(StoreContract):
         assert (record.state, record.episode_id) == (SessionState.COLLECTING, "s-1")
         assert (record.steps, record.updated_at) == (0, kit.clock.now())
 
-    async def test_an_unknown_session_is_none(self, kit: Kit) -> None:
+    async def test_an_unknown_session_is_none(self, kit):
         """Loading what was never created is no error."""
         assert await kit.store.sessions("r").load("nobody") is None
 
-    async def test_an_id_is_used_once_in_its_repository(self, kit: Kit) -> None:
+    async def test_an_id_is_used_once_in_its_repository(self, kit):
         """That of an ended session is a conflict, in another repository it is free."""
         await kit.start()
         await kit.close()
@@ -76,7 +74,7 @@ class SessionStoreContract(StoreContract):
         assert (record.repo_id, record.state) == ("b", SessionState.COLLECTING)
         assert (await kit.load()).record.state is SessionState.IDLE
 
-    async def test_equal_ids_of_two_repositories_share_nothing(self, kit: Kit) -> None:
+    async def test_equal_ids_of_two_repositories_share_nothing(self, kit):
         """Steps, keys, acts, owners: each repository has its own session and episode."""
         for repo in ("r", "b"):
             await kit.start(repo=repo, goal=f"plan in {repo}")
@@ -97,7 +95,7 @@ class SessionStoreContract(StoreContract):
         assert (await kit.append("told again")).index == 1
         assert (await kit.store.check()).problems == ()
 
-    async def test_a_batch_for_equal_ids_goes_to_the_right_sessions(self, kit: Kit) -> None:
+    async def test_a_batch_for_equal_ids_goes_to_the_right_sessions(self, kit):
         """Handed over in one turn of the loop, written in one transaction."""
         repos = ("r", "b")
         for repo in repos:
@@ -112,7 +110,7 @@ class SessionStoreContract(StoreContract):
                 (n, f"{n} in {repo}") for n in range(9)
             ]
 
-    async def test_a_session_of_another_repository_is_unknown(self, kit: Kit) -> None:
+    async def test_a_session_of_another_repository_is_unknown(self, kit):
         """Not to be told from one that was never there."""
         await kit.start(repo="b")
         sessions = kit.store.sessions("r")
@@ -129,7 +127,7 @@ class SessionStoreContract(StoreContract):
 
     # ── Appending ────────────────────────────────────────────────────────────────────
 
-    async def test_steps_are_numbered_in_order_of_arrival(self, kit: Kit) -> None:
+    async def test_steps_are_numbered_in_order_of_arrival(self, kit):
         """Appends of one turn of the loop get indexes without gaps, ordinals ascend."""
         await kit.start()
         results = await kit.append_all([(f"observed {i}", "") for i in range(200)])
@@ -141,7 +139,7 @@ class SessionStoreContract(StoreContract):
         assert ordinals == sorted(set(ordinals))
         assert (await kit.load()).steps == tuple(steps)
 
-    async def test_nobody_is_told_within_their_own_call(self, kit: Kit) -> None:
+    async def test_nobody_is_told_within_their_own_call(self, kit):
         """The outcome arrives in a later turn of the loop, whatever the store."""
         await kit.start()
         order = []
@@ -155,7 +153,7 @@ class SessionStoreContract(StoreContract):
         assert order == ["handed over", "told"]
         assert [s.observation for s in (await kit.load()).steps] == ["a", "c"]
 
-    async def test_a_step_comes_back_as_it_was_given(self, kit: Kit) -> None:
+    async def test_a_step_comes_back_as_it_was_given(self, kit):
         """Texts of any script, nested metadata, the key and the time with its zone stay."""
         await kit.start()
         at = datetime(2023, 5, 8, 13, 56, 1, 250, tzinfo=timezone(timedelta(hours=-5, minutes=-30)))
@@ -172,7 +170,7 @@ class SessionStoreContract(StoreContract):
         assert stored.metadata == metadata
         assert stored.at.isoformat() == at.isoformat()
 
-    async def test_either_half_may_be_empty(self, kit: Kit) -> None:
+    async def test_either_half_may_be_empty(self, kit):
         """A step with one side only is stored with one side only."""
         await kit.start()
         await kit.append("", "only acted")
@@ -180,7 +178,7 @@ class SessionStoreContract(StoreContract):
         halves = [(s.observation, s.action) for s in (await kit.load()).steps]
         assert halves == [("", "only acted"), ("only observed", "")]
 
-    async def test_a_used_key_is_refused_alone(self, kit: Kit) -> None:
+    async def test_a_used_key_is_refused_alone(self, kit):
         """A second step under one key leaves no step, no gap, and its neighbours alone."""
         await kit.start()
         first = await kit.append("first", key="k")
@@ -190,14 +188,14 @@ class SessionStoreContract(StoreContract):
         assert (first.index, third.index) == (0, 1)
         assert (await kit.load()).keys == {"k": first, "other": third}
 
-    async def test_one_bad_step_among_many_leaves_no_gap(self, kit: Kit) -> None:
+    async def test_one_bad_step_among_many_leaves_no_gap(self, kit):
         """Of steps that are handed over together only the bad ones fail."""
         await kit.start()
         results = await kit.append_all([("x", "")] * 3, key="same")
         assert [type(result) for result in results] == [Step, Conflict, Conflict]
         assert (await kit.append("next")).index == 1
 
-    async def test_only_the_owner_appends(self, kit: Kit) -> None:
+    async def test_only_the_owner_appends(self, kit):
         """A service that lost the session is refused, and the numbering goes on."""
         await kit.start()
         _, stranger = await kit.another()
@@ -205,7 +203,7 @@ class SessionStoreContract(StoreContract):
         assert isinstance(refusal, Conflict)
         assert (await kit.append("mine")).index == 0
 
-    async def test_a_closed_episode_takes_no_step(self, kit: Kit) -> None:
+    async def test_a_closed_episode_takes_no_step(self, kit):
         """Steps after the close are refused; those before it are all there."""
         await kit.start()
         await kit.append("before")
@@ -214,7 +212,7 @@ class SessionStoreContract(StoreContract):
             await kit.append("after")
         assert [s.observation for s in (await kit.load()).steps] == ["before"]
 
-    async def test_appends_before_a_close_belong_to_the_episode(self, kit: Kit) -> None:
+    async def test_appends_before_a_close_belong_to_the_episode(self, kit):
         """What was handed over before the close is written before it."""
         await kit.start()
         results: list[object] = []
@@ -223,14 +221,14 @@ class SessionStoreContract(StoreContract):
         (step,) = (await kit.load()).steps
         assert results == [step]
 
-    async def test_an_unknown_session_takes_no_step(self, kit: Kit) -> None:
+    async def test_an_unknown_session_takes_no_step(self, kit):
         """A step for a session that does not exist is refused."""
         with pytest.raises(NotFound):
             await kit.append("x", session="nobody")
 
     # ── Acts and what a session resumes as ───────────────────────────────────────────
 
-    async def test_collecting_resumes_collecting(self, kit: Kit) -> None:
+    async def test_collecting_resumes_collecting(self, kit):
         """After opening anew the steps are there once, and the next index follows."""
         await kit.start()
         step = await kit.append("observed", "acted")
@@ -240,7 +238,7 @@ class SessionStoreContract(StoreContract):
         assert (journal.record.state, journal.steps) == (SessionState.COLLECTING, (step,))
         assert (await kit.append("again")).index == 1
 
-    async def test_annotations_are_kept_with_their_steps(self, kit: Kit) -> None:
+    async def test_annotations_are_kept_with_their_steps(self, kit):
         """State, subgoal, reward, trajectory, boundary and vector come back; None stays None."""
         await kit.start()
         await kit.append_all([("a", ""), ("b", "")])
@@ -253,7 +251,7 @@ class SessionStoreContract(StoreContract):
         assert first is not None
         assert np.array_equal(first.vector, vector)  # type: ignore[arg-type]
 
-    async def test_a_reward_that_comes_late_replaces_the_annotation(self, kit: Kit) -> None:
+    async def test_a_reward_that_comes_late_replaces_the_annotation(self, kit):
         """Annotating a step again leaves what was found last."""
         await kit.start()
         await kit.append("a")
@@ -261,7 +259,7 @@ class SessionStoreContract(StoreContract):
         await kit.record(_annotated(kit, annotation(0, reward=0.75)))
         assert (await kit.load()).steps[0].reward == 0.75
 
-    async def test_an_annotation_of_no_step_writes_nothing(self, kit: Kit) -> None:
+    async def test_an_annotation_of_no_step_writes_nothing(self, kit):
         """One unknown index refuses the whole act."""
         await kit.start()
         await kit.append("a")
@@ -269,7 +267,7 @@ class SessionStoreContract(StoreContract):
             await kit.record(_annotated(kit, annotation(0), annotation(7)))
         assert (await kit.load()).steps[0].annotation is None
 
-    async def test_a_close_resumes_as_extracting(self, kit: Kit) -> None:
+    async def test_a_close_resumes_as_extracting(self, kit):
         """A closed episode is found as extracting, with its staged trajectories."""
         await kit.start()
         await kit.append_all([("a", ""), ("b", "")])
@@ -283,7 +281,7 @@ class SessionStoreContract(StoreContract):
         assert journal.staged["t-0:0"].steps == (0,)
         assert_same(journal.staged["t-0:0"].changeset, CHANGESET)
 
-    async def test_a_failure_is_kept_and_a_retry_clears_it(self, kit: Kit) -> None:
+    async def test_a_failure_is_kept_and_a_retry_clears_it(self, kit):
         """Failed sessions resume with their error; trying again forgets it, keeps the rest."""
         await kit.start()
         await kit.append("a")
@@ -300,7 +298,7 @@ class SessionStoreContract(StoreContract):
         assert retried.record.state is SessionState.EXTRACTING
         assert (retried.error, set(retried.staged)) == (None, {"t-0:0"})
 
-    async def test_a_staged_changeset_resumes_as_ready(self, kit: Kit) -> None:
+    async def test_a_staged_changeset_resumes_as_ready(self, kit):
         """The same changeset under the same id, vectors included; staged parts are gone."""
         await kit.start()
         await kit.append("a")
@@ -314,7 +312,7 @@ class SessionStoreContract(StoreContract):
         assert journal.changeset is not None
         assert_same(journal.changeset, CHANGESET)
 
-    async def test_a_discard_ends_in_idle_with_nothing_left(self, kit: Kit) -> None:
+    async def test_a_discard_ends_in_idle_with_nothing_left(self, kit):
         """After a discard the session is idle and carries nothing into the next episode."""
         await kit.start()
         await kit.append("a", key="k")
@@ -329,7 +327,7 @@ class SessionStoreContract(StoreContract):
         assert (clean.record.goal, clean.record.episode_id) == ("another", "s-2")
         assert (clean.steps, clean.committed, clean.changeset) == ((), frozenset(), None)
 
-    async def test_keys_of_earlier_episodes_are_known(self, kit: Kit) -> None:
+    async def test_keys_of_earlier_episodes_are_known(self, kit):
         """A client that lost the answer may ask with its key long after the episode."""
         await kit.start()
         first = await kit.append("a", key="k")
@@ -341,7 +339,7 @@ class SessionStoreContract(StoreContract):
         assert journal.keys == {"k": first, "k2": second}
         assert journal.steps == (second,)
 
-    async def test_an_episode_that_is_over_is_not_written_to(self, kit: Kit) -> None:
+    async def test_an_episode_that_is_over_is_not_written_to(self, kit):
         """An act for a discarded episode is a conflict and changes nothing."""
         await kit.start()
         await kit.close()
@@ -350,7 +348,7 @@ class SessionStoreContract(StoreContract):
             await kit.close()
         assert (await kit.load()).record.state is SessionState.IDLE
 
-    async def test_an_episode_begins_only_when_the_last_one_is_over(self, kit: Kit) -> None:
+    async def test_an_episode_begins_only_when_the_last_one_is_over(self, kit):
         """A second open episode is Conflict, also while the first one is closed but not over."""
         await kit.start()
         with pytest.raises(Conflict):
@@ -360,7 +358,7 @@ class SessionStoreContract(StoreContract):
             await kit.begin("second")
         assert (await kit.load()).record.state is SessionState.EXTRACTING
 
-    async def test_only_the_owner_writes_acts(self, kit: Kit) -> None:
+    async def test_only_the_owner_writes_acts(self, kit):
         """An act of a service that lost the session changes nothing."""
         await kit.start()
         _, stranger = await kit.another()
@@ -370,7 +368,7 @@ class SessionStoreContract(StoreContract):
 
     # ── Records ──────────────────────────────────────────────────────────────────────
 
-    async def test_records_come_newest_act_first(self, kit: Kit) -> None:
+    async def test_records_come_newest_act_first(self, kit):
         """An append counts as an act; steps are counted."""
         for session in ("a", "b", "c"):
             await kit.start(session)
@@ -380,7 +378,7 @@ class SessionStoreContract(StoreContract):
         assert [(r.id, r.steps) for r in records] == [("a", 1), ("c", 0), ("b", 0)]
         assert records[0].updated_at == kit.clock.now()
 
-    async def test_unfinished_sessions_are_those_not_idle(self, kit: Kit) -> None:
+    async def test_unfinished_sessions_are_those_not_idle(self, kit):
         """Idle sessions and those of other repositories are not listed."""
         await kit.start("open")
         await kit.start("done")
@@ -394,7 +392,7 @@ class SessionStoreContract(StoreContract):
 
     # ── Ownership ────────────────────────────────────────────────────────────────────
 
-    async def test_a_live_owner_keeps_its_session(self, kit: Kit) -> None:
+    async def test_a_live_owner_keeps_its_session(self, kit):
         """While a lease runs, another service of the process is refused."""
         await kit.start()
         store, other = await kit.another()
@@ -403,7 +401,7 @@ class SessionStoreContract(StoreContract):
             await store.sessions("r").claim("s", other)
         assert refused.value.reason == "owned_elsewhere"
 
-    async def test_a_released_session_is_free(self, kit: Kit) -> None:
+    async def test_a_released_session_is_free(self, kit):
         """Releasing one session frees that one only; claiming one's own is harmless."""
         await kit.start("s")
         await kit.start("kept")
@@ -414,7 +412,7 @@ class SessionStoreContract(StoreContract):
         with pytest.raises(SessionBusy):
             await store.sessions("r").claim("kept", other)
 
-    async def test_releasing_the_owner_frees_everything(self, kit: Kit) -> None:
+    async def test_releasing_the_owner_frees_everything(self, kit):
         """A service that leaves in peace leaves all its sessions."""
         await kit.start("a")
         await kit.start("b")
@@ -423,7 +421,7 @@ class SessionStoreContract(StoreContract):
         await store.sessions("r").claim("a", other)
         await store.sessions("r").claim("b", other)
 
-    async def test_a_lapsed_lease_is_taken_over(self, kit: Kit) -> None:
+    async def test_a_lapsed_lease_is_taken_over(self, kit):
         """After the lease the session changes hands, and the old owner writes no more."""
         await kit.start()
         kit.clock.advance(30)
@@ -435,7 +433,7 @@ class SessionStoreContract(StoreContract):
         assert isinstance(step, Step)
         assert step.index == 0
 
-    async def test_a_renewed_lease_holds_on(self, kit: Kit) -> None:
+    async def test_a_renewed_lease_holds_on(self, kit):
         """Renewing counts from the moment it is done."""
         await kit.start()
         store, other = await kit.another()
@@ -447,7 +445,7 @@ class SessionStoreContract(StoreContract):
         kit.clock.advance(1)
         await store.sessions("r").claim("s", other)
 
-    async def test_a_session_left_to_a_worker_is_claimed_by_that_one(self, kit: Kit) -> None:
+    async def test_a_session_left_to_a_worker_is_claimed_by_that_one(self, kit):
         """Who names the owner that left it may have it; the owner before writes no more."""
         await kit.start()
         store, other = await kit.another()
@@ -459,12 +457,12 @@ class SessionStoreContract(StoreContract):
         with pytest.raises(SessionBusy):
             await kit.store.sessions("r").claim("s", kit.owner)
 
-    async def test_an_unknown_session_cannot_be_claimed(self, kit: Kit) -> None:
+    async def test_an_unknown_session_cannot_be_claimed(self, kit):
         """Claiming what does not exist is said to be so."""
         with pytest.raises(NotFound):
             await kit.store.sessions("r").claim("nobody", kit.owner)
 
-    async def test_releasing_what_is_unknown_is_no_error(self, kit: Kit) -> None:
+    async def test_releasing_what_is_unknown_is_no_error(self, kit):
         """Shutting down never fails for a session."""
         await kit.store.sessions("r").release(kit.owner, "nobody")
         await kit.store.release(kit.owner)

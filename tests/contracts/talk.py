@@ -1,7 +1,5 @@
 """What the contracts of conversations are told with: messages and what is derived from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The contract of conversations' messages: kept exactly, in order, all of a work or nothing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,7 +61,7 @@ class TranscriptContract(StoreContract):
 
     # ── Reading ──────────────────────────────────────────────────────────────────────
 
-    async def test_a_thread_that_nobody_wrote_to_is_empty(self, kit: Kit) -> None:
+    async def test_a_thread_that_nobody_wrote_to_is_empty(self, kit):
         """Every read of it gives nothing, its row is the first one, and none is made."""
 
         def work(tx: TranscriptReader) -> None:
@@ -83,7 +81,7 @@ class TranscriptContract(StoreContract):
         await self._write(kit, work)
         assert await self._read(kit, lambda tx: tx.threads()) == []
 
-    async def test_a_message_comes_back_exactly(self, kit: Kit) -> None:
+    async def test_a_message_comes_back_exactly(self, kit):
         """None and blocks, order of calls, nested values, equal times and their zones."""
         japan = NOON.astimezone(timezone(timedelta(hours=9)))
         blocks = [{"type": "text", "text": "お茶\u2028"}, {"type": "image", "at": [1, None, 0.1]}]
@@ -108,7 +106,7 @@ class TranscriptContract(StoreContract):
         await kit.reopen()
         assert await self._read(kit, lambda tx: tx.messages("t")) == messages
 
-    async def test_what_is_given_and_what_is_got_is_nobody_elses(self, kit: Kit) -> None:
+    async def test_what_is_given_and_what_is_got_is_nobody_elses(self, kit):
         """Nested values of a message can be changed on either side; the store's stay."""
         message = call(0, "c", content=[{"text": ["deep"]}], metadata={"list": [1]})
         shown = surfaced(0, ("s", "m"))
@@ -138,7 +136,7 @@ class TranscriptContract(StoreContract):
             assert kept == surfaced(0, ("s", "m"))
             kept.hits[0]["at"].append("z")
 
-    async def test_messages_are_chosen_by_place_number_role_and_time(self, kit: Kit) -> None:
+    async def test_messages_are_chosen_by_place_number_role_and_time(self, kit):
         """Both ends inclusive, ascending, the last so many of what the rest allows."""
         roles: list[Any] = ["system", "user", "assistant", "user", "assistant", "user"]
         await self._add(kit, *(said(2 * i, role=role) for i, role in enumerate(roles)))
@@ -161,7 +159,7 @@ class TranscriptContract(StoreContract):
         assert await self._seqs(kit, since=since, newest=9) == [6, 8, 10]
         assert await self._seqs(kit, since=NOON + timedelta(hours=1)) == []
 
-    async def test_time_is_looked_at_also_where_it_goes_backwards(self, kit: Kit) -> None:
+    async def test_time_is_looked_at_also_where_it_goes_backwards(self, kit):
         """A clock may be set back; what was recorded before the time is expired all the same."""
         late, early = NOON + timedelta(hours=1), NOON - timedelta(hours=1)
         await self._add(kit, said(0, recorded_at=late), said(1, recorded_at=early), said(2))
@@ -173,7 +171,7 @@ class TranscriptContract(StoreContract):
         seqs, _ = await self._read(kit, lambda tx: tx.vectors("t", since=NOON))
         assert seqs.tolist() == [2, 0]
 
-    async def test_messages_are_found_by_id_and_by_call(self, kit: Kit) -> None:
+    async def test_messages_are_found_by_id_and_by_call(self, kit):
         """Of one thread, expired or not; a call with its results, each message once."""
         await self._add(
             kit, result(0, "b"), call(1, "a", "b"), said(2), result(3, "a"), call(4, "x")
@@ -192,7 +190,7 @@ class TranscriptContract(StoreContract):
 
         await self._read(kit, work)
 
-    async def test_many_ids_at_once_are_no_trouble(self, kit: Kit) -> None:
+    async def test_many_ids_at_once_are_no_trouble(self, kit):
         """More than a statement has parameters."""
         await self._add(kit, *(said(i) for i in range(5)), call(5, "c"))
         ids = [f"x{i}" for i in range(40_000)]
@@ -204,7 +202,7 @@ class TranscriptContract(StoreContract):
 
         await self._read(kit, work)
 
-    async def test_a_span_counts_messages_and_their_tokens(self, kit: Kit) -> None:
+    async def test_a_span_counts_messages_and_their_tokens(self, kit):
         """From a seq on, and of those recorded since."""
         await self._add(kit, said(0), said(1), said(4), said(5))
 
@@ -221,7 +219,7 @@ class TranscriptContract(StoreContract):
 
     # ── Rows of threads ──────────────────────────────────────────────────────────────
 
-    async def test_a_threads_row_is_kept_and_listed(self, kit: Kit) -> None:
+    async def test_a_threads_row_is_kept_and_listed(self, kit):
         """By id; with a budget if asked for; replaced as a whole; the same after reopening."""
         rows = [
             Thread(id="b", next_seq=7, epoch=2, epoch_start=5, boundary=6, next_goal=4),
@@ -240,7 +238,7 @@ class TranscriptContract(StoreContract):
         assert await self._read(kit, lambda tx: tx.threads(watched=True)) == []
         assert await self._read(kit, lambda tx: len(tx.threads())) == 3
 
-    async def test_a_row_can_be_kept_before_or_after_its_messages(self, kit: Kit) -> None:
+    async def test_a_row_can_be_kept_before_or_after_its_messages(self, kit):
         """The order within a work is the work's own."""
 
         def after(tx: TranscriptWriter) -> None:
@@ -259,7 +257,7 @@ class TranscriptContract(StoreContract):
 
     # ── The transaction ──────────────────────────────────────────────────────────────
 
-    async def test_a_work_gives_its_result_and_sees_what_it_wrote(self, kit: Kit) -> None:
+    async def test_a_work_gives_its_result_and_sees_what_it_wrote(self, kit):
         """Within the work, and after it; the time is the store's."""
 
         def work(tx: TranscriptWriter) -> Any:
@@ -273,7 +271,7 @@ class TranscriptContract(StoreContract):
         assert await self._read(kit, lambda tx: tx.now) == kit.clock.now()
         assert await self._seqs(kit) == [1]
 
-    async def test_a_work_that_raises_leaves_nothing(self, kit: Kit) -> None:
+    async def test_a_work_that_raises_leaves_nothing(self, kit):
         """Whatever it has done before; what it raised comes out as it is."""
         await self._write(kit, _fill)
         before = await self._read(kit, lambda tx: dump(tx, "t", "u", ids=("m0", "m1", "new")))
@@ -296,7 +294,7 @@ class TranscriptContract(StoreContract):
         assert after == before
         await self._write(kit, _change)
 
-    async def test_a_first_work_that_raises_leaves_no_thread(self, kit: Kit) -> None:
+    async def test_a_first_work_that_raises_leaves_no_thread(self, kit):
         """The row, its messages and the space of their vectors are as if it had never run."""
 
         def work(tx: TranscriptWriter) -> None:
@@ -310,7 +308,7 @@ class TranscriptContract(StoreContract):
         assert await kit.store.feed("r").space() is None
         await self._write(kit, _fill)
 
-    async def test_a_seq_or_an_id_twice_is_refused(self, kit: Kit) -> None:
+    async def test_a_seq_or_an_id_twice_is_refused(self, kit):
         """The whole work is; the first message stays as it was."""
         await self._add(kit, said(0))
         for double in (said(0, id="other"), said(1, id="m0")):
@@ -318,7 +316,7 @@ class TranscriptContract(StoreContract):
                 await self._add(kit, said(7), double)
         assert await self._read(kit, lambda tx: tx.messages("t")) == [said(0)]
 
-    async def test_two_services_on_one_store_see_each_others_works(self, kit: Kit) -> None:
+    async def test_two_services_on_one_store_see_each_others_works(self, kit):
         """What one has written the other reads, and goes on with."""
         other, _ = await kit.another()
 
@@ -334,7 +332,7 @@ class TranscriptContract(StoreContract):
 
     # ── Isolation ────────────────────────────────────────────────────────────────────
 
-    async def test_threads_of_similar_ids_have_nothing_in_common(self, kit: Kit) -> None:
+    async def test_threads_of_similar_ids_have_nothing_in_common(self, kit):
         """Same ids and seqs in each; erasing one leaves the others as they were."""
         for thread in NEAR:
             await self._write(kit, partial(_fill, thread=thread))
@@ -349,7 +347,7 @@ class TranscriptContract(StoreContract):
         assert await self._read(kit, lambda tx: tx.erased_ids("a", ["m0"])) == {"m0"}
 
     @pytest.mark.parametrize("fault", ["stale", "late", "twice", "foreign"])
-    async def test_one_of_many_that_wait_fails_alone(self, kit: Kit, fault: str) -> None:
+    async def test_one_of_many_that_wait_fails_alone(self, kit, fault):
         """What was handed over together is written once each, but for what fails."""
         await self._write(kit, lambda tx: tx.add([said(0, thread="twice")]))
         gate, failures = threading.Event(), list[Exception]()
@@ -378,7 +376,7 @@ class TranscriptContract(StoreContract):
         assert await self._read(kit, partial(_tail, "twice")) == (["message 0"], 0)
         assert await self._read(kit, lambda tx: tx.thread("lost")) == Thread(id="lost")
 
-    async def test_repositories_have_nothing_in_common(self, kit: Kit) -> None:
+    async def test_repositories_have_nothing_in_common(self, kit):
         """The same thread in two repositories is two threads; so are debts and spaces."""
         await self._write(kit, _fill)
         await self._write(kit, _fill, "q")
@@ -388,7 +386,7 @@ class TranscriptContract(StoreContract):
         assert await self._read(kit, dump, "q") == before
         assert await self._read(kit, lambda tx: tx.threads(), "empty") == []
 
-    async def test_what_is_swept_is_fed_no_more(self, kit: Kit) -> None:
+    async def test_what_is_swept_is_fed_no_more(self, kit):
         """A step of a message waits for the sweep of its thread, and is refused then."""
         await self._add(kit, said(0))
         await kit.start()

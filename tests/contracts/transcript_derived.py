@@ -1,7 +1,5 @@
 """The contract of what is derived from messages: kept by kind, and gone with its range."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from operator import methodcaller
@@ -64,7 +62,7 @@ class _OnTranscript(StoreContract):
 class DerivedContract(_OnTranscript):
     """Putting, dropping, choosing, and erasing ranges."""
 
-    async def test_every_kind_comes_back_exactly(self, kit: Kit) -> None:
+    async def test_every_kind_comes_back_exactly(self, kit):
         """All fields, nested ones too, also after reopening."""
         values: list[Any] = [
             compaction(0, 3, level=2, origin="model", superseded_by="x", summary_text="a\u2028お"),
@@ -80,7 +78,7 @@ class DerivedContract(_OnTranscript):
             assert [await self._all(kit, kind) for kind in KINDS] == [[value] for value in values]
             await kit.reopen()
 
-    async def test_what_is_put_again_takes_the_first_ones_place(self, kit: Kit) -> None:
+    async def test_what_is_put_again_takes_the_first_ones_place(self, kit):
         """By id, or by place where there is none; in another thread it is another one."""
         await self._begin(kit)
         first = [compaction(0, 3), snapshot(0, 3), outcome(0, 3), goal(1), pin(2), surfaced(2)]
@@ -98,7 +96,7 @@ class DerivedContract(_OnTranscript):
         assert [await self._all(kit, kind) for kind in KINDS] == [[value] for value in changed]
         assert [len(await self._all(kit, kind, "u")) for kind in KINDS] == [1] * 6
 
-    async def test_what_is_dropped_is_gone_and_only_that(self, kit: Kit) -> None:
+    async def test_what_is_dropped_is_gone_and_only_that(self, kit):
         """What is not there is skipped."""
         await self._begin(kit)
         pairs: list[tuple[Any, Any]] = [
@@ -114,7 +112,7 @@ class DerivedContract(_OnTranscript):
         await self._write(kit, lambda tx: tx.drop(*gone, *gone, compaction(8, 9), pin(9)))
         assert [await self._all(kit, kind) for kind in KINDS] == [[pair[1]] for pair in pairs]
 
-    async def test_what_is_derived_is_ordered_by_range_seq_or_goal(self, kit: Kit) -> None:
+    async def test_what_is_derived_is_ordered_by_range_seq_or_goal(self, kit):
         """Whatever the order in which it was put; the last so many are the last of that order."""
         await self._begin(kit)
         await self._put(kit, compaction(4, 5), compaction(0, 1), compaction(2, 3))
@@ -131,7 +129,7 @@ class DerivedContract(_OnTranscript):
         assert [g.id for g in await self._all(kit, Goal, newest=1)] == [10]
         assert await self._all(kit, Goal, newest=0) == []
 
-    async def test_it_is_chosen_by_epoch_and_life_before_it_is_counted(self, kit: Kit) -> None:
+    async def test_it_is_chosen_by_epoch_and_life_before_it_is_counted(self, kit):
         """The last so many of those, not those of the last so many."""
         await self._begin(kit)
         values = [
@@ -165,7 +163,7 @@ class DerivedContract(_OnTranscript):
 
     # ── Erasing ──────────────────────────────────────────────────────────────────────
 
-    async def test_a_message_goes_with_every_range_that_held_it(self, kit: Kit) -> None:
+    async def test_a_message_goes_with_every_range_that_held_it(self, kit):
         """Counts, ranges on either side, the outcome without its snapshot, the pin, its id."""
         await self._begin(kit)
         await self._put(kit, compaction(0, 3), compaction(4, 6), compaction(7, 9))
@@ -190,7 +188,7 @@ class DerivedContract(_OnTranscript):
         assert await self._read(kit, lambda tx: tx.erased_ids("t", ["m4"])) == {"m4"}
         assert (await kit.store.check()).problems == ()
 
-    async def test_what_a_gone_summary_stood_for_is_live_again(self, kit: Kit) -> None:
+    async def test_what_a_gone_summary_stood_for_is_live_again(self, kit):
         """Records of level 1 whose own range is whole come back; the others go."""
         await self._begin(kit)
         await self._put(kit, compaction(0, 8, id="c", level=2), snapshot(0, 8, id="s", level=2))
@@ -207,7 +205,7 @@ class DerivedContract(_OnTranscript):
         assert await self._all(kit, Snapshot, live=True) == [snapshot(0, 2), snapshot(6, 8)]
         assert len(await self._all(kit, Compaction)) == 3
 
-    async def test_ranges_of_every_epoch_and_state_go(self, kit: Kit) -> None:
+    async def test_ranges_of_every_epoch_and_state_go(self, kit):
         """Superseded, covered or of an epoch before: a summary of what is gone is gone."""
         await self._begin(kit)
         await self._put(kit, compaction(0, 4, epoch=0, superseded_by="gone already"))
@@ -216,7 +214,7 @@ class DerivedContract(_OnTranscript):
         erased = await self._write(kit, lambda tx: tx.erase("t", [4]))
         assert (erased.compactions, erased.snapshots, erased.pins) == (1, 1, 1)
 
-    async def test_what_surfaced_goes_with_any_record_that_it_showed(self, kit: Kit) -> None:
+    async def test_what_surfaced_goes_with_any_record_that_it_showed(self, kit):
         """In whichever thread it was shown; what showed others stays."""
         await self._begin(kit)
         shown = [surfaced(0, ("t", "m4"), thread="u"), surfaced(1, ("t", "m5"), thread="u")]
@@ -224,7 +222,7 @@ class DerivedContract(_OnTranscript):
         await self._write(kit, lambda tx: tx.erase("t", [4]))
         assert [s.seq for s in await self._all(kit, Surfaced, "u")] == [1, 2]
 
-    async def test_full_text_is_counted_by_what_is_searched(self, kit: Kit) -> None:
+    async def test_full_text_is_counted_by_what_is_searched(self, kit):
         """Calls and results only where they were added to be searched for."""
 
         def work(tx: TranscriptWriter) -> None:
@@ -251,7 +249,7 @@ class MessageVectorsContract(_OnTranscript):
         assert vectors.shape == (len(seqs), 4 if len(seqs) else vectors.shape[1])
         return list(seqs.tolist())
 
-    async def test_a_threads_vectors_are_read_by_seq(self, kit: Kit) -> None:
+    async def test_a_threads_vectors_are_read_by_seq(self, kit):
         """As they were given, the last first; of no other thread, whatever its number is."""
         await self._begin(kit, 4)
         await self._write(kit, lambda tx: tx.add([said(seq, thread="u") for seq in range(12)]))
@@ -267,7 +265,7 @@ class MessageVectorsContract(_OnTranscript):
         await kit.reopen()
         assert await self._seqs(kit) == [3, 1]
 
-    async def test_a_long_message_has_several_vectors(self, kit: Kit) -> None:
+    async def test_a_long_message_has_several_vectors(self, kit):
         """Those of its passages, in order, on whichever side it stands."""
         await self._begin(kit, 11)
         (first,) = (await kit.changes()).messages.keys() & {"message-1"}
@@ -278,7 +276,7 @@ class MessageVectorsContract(_OnTranscript):
         assert seqs.tolist() == [0, 0, 0]
         assert vectors.tolist() == [row.tolist() for row in rows.values()]
 
-    async def test_a_vector_read_is_nobody_elses(self, kit: Kit) -> None:
+    async def test_a_vector_read_is_nobody_elses(self, kit):
         """The array that is given may change."""
         await self._begin(kit, 1)
         await self._save(kit, 0)
@@ -288,7 +286,7 @@ class MessageVectorsContract(_OnTranscript):
             if vectors.flags.writeable:
                 vectors[:] = 0
 
-    async def test_an_erased_message_takes_its_vector_along(self, kit: Kit) -> None:
+    async def test_an_erased_message_takes_its_vector_along(self, kit):
         """It is counted."""
         await self._begin(kit, 4)
         await self._save(kit, 0, 1)

@@ -1,7 +1,5 @@
 """The contract of a graph write that carries upkeep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -67,7 +65,7 @@ class UpkeepContract(StoreContract):
         """What the upkeep removed."""
         return (await kit.apply(id=id, upkeep=Upkeep(**upkeep))).removed
 
-    async def test_a_survivor_gets_every_edge_of_the_loser(self, kit: Kit) -> None:
+    async def test_a_survivor_gets_every_edge_of_the_loser(self, kit):
         """Ends are replaced, doubles and self-links dropped."""
         await self._filled(kit)
         assert await self._keep(kit, merges={"b": "a"}) == ("b",)
@@ -81,7 +79,7 @@ class UpkeepContract(StoreContract):
         assert await kit.store.graph("r").edges(["b"]) == []
         assert (await kit.store.check()).problems == ()
 
-    async def test_edges_between_losers_join_their_survivors(self, kit: Kit) -> None:
+    async def test_edges_between_losers_join_their_survivors(self, kit):
         """An edge whose two ends are merged is replaced at both."""
         await self._filled(kit)
         removed = await self._keep(kit, merges={"b": "a", "c": "d"})
@@ -89,7 +87,7 @@ class UpkeepContract(StoreContract):
         siblings = await kit.store.graph("r").edges(["a", "d"], kind=EdgeKind.SIBLING)
         assert set(siblings) == set(joined("a>d", "d>a", kind=EdgeKind.SIBLING))
 
-    async def test_a_survivor_gets_the_counts_of_the_losers(self, kit: Kit) -> None:
+    async def test_a_survivor_gets_the_counts_of_the_losers(self, kit):
         """Sums, the earliest creation, the latest access, the smallest penalty."""
         await self._filled(kit)
         early = fact("e", created_at=NOON - timedelta(days=2))
@@ -115,7 +113,7 @@ class UpkeepContract(StoreContract):
             )
         }
 
-    async def test_support_stays_where_no_episode_is_known(self, kit: Kit) -> None:
+    async def test_support_stays_where_no_episode_is_known(self, kit):
         """Steps without an episode count for nothing: the greatest support there was stays."""
         nodes = [fact("a"), fact("b"), step("s", None)]
         support = {"a": MetadataDelta(support_count=1), "b": MetadataDelta(support_count=3)}
@@ -125,7 +123,7 @@ class UpkeepContract(StoreContract):
         kept = (await kit.store.graph("r").metadata(["a"]))["a"]
         assert (kept.support_count, kept.last_accessed_at) == (3, None)
 
-    async def test_a_changed_node_keeps_text_vector_and_counts(self, kit: Kit) -> None:
+    async def test_a_changed_node_keeps_text_vector_and_counts(self, kit):
         """Other fields are replaced, and the feed shows the node again."""
         await self._filled(kit)
         before = (await kit.changes()).cursor
@@ -140,7 +138,7 @@ class UpkeepContract(StoreContract):
         assert [node.id for node in shown.nodes] == ["a"]
         assert shown.vectors == {}
 
-    async def test_the_feed_shows_survivors_and_takes_losers_away(self, kit: Kit) -> None:
+    async def test_the_feed_shows_survivors_and_takes_losers_away(self, kit):
         """A survivor's document has the tags of both; nothing else is shown anew."""
         await self._filled(kit)
         before = (await kit.changes()).cursor
@@ -152,7 +150,7 @@ class UpkeepContract(StoreContract):
         assert set(shown.details["a"]["tags"]) == labels
         assert "b" not in (await kit.changes()).vectors
 
-    async def test_removal_takes_everything_along(self, kit: Kit) -> None:
+    async def test_removal_takes_everything_along(self, kit):
         """Edges, vectors, keys and metadata go; members of a removed tag are shown anew."""
         await self._filled(kit)
         before = (await kit.changes()).cursor
@@ -167,7 +165,7 @@ class UpkeepContract(StoreContract):
         assert {"ta", "c"} & (await kit.changes()).vectors.keys() == set()
         assert (await kit.store.check()).problems == ()
 
-    async def test_what_was_accessed_since_stays(self, kit: Kit) -> None:
+    async def test_what_was_accessed_since_stays(self, kit):
         """An access after the moment of the plan keeps a node; one at it does not."""
         await self._filled(kit)
         graph = kit.store.graph("r")
@@ -176,7 +174,7 @@ class UpkeepContract(StoreContract):
         removed = await self._keep(kit, removals=("a", "b", "c"), accessed_until=NOON)
         assert removed == ("a", "c")
 
-    async def test_removals_that_all_stay_are_no_revision(self, kit: Kit) -> None:
+    async def test_removals_that_all_stay_are_no_revision(self, kit):
         """Nothing was done, so nothing is counted or remembered."""
         await self._filled(kit)
         await kit.store.graph("r").touch({"a": 1}, LATER)
@@ -186,7 +184,7 @@ class UpkeepContract(StoreContract):
             )
             assert (applied.revision, applied.removed, applied.again) == (1, (), False)
 
-    async def test_a_sweep_removes_what_nothing_hangs_on(self, kit: Kit) -> None:
+    async def test_a_sweep_removes_what_nothing_hangs_on(self, kit):
         """Routing nodes go with their last member, and not before."""
         nodes: list[Node] = [fact("a"), fact("b"), tag("one"), tag("two"), tag("lone")]
         nodes += [Procedural("do", id="p", created_at=NOON), step("s")]
@@ -201,27 +199,27 @@ class UpkeepContract(StoreContract):
         left = {node.id for node in await kit.store.graph("r").nodes()}
         assert left == {"b", "two", "s", "g"}
 
-    async def test_without_a_sweep_orphans_stay(self, kit: Kit) -> None:
+    async def test_without_a_sweep_orphans_stay(self, kit):
         """Only what is named goes."""
         await self._filled(kit)
         assert await self._keep(kit, removals=("b",)) == ("b",)
         assert len(await kit.store.graph("r").nodes(["tb"])) == 1
 
-    async def test_a_sweep_without_orphans_is_no_revision(self, kit: Kit) -> None:
+    async def test_a_sweep_without_orphans_is_no_revision(self, kit):
         """Nothing to do is not an error."""
         await self._filled(kit)
         applied = await kit.apply(id="u", upkeep=Upkeep(sweeps=True))
         assert (applied.revision, applied.removed) == (1, ())
         assert await kit.store.graph("r").revision() == 1
 
-    async def test_a_sweep_leaves_other_repositories_alone(self, kit: Kit) -> None:
+    async def test_a_sweep_leaves_other_repositories_alone(self, kit):
         """Repositories share nothing but the file."""
         await kit.apply(tag("x"), id="other", repo="q", space=SPACE)
         await kit.apply(tag("y"), space=SPACE)
         assert await self._keep(kit, sweeps=True) == ("y",)
         assert len(await kit.store.graph("q").nodes(["x"])) == 1
 
-    async def test_penalties_are_set_and_stay(self, kit: Kit) -> None:
+    async def test_penalties_are_set_and_stay(self, kit):
         """Set, not added; a revision, since recall weighs them."""
         await self._filled(kit)
         for id in ("u", "v"):
@@ -230,7 +228,7 @@ class UpkeepContract(StoreContract):
         assert (await kit.store.graph("r").metadata(["a"]))["a"].penalty == 0.3
         assert await kit.store.graph("r").revision() == 3
 
-    async def test_raw_steps_are_never_removed(self, kit: Kit) -> None:
+    async def test_raw_steps_are_never_removed(self, kit):
         """A plan that would is refused whole."""
         await self._filled(kit)
         for upkeep in (Upkeep(removals=("a", "sa")), Upkeep(merges={"sa": "sb"})):
@@ -239,7 +237,7 @@ class UpkeepContract(StoreContract):
         assert len(await kit.store.graph("r").nodes(["a", "sa"])) == 2
         assert await kit.store.graph("r").revision() == 1
 
-    async def test_an_unknown_node_refuses_the_whole(self, kit: Kit) -> None:
+    async def test_an_unknown_node_refuses_the_whole(self, kit):
         """Nothing of the upkeep, nor of the write that carries it, is there."""
         await self._filled(kit)
         upkeep = Upkeep(penalties={"a": 0.3}, removals=("nobody",))
@@ -248,14 +246,14 @@ class UpkeepContract(StoreContract):
         assert (await kit.store.graph("r").metadata(["a"]))["a"].penalty == 0.0
         assert await kit.store.graph("r").nodes(["new"]) == []
 
-    async def test_upkeep_against_another_revision_is_refused(self, kit: Kit) -> None:
+    async def test_upkeep_against_another_revision_is_refused(self, kit):
         """Whoever planned it must look again."""
         await self._filled(kit)
         with pytest.raises(StaleRevision):
             await kit.apply(id="u", upkeep=Upkeep(removals=("a",)), expected_revision=0)
         assert len(await kit.store.graph("r").nodes(["a"])) == 1
 
-    async def test_upkeep_that_was_done_is_not_done_again(self, kit: Kit) -> None:
+    async def test_upkeep_that_was_done_is_not_done_again(self, kit):
         """Its id is remembered like a changeset's."""
         await self._filled(kit)
         first = await kit.apply(id="u", upkeep=Upkeep(penalties={"a": 0.2}))
@@ -263,7 +261,7 @@ class UpkeepContract(StoreContract):
         assert (again.again, again.revision) == (True, first.revision)
         assert (await kit.store.graph("r").metadata(["a"]))["a"].penalty == 0.2
 
-    async def test_a_removed_node_may_come_back(self, kit: Kit) -> None:
+    async def test_a_removed_node_may_come_back(self, kit):
         """A reader that follows sees it go and come."""
         await self._filled(kit)
         before = (await kit.changes()).cursor

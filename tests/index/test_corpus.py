@@ -1,7 +1,5 @@
 """Documents in memory are the same however the writer was handed them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -60,7 +58,7 @@ def _view(pages: Sequence[range]) -> CorpusView:
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_pages_of_any_size_give_the_same_documents(size: int) -> None:
+def test_pages_of_any_size_give_the_same_documents(size):
     """Columns, links, postings and vectors agree to the bit with those of one page."""
     ends = range(0, len(_TEXTS), size)
     mine = _view([range(at, min(at + size, len(_TEXTS))) for at in ends]).steps
@@ -82,7 +80,7 @@ def _read(view: StepsView, term: str, documents: int) -> list[list[float]] | Non
     return None if found is None else [part.tolist() for part in found]
 
 
-def test_a_view_stays_as_it_was_while_the_writer_goes_on() -> None:
+def test_a_view_stays_as_it_was_while_the_writer_goes_on():
     """What came later is seen neither in columns nor behind words."""
     corpus, breather = Corpus(dimensions=4), Breather()
     for number in range(40):
@@ -109,7 +107,7 @@ def _long_side(number: int) -> Side:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_a_document_is_as_near_as_its_best_passage(order: Sequence[int]) -> None:
+def test_a_document_is_as_near_as_its_best_passage(order):
     """In whatever order they come; of the first alone, where that is asked for."""
     corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
     corpus.add_side(_side(0), breather)
@@ -132,7 +130,7 @@ def test_a_document_is_as_near_as_its_best_passage(order: Sequence[int]) -> None
     assert view.steps.vectors[view.steps.rows[1]] == pytest.approx(_TURNED[0])
 
 
-def test_a_document_without_its_first_passage_has_no_cosine_yet() -> None:
+def test_a_document_without_its_first_passage_has_no_cosine_yet():
     """The first one is embedded before any further one; a second process may differ."""
     corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
     keys = list(corpus.add_side(_long_side(0), breather))
@@ -141,7 +139,7 @@ def test_a_document_without_its_first_passage_has_no_cosine_yet() -> None:
     assert (cosines.tolist(), known.tolist()) == ([0.0], [False])
 
 
-def test_a_node_keeps_its_passages_while_its_text_stays() -> None:
+def test_a_node_keeps_its_passages_while_its_text_stays():
     """Shown anew it waits for nothing; with another text it waits for all of them."""
     corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
     fact = Semantic(_LONG, id="fact", created_at=datetime(2024, 3, 1, tzinfo=UTC))
@@ -167,7 +165,7 @@ def _centre(order: Sequence[int], gone: Sequence[str] = ()) -> np.ndarray:
     return corpus.view(0, breather).steps.centre
 
 
-def test_the_centre_is_the_mean_shrunk_by_two_hundred() -> None:
+def test_the_centre_is_the_mean_shrunk_by_two_hundred():
     """With few documents it is next to nothing, with many next to their mean."""
     every = range(len(_TEXTS))
     total = np.sum([_vector(n) for n in every], axis=0)
@@ -177,15 +175,13 @@ def test_the_centre_is_the_mean_shrunk_by_two_hundred() -> None:
 
 @given(order=st.permutations(range(len(_TEXTS))), gone=st.sets(st.integers(0, 149)))
 @settings(max_examples=10)
-def test_the_centre_is_exact_in_any_order_and_after_an_erasure(
-    order: Sequence[int], gone: set[int]
-) -> None:
+def test_the_centre_is_exact_in_any_order_and_after_an_erasure(order, gone):
     """To the bit that of those which are left, as if nothing else had ever been."""
     left = [n for n in range(len(_TEXTS)) if n // 2 not in gone]
     assert _centre(order, [f"n{n}" for n in gone]).tobytes() == _centre(left).tobytes()
 
 
-def test_a_fact_and_a_further_passage_do_not_move_the_centre() -> None:
+def test_a_fact_and_a_further_passage_do_not_move_the_centre():
     """It is the mean of the first passages of what was said."""
     corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
     keys = list(corpus.add_side(_long_side(0), breather))

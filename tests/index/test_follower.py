@@ -1,7 +1,5 @@
 """The index follows its store, and embeds what has no vector behind the writers' backs."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -117,7 +115,7 @@ def index_of(feed: Any, embedder: Any = None) -> RepositoryIndex:
     return RepositoryIndex(feed=feed, embedder=embedder or HashingEmbedder(16), agent_name="Agent")
 
 
-async def test_a_new_step_is_in_the_next_corpus() -> None:
+async def test_a_new_step_is_in_the_next_corpus():
     """Reading catches up first; an earlier view stays as it was."""
     feed = Feed()
     index = index_of(feed)
@@ -133,7 +131,7 @@ async def test_a_new_step_is_in_the_next_corpus() -> None:
     assert before.steps.of("episodic-1") == ()
 
 
-async def test_pages_are_read_to_the_end() -> None:
+async def test_pages_are_read_to_the_end():
     """A feed cut into pages is followed until nothing is left, whatever comes first."""
     feed = Feed(page=2)
     embedder = HashingEmbedder(16)
@@ -149,7 +147,7 @@ async def test_pages_are_read_to_the_end() -> None:
     assert index.statistics().waiting == 0
 
 
-async def test_callers_at_one_moment_share_a_read() -> None:
+async def test_callers_at_one_moment_share_a_read():
     """Twenty concurrent readers need two reads at most: one under way, one for the rest."""
     feed = Feed()
     feed.said = [step(0)]
@@ -160,7 +158,7 @@ async def test_callers_at_one_moment_share_a_read() -> None:
     assert feed.reads <= 2
 
 
-async def test_everything_gets_its_vector() -> None:
+async def test_everything_gets_its_vector():
     """Documents without vectors are embedded in batches, saved, and come back with the feed."""
     feed = Feed()
     feed.said = [step(n) for n in range(BATCH + 3)]
@@ -178,7 +176,7 @@ async def test_everything_gets_its_vector() -> None:
     assert [id for id, _ in nearest[0]] == [feed.nodes[1].id]
 
 
-async def test_a_poke_is_enough() -> None:
+async def test_a_poke_is_enough():
     """The background task embeds a lone step soon after it was told of a write."""
     feed = Feed()
     index = index_of(feed)
@@ -192,7 +190,7 @@ async def test_a_poke_is_enough() -> None:
     assert [key for key, _ in feed.vectors] == ["episodic-0/observation"]
 
 
-async def test_a_failing_embedder_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_embedder_is_waited_out(caplog):
     """It is logged once per streak; the next write after it is mended embeds everything."""
     feed, embedder = Feed(), Flaky()
     index = index_of(feed, embedder)
@@ -231,9 +229,7 @@ class Picky(Flaky):
 @pytest.mark.parametrize(
     ("error", "traced"), [(ModelTimeout("the embedder is down"), False), (KeyError("rows"), True)]
 )
-async def test_a_failing_embedder_is_one_line_of_the_log(
-    error: Exception, traced: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failing_embedder_is_one_line_of_the_log(error, traced, caplog):
     """What says itself what to do comes without a traceback, a stranger's bug with its place."""
 
     class Broken(Flaky):
@@ -255,7 +251,7 @@ async def test_a_failing_embedder_is_one_line_of_the_log(
     assert bool(record.exc_info) is traced
 
 
-async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch) -> None:
+async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch):
     """Batches shrink until it stands alone, and then the others have their turn."""
     monkeypatch.setattr(follower, "RETRY_S", 0.0001)
     monkeypatch.setattr(follower, "MAX_RETRY_S", 0.001)
@@ -273,7 +269,7 @@ async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch)
     assert "InvalidReply" in str(index.statistics().failing)
 
 
-async def test_steps_of_other_processes_are_traffic(monkeypatch) -> None:
+async def test_steps_of_other_processes_are_traffic(monkeypatch):
     """Not those that were written here: by a caller, counted then, or by a job, to be let be."""
     loop = traffic.Traffic()
     monkeypatch.setattr(follower, "traffic", lambda: loop)
@@ -290,7 +286,7 @@ async def test_steps_of_other_processes_are_traffic(monkeypatch) -> None:
     assert (loop.writes, loop.elsewhere) == (3, 5)
 
 
-async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch) -> None:
+async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch):
     """Pauses between tries grow, whatever is written meanwhile."""
     monkeypatch.setattr(traffic, "QUIET_S", 0)
     feed, embedder = Feed(), Flaky()
@@ -319,7 +315,7 @@ async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch) -> None:
         np.full((1, 16), np.inf),
     ],
 )
-async def test_no_wrong_vector_is_ever_saved(answer: NDArray[np.float32]) -> None:
+async def test_no_wrong_vector_is_ever_saved(answer):
     """Wrong count, wrong width, zero, NaN and infinity are the embedder's ``InvalidReply``."""
     feed = Feed()
     feed.said.append(step(0))
@@ -328,7 +324,7 @@ async def test_no_wrong_vector_is_ever_saved(answer: NDArray[np.float32]) -> Non
     assert feed.vectors == []
 
 
-async def test_vectors_are_of_length_one_when_saved() -> None:
+async def test_vectors_are_of_length_one_when_saved():
     """Rows are normalised on the way in."""
     feed = Feed()
     feed.said.append(step(0))
@@ -336,7 +332,7 @@ async def test_vectors_are_of_length_one_when_saved() -> None:
     assert np.isclose(np.linalg.norm(feed.vectors[0][1]), 1)
 
 
-async def test_a_changed_node_stands_once_with_its_vector() -> None:
+async def test_a_changed_node_stands_once_with_its_vector():
     """The same meaning keeps its vector; new words wait for a new one."""
     feed = Feed()
     fact = Semantic("Ana keeps bees.", id="semantic-1")
@@ -352,7 +348,7 @@ async def test_a_changed_node_stands_once_with_its_vector() -> None:
     assert (index.statistics().waiting, index.statistics().documents) == (1, 1)
 
 
-async def test_a_removed_node_disappears() -> None:
+async def test_a_removed_node_disappears():
     """Neither keyword nor vector finds it, and it waits for nothing."""
     feed = Feed()
     feed.nodes, feed.said = [Semantic("Ana keeps bees.", id="semantic-1")], [step(0)]
@@ -366,7 +362,7 @@ async def test_a_removed_node_disappears() -> None:
     assert (index.statistics().waiting, index.statistics().documents) == (0, 0)
 
 
-async def test_an_index_ahead_of_its_store_begins_anew() -> None:
+async def test_an_index_ahead_of_its_store_begins_anew():
     """A store that fell back (an older copy of the file) is read from its beginning."""
     feed = Feed()
     feed.nodes = [Semantic("Ana keeps bees."), Semantic("Bo sells boats.")]
@@ -377,7 +373,7 @@ async def test_an_index_ahead_of_its_store_begins_anew() -> None:
     assert index.statistics().documents == 1
 
 
-async def test_a_failed_read_loses_nothing() -> None:
+async def test_a_failed_read_loses_nothing():
     """The error reaches the reader; the next read goes on from where the last one ended."""
     feed = Feed()
     feed.said.append(step(0))
@@ -391,7 +387,7 @@ async def test_a_failed_read_loses_nothing() -> None:
     assert (await index.corpus()).steps.count == 2
 
 
-async def test_sessions_are_chained_apart() -> None:
+async def test_sessions_are_chained_apart():
     """Steps of two sessions that arrive in turns have neighbours of their own session only."""
     feed = Feed()
     feed.said = [step(n, session=f"s{n % 2}") for n in range(4)]
@@ -400,13 +396,13 @@ async def test_sessions_are_chained_apart() -> None:
     assert view.pieces.next.tolist() == [2, 3, -1, -1]
 
 
-async def test_nearest_of_nothing_is_nothing() -> None:
+async def test_nearest_of_nothing_is_nothing():
     """An empty index and a type without vectors answer with empty lists, one per row."""
     index = index_of(Feed())
     assert await index.nearest(np.ones((2, 16), np.float32), type="tag", threshold=0) == [[], []]
 
 
-async def test_an_enormous_text_is_found_by_its_words() -> None:
+async def test_an_enormous_text_is_found_by_its_words():
     """Ten megabytes in one step are read in pieces and found by their first million characters."""
     feed = Feed()
     feed.said.append(step(0, "heron " + "reeds and water " * 650_000))
@@ -417,7 +413,7 @@ async def test_an_enormous_text_is_found_by_its_words() -> None:
     assert len(feed.vectors) == 1
 
 
-async def test_a_renewed_index_holds_nothing_of_what_was_removed() -> None:
+async def test_a_renewed_index_holds_nothing_of_what_was_removed():
     """It is read anew beside the one that serves, then takes its place."""
     feed = Feed()
     feed.said = [step(0, "honey"), step(1, "wax")]
@@ -433,7 +429,7 @@ async def test_a_renewed_index_holds_nothing_of_what_was_removed() -> None:
     assert renewed.steps.of("episodic-1")
 
 
-async def test_what_others_remove_is_dropped_from_memory(monkeypatch) -> None:
+async def test_what_others_remove_is_dropped_from_memory(monkeypatch):
     """An index that only follows holds what lives, and not for ever what does not."""
     monkeypatch.setattr(follower, "MOST_REMOVED", 4)
     feed = Feed()
@@ -452,7 +448,7 @@ async def test_what_others_remove_is_dropped_from_memory(monkeypatch) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_an_index_that_is_renewed_is_not_settled(monkeypatch) -> None:
+async def test_an_index_that_is_renewed_is_not_settled(monkeypatch):
     """What is written meanwhile gets its vectors afterwards: until then something waits."""
     feed = Feed()
     feed.said = [step(0)]
@@ -471,7 +467,7 @@ async def test_an_index_that_is_renewed_is_not_settled(monkeypatch) -> None:
     assert index.statistics().waiting == 0
 
 
-async def test_a_read_behind_a_renewal_sees_what_was_removed_before_it() -> None:
+async def test_a_read_behind_a_renewal_sees_what_was_removed_before_it():
     """What a renewal read before that is no answer to who asked later and shares a read."""
     feed = Feed()
     feed.said = [step(0), step(1)]
@@ -504,7 +500,7 @@ async def test_a_read_behind_a_renewal_sees_what_was_removed_before_it() -> None
     assert found == [(), (), ()]
 
 
-async def test_a_renewal_that_fails_leaves_an_index_that_serves() -> None:
+async def test_a_renewal_that_fails_leaves_an_index_that_serves():
     """What it passed over meanwhile is read again."""
     feed = Feed()
     feed.said = [step(0, "honey")]
@@ -550,7 +546,7 @@ def same_length(number: int) -> Step:
     return step(number, f"bees in hive number {number:04}")
 
 
-async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch) -> None:
+async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch):
     """The newest and those that share words with the question by turns; the rest is told."""
     embedder = Counting(monkeypatch, ms=10)
     feed = Feed()
@@ -570,7 +566,7 @@ async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch) -> None:
     assert (await index.corpus()).owed == 193
 
 
-async def test_the_first_answer_has_the_vectors_of_a_short_script(monkeypatch) -> None:
+async def test_the_first_answer_has_the_vectors_of_a_short_script(monkeypatch):
     """What a new process remembers is found by its meaning at once, while the model loads."""
     embedder = Counting(monkeypatch, ms=9)
     feed = Feed()
@@ -581,7 +577,7 @@ async def test_the_first_answer_has_the_vectors_of_a_short_script(monkeypatch) -
     assert (await index.corpus(embedded=True)).owed > 20
 
 
-async def test_who_allows_nothing_waits_for_nothing(monkeypatch) -> None:
+async def test_who_allows_nothing_waits_for_nothing(monkeypatch):
     """With 0 milliseconds words alone answer, in a new process too."""
     embedder = Counting(monkeypatch, ms=9)
     feed = Feed()
@@ -591,7 +587,7 @@ async def test_who_allows_nothing_waits_for_nothing(monkeypatch) -> None:
     assert not embedder.calls
 
 
-async def test_a_fast_embedder_owes_nothing_to_an_answer(monkeypatch) -> None:
+async def test_a_fast_embedder_owes_nothing_to_an_answer(monkeypatch):
     """All that fits is all there is."""
     embedder = Counting(monkeypatch, ms=0.01)
     feed = Feed()
@@ -600,7 +596,7 @@ async def test_a_fast_embedder_owes_nothing_to_an_answer(monkeypatch) -> None:
     assert len(embedder.texts) == 300
 
 
-async def test_a_slow_embedder_is_not_waited_for_twice(monkeypatch) -> None:
+async def test_a_slow_embedder_is_not_waited_for_twice(monkeypatch):
     """The first call may load it; after another one a question knows that nothing fits."""
     embedder = Counting(monkeypatch, ms=400)
     feed = Feed()
@@ -612,7 +608,7 @@ async def test_a_slow_embedder_is_not_waited_for_twice(monkeypatch) -> None:
     assert (await index.corpus(embedded=True)).owed == 0
 
 
-async def test_equal_texts_are_embedded_once(monkeypatch) -> None:
+async def test_equal_texts_are_embedded_once(monkeypatch):
     """Within a batch, and when they are said again; after a removal nothing is remembered."""
     embedder = Counting(monkeypatch)
     feed = Feed()
@@ -628,7 +624,7 @@ async def test_equal_texts_are_embedded_once(monkeypatch) -> None:
     assert len(embedder.texts) == 2
 
 
-async def test_in_another_space_a_text_is_embedded_anew(monkeypatch) -> None:
+async def test_in_another_space_a_text_is_embedded_anew(monkeypatch):
     """What is remembered of the space before fits no more."""
     embedder = Counting(monkeypatch)
     feed = Feed()
@@ -647,7 +643,7 @@ async def test_in_another_space_a_text_is_embedded_anew(monkeypatch) -> None:
     }
 
 
-async def test_further_passages_come_last(monkeypatch) -> None:
+async def test_further_passages_come_last(monkeypatch):
     """First every document has its first one, in calls of texts of like length."""
     embedder = Counting(monkeypatch)
     monkeypatch.setattr(follower, "WINDOW", 8)
@@ -664,7 +660,7 @@ async def test_further_passages_come_last(monkeypatch) -> None:
     assert index.statistics().waiting == 0
 
 
-async def test_texts_beyond_a_bound_are_read_again(monkeypatch) -> None:
+async def test_texts_beyond_a_bound_are_read_again(monkeypatch):
     """In memory are keys; what is embedded is the same."""
     monkeypatch.setattr(corpus_writer, "MOST_CHARACTERS", 100)
     feed = Feed()
@@ -683,7 +679,7 @@ async def test_texts_beyond_a_bound_are_read_again(monkeypatch) -> None:
     assert all(np.array_equal(mine[key], whole[key]) for key in whole)
 
 
-async def test_a_restart_finds_what_is_owed(monkeypatch) -> None:
+async def test_a_restart_finds_what_is_owed(monkeypatch):
     """What the store holds without a vector, further passages too."""
     embedder = Counting(monkeypatch, ms=400)
     feed = Feed()
@@ -698,7 +694,7 @@ async def test_a_restart_finds_what_is_owed(monkeypatch) -> None:
     assert len({key for key, _ in feed.vectors}) == len(feed.vectors) > 2
 
 
-async def test_however_it_came_the_vectors_are_the_same(monkeypatch) -> None:
+async def test_however_it_came_the_vectors_are_the_same(monkeypatch):
     """Portions and recalls in between change which is made when, and nothing else."""
     whole, parted = Feed(), Feed(page=3)
     whole.said = [step(n, f"hive {n % 5} " + "of bees " * n) for n in range(40)]
@@ -718,9 +714,7 @@ GERMAN = "Ich habe heute mit meiner Schwester über die Bienen gesprochen"
 
 
 @pytest.mark.parametrize(("german", "advised"), [(25, False), (26, True), (50, True)])
-async def test_another_language_than_the_embedders_is_told_once(
-    german: int, advised: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_another_language_than_the_embedders_is_told_once(german, advised, caplog):
     """By the log, to whoever listens, and in the statistics; an embedder of more says nothing."""
     told: list[str] = []
     embedder = Flaky()

@@ -1,7 +1,5 @@
 """What is near is found whichever way it is sought."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -31,7 +29,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 0.8, 0.92, 0.999])
 @pytest.mark.parametrize("width", [8, 64, 65, 256])
-def test_nothing_near_is_missed(threshold: float, width: int) -> None:
+def test_nothing_near_is_missed(threshold, width):
     """The pruned search gives what comparing everything gives, in any space."""
     random = np.random.default_rng(width)
     centres = random.standard_normal((20, width))
@@ -51,7 +49,7 @@ def test_nothing_near_is_missed(threshold: float, width: int) -> None:
         assert [c for _, c in pairs] == sorted((c for _, c in pairs), reverse=True)
 
 
-def test_few_are_compared_where_the_first_numbers_say_much() -> None:
+def test_few_are_compared_where_the_first_numbers_say_much():
     """The bound turns nearly everything away at the threshold of duplicates."""
     random = np.random.default_rng(3)
     view = facts_in(unit(random.standard_normal((1_000, WIDTH))), gone=[])
@@ -61,7 +59,7 @@ def test_few_are_compared_where_the_first_numbers_say_much() -> None:
     assert len(rows) < 20
 
 
-def test_a_question_of_another_width_finds_nothing() -> None:
+def test_a_question_of_another_width_finds_nothing():
     """While a repository moves to another space, nothing is near."""
     view = facts_in(unit(np.eye(4, 96) + 0.1), gone=[])
     assert nearest([view], np.eye(2, 32, dtype=np.float32), 0.5, 3) == [[], []]

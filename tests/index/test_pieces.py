@@ -1,7 +1,5 @@
 """Turns belong to pieces of talk, by which neighbours and the kind of text are told."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -53,7 +51,7 @@ def talk(*words: int, speakers: str = "ab", every: float = 1, thread: str = "t")
         ([], []),
     ],
 )
-def test_the_kind_of_a_text_is_that_of_its_piece(turns: list[Turn], kinds: list[int]) -> None:
+def test_the_kind_of_a_text_is_that_of_its_piece(turns, kinds):
     """Short turns of two make a chat; what one says alone stands for itself, by its length."""
     assert pieces_of(turns).kind.tolist() == kinds
 
@@ -61,13 +59,13 @@ def test_the_kind_of_a_text_is_that_of_its_piece(turns: list[Turn], kinds: list[
 @pytest.mark.parametrize(
     ("count", "asking", "kind"), [(20, 2, CHAT), (21, 2, NOTE), (9, 1, NOTE), (2, 2, CHAT)]
 )
-def test_a_talk_without_names_asks(count: int, asking: int, kind: int) -> None:
+def test_a_talk_without_names_asks(count, asking, kind):
     """One unnamed speaker: two questions, and a tenth of all turns, make it a chat."""
     pieces = pieces_of(talk(*[9] * count, speakers="a"), asking=range(asking))
     assert set(pieces.kind) == {kind}
 
 
-def test_six_hours_of_silence_end_a_piece() -> None:
+def test_six_hours_of_silence_end_a_piece():
     """Neighbours are those of the same piece."""
     minutes = [0, 1, 1 + GAP_S / 60, 800, 801]
     turns = [("t", "ab"[n % 2], minute, 9) for n, minute in enumerate(minutes)]
@@ -78,7 +76,7 @@ def test_six_hours_of_silence_end_a_piece() -> None:
     assert pieces.count == 2
 
 
-def test_threads_that_are_written_at_once_are_apart() -> None:
+def test_threads_that_are_written_at_once_are_apart():
     """Turns have neighbours of their own thread, in the order of their arrival."""
     both = zip(talk(9, 9), talk(90, 90, thread="u"), strict=True)
     turns = [turn for pair in both for turn in pair]
@@ -87,7 +85,7 @@ def test_threads_that_are_written_at_once_are_apart() -> None:
     assert pieces.kind.tolist() == [CHAT, DOCUMENT, CHAT, DOCUMENT]
 
 
-def test_what_is_gone_is_no_neighbour() -> None:
+def test_what_is_gone_is_no_neighbour():
     """Those around it become neighbours, and what only it made a chat is one no more."""
     pieces = pieces_of(talk(9, 9, 9), gone=[1])
     assert pieces.previous.tolist() == [-1, -1, 0]
@@ -97,12 +95,12 @@ def test_what_is_gone_is_no_neighbour() -> None:
     assert pieces_of(talk(9, 9), gone=[0, 1]).count == 0
 
 
-def test_the_median_of_a_piece_decides() -> None:
+def test_the_median_of_a_piece_decides():
     """Of an even number of turns it lies between the two in the middle."""
     assert set(pieces_of(talk(9, 9, 90, 300)).kind) == {CHAT}
     assert set(pieces_of(talk(9, 85, 90, 300)).kind) == {DOCUMENT}
 
 
-def test_a_turn_of_sixty_words_is_long() -> None:
+def test_a_turn_of_sixty_words_is_long():
     """The day and the speaker before it do not count."""
     assert pieces_of(talk(59, 60)).long.tolist() == [False, True]

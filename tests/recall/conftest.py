@@ -1,7 +1,5 @@
 """A small repository to ask questions of, on the memory store, without a service."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime

@@ -1,12 +1,9 @@
 """The compact style of a recall's text: lines, dates, citations, order and budget."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -169,7 +166,7 @@ async def test_a_budget_keeps_the_best_in_any_order():
 
 
 @pytest.mark.parametrize(("name", "value"), [("style", "short"), ("order", "newest"), ("order", 1)])
-async def test_an_unknown_style_or_order_is_refused(name: str, value: Any):
+async def test_an_unknown_style_or_order_is_refused(name, value):
     """The message names the choices."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         found = await (await memory.open_repo()).recall("anything")

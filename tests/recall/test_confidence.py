@@ -1,7 +1,5 @@
 """Results of little confidence: what their text says first, and when nothing is given."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -38,7 +36,7 @@ def with_confidence(result: RecallResult, confidence: float) -> RecallResult:
     return replace(result, confidence=confidence)
 
 
-async def test_a_text_begins_with_a_warning_below_the_configured_confidence(found) -> None:
+async def test_a_text_begins_with_a_warning_below_the_configured_confidence(found):
     """``config.recall.warn_below`` is the least confidence that is not warned of."""
     sure, unsure = with_confidence(found, 0.5), with_confidence(found, 0.49)
     assert len(found.candidates) == 3
@@ -47,7 +45,7 @@ async def test_a_text_begins_with_a_warning_below_the_configured_confidence(foun
     assert unsure.as_text(style="full") == f"{UNSURE}\n{sure.as_text(style='full')}"
 
 
-async def test_no_budget_is_exceeded_and_no_candidate_stands_without_its_warning(found) -> None:
+async def test_no_budget_is_exceeded_and_no_candidate_stands_without_its_warning(found):
     """For every budget up to that of the whole text, whatever tokens are counted with."""
     for count in (found.count, len, lambda text: len(text.split())):
         unsure = replace(found, confidence=0.1, count=count)
@@ -57,19 +55,19 @@ async def test_no_budget_is_exceeded_and_no_candidate_stands_without_its_warning
         assert {"", UNSURE, unsure.as_text()} <= set(texts.values())
 
 
-async def test_the_warning_goes_over_http_as_well(found) -> None:
+async def test_the_warning_goes_over_http_as_well(found):
     """Confidence and bound are part of the service's reply, so that a client prints the same."""
     unsure = with_confidence(found, 0.1)
     shape = RecallShape.model_validate(unsure).model_dump_json()
     assert restored(RecallShape.model_validate_json(shape)).as_text() == unsure.as_text()
 
 
-async def test_an_empty_result_has_no_text_at_all(found) -> None:
+async def test_an_empty_result_has_no_text_at_all(found):
     """There is nothing to warn of."""
     assert with_confidence(replace(found, candidates=[]), 0.1).as_text() == ""
 
 
-async def test_below_the_least_confidence_nothing_is_given(repo, found) -> None:
+async def test_below_the_least_confidence_nothing_is_given(repo, found):
     """At it, all is; ``min_confidence`` of ``recall`` and ``recall_in_context``, from 0 to 1."""
     least, all_of_it = found.confidence, [c.node.id for c in found.candidates]
     for ask in (repo.recall, partial(repo.recall_in_context, "none")):

@@ -1,8 +1,6 @@
 """The times that questions name, against the span of what is stored."""
 
-from __future__ import annotations
-
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -50,12 +48,12 @@ def _day(seconds: float) -> str:
         ("this year", "2024-01-01", "2025-01-01"),
     ],
 )
-def test_a_named_time_is_a_span(query: str, begin: str, end: str) -> None:
+def test_a_named_time_is_a_span(query, begin, end):
     """Absolute ones by the calendar, relative ones from the latest memory, as precise as told."""
     assert named(query) == [(begin, end)]
 
 
-def test_a_month_without_a_year_is_that_of_every_year() -> None:
+def test_a_month_without_a_year_is_that_of_every_year():
     """The store's own span says which years there are."""
     years = [begin[:4] for begin, _ in named("Where did they go in May?")]
     assert years == ["2022", "2023", "2024"]
@@ -73,7 +71,7 @@ def test_a_month_without_a_year_is_that_of_every_year() -> None:
         "room 2024-7",
     ],
 )
-def test_what_names_no_time_has_no_span(query: str) -> None:
+def test_what_names_no_time_has_no_span(query):
     """Verbs, vague words, days that do not exist, and numbers that are no years."""
     assert named(query) == []
 
@@ -82,7 +80,7 @@ def test_what_names_no_time_has_no_span(query: str) -> None:
     query=st.sampled_from(["999 years ago", "999 days ago", "in May", "last winter", "this month"]),
     ends=st.tuples(st.dates(), st.dates()),
 )
-def test_no_date_is_too_far(query: str, ends: tuple[date, date]) -> None:
+def test_no_date_is_too_far(query, ends):
     """Whatever the store's span, spans run forwards and nothing overflows."""
     first, last = (datetime(d.year, d.month, d.day, tzinfo=UTC).timestamp() for d in sorted(ends))
     assert all(begin < end for begin, end in spans_of(query, first, last))

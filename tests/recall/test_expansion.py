@@ -1,7 +1,5 @@
 """The graph adds candidates and names their sources."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -43,7 +41,7 @@ async def linked_facts(make_world: Any) -> tuple[Any, Semantic, Semantic]:
     return world, near, far
 
 
-async def test_a_hop_finds_what_the_question_does_not(make_world: Any) -> None:
+async def test_a_hop_finds_what_the_question_does_not(make_world):
     """A fact under the same tag, without a common word and of cosine 0, comes by a hop."""
     world, near, far = await linked_facts(make_world)
     result = await world.recall.recall("who has bees?")
@@ -55,7 +53,7 @@ async def test_a_hop_finds_what_the_question_does_not(make_world: Any) -> None:
     assert result.trace.found["multi_hop 1"] == 1
 
 
-async def test_without_hops_it_is_absent(make_world: Any) -> None:
+async def test_without_hops_it_is_absent(make_world):
     """``max_hops=0`` is hop 0 alone, with the same scores and order."""
     world, near, far = await linked_facts(make_world)
     none = await world.recall.recall("who has bees?", max_hops=0)
@@ -67,7 +65,7 @@ async def test_without_hops_it_is_absent(make_world: Any) -> None:
     assert first == found[: len(first)]
 
 
-async def test_a_fact_has_the_score_of_its_step(deaf: Any) -> None:
+async def test_a_fact_has_the_score_of_its_step(deaf):
     """Of the best of its steps, so that no wording of it takes the place of another memory."""
     far = await deaf.say("She got them from her uncle.", actor="Ana")
     near = await deaf.say("The beehives are hers now, the old beehives.", actor="Ana")
@@ -81,7 +79,7 @@ async def test_a_fact_has_the_score_of_its_step(deaf: Any) -> None:
     assert [c.node.id for c in united.candidates] == [near.node_id, far.node_id]
 
 
-async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) -> None:
+async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf):
     """The step stands for both; the fact, which finds it in other words, is among its sources."""
     poor = await deaf.say("She got them from her uncle.", actor="Ana")
     fact = Semantic("Ana inherited the beehives.")
@@ -99,7 +97,7 @@ async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) ->
     assert {c.node.id for c in only.candidates} == texts.keys()
 
 
-async def test_a_fact_in_the_words_of_its_step_is_no_second_source(deaf: Any) -> None:
+async def test_a_fact_in_the_words_of_its_step_is_no_second_source(deaf):
     """Facts that say something else are listed once each; the step stands for its own words."""
     said = "The beehives hum in the orchard."
     step = await deaf.say(said)
@@ -112,7 +110,7 @@ async def test_a_fact_in_the_words_of_its_step_is_no_second_source(deaf: Any) ->
     assert [source.text for source in result.answer.sources] == [said]
 
 
-async def test_every_candidate_names_its_sources_and_none_twice(make_world: Any) -> None:
+async def test_every_candidate_names_its_sources_and_none_twice(make_world):
     """Facts, instructions, subgoals, steps and lone nodes all say where they come from."""
     world = await make_world(config=Config(recall={"cut": 0}))
     steps = [
@@ -137,7 +135,7 @@ async def test_every_candidate_names_its_sources_and_none_twice(make_world: Any)
 
 
 @pytest.mark.parametrize("mode", ["semantic", "procedural", "episodic", "mixed", None])
-async def test_a_subgoal_is_a_candidate_only_by_its_type(world: Any, mode: Any) -> None:
+async def test_a_subgoal_is_a_candidate_only_by_its_type(world, mode):
     """No mode gives a place to the label of steps, which are candidates themselves."""
     step = await world.say("The bees need sugar in winter", actor="Ana")
     goal = Subgoal("feed the bees sugar in winter")
@@ -151,7 +149,7 @@ async def test_a_subgoal_is_a_candidate_only_by_its_type(world: Any, mode: Any) 
     assert [c.node.id for c in by_type.candidates] == [goal.id]
 
 
-async def test_the_step_that_matches_best_is_named_first(deaf: Any) -> None:
+async def test_the_step_that_matches_best_is_named_first(deaf):
     """Of the steps behind a fact, the one nearest to the question leads."""
     weak = await deaf.say("bees, of course")
     strong = await deaf.say("the bees swarm in the orchard")
@@ -167,7 +165,7 @@ def _merged(*places: int) -> Candidate:
     return Candidate(Semantic(f"A fact of {places}."), 0.5, 0.5, "initial", 0, steps)
 
 
-def test_a_fact_with_many_sources_delays_no_candidate() -> None:
+def test_a_fact_with_many_sources_delays_no_candidate():
     """The first source of each candidate leads; the others follow behind the last candidate's."""
     found = [_merged(7, 3, 4), _merged(1, 7), _merged(3), _merged(7, 9)]
     trace = RecallTrace("mixed", "embedded", (), 1)
@@ -175,7 +173,7 @@ def test_a_fact_with_many_sources_delays_no_candidate() -> None:
     assert [source.step_index for source in result.sources] == [7, 1, 3, 4, 9]
 
 
-async def test_only_evidence_inside_the_window_is_shown(deaf: Any) -> None:
+async def test_only_evidence_inside_the_window_is_shown(deaf):
     """A fact with one of its two steps inside is there with that one."""
     early = await deaf.say("bees arrived", at=datetime(2024, 1, 5, tzinfo=UTC))
     late = await deaf.say("bees left", at=datetime(2024, 6, 5, tzinfo=UTC))
@@ -189,7 +187,7 @@ async def test_only_evidence_inside_the_window_is_shown(deaf: Any) -> None:
     assert nothing.candidates == []
 
 
-async def test_a_superseded_fact_is_found_only_for_its_time(world: Any) -> None:
+async def test_a_superseded_fact_is_found_only_for_its_time(world):
     """Absent now, present where ``until`` lies before its end."""
     end = datetime(2024, 2, 1, tzinfo=UTC)
     old = Semantic(
@@ -205,7 +203,7 @@ async def test_a_superseded_fact_is_found_only_for_its_time(world: Any) -> None:
     assert (await world.recall.recall("budget")).sources[0].step_index == 0
 
 
-async def test_the_best_k_are_returned(make_world: Any) -> None:
+async def test_the_best_k_are_returned(make_world):
     """``k`` cuts the list, and never changes the order of what stays."""
     world = await make_world(config=Config(recall={"max_candidates": 4}))
     for day in range(1, 8):
@@ -220,7 +218,7 @@ def _behind(node: Any, step: Any) -> Edge:
     return Edge(node.id, step.node_id, EdgeKind.PROVENANCE)
 
 
-async def test_a_node_without_provenance_names_its_changeset(world: Any) -> None:
+async def test_a_node_without_provenance_names_its_changeset(world):
     """What ``apply`` stored without a step says which changeset brought it, in its own words."""
     await world.commit(Semantic("Bo sells boats."))
     await world.commit(Semantic("Bees dislike rain."))

@@ -1,7 +1,5 @@
 """Why a candidate came: signals, hops and the factors of its value."""
 
-from __future__ import annotations
-
 import math
 
 import anyio

@@ -1,7 +1,5 @@
 """Filters decide who takes part, before anything is cut, and change no score."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -133,7 +131,7 @@ filters = st.one_of(
 
 @settings(max_examples=60)
 @given(said=turns, only=filters, query=st.sampled_from([QUERY, DATED]))
-def test_a_filter_chooses_and_changes_no_score(said: list[Said], only: Filters, query: str) -> None:
+def test_a_filter_chooses_and_changes_no_score(said, only, query):
     """What passes has the relevance that it has among everything."""
     view = repository(said)
     for types in (("episodic",), ("semantic",)):
@@ -150,7 +148,7 @@ def test_a_filter_chooses_and_changes_no_score(said: list[Said], only: Filters, 
 
 @settings(max_examples=60)
 @given(said=turns, hour=st.integers(0, 400))
-def test_a_question_of_a_time_does_not_know_what_came_later(said: list[Said], hour: int) -> None:
+def test_a_question_of_a_time_does_not_know_what_came_later(said, hour):
     """With ``until`` steps have the scores that they had when nothing else was said yet."""
     until = Filters.checked(until=moment(hour))
     one = found(repository([replace(s, told=False) for s in said]), until, QUERY, ("episodic",))

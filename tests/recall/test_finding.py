@@ -1,9 +1,6 @@
 """What a recall finds."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -24,13 +21,13 @@ from mnemo.values.graph import Edge, EdgeKind, Intent, Procedural, Semantic, Tag
         {"since": datetime(2024, 2, 1), "until": datetime(2024, 1, 1)},
     ],
 )
-async def test_arguments_out_of_range_are_refused(world: Any, wrong: dict[str, Any]) -> None:
+async def test_arguments_out_of_range_are_refused(world, wrong):
     """A blank query and every impossible argument is a ``ValueError``."""
     with pytest.raises(ValueError, match=r"Query|must be|lies after"):
         await world.recall.recall(**{"query": "boats", **wrong})
 
 
-async def test_an_empty_repository_answers_with_nothing(world: Any) -> None:
+async def test_an_empty_repository_answers_with_nothing(world):
     """No candidates, no answer in words, and an event all the same."""
     result = await world.recall.recall("When does the user travel?", reason=True)
     assert result.candidates == []
@@ -39,7 +36,7 @@ async def test_an_empty_repository_answers_with_nothing(world: Any) -> None:
 
 
 @pytest.mark.parametrize("with_vectors", [True, False])
-async def test_the_step_that_answers_is_first(world: Any, with_vectors: bool) -> None:
+async def test_the_step_that_answers_is_first(world, with_vectors):
     """The trip's month is found without any model, with and without vectors."""
     await world.begin("s1", goal="Help plan a trip to Japan")
     await world.say("User wants to visit Tokyo", "Asked for the dates")
@@ -51,7 +48,7 @@ async def test_the_step_that_answers_is_first(world: Any, with_vectors: bool) ->
     assert "March" in result.as_text()
 
 
-async def test_one_stored_fact_is_found_by_two_of_its_words(world: Any) -> None:
+async def test_one_stored_fact_is_found_by_two_of_its_words(world):
     """Even alone in its repository, a fact answers a question that shares its words."""
     await world.commit(Semantic("Ana keeps bees behind the old mill."))
     result = await world.recall.recall("Who keeps bees?")
@@ -59,7 +56,7 @@ async def test_one_stored_fact_is_found_by_two_of_its_words(world: Any) -> None:
     assert 0 < result.candidates[0].relevance <= 1
 
 
-async def test_a_step_is_found_as_soon_as_it_is_durable(world: Any) -> None:
+async def test_a_step_is_found_as_soon_as_it_is_durable(world):
     """By keyword, before any commit, with everything that was said about it."""
     at = datetime(2024, 5, 3, 9, 30, tzinfo=UTC)
     await world.say("hello there")
@@ -72,7 +69,7 @@ async def test_a_step_is_found_as_soon_as_it_is_durable(world: Any) -> None:
     assert result.trace.revision == 0
 
 
-async def test_who_and_when_belong_to_the_text(world: Any) -> None:
+async def test_who_and_when_belong_to_the_text(world):
     """Of the same words, those of the named actor and month come first."""
     said = "The budget is two thousand euros."
     await world.say(said, actor="Ana", at=datetime(2024, 5, 6, tzinfo=UTC))
@@ -82,7 +79,7 @@ async def test_who_and_when_belong_to_the_text(world: Any) -> None:
     assert result.sources[0].actor == "Bo"
 
 
-async def test_words_are_stemmed_when_the_embedder_fails(deaf: Any) -> None:
+async def test_words_are_stemmed_when_the_embedder_fails(deaf):
     """Keywords alone find another form of a word, and the trace says so."""
     await deaf.say("she was running along the river")
     await deaf.say("the kettle is on")
@@ -93,14 +90,14 @@ async def test_words_are_stemmed_when_the_embedder_fails(deaf: Any) -> None:
 
 
 @pytest.mark.parametrize("query", ['"NOT (', "a AND", "C++ 20.04", "*", "'; DROP", "?!", "\ud800"])
-async def test_a_query_is_words_never_syntax(world: Any, query: str) -> None:
+async def test_a_query_is_words_never_syntax(world, query):
     """Operators, quotes and brackets are text and cannot cause an error."""
     await world.say("We moved to C++ on Ubuntu 20.04")
     result = await world.recall.recall(query)
     assert (query == "C++ 20.04") <= bool(result.candidates)
 
 
-async def test_a_script_without_blanks_is_found_from_its_middle(deaf: Any) -> None:
+async def test_a_script_without_blanks_is_found_from_its_middle(deaf):
     """Two characters from the middle of a Japanese sentence find it."""
     await deaf.say("来週は京都の旅館に泊まります")
     await deaf.say("昨日は雨でした")
@@ -110,7 +107,7 @@ async def test_a_script_without_blanks_is_found_from_its_middle(deaf: Any) -> No
 
 
 @pytest.mark.parametrize("mode", ["semantic", "procedural", "episodic", "mixed"])
-async def test_raw_steps_are_found_in_every_mode(world: Any, mode: str) -> None:
+async def test_raw_steps_are_found_in_every_mode(world, mode):
     """What no fact says is found in the step that said it."""
     await world.say("My passport number ends with 88", actor="Ana")
     await world.commit(Semantic("Ana likes tea."), Procedural("brew tea", condition="guests come"))
@@ -120,7 +117,7 @@ async def test_raw_steps_are_found_in_every_mode(world: Any, mode: str) -> None:
     assert result.trace.mode_chosen_by == "caller"
 
 
-async def test_types_are_a_wall(world: Any) -> None:
+async def test_types_are_a_wall(world):
     """Only procedural candidates where only those were asked for."""
     await world.say("How do I brew tea? Please brew tea.")
     brew = Procedural("brew the tea for four minutes", condition="guests ask for tea")
@@ -129,7 +126,7 @@ async def test_types_are_a_wall(world: Any) -> None:
     assert [c.node.id for c in result.candidates] == [brew.id]
 
 
-async def test_an_instruction_never_accessed_is_found_at_once(world: Any) -> None:
+async def test_an_instruction_never_accessed_is_found_at_once(world):
     """Nothing must have been used before it can be found."""
     fixed = Procedural(
         "restart the payment worker after clearing its lock file",
@@ -142,7 +139,7 @@ async def test_an_instruction_never_accessed_is_found_at_once(world: Any) -> Non
     assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [(fixed.id, "initial", 0)]
 
 
-async def test_tags_and_intents_are_never_candidates_unasked(world: Any) -> None:
+async def test_tags_and_intents_are_never_candidates_unasked(world):
     """Routing nodes are returned only for ``types`` that name them."""
     tag, intent = Tag("bees"), Intent("keep bees healthy")
     fact, how = Semantic("Ana keeps bees."), Procedural("feed the bees", condition="winter")
@@ -157,7 +154,7 @@ async def test_tags_and_intents_are_never_candidates_unasked(world: Any) -> None
     assert {c.node.id for c in asked.candidates} == {tag.id, intent.id}
 
 
-async def test_a_removed_node_is_found_no_more(world: Any) -> None:
+async def test_a_removed_node_is_found_no_more(world):
     """What is deleted from the store disappears with the next recall."""
     fact = Semantic("Ana keeps bees.")
     await world.commit(fact)
@@ -166,7 +163,7 @@ async def test_a_removed_node_is_found_no_more(world: Any) -> None:
     assert (await world.recall.recall("bees")).candidates == []
 
 
-async def test_what_does_not_match_stays_with_a_relevance_of_0(deaf: Any) -> None:
+async def test_what_does_not_match_stays_with_a_relevance_of_0(deaf):
     """Nothing matched: the answer is not empty, and says how far it is from the question."""
     await deaf.say("the kettle is on")
     (candidate,) = (await deaf.recall.recall("submarine")).candidates
@@ -174,7 +171,7 @@ async def test_what_does_not_match_stays_with_a_relevance_of_0(deaf: Any) -> Non
     assert (await deaf.recall.recall("submarine", min_score=0.01)).candidates == []
 
 
-async def test_equal_steps_are_found_although_none_stands_out(world: Any) -> None:
+async def test_equal_steps_are_found_although_none_stands_out(world):
     """Thirty sessions that say the same match alike."""
     for n in range(30):
         await world.say("the heron came", session=f"s{n}")
@@ -184,7 +181,7 @@ async def test_equal_steps_are_found_although_none_stands_out(world: Any) -> Non
     assert found.candidates[0].relevance > 0
 
 
-async def test_a_tag_does_not_make_sense_of_random_letters(make_world: Any) -> None:
+async def test_a_tag_does_not_make_sense_of_random_letters(make_world):
     """These letters have a cosine of 0.53 with one word, and mean nothing."""
     world = await make_world(embedder=WordLlamaEmbedder())
     for number in range(25):
@@ -196,7 +193,7 @@ async def test_a_tag_does_not_make_sense_of_random_letters(make_world: Any) -> N
     assert (silent.candidates, silent.trace.abstained) == ([], True)
 
 
-async def test_of_few_documents_one_may_answer_from_afar(make_world: Any) -> None:
+async def test_of_few_documents_one_may_answer_from_afar(make_world):
     """A new memory answers although no word is shared: silence is for larger ones."""
     world = await make_world(embedder=WordLlamaEmbedder())
     await world.say("I am allergic to peanuts.", actor="Ada")
@@ -205,7 +202,7 @@ async def test_of_few_documents_one_may_answer_from_afar(make_world: Any) -> Non
     assert (len(found.candidates), found.trace.abstained) == (1, False)
 
 
-async def test_candidates_below_the_least_relevance_are_dropped(world: Any) -> None:
+async def test_candidates_below_the_least_relevance_are_dropped(world):
     """``min_score`` is a bound on relevance, 0 to 1."""
     await world.say("the red boat sank")
     await world.say("a boat")

@@ -1,7 +1,5 @@
 """The script that fits the weights by which recall tells what is outdated."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -33,7 +31,7 @@ def fit(*arguments: Path | str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_each_file_is_judged_by_weights_fitted_without_it(tmp_path: Path) -> None:
+def test_each_file_is_judged_by_weights_fitted_without_it(tmp_path):
     """The fit prints every file before and after, and changes nothing unless told."""
     pairs, *files = (tmp_path / name for name in ("pairs.json", "a.json", "b.json"))
     pairs.write_text(json.dumps(PAIRS), "utf-8")
@@ -51,7 +49,7 @@ def test_each_file_is_judged_by_weights_fitted_without_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     """It ends with 2 before anything is embedded."""
     done = fit(tmp_path / "none.json")
     assert done.returncode == 2

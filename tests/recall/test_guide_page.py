@@ -1,10 +1,7 @@
 """The page of the guide on recall: what it says an example prints is what it prints."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ PAGE = Path(mnemo.__file__).parent / "guide" / "recall.md"
 
 
 @pytest.mark.slow
-def test_the_printed_output_is_what_the_program_prints(tmp_path, monkeypatch, capsys: Any) -> None:
+def test_the_printed_output_is_what_the_program_prints(tmp_path, monkeypatch, capsys):
     """Each example that is followed by its output."""
     monkeypatch.chdir(tmp_path)
     pattern = r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$"

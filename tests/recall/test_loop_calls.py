@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,7 +18,7 @@ RECALLS = 10
 
 
 @pytest.mark.slow
-async def test_a_recall_computes_beside_the_event_loop(db: Path) -> None:
+async def test_a_recall_computes_beside_the_event_loop(db):
     """Scores and rivals are found in a worker thread, however short the texts are."""
     calls: Counter[str] = Counter()
 

@@ -1,10 +1,7 @@
 """What asks for something is answered, and what is no language is not."""
 
-from __future__ import annotations
-
 import random
 from string import ascii_lowercase
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +23,7 @@ questions = st.one_of(
 
 
 @given(stored=said, question=questions.filter(lambda q: q.strip()), k=st.integers(1, 12))
-async def test_no_answer_is_empty(stored: list[str], question: str, k: int) -> None:
+async def test_no_answer_is_empty(stored, question, k):
     """Whatever is stored and asked, unless the question is no language."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo()
@@ -50,7 +47,7 @@ def nonsense(count: int) -> list[str]:
     return [f"{word()} {word()} {word()}" for _ in range(count)]
 
 
-async def test_random_letters_find_nothing(world: Any) -> None:
+async def test_random_letters_find_nothing(world):
     """No language and no stored word: silence, and the trace says so; not so with a word."""
     for number in range(25):
         await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
@@ -64,14 +61,14 @@ async def test_random_letters_find_nothing(world: Any) -> None:
 
 
 @pytest.mark.parametrize("only", [{"actor": "Bo"}, {"thread_id": "none"}, {"min_score": 0.9}])
-async def test_an_answer_is_empty_where_nothing_passes(world: Any, only: dict[str, Any]) -> None:
+async def test_an_answer_is_empty_where_nothing_passes(world, only):
     """What is filtered away does not answer; nothing was abstained from."""
     await world.say("I keep bees.", actor="Ana")
     found = await world.recall.recall("What is her job?", **only)
     assert (found.candidates, found.trace.abstained) == ([], False)
 
 
-async def test_at_most_five_are_far_below_the_best(world: Any) -> None:
+async def test_at_most_five_are_far_below_the_best(world):
     """Behind the fifth, ``config.recall.cut`` of the best value is needed."""
     await world.say("The red boat of Ana is moored in Porto.", actor="Ana")
     for number in range(20):
@@ -83,7 +80,7 @@ async def test_at_most_five_are_far_below_the_best(world: Any) -> None:
     assert [c.node.id for c in few] == [c.node.id for c in found[:3]]
 
 
-async def test_all_that_match_alike_stay(world: Any) -> None:
+async def test_all_that_match_alike_stay(world):
     """``cut`` leaves what is next to the best, however many that is."""
     for number in range(12):
         await world.say(f"The heron came on day {number}.", actor="Ana")

@@ -1,7 +1,5 @@
 """Notes behind the candidates of a recall: one budget, and candidates come first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

@@ -1,13 +1,10 @@
 """What the kinds of signal do to the order of whole dialogues, and what they must not do."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,12 +39,12 @@ BEGAN = datetime(2024, 3, 1, 9, tzinfo=UTC)
         ("\ud800 \0", 0),
     ],
 )
-def test_the_form_of_what_was_said(said: str, form: int) -> None:
+def test_the_form_of_what_was_said(said, form):
     """Each bit stands for words or signs that are there, in any case and with any apostrophe."""
     assert form_of(said) == form
 
 
-def test_the_guide_and_the_inspector_describe_every_signal() -> None:
+def test_the_guide_and_the_inspector_describe_every_signal():
     """The page on recall has a row with the weights of each signal, the inspector words."""
     guide = (PACKAGE / "guide" / "recall.md").read_text().partition("| signal |")[2]
     guide = guide.partition("\n\n")[0]
@@ -109,9 +106,7 @@ async def ranks(repo: Repository, asked: Sequence[tuple[str, str]]) -> list[int]
 @pytest.mark.parametrize(
     ("sessions", "asked"), [(GERMAN, GERMAN_QUESTIONS), (TOOLS, TOOL_QUESTIONS)]
 )
-async def test_other_languages_and_shapes_are_not_worse(
-    sessions: list[list[Turn]], asked: list[tuple[str, str]]
-) -> None:
+async def test_other_languages_and_shapes_are_not_worse(sessions, asked):
     """A German chat and a tool log: at most one question loses its place to English signals."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await said(memory, sessions)
@@ -145,7 +140,7 @@ BAD = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
-async def test_no_text_breaks_the_ranking(name: str) -> None:
+async def test_no_text_breaks_the_ranking(name):
     """Odd steps and questions of one or a thousand words: finite scores, no worse a place."""
     asked = [(NEEDLE, "zanzibar"), ("zanzibar?", "zanzibar"), (f"{NEEDLE} " * 500, "zanzibar")]
     asked += [("When did they go to “Zanzibar Quay”, and why? " * 20, "zanzibar")]
@@ -157,7 +152,7 @@ async def test_no_text_breaks_the_ranking(name: str) -> None:
     assert all(m <= p for m, p in zip(mine, plain, strict=True)), (mine, plain)
 
 
-async def test_who_is_named_leads(world: Any) -> None:
+async def test_who_is_named_leads(world):
     """Of turns that match alike, those by whom the question names come first."""
     for n in range(30):
         await world.say(f"remark {n} about the weather", actor="Cleo")
@@ -169,7 +164,7 @@ async def test_who_is_named_leads(world: Any) -> None:
     assert added["Ana"] > 0 == added["Bo"]
 
 
-async def test_an_answer_has_the_form_that_was_asked_for(world: Any) -> None:
+async def test_an_answer_has_the_form_that_was_asked_for(world):
     """Who asks where is given the turn with a place before one that matches alike."""
     for session, text in (
         ("s2", "the boat was painted at length"),

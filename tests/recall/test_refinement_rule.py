@@ -1,7 +1,5 @@
 """When a second look is taken: the plateau, hop by hop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,7 +46,7 @@ async def expanded(search: SteppingSearch, *, budget: int = 1, model: bool = Tru
 @pytest.mark.parametrize(
     ("reached", "refined"), [(0.0, True), (0.5, True), (0.64, True), (0.66, False), (1.0, False)]
 )
-async def test_the_first_hop_is_compared_with_the_threshold(reached: float, refined: bool) -> None:
+async def test_the_first_hop_is_compared_with_the_threshold(reached, refined):
     """A gain over 0.6 of less than 0.05, or nothing new, is a plateau."""
     search = SteppingSearch([reached], [0.3])
     made = await expanded(search)
@@ -56,7 +54,7 @@ async def test_the_first_hop_is_compared_with_the_threshold(reached: float, refi
     assert search.done == ([1, "refined after 1"] if refined else [1])
 
 
-async def test_later_hops_are_compared_with_the_best_before() -> None:
+async def test_later_hops_are_compared_with_the_best_before():
     """0.7 and 0.8 each gain enough, 0.82 does not."""
     search = SteppingSearch([0.7, 0.8, 0.82, 0.9], [0.95])
     (made,) = await expanded(search)
@@ -64,7 +62,7 @@ async def test_later_hops_are_compared_with_the_best_before() -> None:
     assert made == {"hop": 3, "tags": ("bees",), "best_before": 0.82, "best_after": 0.95}
 
 
-async def test_what_a_refinement_reaches_counts_for_the_next_hop() -> None:
+async def test_what_a_refinement_reaches_counts_for_the_next_hop():
     """The next hop has to exceed it too."""
     search = SteppingSearch([0.2, 0.8], [0.78, 0.1])
     first, second = await expanded(search, budget=2)
@@ -72,7 +70,7 @@ async def test_what_a_refinement_reaches_counts_for_the_next_hop() -> None:
     assert (second["hop"], second["best_before"], second["best_after"]) == (2, 0.8, 0.8)
 
 
-async def test_hops_end_where_nothing_is_new() -> None:
+async def test_hops_end_where_nothing_is_new():
     """Without anybody to ask, or without budget left, the first empty hop is the last."""
     alone = SteppingSearch([0.3, 0.0, 0.9])
     assert await expanded(alone, model=False) == ()

@@ -1,7 +1,5 @@
 """Which of two statements holds, and which is outdated."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -38,19 +36,19 @@ def candidates(*texts: str, near: float = 0.7, cosine: float = 0.6, days: str = 
     )
 
 
-def test_the_newer_of_two_rivals_stands_first_and_the_older_is_marked() -> None:
+def test_the_newer_of_two_rivals_stands_first_and_the_older_is_marked():
     """The example of the guide: a job that was left for another."""
     found = outdated("What is her work now?", candidates(NURSE, TEACHER))
     assert found == Ranking([1, 0], [1, None])
 
 
-def test_a_newer_statement_that_replaces_nothing_stays_where_it_is() -> None:
+def test_a_newer_statement_that_replaces_nothing_stays_where_it_is():
     """Recency alone lifts nothing."""
     given = replace(candidates(NURSE, CAT, near=0.1), cosines=np.array([0.6, 0.1]))
     assert outdated("What is her work now?", given) == Ranking([0, 1], [None, None])
 
 
-def test_equal_scores_keep_their_order_between_what_are_no_rivals() -> None:
+def test_equal_scores_keep_their_order_between_what_are_no_rivals():
     """Recency decides between rivals alone, whatever the scores."""
     given = replace(candidates(CAT, NURSE, near=0.1, cosine=0.1), scores=[1.0, 1.0])
     assert outdated("What is her work now?", given).order == [0, 1]
@@ -67,15 +65,13 @@ def test_equal_scores_keep_their_order_between_what_are_no_rivals() -> None:
         ),
     ],
 )
-def test_a_newer_without_the_words_that_are_asked_about_is_no_rival(
-    question: str, older: str, newer: str
-) -> None:
+def test_a_newer_without_the_words_that_are_asked_about_is_no_rival(question, older, newer):
     """The older names what the question names, the newer another: both stay as they are."""
     found = outdated(question, candidates(older, newer, near=0.8))
     assert found == Ranking([0, 1], [None, None])
 
 
-def test_the_older_is_never_placed_before_the_newer() -> None:
+def test_the_older_is_never_placed_before_the_newer():
     """Where the newer is the better match anyway, the order is kept and the older marked."""
     found = outdated("What is her work now?", candidates(TEACHER, NURSE, days="10"))
     assert found == Ranking([0, 1], [None, 0])
@@ -84,13 +80,13 @@ def test_the_older_is_never_placed_before_the_newer() -> None:
 @pytest.mark.parametrize(
     "question", ["What was her work before?", "What did she originally work as?"]
 )
-def test_a_question_about_the_past_is_answered_by_what_held_then(question: str) -> None:
+def test_a_question_about_the_past_is_answered_by_what_held_then(question):
     """The older stands first, and nothing is marked."""
     found = outdated(question, candidates(TEACHER, NURSE, days="10"))
     assert found == Ranking([1, 0], [None, None])
 
 
-def test_a_date_in_the_question_is_its_moment() -> None:
+def test_a_date_in_the_question_is_its_moment():
     """What was said after it comes behind its rivals."""
     given = replace(candidates(TEACHER, NURSE, days="10"), times=[START + 60 * DAY, START])
     found = outdated("What was her work in January 2024?", given)
@@ -98,7 +94,7 @@ def test_a_date_in_the_question_is_its_moment() -> None:
     assert found.outdated_by == [None, None]
 
 
-def test_along_a_chain_the_newest_takes_the_best_place() -> None:
+def test_along_a_chain_the_newest_takes_the_best_place():
     """Each statement that was replaced stands behind what replaced it."""
     second = "I quit the college, my work at the hospital is teaching nurses now"
     found = outdated("What is her work now?", candidates(NURSE, TEACHER, second))
@@ -106,7 +102,7 @@ def test_along_a_chain_the_newest_takes_the_best_place() -> None:
     assert found.outdated_by[2] is None
 
 
-def test_two_speakers_are_rivals_where_they_name_one_name() -> None:
+def test_two_speakers_are_rivals_where_they_name_one_name():
     """What Bo says of himself says nothing about Ana; what both say of Priya does."""
     own = replace(candidates(NURSE, TEACHER), speakers=["ana", "bo"])
     assert rivals.candidate_pairs(own) == []
@@ -114,7 +110,7 @@ def test_two_speakers_are_rivals_where_they_name_one_name() -> None:
     assert rivals.candidate_pairs(shared) == [(0, 1)]
 
 
-def test_what_has_no_vector_or_the_same_time_has_no_rival() -> None:
+def test_what_has_no_vector_or_the_same_time_has_no_rival():
     """Both are unknown order or unknown nearness, never a mark."""
     blind = replace(candidates(NURSE, TEACHER), near=np.full((2, 2), np.nan))
     assert outdated("What is her work now?", blind) == Ranking([0, 1], [None, None])
@@ -122,7 +118,7 @@ def test_what_has_no_vector_or_the_same_time_has_no_rival() -> None:
     assert outdated("What is her work now?", at_once) == Ranking([0, 1], [None, None])
 
 
-def test_of_one_time_the_later_stored_is_the_newer() -> None:
+def test_of_one_time_the_later_stored_is_the_newer():
     """Two lines of one call have one time: their order is that of the call."""
     at_once = replace(candidates(NURSE, TEACHER, days="11"), numbers=[7, 8])
     assert outdated("What is her work now?", at_once) == Ranking([1, 0], [1, None])
@@ -132,7 +128,7 @@ def test_of_one_time_the_later_stored_is_the_newer() -> None:
     assert before == Ranking([1, 0], [None, None])
 
 
-def test_a_pair_that_the_store_knows_is_judged_however_low_the_newer_stands() -> None:
+def test_a_pair_that_the_store_knows_is_judged_however_low_the_newer_stands():
     """What ended it stands before it, also where it has none of the question's words."""
     low = replace(candidates(NURSE, TEACHER), scores=[1.6, 0.1])
     assert outdated("What is her work now?", low) == Ranking([0, 1], [None, None])
@@ -142,22 +138,20 @@ def test_a_pair_that_the_store_knows_is_judged_however_low_the_newer_stands() ->
     assert outdated("What is her work now?", other, known={(0, 1): 0.9}).order == [0, 1]
 
 
-def test_candidates_behind_the_best_are_kept_and_never_judged() -> None:
+def test_candidates_behind_the_best_are_kept_and_never_judged():
     """The twenty-first may be newer: it is out of reach."""
     given = candidates(*[CAT] * rivals.BEST, TEACHER, near=0.1)
     assert all(max(pair) < rivals.BEST for pair in rivals.candidate_pairs(given))
     assert sorted(outdated("What is her work?", given).order) == list(range(rivals.BEST + 1))
 
 
-def test_nothing_given_gives_nothing() -> None:
+def test_nothing_given_gives_nothing():
     """No candidate, no order."""
     assert outdated("What is her work?", candidates()) == Ranking([], [])
 
 
 @drawn(st.permutations(range(4)), st.floats(0, 1), st.floats(0, 1))
-def test_a_mark_always_names_a_newer_one_that_stands_before(
-    days: list[int], near: float, cosine: float
-) -> None:
+def test_a_mark_always_names_a_newer_one_that_stands_before(days, near, cosine):
     """Whatever the times and cosines: an order of all, and marks that agree with it."""
     texts = (NURSE, TEACHER, CAT, "My work is nursing cats")
     given = candidates(*texts, near=near, cosine=cosine, days="".join(map(str, days)))
@@ -184,27 +178,27 @@ def test_a_mark_always_names_a_newer_one_that_stands_before(
         ("Did she pass the exam?", False),
     ],
 )
-def test_questions_about_the_past_are_told_by_their_words(question: str, past: bool) -> None:
+def test_questions_about_the_past_are_told_by_their_words(question, past):
     """ "before" and "first" count beside a verb in the past alone."""
     assert asks_the_past(question) is past
     assert asked_moment(question, [START]) == (-math.inf if past else math.inf)
 
 
-def test_a_date_that_is_not_over_is_no_past() -> None:
+def test_a_date_that_is_not_over_is_no_past():
     """Asked about a month that is still under way when the last candidate was said: now."""
     times = [START, START + 40 * DAY]
     assert asked_moment("Who is on call in January 2024?", times) == START + 31 * DAY
     assert asked_moment("Who is on call in February 2024?", times) == math.inf
 
 
-def test_the_table_has_a_weight_for_every_number() -> None:
+def test_the_table_has_a_weight_for_every_number():
     """The table that is shipped fits the code that reads it."""
     given = candidates(NURSE, TEACHER)
     (row,) = rivals.question_numbers("What is her work?", given, [(0, 1)])
     assert set(rivals.weights()) == {"", *row}
 
 
-def test_the_pairs_by_hand_are_what_their_page_says() -> None:
+def test_the_pairs_by_hand_are_what_their_page_says():
     """``tests/data/rivals.json``: enough pairs and domains, and labels that fit kinds."""
     pairs = json.loads((Path(__file__).parents[1] / "data" / "rivals.json").read_text("utf-8"))
     changes = [pair for pair in pairs if pair["changed"]]

@@ -1,7 +1,5 @@
 """The signals of hop 0, against the plain formulas."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -129,13 +127,13 @@ def previous(number: int) -> int | None:
     return before[-1] if before else None
 
 
-def test_words_are_a_share_of_what_all_of_the_question_could_have() -> None:
+def test_words_are_a_share_of_what_all_of_the_question_could_have():
     """BM25 of the turn itself, as a share."""
     expected = WEIGHTS["words"][CHAT] * shares(OWN, QUERY, OWN)
     assert part(view_of(CHATS), QUERY, "words") == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_joined_words_are_those_of_the_turn_and_the_one_before() -> None:
+def test_joined_words_are_those_of_the_turn_and_the_one_before():
     """As one document, weighed by the idf of single turns."""
     joined = []
     for number, own in enumerate(OWN):
@@ -145,7 +143,7 @@ def test_joined_words_are_those_of_the_turn_and_the_one_before() -> None:
     assert part(view_of(CHATS), QUERY, "joined") == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_session_words_are_those_of_the_whole_piece() -> None:
+def test_session_words_are_those_of_the_whole_piece():
     """All turns of the piece as one document, weighed by the idf of single turns."""
     names = ["t1", "t2"]
     pieces: list[list[str]] = [[], []]
@@ -156,7 +154,7 @@ def test_session_words_are_those_of_the_whole_piece() -> None:
     assert part(view_of(CHATS), QUERY, "session") == pytest.approx(expected, abs=1e-5)
 
 
-def test_one_idf_counts_turns_and_facts_whatever_is_filtered() -> None:
+def test_one_idf_counts_turns_and_facts_whatever_is_filtered():
     """A word that many facts have says less of a turn; a filter on who speaks changes nothing."""
     corpus = corpus_of(CHATS)
     for number in range(9):
@@ -178,7 +176,7 @@ def centred(vector: NDArray[np.float32], centre: NDArray[np.float32]) -> NDArray
     return np.asarray(shifted / np.linalg.norm(shifted))
 
 
-def test_a_cosine_is_taken_less_the_centre() -> None:
+def test_a_cosine_is_taken_less_the_centre():
     """Of what was said and of the question alike."""
     centre = np.sum([vector_of(n) for n in range(6)], axis=0) / (6 + 200)
     about = centred(ASKED, centre)
@@ -188,7 +186,7 @@ def test_a_cosine_is_taken_less_the_centre() -> None:
     assert part(view_of(CHATS), QUERY, "cosine") == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_window_has_half_of_each_neighbour() -> None:
+def test_the_window_has_half_of_each_neighbour():
     """The cosine of the turn and half of those before and after it, in its piece."""
     centre = np.sum([vector_of(n) for n in range(6)], axis=0) / (6 + 200)
     own = [centred(vector_of(n), centre) for n in range(6)]
@@ -203,7 +201,7 @@ def test_the_window_has_half_of_each_neighbour() -> None:
     assert part(view_of(CHATS), QUERY, "window") == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_store_without_vectors_is_scored_by_words() -> None:
+def test_a_store_without_vectors_is_scored_by_words():
     """Cosine and window add nothing."""
     view = view_of(CHATS, with_vectors=False)
     assert part(view, QUERY, "cosine") == part(view, QUERY, "window") == [0.0] * 6
@@ -211,7 +209,7 @@ def test_a_store_without_vectors_is_scored_by_words() -> None:
 
 
 @pytest.mark.parametrize(("speakers", "best"), [("ab", False), ("a", False), ("", True)])
-def test_of_a_document_the_first_passage_counts(speakers: str, best: bool) -> None:
+def test_of_a_document_the_first_passage_counts(speakers, best):
     """Of a long turn in a chat the best passage does."""
     text = f"{PAD} red"
     turns = [("t", speakers[n % len(speakers)], text) for n in range(2)] if speakers else []
@@ -233,7 +231,7 @@ def test_of_a_document_the_first_passage_counts(speakers: str, best: bool) -> No
 # ── Kinds ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_long_turn_of_a_chat_stands_for_itself() -> None:
+def test_a_long_turn_of_a_chat_stands_for_itself():
     """Its joined and session words and its window are its own words and cosine."""
     turns = [("t", "ana", "red boat"), ("t", "bo", f"red {PAD[:400]}"), ("t", "ana", "red")]
     view = view_of(turns)
@@ -246,7 +244,7 @@ def test_a_long_turn_of_a_chat_stands_for_itself() -> None:
     assert part(view, "red boat", "window")[1] == pytest.approx(WEIGHTS["window"][CHAT] * cosine)
 
 
-def test_a_fact_without_a_step_is_a_note() -> None:
+def test_a_fact_without_a_step_is_a_note():
     """Its score is that of a note of the same words and vector."""
     corpus = corpus_of([("t", "ana", "the red boat")])
     fact = node_document(Semantic("the red boat", id="f"), {})
@@ -259,7 +257,7 @@ def test_a_fact_without_a_step_is_a_note() -> None:
 
 
 @pytest.mark.parametrize(("turns", "kind"), [(1, NOTE), (2, CHAT)])
-def test_a_fact_raises_its_step_by_a_share_of_what_it_says_better(turns: int, kind: int) -> None:
+def test_a_fact_raises_its_step_by_a_share_of_what_it_says_better(turns, kind):
     """The step says "it is mine", the fact what it is; of notes a smaller share counts."""
     told = [("t", who, "it is mine") for who in ("ana", "bo")[:turns]]
     corpus = corpus_of(told, with_vectors=False)
@@ -294,7 +292,7 @@ MOVED: dict[str, tuple[list[Turn], str]] = {
 
 
 @pytest.mark.parametrize("signal", [name for name in WEIGHTS if name != "restated"])
-def test_each_signal_moves_the_turn_that_it_is_for(signal: str, monkeypatch: Any) -> None:
+def test_each_signal_moves_the_turn_that_it_is_for(signal, monkeypatch):
     """Without it the scores differ by what it adds, and it adds more to one than to another."""
     turns, query = MOVED[signal]
     view = view_of(turns)
@@ -308,7 +306,7 @@ def test_each_signal_moves_the_turn_that_it_is_for(signal: str, monkeypatch: Any
     assert before - after == pytest.approx(adds, abs=1e-5)
 
 
-def test_the_form_counts_only_where_it_is_asked_for() -> None:
+def test_the_form_counts_only_where_it_is_asked_for():
     """A place for *where*, a number or a time for *how long*."""
     for signal, other in (("where: place", "Who is it?"), ("how long: number", "Where is it?")):
         turns, _ = MOVED[signal]
@@ -319,7 +317,7 @@ def test_the_form_counts_only_where_it_is_asked_for() -> None:
     ("query", "meant"),
     [("What did you say of my boat?", "robot"), ("How red is my boat?", "ana"), ("Red boat?", "")],
 )
-def test_i_and_you_name_a_side(query: str, meant: str) -> None:
+def test_i_and_you_name_a_side(query, meant):
     """I and my mean those who are not the agent; what did you … means the agent."""
     turns = [("t", "ana", "a boat"), ("t", "robot", "a red boat"), ("t", "ana", "yes")]
     added = part(view_of(turns), query, "speaker")
@@ -327,12 +325,12 @@ def test_i_and_you_name_a_side(query: str, meant: str) -> None:
     assert added == pytest.approx(expected)
 
 
-def test_i_names_nobody_where_there_is_no_agent() -> None:
+def test_i_names_nobody_where_there_is_no_agent():
     """Among people there are no two sides."""
     assert part(view_of(CHATS), "Is my boat red?", "speaker") == [0.0] * len(CHATS)
 
 
-def test_the_agents_documents_are_no_worse_where_its_words_are_asked_for() -> None:
+def test_the_agents_documents_are_no_worse_where_its_words_are_asked_for():
     """What did you suggest, of long messages."""
     turns, _ = MOVED["not the agent"]
     added = part(view_of(turns), "What boat did you suggest?", "not the agent")
@@ -346,7 +344,7 @@ def test_the_agents_documents_are_no_worse_where_its_words_are_asked_for() -> No
     ("actor", "named"),
     [("Ana", True), ("user", False), ("User", False), ("Human", False), ("assistant", False)],
 )
-def test_the_vector_of_an_unnamed_speaker_is_of_the_bare_text(actor: str, named: bool) -> None:
+def test_the_vector_of_an_unnamed_speaker_is_of_the_bare_text(actor, named):
     """Of one with a name it begins with day and name, as what words are sought in does."""
     at = datetime(2024, 5, 14, 13, 56, tzinfo=UTC)
     step = Step(

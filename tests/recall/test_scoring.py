@@ -1,7 +1,5 @@
 """The value function: metadata nudges, it does not decide."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,7 +25,7 @@ def value(relevance: float, known: NodeMetadata | None) -> float:
     return nudged_relevance(SCORING, relevance, FACT, known, ROW, NOON)
 
 
-def test_a_reward_lifts_and_its_lack_is_neutral() -> None:
+def test_a_reward_lifts_and_its_lack_is_neutral():
     """Mean rewards of 0.9, none and 0.1 rank in this order."""
     good = value(0.5, metadata(cumulative_reward=1.8, reward_count=2))
     none = value(0.5, metadata())
@@ -36,7 +34,7 @@ def test_a_reward_lifts_and_its_lack_is_neutral() -> None:
     assert reward(metadata(), ROW) == 1.0
 
 
-def test_nothing_overtakes_twice_the_relevance() -> None:
+def test_nothing_overtakes_twice_the_relevance():
     """The worst metadata at twice the relevance beats the best metadata."""
     worst = metadata(created_at=NOON - timedelta(days=4_000), cumulative_reward=0.0, reward_count=9)
     best = metadata(
@@ -45,7 +43,7 @@ def test_nothing_overtakes_twice_the_relevance() -> None:
     assert value(0.8, worst) > value(0.4, best)
 
 
-def test_the_factors_have_their_ranges() -> None:
+def test_the_factors_have_their_ranges():
     """Recency stays above its floor, frequency between its floor and 1."""
     old = metadata(created_at=NOON - timedelta(days=4_000))
     assert recency(FACT, old, ROW, NOON, 0.05) == 0.05
@@ -55,12 +53,12 @@ def test_the_factors_have_their_ranges() -> None:
     assert frequency(metadata(access_count=10**6), ROW) < 1
 
 
-def test_a_penalty_takes_its_share() -> None:
+def test_a_penalty_takes_its_share():
     """A penalty of a quarter leaves three quarters of the value."""
     assert value(0.5, metadata(penalty=0.25)) == pytest.approx(0.75 * value(0.5, metadata()))
 
 
-def test_single_settings_leave_the_rest_of_their_row() -> None:
+def test_single_settings_leave_the_rest_of_their_row():
     """Overriding one number of a type keeps the others of that type."""
     scoring = ScoringConfig(procedural={"top_k": 3}).model_copy()
     changed = SCORING.overlaid(scoring)
@@ -68,7 +66,7 @@ def test_single_settings_leave_the_rest_of_their_row() -> None:
     assert parameters_of(changed, "procedural").threshold == SCORING.procedural.threshold
 
 
-async def test_the_more_used_of_equal_facts_comes_first(make_world: Any) -> None:
+async def test_the_more_used_of_equal_facts_comes_first(make_world):
     """Ten accesses decide between equals, and nothing with the weights at 0."""
     twins = Semantic("Ana keeps bees."), Semantic("Bo keeps bees.")
     for weights, differ in ({}, True), (dict.fromkeys(WEIGHTS, 0.0), False):
@@ -84,7 +82,7 @@ async def test_the_more_used_of_equal_facts_comes_first(make_world: Any) -> None
 WEIGHTS = ("recency_weight", "frequency_weight", "reward_weight")
 
 
-async def test_another_value_function_decides_alone(make_world: Any) -> None:
+async def test_another_value_function_decides_alone(make_world):
     """``config.scoring.value_function`` is asked for every candidate."""
 
     def shortest(relevance: float, node: Any, known: Any, row: Any, now: Any) -> float:
@@ -96,7 +94,7 @@ async def test_another_value_function_decides_alone(make_world: Any) -> None:
     assert [c.node.text for c in found] == ["Bo sold bees.", "Ana keeps bees and hens."]
 
 
-async def test_accesses_are_counted_behind_the_answer(world: Any) -> None:
+async def test_accesses_are_counted_behind_the_answer(world):
     """What was noted is in the counts after a flush, merged, and nothing else is."""
     seen, other = Semantic("Ana keeps bees."), Semantic("Bo sells boats.")
     await world.commit(seen, other)
@@ -110,7 +108,7 @@ async def test_accesses_are_counted_behind_the_answer(world: Any) -> None:
     assert log.waiting == 0
 
 
-async def test_rewards_known_to_the_store_count(world: Any) -> None:
+async def test_rewards_known_to_the_store_count(world):
     """The stored mean reward moves a candidate among equals."""
     good, bad = Semantic("Ana keeps bees."), Semantic("Bo keeps bees.")
     deltas = {

@@ -1,7 +1,5 @@
 """Recalls at once: one after the other where they compute here, side by side where they wait."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio
@@ -51,7 +49,7 @@ async def asked(repo: Repository, count: int, **keywords: Any) -> Watched:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_recalls_that_compute_here_go_one_after_the_other(waits: bool) -> None:
+async def test_recalls_that_compute_here_go_one_after_the_other(waits):
     """Those whose embedder may be a server do not wait for each other's."""
     embedder = HashingEmbedder() if waits else WordLlamaEmbedder()
     async with Mnemo("memory:", embedder=embedder) as memory:
@@ -61,7 +59,7 @@ async def test_recalls_that_compute_here_go_one_after_the_other(waits: bool) -> 
     assert watched.most == (4 if waits else 1)
 
 
-async def test_recalls_that_ask_a_model_wait_for_nobody() -> None:
+async def test_recalls_that_ask_a_model_wait_for_nobody():
     """A plan by a model may take seconds."""
     model = ScriptedChatModel.answering()
     async with Mnemo("memory:", embedder=WordLlamaEmbedder(), chat_model=model) as memory:
@@ -71,7 +69,7 @@ async def test_recalls_that_ask_a_model_wait_for_nobody() -> None:
     assert watched.most > 1
 
 
-async def test_who_is_cancelled_gives_its_turn_to_the_next() -> None:
+async def test_who_is_cancelled_gives_its_turn_to_the_next():
     """Also in the middle."""
     async with Mnemo("memory:", embedder=WordLlamaEmbedder()) as memory:
         repo = await memory.open_repo()

@@ -4,8 +4,6 @@ Another process that remembers, for tests of two and of killed ones.
 Arguments: the store, what to do, a name and a number. Tells one line for each thing done.
 """
 
-from __future__ import annotations
-
 import sys
 
 import anyio

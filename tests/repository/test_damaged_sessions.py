@@ -1,10 +1,7 @@
 """A session whose rows are damaged is left as it was."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from mnemo import Mnemo, StoreCorrupt
 from mnemo.testing import HashingEmbedder
 
 
-async def test_a_session_that_cannot_be_read_is_not_owned(tmp_path: Path) -> None:
+async def test_a_session_that_cannot_be_read_is_not_owned(tmp_path):
     """Another service can resume it once it is repaired, while this one stays open."""
     db = tmp_path / "m.db"
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:

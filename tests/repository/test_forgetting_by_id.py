@@ -1,7 +1,5 @@
 """Forgetting memories, messages and steps by their ids: what goes, what stays, and no byte left."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -117,9 +115,7 @@ async def check_gone(kit: Kit, db: Path, conversation: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["memory", "message", "step"])
-async def test_a_leaked_password_goes_and_the_other_messages_stay(
-    kit: Kit, db: Path, by: str
-) -> None:
+async def test_a_leaked_password_goes_and_the_other_messages_stay(kit, db, by):
     """Gone from recall, search, window, snapshots, archive and the bytes of the files."""
     conversation = await talk(kit)
     assert any(SECRET in one.text for one in await conversation.snapshots.list())
@@ -153,7 +149,7 @@ def _uncounted(report: ErasureReport) -> ErasureReport:
 # ── Facts ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_fact_of_one_source_goes_with_it(kit: Kit, db: Path) -> None:
+async def test_a_fact_of_one_source_goes_with_it(kit, db):
     """The step, what else came of it alone, its tags; other sessions stay."""
     await say(kit, "I play the violin.")
     await say(kit, PET)
@@ -168,7 +164,7 @@ async def test_a_fact_of_one_source_goes_with_it(kit: Kit, db: Path) -> None:
         await kit.repo.forget(memory_ids=[fact.id])
 
 
-async def test_a_fact_of_several_sources_goes_with_all_of_them(kit: Kit, db: Path) -> None:
+async def test_a_fact_of_several_sources_goes_with_all_of_them(kit, db):
     """Each step that says it; what a step says besides goes with it, sessions with others stay."""
     first = await say(kit, PET, "I live in Paris.")
     await say(kit, PET)
@@ -181,7 +177,7 @@ async def test_a_fact_of_several_sources_goes_with_all_of_them(kit: Kit, db: Pat
     assert SECRET not in await archive_of(kit)
 
 
-async def test_what_shares_a_source_stays_if_it_is_said_elsewhere(kit: Kit) -> None:
+async def test_what_shares_a_source_stays_if_it_is_said_elsewhere(kit):
     """A fact of the erased step and of another loses the one; a fact of that step alone goes."""
     steps = [Episodic(f"seen tea {n}", id=f"e{n}", session_id="s", at=NOON) for n in range(2)]
     nodes = (Semantic("a tea", id="a"), Semantic("b tea", id="b"), Semantic("c tea", id="c"))
@@ -194,7 +190,7 @@ async def test_what_shares_a_source_stays_if_it_is_said_elsewhere(kit: Kit) -> N
     assert report.facts_changed == 1
 
 
-async def test_a_corrected_fact_goes_with_its_history(kit: Kit, db: Path) -> None:
+async def test_a_corrected_fact_goes_with_its_history(kit, db):
     """The old wording, the new one, the reason, and what was said."""
     await say(kit, PET)
     (fact, *_) = await facts_with(kit, SECRET)
@@ -207,7 +203,7 @@ async def test_a_corrected_fact_goes_with_its_history(kit: Kit, db: Path) -> Non
     assert not [word for word in (SECRET, *words) if word in archive]
 
 
-async def test_the_history_loses_what_only_erased_steps_said(kit: Kit, db: Path) -> None:
+async def test_the_history_loses_what_only_erased_steps_said(kit, db):
     """A corrected fact that another step supports stays, without the wording of the erased one."""
     steps = [Episodic("seen tea", id="e0", at=NOON), Episodic("seen more tea", id="e1", at=NOON)]
     fact = Semantic(f"tea {SECRET}", id="a")
@@ -222,7 +218,7 @@ async def test_the_history_loses_what_only_erased_steps_said(kit: Kit, db: Path)
     assert files_with(db, SECRET) == []
 
 
-async def test_a_fact_added_by_hand_goes_alone(kit: Kit, db: Path) -> None:
+async def test_a_fact_added_by_hand_goes_alone(kit, db):
     """It has no steps; a tag that it shares with another fact stays if that one says it."""
     added = await kit.repo.add_memory(f"The door code is {SECRET}", tags=["door", SECRET])
     await kit.repo.add_memory("The door is red", tags=["door"])
@@ -237,8 +233,8 @@ async def test_a_fact_added_by_hand_goes_alone(kit: Kit, db: Path) -> None:
 
 
 async def test_without_sources_the_memory_alone_goes_and_is_not_extracted_again(
-    kit: Kit,
-) -> None:
+    kit,
+):
     """The step stays; the same words said again give no fact, other facts of the step do."""
     await say(kit, "I live in Paris.")
     (fact,) = await facts_with(kit, "Paris")
@@ -256,7 +252,7 @@ async def test_without_sources_the_memory_alone_goes_and_is_not_extracted_again(
 
 
 @pytest.mark.slow
-async def test_former_wordings_are_barred_as_well_until_the_hand_adds_them(kit: Kit) -> None:
+async def test_former_wordings_are_barred_as_well_until_the_hand_adds_them(kit):
     """Neither the old nor the new wording comes back by itself; what the hand adds may."""
     await say(kit, "I live in Paris.")
     (fact,) = await facts_with(kit, "Paris")
@@ -271,7 +267,7 @@ async def test_former_wordings_are_barred_as_well_until_the_hand_adds_them(kit: 
     assert len(again.sources) == 2
 
 
-async def test_a_bar_is_of_one_repository(kit: Kit) -> None:
+async def test_a_bar_is_of_one_repository(kit):
     """The same words in another repository are extracted."""
     await say(kit, "I live in Paris.")
     (fact,) = await facts_with(kit, "Paris")
@@ -298,7 +294,7 @@ def tool_talk() -> list[Message]:
 
 
 @pytest.mark.parametrize("half", ["call", "result"])
-async def test_half_a_tool_group_takes_the_other_half(kit: Kit, db: Path, half: str) -> None:
+async def test_half_a_tool_group_takes_the_other_half(kit, db, half):
     """With the steps that were made of both; what lies around stays."""
     conversation = kit.repo.conversation("t")
     session = await kit.started("look up")
@@ -313,7 +309,7 @@ async def test_half_a_tool_group_takes_the_other_half(kit: Kit, db: Path, half: 
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_calls_that_share_an_id_are_told_apart(kit: Kit) -> None:
+async def test_calls_that_share_an_id_are_told_apart(kit):
     """Only the group of the named message goes, though another one uses the same call id."""
     conversation = kit.repo.conversation("t")
     first = tool_talk()
@@ -326,7 +322,7 @@ async def test_calls_that_share_an_id_are_told_apart(kit: Kit) -> None:
     ]  # fmt: skip
 
 
-async def test_a_message_of_several_threads_needs_its_thread(kit: Kit) -> None:
+async def test_a_message_of_several_threads_needs_its_thread(kit):
     """The error names them; with the thread only that one goes."""
     for thread in ("a", "b"):
         await kit.repo.conversation(thread).append([Message("user", thread, id="m")])
@@ -338,7 +334,7 @@ async def test_a_message_of_several_threads_needs_its_thread(kit: Kit) -> None:
     assert await kit.repo.conversation("b").history()
 
 
-async def test_a_step_goes_and_ends_its_open_session(kit: Kit) -> None:
+async def test_a_step_goes_and_ends_its_open_session(kit):
     """A step, or the id of its node; the session's calls are refused afterwards."""
     session = await kit.started("talk")
     first = await session.append(f"heard {SECRET}", "")
@@ -355,7 +351,7 @@ async def test_a_step_goes_and_ends_its_open_session(kit: Kit) -> None:
 # ── What is refused ──────────────────────────────────────────────────────────────────────
 
 
-async def test_unknown_ids_change_nothing(kit: Kit) -> None:
+async def test_unknown_ids_change_nothing(kit):
     """Neither those of nobody nor those of another repository, even beside known ones."""
     await say(kit, "I live in Paris.")
     (fact,) = await facts_with(kit, "Paris")
@@ -396,15 +392,13 @@ async def test_unknown_ids_change_nothing(kit: Kit) -> None:
         ({"thread_id": "t", "sources": False}, "memory_ids alone"),
     ],
 )
-async def test_what_does_not_go_together_is_refused(
-    kit: Kit, arguments: dict[str, Any], says: str
-) -> None:
+async def test_what_does_not_go_together_is_refused(kit, arguments, says):
     """The error says what to do."""
     with pytest.raises(ValueError, match=says):
         await kit.repo.forget(**arguments)
 
 
-async def test_a_raw_step_is_no_memory(kit: Kit) -> None:
+async def test_a_raw_step_is_no_memory(kit):
     """It is named in ``steps``; a tag goes with its last member."""
     step, tag = Episodic("seen"), Tag("tea")
     fact, rule = Semantic("tea is good"), Procedural("Drink tea")
@@ -417,7 +411,7 @@ async def test_a_raw_step_is_no_memory(kit: Kit) -> None:
     assert [node.id for node in await kit.repo.get_nodes(["episodic"])] == [step.id]
 
 
-async def test_a_dry_run_with_everything_changes_nothing(kit: Kit) -> None:
+async def test_a_dry_run_with_everything_changes_nothing(kit):
     """Revision, archive and file stay; the report is that of the erasure."""
     await say(kit, "I live in Paris.")
     conversation = kit.repo.conversation("t")
@@ -431,7 +425,7 @@ async def test_a_dry_run_with_everything_changes_nothing(kit: Kit) -> None:
     assert _uncounted(await kit.repo.forget(before=later)) == _uncounted(planned)
 
 
-async def test_a_dry_run_shows_what_would_go(kit: Kit) -> None:
+async def test_a_dry_run_shows_what_would_go(kit):
     """What was said and the fact of it, once each; a thread's messages; the erasure itself none."""
     conversation = await talk(kit)
     (fact, *_) = await facts_with(kit, SECRET)

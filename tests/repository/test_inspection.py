@@ -1,7 +1,5 @@
 """Inspection: following what is written, and looking at sessions without opening them."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemo import JobState, Mnemo, NotFound

@@ -1,7 +1,5 @@
 """Listing, adding and correcting facts and instructions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -83,7 +81,7 @@ async def fact_of(kit: Kit, word: str) -> Any:
 # ── Listing ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_fact_is_listed_with_its_source(kit: Kit) -> None:
+async def test_a_fact_is_listed_with_its_source(kit):
     """Text, times, confidence, the step with its session, the step's metadata, version 1."""
     await say(kit, "I live in Paris.", metadata={"project": "atlas"})
     memory = await fact_of(kit, "Paris")
@@ -97,7 +95,7 @@ async def test_a_fact_is_listed_with_its_source(kit: Kit) -> None:
     assert repr(memory) == f"<Memory {memory.id!r} v1: {memory.text!r}>"
 
 
-async def test_pages_hold_every_memory_once_while_others_are_added(kit: Kit) -> None:
+async def test_pages_hold_every_memory_once_while_others_are_added(kit):
     """Both orders; what is added between two pages moves nothing from one to the other."""
     for number in range(7):
         await kit.clock.advance(number % 2)
@@ -117,7 +115,7 @@ async def test_pages_hold_every_memory_once_while_others_are_added(kit: Kit) -> 
         assert seen == whole
 
 
-async def test_the_memory_that_a_page_ended_with_may_go(kit: Kit) -> None:
+async def test_the_memory_that_a_page_ended_with_may_go(kit):
     """The next page begins behind its place all the same."""
     for number in range(4):
         await kit.clock.advance(1)
@@ -127,7 +125,7 @@ async def test_the_memory_that_a_page_ended_with_may_go(kit: Kit) -> None:
     assert [m.id for m in await kit.repo.memories(limit=2, after=page.next)] == ["f1", "f0"]
 
 
-async def test_an_after_of_another_listing_is_refused(kit: Kit) -> None:
+async def test_an_after_of_another_listing_is_refused(kit):
     """Other types, order, filters or no cursor at all; the limit may change."""
     for number in range(3):
         await kit.repo.apply(Changeset((Semantic(f"fact {number}"),)))
@@ -153,13 +151,13 @@ async def test_an_after_of_another_listing_is_refused(kit: Kit) -> None:
     "arguments",
     [{"limit": 0}, {"limit": 1_001}, {"order": "best"}, {"types": ("episodic",)}, {"types": ()}],
 )
-async def test_a_listing_of_no_sense_is_refused(kit: Kit, arguments: dict[str, Any]) -> None:
+async def test_a_listing_of_no_sense_is_refused(kit, arguments):
     """A limit out of range, an unknown order, and types that are no memories."""
     with pytest.raises(ValueError, match=r"limit|order|memories are"):
         await kit.repo.memories(**arguments)
 
 
-async def test_superseded_facts_are_listed_if_asked_for(kit: Kit) -> None:
+async def test_superseded_facts_are_listed_if_asked_for(kit):
     """By default only what holds."""
     await say(kit, "I live in Paris.")
     await say(kit, "I live in London.")
@@ -167,7 +165,7 @@ async def test_superseded_facts_are_listed_if_asked_for(kit: Kit) -> None:
     assert [t for t in await texts(kit, superseded=True) if "Paris" in t]
 
 
-async def test_a_listing_is_filtered_by_what_memories_come_from(kit: Kit) -> None:
+async def test_a_listing_is_filtered_by_what_memories_come_from(kit):
     """Metadata, actor and time of the step; metadata given by hand; pages are full."""
     await say(kit, "I live in Paris.", metadata={"project": "atlas"})
     await say(kit, "I play the violin.", metadata={"project": "borealis"})
@@ -188,9 +186,7 @@ async def test_a_listing_is_filtered_by_what_memories_come_from(kit: Kit) -> Non
 
 
 @pytest.mark.slow
-async def test_what_the_store_leaves_out_is_what_no_evidence_matches(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_store_leaves_out_is_what_no_evidence_matches(kit, monkeypatch):
     """Each filter lists the same as a check of every memory, whatever the batches and pages."""
     monkeypatch.setattr(graph, "_WALKED", 2)
     east = NOON.astimezone(timezone(timedelta(hours=14)))
@@ -251,7 +247,7 @@ async def memory_pages(kit: Kit, **filters: Any) -> list[str]:
 # ── Adding ───────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_fact_added_by_hand_is_recalled_with_the_hand_as_source(kit: Kit) -> None:
+async def test_a_fact_added_by_hand_is_recalled_with_the_hand_as_source(kit):
     """It holds from now, has its tags and metadata, and validation finds nothing to blame."""
     added = await kit.repo.add_memory(
         "Ada is allergic to peanuts", tags=["allergy"], metadata={"by": "doctor"}
@@ -269,7 +265,7 @@ async def test_a_fact_added_by_hand_is_recalled_with_the_hand_as_source(kit: Kit
     assert (version.by, version.version, version.until) == ("hand", 1, None)
 
 
-async def test_an_instruction_is_added_by_hand(kit: Kit) -> None:
+async def test_an_instruction_is_added_by_hand(kit):
     """It has no confidence and no tags."""
     added = await kit.repo.add_memory("Answer in French", type="procedural")
     assert (added.type, added.text, added.confidence) == ("procedural", "Answer in French", None)
@@ -277,7 +273,7 @@ async def test_an_instruction_is_added_by_hand(kit: Kit) -> None:
         await kit.repo.add_memory("Answer briefly", type="procedural", tags=["style"])
 
 
-async def test_an_added_fact_supersedes_what_it_contradicts(kit: Kit) -> None:
+async def test_an_added_fact_supersedes_what_it_contradicts(kit):
     """From the time that it is said to hold from."""
     await say(kit, "I live in Paris.")
     old = await fact_of(kit, "Paris")
@@ -293,7 +289,7 @@ async def test_an_added_fact_supersedes_what_it_contradicts(kit: Kit) -> None:
     assert await kit.repo.history(old.id) == chain
 
 
-async def test_a_fact_that_is_there_is_given_back(kit: Kit) -> None:
+async def test_a_fact_that_is_there_is_given_back(kit):
     """One memory, with the metadata of both."""
     first = await kit.repo.add_memory("Bo bakes bread", metadata={"a": 1})
     again = await kit.repo.add_memory("bo bakes bread.", metadata={"b": 2})
@@ -301,7 +297,7 @@ async def test_a_fact_that_is_there_is_given_back(kit: Kit) -> None:
     assert again.metadata == {"a": 1, "b": 2}
 
 
-async def test_a_near_fact_added_by_hand_keeps_its_words(open_kit: OpenKit) -> None:
+async def test_a_near_fact_added_by_hand_keeps_its_words(open_kit):
     """Extraction unites what is near; what the hand writes is not swallowed by it."""
     kit = await open_kit(embedded=True)
     vector = await HashingEmbedder().embed(["tea"])
@@ -323,7 +319,7 @@ async def test_a_near_fact_added_by_hand_keeps_its_words(open_kit: OpenKit) -> N
         {"text": "a", "at": "today"},
     ],
 )
-async def test_an_addition_of_no_sense_is_refused(kit: Kit, arguments: dict[str, Any]) -> None:
+async def test_an_addition_of_no_sense_is_refused(kit, arguments):
     """Nothing is written."""
     with pytest.raises(ValueError, match=r"."):
         await kit.repo.add_memory(**arguments)
@@ -333,7 +329,7 @@ async def test_an_addition_of_no_sense_is_refused(kit: Kit, arguments: dict[str,
 # ── Correcting ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_correction_holds_from_now_on_and_is_found(kit: Kit) -> None:
+async def test_a_correction_holds_from_now_on_and_is_found(kit):
     """New wording, new vector, the old version in the history; other words find it no more."""
     await say(kit, "I live in Paris.")
     old = await fact_of(kit, "Paris")
@@ -357,7 +353,7 @@ async def test_a_correction_holds_from_now_on_and_is_found(kit: Kit) -> None:
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_a_correction_is_recalled_instead_of_the_step_that_it_corrects(kit: Kit) -> None:
+async def test_a_correction_is_recalled_instead_of_the_step_that_it_corrects(kit):
     """Also by a question that the step's own words match better."""
     await say(kit, "I live in Paris.")
     old = await fact_of(kit, "Paris")
@@ -368,9 +364,7 @@ async def test_a_correction_is_recalled_instead_of_the_step_that_it_corrects(kit
 
 
 @pytest.mark.parametrize("again", ["I live in Paris.", "I live in Paris, in the centre of it."])
-async def test_extraction_that_restates_the_old_wording_does_not_undo_it(
-    kit: Kit, again: str
-) -> None:
+async def test_extraction_that_restates_the_old_wording_does_not_undo_it(kit, again):
     """The corrected one holds; the step that says otherwise is one of its sources."""
     await say(kit, "I live in Paris.")
     old = await fact_of(kit, "Paris")
@@ -385,7 +379,7 @@ async def test_extraction_that_restates_the_old_wording_does_not_undo_it(
         assert len(after.sources) == 3
 
 
-async def test_what_is_said_later_of_another_place_supersedes_the_correction(kit: Kit) -> None:
+async def test_what_is_said_later_of_another_place_supersedes_the_correction(kit):
     """A correction is a statement like others: what contradicts it later replaces it."""
     await say(kit, "I live in Paris.")
     old = await fact_of(kit, "Paris")
@@ -399,7 +393,7 @@ async def test_what_is_said_later_of_another_place_supersedes_the_correction(kit
     assert await fact_of(kit, "Paris")
 
 
-async def test_a_correction_supersedes_what_it_contradicts(kit: Kit) -> None:
+async def test_a_correction_supersedes_what_it_contradicts(kit):
     """From the moment of the correction."""
     await say(kit, "I live in Paris.")
     rival = await fact_of(kit, "Paris")
@@ -411,7 +405,7 @@ async def test_a_correction_supersedes_what_it_contradicts(kit: Kit) -> None:
     assert (after.superseded_by, after.valid_to) == (corrected.id, kit.clock.now())
 
 
-async def test_a_superseded_fact_that_is_corrected_holds_again(kit: Kit) -> None:
+async def test_a_superseded_fact_that_is_corrected_holds_again(kit):
     """And supersedes what had replaced it, where they contradict."""
     await say(kit, "I live in Paris.")
     old = await fact_of(kit, "Paris")
@@ -423,7 +417,7 @@ async def test_a_superseded_fact_that_is_corrected_holds_again(kit: Kit) -> None
     assert (await kit.repo.memory(new.id)).superseded_by == old.id
 
 
-async def test_an_instruction_keeps_its_condition_if_the_text_does(kit: Kit) -> None:
+async def test_an_instruction_keeps_its_condition_if_the_text_does(kit):
     """The first line is the condition as long as it is repeated."""
     rule = Procedural("Answer at length", condition="when asked", expected_outcome="a long answer")
     await kit.repo.apply(Changeset((rule,)))
@@ -439,8 +433,8 @@ async def test_an_instruction_keeps_its_condition_if_the_text_does(kit: Kit) -> 
 
 
 async def test_an_instruction_that_is_extracted_again_does_not_undo_its_correction(
-    kit: Kit,
-) -> None:
+    kit,
+):
     """The old wording from another step is one more source of the corrected one."""
     rule, step = Procedural("Answer at length", condition="when asked"), Episodic("seen")
     await kit.repo.apply(Changeset((rule, step), (Edge(rule.id, step.id, "provenance"),)))
@@ -451,7 +445,7 @@ async def test_an_instruction_that_is_extracted_again_does_not_undo_its_correcti
     assert len((await kit.repo.memory(rule.id)).sources) == 3
 
 
-async def test_a_correction_of_another_version_is_a_conflict(kit: Kit) -> None:
+async def test_a_correction_of_another_version_is_a_conflict(kit):
     """Whatever it says; nothing is written; at the version of now the same words are no version."""
     added = await kit.repo.add_memory("Bo bakes bread")
     await kit.repo.update_memory(added.id, "Bo bakes cakes", expected_version=1)
@@ -463,7 +457,7 @@ async def test_a_correction_of_another_version_is_a_conflict(kit: Kit) -> None:
 
 
 @pytest.mark.slow
-async def test_a_correction_beside_another_service_is_a_conflict(kit: Kit, db: Path) -> None:
+async def test_a_correction_beside_another_service_is_a_conflict(kit, db):
     """What was changed between reading and writing is not overwritten."""
     added = await kit.repo.add_memory("Bo bakes bread")
     node = await kit.repo.get_node(added.id)
@@ -477,7 +471,7 @@ async def test_a_correction_beside_another_service_is_a_conflict(kit: Kit, db: P
     assert (await kit.repo.memory(added.id)).text == "Bo bakes cakes"
 
 
-async def test_many_corrections_at_once_are_versions_one_after_the_other(kit: Kit) -> None:
+async def test_many_corrections_at_once_are_versions_one_after_the_other(kit):
     """None is lost."""
     added = await kit.repo.add_memory("Bo bakes 0 cakes")
     async with anyio.create_task_group() as group:
@@ -488,7 +482,7 @@ async def test_many_corrections_at_once_are_versions_one_after_the_other(kit: Ki
     assert {version.text for version in versions} == {f"Bo bakes {n} cakes" for n in range(6)}
 
 
-async def test_steps_and_tags_are_not_corrected(kit: Kit) -> None:
+async def test_steps_and_tags_are_not_corrected(kit):
     """What was said stays as it was; an unknown id, or one of another repository, is not found."""
     step, tag, fact = Episodic("seen"), Tag("tea"), Semantic("Bo bakes bread")
     edges = (Edge(tag.id, fact.id, "membership"), Edge(fact.id, step.id, "provenance"))
@@ -512,9 +506,7 @@ async def test_steps_and_tags_are_not_corrected(kit: Kit) -> None:
     assert (await kit.repo.memory(fact.id)).text == "Bo bakes bread"
 
 
-async def test_a_correction_survives_reopening_archive_and_consolidation(
-    kit: Kit, db: Path
-) -> None:
+async def test_a_correction_survives_reopening_archive_and_consolidation(kit, db):
     """The history is part of the memory wherever that goes; a twin unites with it, not it."""
     added = await kit.repo.add_memory("Bo bakes bread", metadata={"a": [1]})
     await kit.repo.update_memory(added.id, "Bo bakes rye bread", reason="precise")
@@ -545,9 +537,7 @@ def at_an_angle(fact: Semantic) -> Semantic:
     return replace(fact, vector=(mixed / np.linalg.norm(mixed)).astype(np.float32))
 
 
-async def test_a_correction_without_the_embedder_has_no_stale_vector(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_correction_without_the_embedder_has_no_stale_vector(kit, monkeypatch):
     """The vector of the old wording goes; the new one follows when the embedder is back."""
     added = await kit.repo.add_memory("Bo bakes bread")
     embedder = kit.repo._parts.embedder

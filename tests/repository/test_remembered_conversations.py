@@ -1,15 +1,12 @@
 """Conversations whose messages are remembered: ``repo.conversation(thread_id, remember=True)``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit
 
 from mnemo import Config, Conflict, Message, StoredMessage
 from mnemo.client import RemoteMnemo
@@ -35,7 +32,7 @@ async def said_of_facts(kit: Kit) -> list[str]:
     return sorted(source.text for memory in page.items for source in memory.sources)
 
 
-async def test_what_is_appended_becomes_facts(open_kit: OpenKit, place: str):
+async def test_what_is_appended_becomes_facts(open_kit, place):
     """Messages and facts are there after ``settle``, without a session and without a feed."""
     kit = await open_kit(embedded=True, store=place)
     chat = kit.repo.conversation("ada", remember=True)
@@ -47,7 +44,7 @@ async def test_what_is_appended_becomes_facts(open_kit: OpenKit, place: str):
     assert await kit.repo.unfinished_sessions() == []
 
 
-async def test_the_job_is_stored_with_the_messages_or_not_at_all(open_kit: OpenKit):
+async def test_the_job_is_stored_with_the_messages_or_not_at_all(open_kit):
     """An append that is refused leaves no job; the promises of ``append`` hold as without."""
     kit = await open_kit(embedded=True)
     chat = kit.repo.conversation("ada", remember=True)
@@ -63,7 +60,7 @@ async def test_the_job_is_stored_with_the_messages_or_not_at_all(open_kit: OpenK
     assert await said_of_facts(kit) == [LUND]
 
 
-async def test_other_handles_of_the_thread_are_not_changed(open_kit: OpenKit):
+async def test_other_handles_of_the_thread_are_not_changed(open_kit):
     """Remembering is the handle's: without it nothing is extracted."""
     kit = await open_kit(embedded=True)
     await kit.repo.conversation("ada").append(Message("user", LUND))
@@ -74,7 +71,7 @@ async def test_other_handles_of_the_thread_are_not_changed(open_kit: OpenKit):
     assert await said_of_facts(kit) == [ALLERGIC]
 
 
-async def test_it_is_the_same_over_http(open_kit: OpenKit):
+async def test_it_is_the_same_over_http(open_kit):
     """A handle of the client has its messages remembered, and others not."""
     kit = await open_kit(embedded=True)
     secret = new_token()
@@ -88,14 +85,14 @@ async def test_it_is_the_same_over_http(open_kit: OpenKit):
 
 
 @pytest.mark.parametrize("given", [None, 1, "yes"])
-async def test_remember_is_a_truth_value(open_kit: OpenKit, given: Any):
+async def test_remember_is_a_truth_value(open_kit, given):
     """What is none is refused where the handle is made."""
     kit = await open_kit(embedded=True)
     with pytest.raises(ValueError, match="remember must be True or False"):
         kit.repo.conversation("ada", remember=given)
 
 
-async def test_what_a_session_took_first_is_not_remembered_again(open_kit: OpenKit, place: str):
+async def test_what_a_session_took_first_is_not_remembered_again(open_kit, place):
     """A message that was fed or appended to a session is its step alone, though remembered."""
     kit = await open_kit(embedded=True, store=place)
     chat = kit.repo.conversation("ada", remember=True)
@@ -114,7 +111,7 @@ async def test_what_a_session_took_first_is_not_remembered_again(open_kit: OpenK
     assert (await kit.repo.statistics()).steps == 3
 
 
-async def test_what_was_remembered_first_is_no_step_of_a_session(open_kit: OpenKit, place: str):
+async def test_what_was_remembered_first_is_no_step_of_a_session(open_kit, place):
     """A feed from the start and the history appended by hand leave extracted messages out."""
     kit = await open_kit(embedded=True, store=place)
     chat = kit.repo.conversation("ada", remember=True)
@@ -129,7 +126,7 @@ async def test_what_was_remembered_first_is_no_step_of_a_session(open_kit: OpenK
     assert (await kit.repo.statistics()).steps == 2
 
 
-async def test_of_takers_at_the_same_time_one_gets_each_message(open_kit: OpenKit, place: str):
+async def test_of_takers_at_the_same_time_one_gets_each_message(open_kit, place):
     """Jobs and a session that take messages side by side make one step of each."""
     kit = await open_kit(embedded=True, store=place, config=Config(jobs={"most_waiting": 2}))
     chat = kit.repo.conversation("ada", remember=True)
@@ -149,7 +146,7 @@ async def test_of_takers_at_the_same_time_one_gets_each_message(open_kit: OpenKi
     assert (await kit.repo.statistics()).steps == len(said)
 
 
-async def test_after_a_restart_each_message_is_extracted_once(open_kit: OpenKit, place: str):
+async def test_after_a_restart_each_message_is_extracted_once(open_kit, place):
     """What waited when the service closed is extracted by the next, and what was is not."""
     kit = await open_kit(embedded=True, store=place, clock=ManualClock())
     chat = kit.repo.conversation("ada", remember=True)

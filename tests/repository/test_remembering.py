@@ -1,14 +1,12 @@
 """Remembering: messages that are kept at once, and become facts in the background."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import anyio
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit
 
 from mnemo import Conflict, ExtractionFailed, Message, ModelUnavailable, NotFound
 from mnemo.config import Config
@@ -45,7 +43,7 @@ async def passed(kit: Kit, seconds: float) -> None:
     await at_rest(kit)
 
 
-async def test_what_is_said_becomes_a_fact_after_some_quiet(open_kit: OpenKit):
+async def test_what_is_said_becomes_a_fact_after_some_quiet(open_kit):
     """A text is stored at once; five seconds after the last one the thread is extracted."""
     kit = await open_kit(embedded=True)
     first = await kit.repo.remember(ALLERGIC)
@@ -60,7 +58,7 @@ async def test_what_is_said_becomes_a_fact_after_some_quiet(open_kit: OpenKit):
     assert (await kit.repo.statistics()).jobs.waiting == 0
 
 
-async def test_twelve_messages_are_not_left_waiting_for_quiet(open_kit: OpenKit):
+async def test_twelve_messages_are_not_left_waiting_for_quiet(open_kit):
     """A thread that never pauses is extracted all the same."""
     kit = await open_kit(embedded=True)
     for number in range(12):
@@ -70,7 +68,7 @@ async def test_twelve_messages_are_not_left_waiting_for_quiet(open_kit: OpenKit)
     assert (await kit.repo.statistics()).steps == 12
 
 
-async def test_waiting_gives_what_was_made_of_it(open_kit: OpenKit):
+async def test_waiting_gives_what_was_made_of_it(open_kit):
     """The nodes are those of the commit; each leads back to the message."""
     kit = await open_kit(embedded=True)
     done = await kit.repo.remember(ALLERGIC, wait=True)
@@ -81,7 +79,7 @@ async def test_waiting_gives_what_was_made_of_it(open_kit: OpenKit):
     assert [source.text for source in candidate.sources] == [ALLERGIC]
 
 
-async def test_extraction_waits_while_very_much_is_being_written(open_kit: OpenKit, monkeypatch):
+async def test_extraction_waits_while_very_much_is_being_written(open_kit, monkeypatch):
     """A job that is due is claimed once the writes become fewer, and is done then."""
     looks = iter([True, True])
     monkeypatch.setattr(Traffic, "is_busy", property(lambda _: next(looks, False)))
@@ -91,7 +89,7 @@ async def test_extraction_waits_while_very_much_is_being_written(open_kit: OpenK
     assert next(looks, None) is None
 
 
-async def test_what_a_job_appends_keeps_no_other_job_waiting(open_kit: OpenKit):
+async def test_what_a_job_appends_keeps_no_other_job_waiting(open_kit):
     """Of what is remembered count the message and the commit, not the steps made of it."""
     kit = await open_kit(embedded=True)
     before = traffic().writes
@@ -99,7 +97,7 @@ async def test_what_a_job_appends_keeps_no_other_job_waiting(open_kit: OpenKit):
     assert traffic().writes == before + 2
 
 
-async def test_no_session_is_left_or_listed(open_kit: OpenKit):
+async def test_no_session_is_left_or_listed(open_kit):
     """Threads cost rows: no session stays open, and none is unfinished."""
     kit = await open_kit(embedded=True)
     await kit.repo.remember([ALLERGIC, LUND], wait=True)
@@ -109,7 +107,7 @@ async def test_no_session_is_left_or_listed(open_kit: OpenKit):
     assert {record.state for record in await kit.repo.sessions()} == {"idle"}
 
 
-async def test_the_same_key_again_adds_nothing(open_kit: OpenKit):
+async def test_the_same_key_again_adds_nothing(open_kit):
     """One message has the key for its id, several have numbered ones, also after extraction."""
     kit = await open_kit(embedded=True)
     for _ in range(2):
@@ -122,7 +120,7 @@ async def test_the_same_key_again_adds_nothing(open_kit: OpenKit):
         await kit.repo.remember(LUND, key="a")
 
 
-async def test_what_a_message_says_of_itself_goes_before_the_call(open_kit: OpenKit):
+async def test_what_a_message_says_of_itself_goes_before_the_call(open_kit):
     """Texts, messages and mappings may be mixed; the call fills in what they do not say."""
     kit = await open_kit(embedded=True)
     given: list[Any] = ["Tea?", Message("user", "Yes.", id="own", actor="Ben", metadata={"a": 1})]
@@ -150,9 +148,7 @@ async def test_what_a_message_says_of_itself_goes_before_the_call(open_kit: Open
         ({"role": "user", "content": "fine", "colour": 1}, {}, "colour"),
     ],
 )
-async def test_bad_content_is_refused_whole(
-    open_kit: OpenKit, content: Any, keywords: dict[str, Any], words: str
-):
+async def test_bad_content_is_refused_whole(open_kit, content, keywords, words):
     """A ``ValueError`` says what is wrong, and nothing is stored."""
     kit = await open_kit(embedded=True)
     with pytest.raises(ValueError, match=words):
@@ -161,7 +157,7 @@ async def test_bad_content_is_refused_whole(
     assert (counted.messages, counted.jobs.waiting) == (0, 0)
 
 
-async def test_three_messages_before_a_portion_are_shown_but_not_taken_again(open_kit: OpenKit):
+async def test_three_messages_before_a_portion_are_shown_but_not_taken_again(open_kit):
     """The model reads them as context; every message becomes one step."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -174,7 +170,7 @@ async def test_three_messages_before_a_portion_are_shown_but_not_taken_again(ope
     assert (await kit.repo.statistics()).steps == 6
 
 
-async def test_a_tool_call_waits_for_its_result(open_kit: OpenKit):
+async def test_a_tool_call_waits_for_its_result(open_kit):
     """A portion ends before an open group, which is taken once it is answered or abandoned."""
     kit = await open_kit(embedded=True)
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -192,7 +188,7 @@ async def test_a_tool_call_waits_for_its_result(open_kit: OpenKit):
 
 
 @pytest.mark.slow
-async def test_a_tool_group_may_be_longer_than_a_list(open_kit: OpenKit):
+async def test_a_tool_group_may_be_longer_than_a_list(open_kit):
     """A group is one portion, and a call of ours takes 1,000 messages."""
     kit = await open_kit(embedded=True)
     ids = [f"c{n}" for n in range(1_005)]
@@ -207,7 +203,7 @@ async def test_a_tool_group_may_be_longer_than_a_list(open_kit: OpenKit):
 
 
 @pytest.mark.slow
-async def test_a_long_thread_is_taken_in_portions(open_kit: OpenKit):
+async def test_a_long_thread_is_taken_in_portions(open_kit):
     """Every message becomes one step, 64 of a session at most."""
     kit = await open_kit(embedded=True)
     said = [f"The word of day {n} is w{n}." for n in range(70)]
@@ -218,7 +214,7 @@ async def test_a_long_thread_is_taken_in_portions(open_kit: OpenKit):
     assert {node.observation for node in steps} == set(said)
 
 
-async def test_messages_of_a_session_by_hand_are_not_taken_twice(open_kit: OpenKit):
+async def test_messages_of_a_session_by_hand_are_not_taken_twice(open_kit):
     """What a feed has made a step stays the only one."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -231,7 +227,7 @@ async def test_messages_of_a_session_by_hand_are_not_taken_twice(open_kit: OpenK
     assert (await kit.repo.statistics()).steps == 2
 
 
-async def test_messages_that_were_extracted_are_not_fed_again(open_kit: OpenKit):
+async def test_messages_that_were_extracted_are_not_fed_again(open_kit):
     """What is remembered stays one step and one hit, though its thread is fed from the start."""
     kit = await open_kit(embedded=True)
     await kit.repo.remember(LUND, wait=True)
@@ -249,7 +245,7 @@ async def test_messages_that_were_extracted_are_not_fed_again(open_kit: OpenKit)
     assert (await kit.repo.statistics()).steps == 3
 
 
-async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(open_kit: OpenKit):
+async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(open_kit):
     """The job finds that a session by hand was faster, and leaves the message to it."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -269,7 +265,7 @@ async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(open_kit: Op
     assert (await kit.repo.statistics()).steps == 1
 
 
-async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(open_kit: OpenKit):
+async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(open_kit):
     """A feed that has read a message before the job took it leaves it to the job."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
@@ -293,9 +289,7 @@ async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(open_k
 
 
 @pytest.mark.parametrize("erase", ["withdraw", "purge", "forget"])
-async def test_a_message_that_is_erased_while_a_feed_reads_is_no_step(
-    open_kit: OpenKit, erase: str
-):
+async def test_a_message_that_is_erased_while_a_feed_reads_is_no_step(open_kit, erase):
     """What a feed has read and not yet written is left out, once it was erased."""
     kit = await open_kit()
     session, talk = await kit.started(), kit.repo.conversation("default")
@@ -321,9 +315,7 @@ async def test_a_message_that_is_erased_while_a_feed_reads_is_no_step(
 
 
 @pytest.mark.parametrize("erase", ["purge", "withdraw"])
-async def test_a_message_that_is_erased_while_its_job_reads_is_no_step(
-    open_kit: OpenKit, erase: str
-):
+async def test_a_message_that_is_erased_while_its_job_reads_is_no_step(open_kit, erase):
     """Not for a moment: another process would find it, and keep it if the worker were killed."""
     kit = await open_kit()
     remembering = kit.repo._remembering
@@ -347,7 +339,7 @@ async def test_a_message_that_is_erased_while_its_job_reads_is_no_step(
     assert await kit.repo.search("hunter2") == []
 
 
-async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit: OpenKit):
+async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit):
     """What is said after the commit, and before the worker's end, waits for that end."""
     kit = await open_kit(embedded=True)
     jobs = kit.repo._remembering.jobs
@@ -377,7 +369,7 @@ async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit:
     assert (await kit.repo.statistics()).steps == 3
 
 
-async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit: OpenKit):
+async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit):
     """Each try waits longer; the dead job is visible with its error, and new words revive it."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("no answer")})
     kit = await open_kit(model=model, config=Config(jobs={"max_tries": 3}))
@@ -396,7 +388,7 @@ async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit: Op
     assert len(await facts(kit)) == 2
 
 
-async def test_a_dead_job_is_tried_again_by_hand(open_kit: OpenKit):
+async def test_a_dead_job_is_tried_again_by_hand(open_kit):
     """``retry_jobs`` gives all its tries anew; what is not dead is left out."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("no answer")})
     kit = await open_kit(model=model, config=Config(jobs={"max_tries": 1}))
@@ -415,7 +407,7 @@ async def test_a_dead_job_is_tried_again_by_hand(open_kit: OpenKit):
         await kit.repo.retry_jobs("default")
 
 
-async def test_a_cancelled_job_extracts_nothing_of_what_is_there(open_kit: OpenKit):
+async def test_a_cancelled_job_extracts_nothing_of_what_is_there(open_kit):
     """Also one that runs: its commit is refused. What is said later is extracted."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -437,7 +429,7 @@ async def test_a_cancelled_job_extracts_nothing_of_what_is_there(open_kit: OpenK
     assert len(await kit.repo.search("peanuts")) == 1
 
 
-async def test_a_wait_that_times_out_changes_nothing(open_kit: OpenKit):
+async def test_a_wait_that_times_out_changes_nothing(open_kit):
     """The call ends with ``TimeoutError``; the extraction goes on and commits."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -456,7 +448,7 @@ async def test_a_wait_that_times_out_changes_nothing(open_kit: OpenKit):
     assert len(await facts(kit)) == 1
 
 
-async def test_a_message_that_is_erased_while_its_job_runs_does_not_come_back(open_kit: OpenKit):
+async def test_a_message_that_is_erased_while_its_job_runs_does_not_come_back(open_kit):
     """The commit is refused, what was made of the message goes, the others are taken."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -474,7 +466,7 @@ async def test_a_message_that_is_erased_while_its_job_runs_does_not_come_back(op
     assert not [node for node in nodes if "hunter2" in repr(node)]
 
 
-async def test_a_thread_that_is_purged_while_its_job_runs_is_gone(open_kit: OpenKit):
+async def test_a_thread_that_is_purged_while_its_job_runs_is_gone(open_kit):
     """Nothing of it is known afterwards, and what is said later is taken in."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -491,7 +483,7 @@ async def test_a_thread_that_is_purged_while_its_job_runs_is_gone(open_kit: Open
     assert (await kit.repo.statistics()).steps == 1
 
 
-async def test_threads_are_extracted_side_by_side_and_each_alone(open_kit: OpenKit):
+async def test_threads_are_extracted_side_by_side_and_each_alone(open_kit):
     """At most ``max_parallel`` threads at once, and never one twice."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model, config=Config(extraction={"max_parallel": 2}))
@@ -507,7 +499,7 @@ async def test_threads_are_extracted_side_by_side_and_each_alone(open_kit: OpenK
     assert (await kit.repo.statistics()).steps == 3
 
 
-async def test_a_closed_repository_gives_its_jobs_back(open_kit: OpenKit):
+async def test_a_closed_repository_gives_its_jobs_back(open_kit):
     """What was half done is taken up when it is opened again, each message once."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -527,7 +519,7 @@ async def test_a_closed_repository_gives_its_jobs_back(open_kit: OpenKit):
         kit.memory.session("none")
 
 
-async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit: OpenKit, caplog):
+async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit, caplog):
     """It begins its session once the closing has begun: it is given back untried, not noted."""
     kit = await open_kit(embedded=True)
     closing, begun, may_go_on = kit.repo, anyio.Event(), anyio.Event()
@@ -555,7 +547,7 @@ async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit: O
     assert len(await facts(kit)) == 1
 
 
-async def test_a_cancelled_call_has_stored_all_or_nothing(open_kit: OpenKit):
+async def test_a_cancelled_call_has_stored_all_or_nothing(open_kit):
     """Whatever turn of the loop it is cancelled in, messages and job are there together."""
     kit = await open_kit(embedded=True)
     for turns in range(12):
@@ -570,7 +562,7 @@ async def test_a_cancelled_call_has_stored_all_or_nothing(open_kit: OpenKit):
         assert (len(stored), job is not None) in {(0, False), (2, True)}
 
 
-async def test_the_events_of_a_job_are_those_of_a_session(open_kit: OpenKit):
+async def test_the_events_of_a_job_are_those_of_a_session(open_kit):
     """The short session goes through the states of any other."""
     kit = await open_kit(embedded=True)
     await kit.repo.remember(ALLERGIC, wait=True)

@@ -1,7 +1,5 @@
 """Remembering in several processes: whoever lives works off what is owed, each message once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
@@ -110,7 +108,7 @@ def run(program: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_the_first_lines_run_and_a_new_process_finds_the_fact(tmp_path: Path):
+def test_the_first_lines_run_and_a_new_process_finds_the_fact(tmp_path):
     """What a process has remembered and not extracted is a fact in the next one."""
     assert "I am allergic to peanuts." in run(FIVE_LINES, tmp_path)
     fact, source = run(LATER, tmp_path).split(" | ")
@@ -118,7 +116,7 @@ def test_the_first_lines_run_and_a_new_process_finds_the_fact(tmp_path: Path):
 
 
 @pytest.mark.long
-async def test_a_job_whose_process_was_killed_is_gone_on_with(db: Path):
+async def test_a_job_whose_process_was_killed_is_gone_on_with(db):
     """The death is noticed at once, without waiting for a lease; each message is one step."""
     async with (
         service(db, workers=0) as looked_at,
@@ -138,7 +136,7 @@ async def test_a_job_whose_process_was_killed_is_gone_on_with(db: Path):
 
 
 @pytest.mark.long
-async def test_nothing_acknowledged_is_lost_by_processes_killed_at_any_moment(db: Path):
+async def test_nothing_acknowledged_is_lost_by_processes_killed_at_any_moment(db):
     """Three lives that end anywhere, and a last one that settles."""
     acknowledged: set[str] = set()
     for life in range(3):
@@ -157,7 +155,7 @@ async def test_nothing_acknowledged_is_lost_by_processes_killed_at_any_moment(db
 
 
 @pytest.mark.long
-async def test_two_processes_remember_in_the_same_threads(db: Path):
+async def test_two_processes_remember_in_the_same_threads(db):
     """Both write to forty threads and work off what both have said: nothing is taken twice."""
     async with service(db) as repo, another(db, "work", "b", 40) as other:
         for n in range(40):
@@ -170,7 +168,7 @@ async def test_two_processes_remember_in_the_same_threads(db: Path):
 
 
 @pytest.mark.long
-async def test_a_thousand_messages_are_found_as_they_are_said(db: Path):
+async def test_a_thousand_messages_are_found_as_they_are_said(db):
     """Recall asks meanwhile: every message is found when ``remember`` returned, none twice."""
     async with service(db) as repo:
         said_last = -1

@@ -1,10 +1,7 @@
 """Settling: waiting until nothing is on its way."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
-from helpers import OpenKit
 
 from mnemo import ModelUnavailable, UsageError
 from mnemo.config import Config
@@ -13,7 +10,7 @@ from mnemo.testing import ScriptedChatModel
 ALLERGIC = "I am allergic to peanuts."
 
 
-async def test_what_was_remembered_is_a_fact_with_its_source(open_kit: OpenKit):
+async def test_what_was_remembered_is_a_fact_with_its_source(open_kit):
     """Nobody waits for quiet; afterwards everything has its vector and nothing is owed."""
     kit = await open_kit(embedded=True)
     for thread in ("a", "b"):
@@ -26,7 +23,7 @@ async def test_what_was_remembered_is_a_fact_with_its_source(open_kit: OpenKit):
     assert found.candidates[0].sources[0].text == ALLERGIC
 
 
-async def test_nothing_is_settled_at_once(open_kit: OpenKit):
+async def test_nothing_is_settled_at_once(open_kit):
     """An empty repository, and one with a session that only collects, do not wait."""
     kit = await open_kit(embedded=True)
     await kit.repo.settle(timeout_s=0.5)
@@ -36,7 +33,7 @@ async def test_nothing_is_settled_at_once(open_kit: OpenKit):
     assert session.statistics().append_backlog == 0
 
 
-async def test_a_timeout_names_what_is_not_settled(open_kit: OpenKit):
+async def test_a_timeout_names_what_is_not_settled(open_kit):
     """The error counts each kind of work; the work goes on, and the next call sees its end."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -56,7 +53,7 @@ async def test_a_timeout_names_what_is_not_settled(open_kit: OpenKit):
     assert len(await kit.repo.get_nodes(["semantic"])) == 1
 
 
-async def test_a_closed_episode_is_waited_for(open_kit: OpenKit):
+async def test_a_closed_episode_is_waited_for(open_kit):
     """A session that extracts is on its way; one that is ready waits for its user."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -70,7 +67,7 @@ async def test_a_closed_episode_is_waited_for(open_kit: OpenKit):
     assert session.state == "ready"
 
 
-async def test_what_is_dead_is_not_waited_for(open_kit: OpenKit):
+async def test_what_is_dead_is_not_waited_for(open_kit):
     """A job that was given up is visible, and not on its way."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("no answer")})
     kit = await open_kit(model=model, config=Config(jobs={"max_tries": 1}))
@@ -79,7 +76,7 @@ async def test_what_is_dead_is_not_waited_for(open_kit: OpenKit):
     assert (await kit.repo.statistics()).jobs.dead == 1
 
 
-async def test_a_wait_ends_with_the_repository_and_with_its_caller(open_kit: OpenKit):
+async def test_a_wait_ends_with_the_repository_and_with_its_caller(open_kit):
     """A closed repository is a ``UsageError``; a cancelled wait leaves the work alone."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
@@ -101,14 +98,14 @@ async def test_a_wait_ends_with_the_repository_and_with_its_caller(open_kit: Ope
 
 
 @pytest.mark.parametrize("timeout_s", [-1, float("nan"), "soon"])
-async def test_a_bad_timeout_is_refused(open_kit: OpenKit, timeout_s: object):
+async def test_a_bad_timeout_is_refused(open_kit, timeout_s):
     """A ``ValueError`` names the argument."""
     kit = await open_kit(embedded=True)
     with pytest.raises(ValueError, match="timeout_s"):
         await kit.repo.settle(timeout_s=timeout_s)  # type: ignore[arg-type]
 
 
-async def test_without_background_work_another_service_does_it(open_kit: OpenKit, db):
+async def test_without_background_work_another_service_does_it(open_kit, db):
     """What is stored is found by its words, no index is made, and nothing is lost."""
     kit = await open_kit(embedded=True, store=db, config=Config(jobs={"background": False}))
     await kit.repo.remember(ALLERGIC)

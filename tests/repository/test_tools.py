@@ -1,7 +1,5 @@
 """The agent tools of a repository: chosen by name."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """What a thread's messages are found by under ``Nearest``: the vectors that recall has."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
@@ -64,9 +62,7 @@ async def nearest(repo: Repository, query: str, thread_id: str = "t") -> list[st
     return [message.text for message in await repo.conversation(thread_id).load(query=query)]
 
 
-async def test_one_more_message_is_one_more_embedding(
-    repo: Repository, embedder: CountingEmbedder
-) -> None:
+async def test_one_more_message_is_one_more_embedding(repo, embedder):
     """Fifty indexed messages and one more: one document is embedded, and recall needs no other."""
     talk = repo.conversation("t")
     await talk.append([user(f"number {n}") for n in range(50)])
@@ -80,7 +76,7 @@ async def test_one_more_message_is_one_more_embedding(
     assert embedder.documents[51:] == []
 
 
-async def test_only_what_speaks_is_embedded(repo: Repository, embedder: CountingEmbedder) -> None:
+async def test_only_what_speaks_is_embedded(repo, embedder):
     """User, assistant, thought and reply; no calls, results, system messages or blanks."""
     call = {"id": "a", "name": "look"}
     talk = repo.conversation("t")
@@ -100,7 +96,7 @@ async def test_only_what_speaks_is_embedded(repo: Repository, embedder: Counting
     assert sorted(embedder.documents) == ["answered", "asked", "replied", "thought"]
 
 
-async def test_a_load_waits_for_no_vector(repo: Repository, embedder: CountingEmbedder) -> None:
+async def test_a_load_waits_for_no_vector(repo, embedder):
     """What has none yet fills up, newest first, and is found by meaning once it has one."""
     embedder.gate = anyio.Event()
     talk = repo.conversation("t")
@@ -111,9 +107,7 @@ async def test_a_load_waits_for_no_vector(repo: Repository, embedder: CountingEm
     assert await nearest(repo, "ferry") == ["the ferry to Naxos"]
 
 
-async def test_settling_waits_for_a_failing_embedder_once(
-    repo: Repository, embedder: CountingEmbedder
-) -> None:
+async def test_settling_waits_for_a_failing_embedder_once(repo, embedder):
     """What failed stays owed and is tried again; who settles is not held up by it."""
     embedder.refused = lambda text: text == "bad"
     talk = repo.conversation("t")
@@ -125,9 +119,7 @@ async def test_settling_waits_for_a_failing_embedder_once(
     assert await nearest(repo, "bad") == ["bad"]
 
 
-async def test_settling_waits_for_ones_own_thread_only(
-    repo: Repository, embedder: CountingEmbedder
-) -> None:
+async def test_settling_waits_for_ones_own_thread_only(repo, embedder):
     """A thread that is owed nothing is settled while others wait."""
     embedder.gate = anyio.Event()
     await repo.conversation("other").append(user("waits"))
@@ -139,7 +131,7 @@ async def test_settling_waits_for_ones_own_thread_only(
     await repo.conversation("other").settle()
 
 
-async def test_settling_ends_with_the_repository(embedder: CountingEmbedder) -> None:
+async def test_settling_ends_with_the_repository(embedder):
     """Who waits when it closes is told; nobody waits for ever."""
     embedder.gate = anyio.Event()
     async with Mnemo("memory:", embedder=embedder) as memory, anyio.create_task_group() as group:
@@ -156,9 +148,7 @@ async def test_settling_ends_with_the_repository(embedder: CountingEmbedder) -> 
             await memory.close_repo("r")
 
 
-async def test_a_purged_message_gets_no_vector(
-    repo: Repository, embedder: CountingEmbedder
-) -> None:
+async def test_a_purged_message_gets_no_vector(repo, embedder):
     """An embedding in flight when the thread is purged is discarded at its commit."""
     embedder.gate = anyio.Event()
     talk = repo.conversation("t")
@@ -170,7 +160,7 @@ async def test_a_purged_message_gets_no_vector(
     assert (await repo.statistics()).vectors == 0
 
 
-async def test_what_has_expired_is_not_found(repo: Repository, clock: ManualClock) -> None:
+async def test_what_has_expired_is_not_found(repo, clock):
     """Whether or not the sweep has come to its vector."""
     talk = repo.conversation("t", ttl_s=60, retrieval=Nearest(2))
     await talk.append(user("the ferry to Naxos"))
@@ -179,9 +169,7 @@ async def test_what_has_expired_is_not_found(repo: Repository, clock: ManualCloc
     assert await talk.load(query="ferry") == []
 
 
-async def test_messages_of_a_cleared_epoch_are_embedded_still(
-    repo: Repository, embedder: CountingEmbedder
-) -> None:
+async def test_messages_of_a_cleared_epoch_are_embedded_still(repo, embedder):
     """``clear`` keeps what is queued: the history stays searchable, and is not loaded."""
     talk = repo.conversation("t")
     await talk.append(user("before"))

@@ -1,7 +1,5 @@
 """On PostgreSQL a worker hears of jobs that another process has posted, and of their ends."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import anyio
@@ -30,7 +28,7 @@ async def begun(worker: Mnemo, tasks: anyio.abc.TaskGroup) -> None:
     await looked.wait()
 
 
-async def test_a_job_is_claimed_without_waiting_for_the_next_look(postgres_url: str) -> None:
+async def test_a_job_is_claimed_without_waiting_for_the_next_look(postgres_url):
     """The worker looks once an hour, and so does who waits: both are woken."""
     async with (
         service(postgres_url, workers=0) as app,
@@ -52,9 +50,7 @@ WHERE application_name = 'mnemo' AND query LIKE 'LISTEN%'
 """
 
 
-async def test_a_listener_that_was_ended_listens_again(
-    postgres_url: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_listener_that_was_ended_listens_again(postgres_url, postgres_server, monkeypatch):
     """The administrator ends its connection; the next job wakes the worker all the same."""
     monkeypatch.setattr("mnemo.store.postgres.engine._LISTEN_AGAIN_S", 0)
     async with (

@@ -1,7 +1,5 @@
 """Workers: services that leave jobs to others, and those that work off the jobs of a store."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -68,7 +66,7 @@ async def keys(repo: Repository) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_jobs_left_to_others_are_done_by_a_worker(db: Path):
+async def test_jobs_left_to_others_are_done_by_a_worker(db):
     """``remember(wait=True)`` and ``settle`` behave as if the work had been local."""
     async with service(db, workers=0) as app, service(db) as other:
         repo = await app.open_repo("r")
@@ -107,7 +105,7 @@ class CountingModel(ScriptedChatModel):
 
 
 @pytest.mark.slow
-async def test_a_service_runs_no_more_jobs_than_it_may(db: Path):
+async def test_a_service_runs_no_more_jobs_than_it_may(db):
     """``workers`` is a bound over all its repositories."""
     model = CountingModel.answering()
     async with service(db, model=model, workers=2) as memory:
@@ -121,7 +119,7 @@ async def test_a_service_runs_no_more_jobs_than_it_may(db: Path):
 
 
 @pytest.mark.slow
-async def test_a_worker_takes_the_repositories_of_its_pattern(db: Path):
+async def test_a_worker_takes_the_repositories_of_its_pattern(db):
     """The others keep their jobs."""
     async with service(db, workers=0) as app:
         for id in ("team a", "team b", "other"):
@@ -134,7 +132,7 @@ async def test_a_worker_takes_the_repositories_of_its_pattern(db: Path):
         assert await keys(app.repo("other")) == []
 
 
-async def test_a_repository_of_another_space_is_left_to_others(db: Path):
+async def test_a_repository_of_another_space_is_left_to_others(db):
     """It is told why, and the others are worked off."""
     async with service(db) as app:
         foreign = await app.open_repo("foreign", embedder=HashingEmbedder(dimensions=32))
@@ -149,7 +147,7 @@ async def test_a_repository_of_another_space_is_left_to_others(db: Path):
         assert (await foreign.statistics()).jobs.waiting == 1
 
 
-async def test_a_worker_of_other_kinds_leaves_a_job(db: Path):
+async def test_a_worker_of_other_kinds_leaves_a_job(db):
     """What is not of its kinds waits for another one."""
     async with service(db, workers=0) as app, service(db) as other:
         repo = await app.open_repo("r")
@@ -159,7 +157,7 @@ async def test_a_worker_of_other_kinds_leaves_a_job(db: Path):
         assert (await repo.statistics()).jobs.waiting == 1
 
 
-async def test_a_worker_that_closes_finishes_what_it_holds(db: Path):
+async def test_a_worker_that_closes_finishes_what_it_holds(db):
     """Within the grace; what it does not hold waits, and nothing stays claimed."""
     began, go_on = anyio.Event(), anyio.Event()
 
@@ -187,7 +185,7 @@ async def test_a_worker_that_closes_finishes_what_it_holds(db: Path):
         assert await repo.unfinished_sessions() == []
 
 
-async def test_wrong_arguments_are_told(db: Path):
+async def test_wrong_arguments_are_told(db):
     """A count, a pattern, kinds, a service that leaves jobs to others or works already."""
     for wrong in (-1, True, 1.5):
         with pytest.raises(ValueError, match="workers"):
@@ -206,7 +204,7 @@ async def test_wrong_arguments_are_told(db: Path):
                 await other.work()
 
 
-async def test_a_failing_look_is_logged(db: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_failing_look_is_logged(db, caplog):
     """What ``on_look`` raises ends nothing."""
     async with service(db) as other:
         looked = anyio.Event()
@@ -232,9 +230,7 @@ async def test_a_failing_look_is_logged(db: Path, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.slow
-async def test_a_job_of_a_session_that_another_process_has_open_waits(
-    db: Path, caplog: pytest.LogCaptureFixture
-):
+async def test_a_job_of_a_session_that_another_process_has_open_waits(db, caplog):
     """It is put back without a failure, more often than it may fail, and done in the end."""
     caplog.set_level("INFO", logger="mnemo")
     async with service(db) as other:
@@ -261,7 +257,7 @@ async def test_a_job_of_a_session_that_another_process_has_open_waits(
 
 
 @pytest.mark.slow
-async def test_a_closed_episode_is_extracted_by_a_worker(db: Path):
+async def test_a_closed_episode_is_extracted_by_a_worker(db):
     """State, events, queued calls and ``wait_for`` behave as if the work had been local."""
     local = ScriptedChatModel.answering()
     async with service(db, model=local, workers=0) as app, service(db) as other:
@@ -286,7 +282,7 @@ async def test_a_closed_episode_is_extracted_by_a_worker(db: Path):
         assert await keys(repo) == ["k"]
 
 
-async def test_a_failed_extraction_of_a_worker_fails_the_session(db: Path):
+async def test_a_failed_extraction_of_a_worker_fails_the_session(db):
     """Its model's error is the session's; another try is the worker's again."""
     replies = ['{"nonsense"', '{"nonsense"', '{"facts": []}']
     model = ScriptedChatModel.answering({"semantic": replies})
@@ -306,7 +302,7 @@ async def test_a_failed_extraction_of_a_worker_fails_the_session(db: Path):
 
 
 @pytest.mark.slow
-async def test_sessions_with_models_of_their_own_and_auto_commit_keep_their_work(db: Path):
+async def test_sessions_with_models_of_their_own_and_auto_commit_keep_their_work(db):
     """No worker is needed for them."""
     async with service(db, workers=0) as app:
         repo = await app.open_repo("r")
@@ -319,7 +315,7 @@ async def test_sessions_with_models_of_their_own_and_auto_commit_keep_their_work
         assert (await repo.statistics()).jobs.waiting == 0
 
 
-async def test_an_episode_outlives_the_process_that_closed_it(db: Path):
+async def test_an_episode_outlives_the_process_that_closed_it(db):
     """Its job is done all the same; the session is resumed ready, here or elsewhere."""
     async with service(db, workers=0) as app:
         repo = await app.open_repo("r")
@@ -336,7 +332,7 @@ async def test_an_episode_outlives_the_process_that_closed_it(db: Path):
         assert resumed.state == "ready"
 
 
-async def test_workers_extract_sessions_of_equal_ids_apart(db: Path):
+async def test_workers_extract_sessions_of_equal_ids_apart(db):
     """A job names its session in its repository: each is resumed with what was said in it."""
     towns = {"ada": "Osaka", "bea": "Lisbon"}
     async with service(db, workers=0) as app:
@@ -359,7 +355,7 @@ async def test_workers_extract_sessions_of_equal_ids_apart(db: Path):
             assert [town in node.text for node in await repo.get_nodes(["episodic"])] == [True]
 
 
-async def test_nobody_else_takes_a_session_that_waits_for_a_worker(db: Path):
+async def test_nobody_else_takes_a_session_that_waits_for_a_worker(db):
     """It stays its process's until a worker has it."""
     async with service(db, workers=0) as app, service(db, workers=0) as other:
         session = await (await app.open_repo("r")).start_session("Talk", session_id="s")
@@ -369,7 +365,7 @@ async def test_nobody_else_takes_a_session_that_waits_for_a_worker(db: Path):
             await (await other.open_repo("r")).resume_session("s")
 
 
-async def test_a_session_is_waited_for_until_a_worker_lets_go_of_it(db: Path):
+async def test_a_session_is_waited_for_until_a_worker_lets_go_of_it(db):
     """Its job may end, by another worker, while the first one still holds the session."""
     async with service(db, workers=0) as app, service(db, workers=0) as other:
         repo = await app.open_repo("r")
@@ -390,7 +386,7 @@ async def test_a_session_is_waited_for_until_a_worker_lets_go_of_it(db: Path):
 
 
 @pytest.mark.slow
-async def test_a_job_is_done_with_the_config_that_it_carries(db: Path):
+async def test_a_job_is_done_with_the_config_that_it_carries(db):
     """A worker without the profile leaves it; one with it uses the job's limits."""
     profile = Profile(name="gardening", domain_context="About gardens.")
     wanted = CONFIG.overlaid(Config(extraction={"profile": profile, "max_facts": 0}))
@@ -408,7 +404,7 @@ async def test_a_job_is_done_with_the_config_that_it_carries(db: Path):
         assert await repo.get_nodes(["semantic"]) == []
 
 
-async def test_an_owed_job_moves_with_its_repository_to_another_space(db: Path):
+async def test_an_owed_job_moves_with_its_repository_to_another_space(db):
     """After ``reembed`` it is done by workers of the new space."""
     async with service(db, workers=0) as app:
         repo = await app.open_repo("r")
@@ -421,7 +417,7 @@ async def test_an_owed_job_moves_with_its_repository_to_another_space(db: Path):
         assert await keys(repo) == ["k"]
 
 
-async def test_a_job_that_is_tried_again_is_done_in_the_space_of_who_asks(db: Path):
+async def test_a_job_that_is_tried_again_is_done_in_the_space_of_who_asks(db):
     """A repository without vectors may have got another embedder since."""
     config = CONFIG.overlaid(Config(jobs={"background": False}))
     async with service(db, workers=0, config=config) as app:

@@ -1,7 +1,5 @@
 """Keyed items under any order of puts, reads, deletes, searches and time: as a dict has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Jobs under any order of claims, ends, deaths and erasures: no message twice, none forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Notes against a plain model: whatever is done in whatever order, both agree."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

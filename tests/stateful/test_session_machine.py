@@ -1,7 +1,5 @@
 """A session driven by every call there is, in any order, through every kind of trouble."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """A store, driven by any acts, against a small model of what it acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable

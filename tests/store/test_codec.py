@@ -1,7 +1,5 @@
 """Encoding of values that columns hold as text."""
 
-from __future__ import annotations
-
 import sys
 from datetime import datetime, timedelta, tzinfo
 from types import FrameType

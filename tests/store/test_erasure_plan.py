@@ -132,7 +132,7 @@ TWO = [step(0, "porto harbour"), step(1, "porto bread")]
 # ── Single rules ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_source_goes_when_no_remaining_step_names_it() -> None:
+def test_a_source_goes_when_no_remaining_step_names_it():
     """A shared one stays."""
     own, shared = Source("a", id="own"), Source("b", id="shared")
     links = [("step 0", "own", PROVENANCE), ("step 0", "shared", PROVENANCE)]
@@ -140,7 +140,7 @@ def test_a_source_goes_when_no_remaining_step_names_it() -> None:
     assert gone(planned(rows, "step 0")) == {"step 0", "own"}
 
 
-def test_facts_that_replace_each_other_in_a_circle_hold_again() -> None:
+def test_facts_that_replace_each_other_in_a_circle_hold_again():
     """Damage of another kind: it ends."""
     facts = [
         Semantic("bread", id="old", superseded_by="a", valid_to=NOON),
@@ -151,7 +151,7 @@ def test_facts_that_replace_each_other_in_a_circle_hold_again() -> None:
     assert planned(Rows([*TWO, *facts], links), "step 0").facts_restored == 1
 
 
-def test_a_tag_goes_with_its_last_member_or_its_last_word() -> None:
+def test_a_tag_goes_with_its_last_member_or_its_last_word():
     """One that a remaining member is named by stays."""
     tags = [Tag("porto", id="last"), Tag("harbour", id="leaks"), Tag("bread", id="stays")]
     facts = [Semantic("harbour", id="f"), Semantic("bread", id="g")]
@@ -161,7 +161,7 @@ def test_a_tag_goes_with_its_last_member_or_its_last_word() -> None:
     assert gone(planned(rows, "step 0")) == {"step 0", "f", "last", "leaks"}
 
 
-def test_an_intent_and_a_subgoal_are_reworded() -> None:
+def test_an_intent_and_a_subgoal_are_reworded():
     """The intent by its first remaining member, the subgoal by its goal; vectors are stale."""
     nodes = [
         Intent("find the harbour", id="i"),
@@ -177,7 +177,7 @@ def test_an_intent_and_a_subgoal_are_reworded() -> None:
     assert plan.reworded == {2, 3}
 
 
-def test_an_intent_loses_the_wordings_of_erased_steps() -> None:
+def test_an_intent_loses_the_wordings_of_erased_steps():
     """A wording of another step stays, and describes it from now on."""
     wordings = (Wording("harbour", ("step 0",)), Wording("bread", ("step 1",)))
     intent = Intent("harbour", id="i", wordings=wordings)
@@ -187,7 +187,7 @@ def test_an_intent_loses_the_wordings_of_erased_steps() -> None:
     assert (after.description, after.wordings) == ("bread", wordings[1:])
 
 
-def test_a_damaged_intent_of_damaged_members_does_not_stop_it() -> None:
+def test_a_damaged_intent_of_damaged_members_does_not_stop_it():
     """Nothing readable names the intent: it goes; a damaged one is named and stays."""
     nodes = [
         Intent("harbour", id="i"),
@@ -202,7 +202,7 @@ def test_a_damaged_intent_of_damaged_members_does_not_stop_it() -> None:
     assert [one.row for one in plan.unreadable] == ["nodes t"]
 
 
-def test_sessions_that_nothing_is_left_of_go() -> None:
+def test_sessions_that_nothing_is_left_of_go():
     """One with an open, untouched episode lives on; one that is named goes whole."""
 
     def episode(no: int, session: int, status: str, steps: int, erased: int) -> EpisodeRow:
@@ -222,7 +222,7 @@ def test_sessions_that_nothing_is_left_of_go() -> None:
     assert [one.no for one in plan.ended] == [4, 5]
 
 
-def test_annotations_lose_what_only_erased_steps_said() -> None:
+def test_annotations_lose_what_only_erased_steps_said():
     """The goal stands for the subgoal; a step's own words may stay."""
     leaks = AnnotatedStep(1, "a", "bread", "at the harbour", "see the harbour")
     fine = AnnotatedStep(2, "b", "the harbour", "at the harbour", "see the harbour")
@@ -233,9 +233,7 @@ def test_annotations_lose_what_only_erased_steps_said() -> None:
 @pytest.mark.slow
 @ANY
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5))), st.sets(st.integers(0, 25)))
-def test_a_range_goes_with_any_message_that_it_held(
-    ends: list[tuple[int, int]], seqs: set[int]
-) -> None:
+def test_a_range_goes_with_any_message_that_it_held(ends, seqs):
     """Both ends are inclusive."""
     ranges = [Range(no, f"r{no}", first, first + n) for no, (first, n) in enumerate(ends)]
     held = [one for one in ranges if seqs & {*range(one.first, one.last + 1)}]
@@ -275,7 +273,7 @@ def graphs(draw: st.DrawFn) -> tuple[Rows, frozenset[str]]:
 @pytest.mark.slow
 @ANY
 @given(graphs())
-def test_what_stays_rests_on_nothing_erased(given_: tuple[Rows, frozenset[str]]) -> None:
+def test_what_stays_rests_on_nothing_erased(given_):
     """Steps go exactly as asked; claims without a step left, and what names the gone, go."""
     rows, erased = given_
     plan = planned(rows, *erased)
@@ -294,7 +292,7 @@ def test_what_stays_rests_on_nothing_erased(given_: tuple[Rows, frozenset[str]])
 @pytest.mark.slow
 @ANY
 @given(graphs())
-def test_what_is_untouched_stays_as_it_is(given_: tuple[Rows, frozenset[str]]) -> None:
+def test_what_is_untouched_stays_as_it_is(given_):
     """Nothing goes or changes that no chain of links or replacements joins to an erased step."""
     rows, erased = given_
     plan = planned(rows, *erased)
@@ -312,7 +310,7 @@ def test_what_is_untouched_stays_as_it_is(given_: tuple[Rows, frozenset[str]]) -
 @pytest.mark.slow
 @ANY
 @given(graphs())
-def test_no_word_of_the_erased_alone_is_left(given_: tuple[Rows, frozenset[str]]) -> None:
+def test_no_word_of_the_erased_alone_is_left(given_):
     """Claims that lost a step use the words of remaining ones."""
     rows, erased = given_
     plan = planned(rows, *erased)
@@ -329,7 +327,7 @@ def test_no_word_of_the_erased_alone_is_left(given_: tuple[Rows, frozenset[str]]
 @pytest.mark.slow
 @ANY
 @given(graphs())
-def test_a_second_erasure_finds_nothing(given_: tuple[Rows, frozenset[str]]) -> None:
+def test_a_second_erasure_finds_nothing(given_):
     """The plan is complete: what it leaves gives an empty plan."""
     rows, erased = given_
     left = rows.after(planned(rows, *erased))
@@ -340,7 +338,7 @@ def test_a_second_erasure_finds_nothing(given_: tuple[Rows, frozenset[str]]) -> 
 @pytest.mark.slow
 @ANY
 @given(graphs())
-def test_the_order_of_the_steps_does_not_matter(given_: tuple[Rows, frozenset[str]]) -> None:
+def test_the_order_of_the_steps_does_not_matter(given_):
     """The same rows and the same steps give the same plan."""
     rows, erased = given_
     one, other = planned(rows, *sorted(erased)), planned(rows, *sorted(erased, reverse=True))

@@ -1,7 +1,5 @@
 """``FailingStore``: fails when told to, and only then."""
 
-from typing import Any
-
 import pytest
 from contracts.kit import NOON, Kit
 from helpers import in_memory_store
@@ -27,7 +25,7 @@ def faults(kit: Kit) -> FailingStore:
     return kit.store
 
 
-async def test_an_untold_store_does_what_it_should(failing: Kit) -> None:
+async def test_an_untold_store_does_what_it_should(failing):
     """Without faults it is the store that it wraps."""
     await failing.start()
     await failing.append("o")
@@ -37,7 +35,7 @@ async def test_an_untold_store_does_what_it_should(failing: Kit) -> None:
     assert faults(failing).calls == made
 
 
-async def test_a_fault_before_the_effect_writes_nothing(failing: Kit) -> None:
+async def test_a_fault_before_the_effect_writes_nothing(failing):
     """The call fails as often as it was told to, then goes through."""
     faults(failing).fail("apply", times=2)
     for _ in range(2):
@@ -47,7 +45,7 @@ async def test_a_fault_before_the_effect_writes_nothing(failing: Kit) -> None:
     assert (await failing.apply(TAG)).revision == 1
 
 
-async def test_a_fault_after_the_effect_loses_the_answer(failing: Kit) -> None:
+async def test_a_fault_after_the_effect_loses_the_answer(failing):
     """What was asked for is done, and the caller is told it failed."""
     await failing.start()
     faults(failing).fail("append", before=False)
@@ -60,7 +58,7 @@ async def test_a_fault_after_the_effect_loses_the_answer(failing: Kit) -> None:
     assert (await failing.apply(TAG)).again
 
 
-async def test_a_failing_append_tells_its_caller_later(failing: Kit) -> None:
+async def test_a_failing_append_tells_its_caller_later(failing):
     """The error arrives through the loop, as the writer's would, and leaves no gap."""
     await failing.start()
     faults(failing).fail("append")
@@ -69,7 +67,7 @@ async def test_a_failing_append_tells_its_caller_later(failing: Kit) -> None:
     assert (await failing.append("kept")).index == 0
 
 
-async def test_a_fault_may_be_meant_for_one_call_only(failing: Kit) -> None:
+async def test_a_fault_may_be_meant_for_one_call_only(failing):
     """Calls that it is not meant for pass by and do not use it up."""
     faults(failing).fail("apply", only=lambda write: write.changeset_id == "second")
     await failing.apply(TAG, id="first")
@@ -77,7 +75,7 @@ async def test_a_fault_may_be_meant_for_one_call_only(failing: Kit) -> None:
         await failing.apply(id="second")
 
 
-async def test_acts_creations_and_deletions_fail_too(failing: Kit) -> None:
+async def test_acts_creations_and_deletions_fail_too(failing):
     """Every writing call has its fault."""
     for call in ("create", "record", "delete"):
         faults(failing).fail(call)
@@ -105,7 +103,7 @@ async def test_acts_creations_and_deletions_fail_too(failing: Kit) -> None:
         ("write", lambda store: store.archive("r").write("head", "pages")),
     ],
 )
-async def test_a_call_of_any_part_can_fail(failing: Kit, call: str, use: Any) -> None:
+async def test_a_call_of_any_part_can_fail(failing, call, use):
     """Journal, graph, feed, conversations, records, notes, overhaul and archive."""
     faults(failing).fail(call)
     with pytest.raises(StoreError, match=f"this {call} was made to fail"):
@@ -113,7 +111,7 @@ async def test_a_call_of_any_part_can_fail(failing: Kit, call: str, use: Any) ->
     assert faults(failing).calls[call] == 1
 
 
-def test_a_call_that_no_part_has_is_refused(failing: Kit) -> None:
+def test_a_call_that_no_part_has_is_refused(failing):
     """A misspelt name would never fail anything."""
     with pytest.raises(ValueError, match=r"call must be one of .*apply.*, not 'aply'"):
         faults(failing).fail("aply")

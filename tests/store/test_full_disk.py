@@ -72,9 +72,7 @@ async def remember(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [0, SIDE_FILES])
-async def test_a_full_disk_is_opened_for_reading(
-    small_disk: Path, room: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_full_disk_is_opened_for_reading(small_disk, room, caplog):
     """Search works, writing calls raise ``StoreReadOnly``, and one warning says why.
 
     Messages have expired since, which are deleted when the store can be written again.
@@ -93,9 +91,7 @@ async def test_a_full_disk_is_opened_for_reading(
 
 
 @pytest.mark.slow
-async def test_a_full_disk_is_read_with_what_is_in_the_log(
-    small_disk: Path, tmp_path: Path
-) -> None:
+async def test_a_full_disk_is_read_with_what_is_in_the_log(small_disk, tmp_path):
     """Without room for the index of the log, its steps are found; nothing of them is lost."""
     path = small_disk / "mnemo.db"
     async with Mnemo(str(tmp_path / "elsewhere.db"), embedder="static") as memory:
@@ -118,9 +114,7 @@ async def test_a_full_disk_is_read_with_what_is_in_the_log(
 
 
 @pytest.mark.slow
-async def test_a_full_disk_is_written_to_once_there_is_room(
-    small_disk: Path, make: MakeSqlite
-) -> None:
+async def test_a_full_disk_is_written_to_once_there_is_room(small_disk, make):
     """Opening again after some space was freed is an ordinary opening."""
     path = small_disk / "mnemo.db"
     await remember(path)
@@ -132,7 +126,7 @@ async def test_a_full_disk_is_written_to_once_there_is_room(
 
 
 @pytest.mark.slow
-async def test_a_file_that_cannot_grow_is_opened_for_reading(path: Path) -> None:
+async def test_a_file_that_cannot_grow_is_opened_for_reading(path):
     """Where no byte can be added to a file, as with a full quota, reading goes on."""
     await remember(path)
     result = await anyio.run_process(
@@ -142,7 +136,7 @@ async def test_a_file_that_cannot_grow_is_opened_for_reading(path: Path) -> None
     assert "Traceback" not in result.stdout.decode()
 
 
-async def test_a_new_store_on_a_full_disk_is_refused(small_disk: Path) -> None:
+async def test_a_new_store_on_a_full_disk_is_refused(small_disk):
     """There is nothing to read; the error says that the disk is full."""
     fill(small_disk)
     with pytest.raises(Exception, match="the disk"):
@@ -150,9 +144,7 @@ async def test_a_new_store_on_a_full_disk_is_refused(small_disk: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_backup_onto_a_full_disk_leaves_nothing_there(
-    small_disk: Path, tmp_path: Path
-) -> None:
+async def test_a_backup_onto_a_full_disk_leaves_nothing_there(small_disk, tmp_path):
     """The error says so, the disk holds what it held, and the store goes on."""
     path = tmp_path / "elsewhere.db"
     await remember(path)

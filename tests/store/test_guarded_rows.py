@@ -1,7 +1,5 @@
 """Rows are written under the lock that guards them, and every test of a store looks at that."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -51,14 +49,14 @@ async def kit(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[K
     await store.aclose()
 
 
-async def test_every_table_is_guarded_once(kit: Kit) -> None:
+async def test_every_table_is_guarded_once(kit):
     """A table that is new is in ``GUARDS``, or its rows are never written whole."""
     tables = set(await kit.store.engine.reading(lambda tx: tx.dialect.columns(tx)))
     guarded = [table for tables in GUARDS.values() for table in tables]
     assert sorted([*guarded, *WRITTEN_BY_ANYBODY]) == sorted(tables)
 
 
-def test_columns_that_anybody_sets_are_in_no_whole_row() -> None:
+def test_columns_that_anybody_sets_are_in_no_whole_row():
     """Else whoever writes the whole row undoes what was set since it read that."""
     for table, columns in UNGUARDED.items():
         assert columns.isdisjoint(TABLES[table].columns)
@@ -75,7 +73,7 @@ def set_seq(tx: Tx) -> None:
 
 
 @pytest.mark.parametrize("write", [put_thread, set_seq])
-async def test_a_row_is_not_written_without_its_lock(kit: Kit, write: Any) -> None:
+async def test_a_row_is_not_written_without_its_lock(kit, write):
     """Neither by who names other locks nor, where the row says so, another repository's."""
     others: list[Locks] = [[("graph", "r"), session_lock("r", "s")], [("owner", "")]]
     for locks in others if write is set_seq else [*others, [("transcript", "q")]]:
@@ -85,7 +83,7 @@ async def test_a_row_is_not_written_without_its_lock(kit: Kit, write: Any) -> No
         await kit.store.engine.writing(write, locks=locks)
 
 
-async def test_a_commit_that_finishes_a_job_needs_the_threads_lock(kit: Kit) -> None:
+async def test_a_commit_that_finishes_a_job_needs_the_threads_lock(kit):
     """Under the locks of the graph and of the session alone it is refused."""
     done = Extraction(thread_id="t", token=1, to_seq=1, message_ids=("m0",))
     settlement = replace(kit.settlement(ends=True), extraction=done)
@@ -101,9 +99,7 @@ async def test_a_commit_that_finishes_a_job_needs_the_threads_lock(kit: Kit) -> 
     await kit.store.engine.writing(apply, locks=[*locks, ("transcript", "r")])
 
 
-async def test_discarding_keeps_out_no_other_repository(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_discarding_keeps_out_no_other_repository(kit, monkeypatch):
     """An act that names no locks would wait for every writer of the store."""
     named: list[Locks] = []
     writing = kit.store.engine.writing

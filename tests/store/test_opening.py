@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
-from contracts.kit import Kit
 from helpers import child_environment
 
 from mnemo.config import StoreConfig
@@ -41,13 +40,13 @@ async def refused(make: MakeSqlite, kind: type[StoreError], words: str) -> None:
     await store.aclose()
 
 
-async def test_a_constructor_touches_nothing(make: MakeSqlite, path: Path) -> None:
+async def test_a_constructor_touches_nothing(make, path):
     """The file is made by ``open``, not before."""
     make()
     assert not path.exists()
 
 
-async def test_an_unopened_store_says_so(make: MakeSqlite) -> None:
+async def test_an_unopened_store_says_so(make):
     """Use before ``open`` is a typed error, and closing is harmless."""
     store = make()
     with pytest.raises(StoreError, match="not open"):
@@ -55,7 +54,7 @@ async def test_an_unopened_store_says_so(make: MakeSqlite) -> None:
     await store.aclose()
 
 
-async def test_a_closed_store_says_so(make: MakeSqlite) -> None:
+async def test_a_closed_store_says_so(make):
     """Use after ``aclose`` is a typed error, for reading and for writing."""
     store = make()
     owner = await store.open()
@@ -67,7 +66,7 @@ async def test_a_closed_store_says_so(make: MakeSqlite) -> None:
         await store.release(owner)
 
 
-async def test_a_closed_store_leaves_one_file(make: MakeSqlite, path: Path) -> None:
+async def test_a_closed_store_leaves_one_file(make, path):
     """After the last close everything is in the file itself, readable by a copy."""
     store = make()
     await store.open()
@@ -76,7 +75,7 @@ async def test_a_closed_store_leaves_one_file(make: MakeSqlite, path: Path) -> N
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_missing_folder_is_refused(path: Path) -> None:
+async def test_a_missing_folder_is_refused(path):
     """No folder is made behind the user's back."""
     missing = path.parent / "nowhere" / "mnemo.db"
     store = SqliteStore(missing, config=StoreConfig(), clock=SystemClock(), lease_s=30)
@@ -85,7 +84,7 @@ async def test_a_missing_folder_is_refused(path: Path) -> None:
     assert not missing.parent.exists()
 
 
-async def test_a_foreign_database_is_refused(make: MakeSqlite, path: Path) -> None:
+async def test_a_foreign_database_is_refused(make, path):
     """Somebody else's tables are not moved in with."""
     foreign = sqlite3.connect(path)
     foreign.execute("CREATE TABLE theirs (x)")
@@ -96,14 +95,14 @@ async def test_a_foreign_database_is_refused(make: MakeSqlite, path: Path) -> No
     assert path.read_bytes() == before
 
 
-async def test_an_empty_file_becomes_a_store(make: MakeSqlite, path: Path) -> None:
+async def test_an_empty_file_becomes_a_store(make, path):
     """A file of no bytes, as a temporary-file call makes it, is as good as none."""
     path.touch()
     await made(make)
     assert path.stat().st_size > 0
 
 
-async def test_a_newer_schema_is_refused(make: MakeSqlite, path: Path) -> None:
+async def test_a_newer_schema_is_refused(make, path):
     """Both versions are named, and no byte is changed."""
     await made(make)
     newer = sqlite3.connect(path)
@@ -118,7 +117,7 @@ async def test_a_newer_schema_is_refused(make: MakeSqlite, path: Path) -> None:
     assert path.read_bytes() == before
 
 
-async def test_a_negative_schema_version_is_refused(make: MakeSqlite, path: Path) -> None:
+async def test_a_negative_schema_version_is_refused(make, path):
     """A damaged version runs no migration, and no copy is left beside the file."""
     await made(make)
     broken = sqlite3.connect(path)
@@ -136,9 +135,7 @@ TAKE_OVER = "`mnemo export .* `scripts/convert_archive.py .* `mnemo import NEW.j
 
 
 @pytest.mark.parametrize("version", [1, 13, 99])
-async def test_a_file_of_a_development_version_is_refused(
-    make: MakeSqlite, path: Path, version: int
-) -> None:
+async def test_a_file_of_a_development_version_is_refused(make, path, version):
     """By name, never as a later version; the error says how to take the data over."""
     await made(make)
     older = sqlite3.connect(path)
@@ -151,16 +148,14 @@ async def test_a_file_of_a_development_version_is_refused(
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path) -> None:
+async def test_the_present_version_is_not_migrated(make, path):
     """Opening again makes no copy and changes no table."""
     await made(make)
     await made(make)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_failing_migration_leaves_the_version_before_it(
-    make: MakeSqlite, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failing_migration_leaves_the_version_before_it(make, path, monkeypatch):
     """The step that failed is named, a copy exists, and opening again resumes."""
     await made(make)
 
@@ -198,7 +193,7 @@ def _tables(path: Path) -> tuple[int, set[str]]:
         connection.close()
 
 
-async def test_many_may_create_the_file_at_once(make: MakeSqlite) -> None:
+async def test_many_may_create_the_file_at_once(make):
     """Several services that open one new path all get the same store."""
     stores = [make() for _ in range(6)]
     async with anyio.create_task_group() as tasks:
@@ -209,7 +204,7 @@ async def test_many_may_create_the_file_at_once(make: MakeSqlite) -> None:
         await store.aclose()
 
 
-async def test_full_durability_waits_for_the_disk(make: MakeSqlite) -> None:
+async def test_full_durability_waits_for_the_disk(make):
     """``synchronous="full"`` is what the writing connection uses, ``normal`` the default."""
     for mode, number in (("normal", 1), ("full", 2)):
         store = make(synchronous=mode)
@@ -255,9 +250,7 @@ def shared(path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder_mode", [0o555, 0o777])
-async def test_a_read_only_file_is_read(
-    kit: Kit, path: Path, shared: Path, folder_mode: int
-) -> None:
+async def test_a_read_only_file_is_read(kit, path, shared, folder_mode):
     """A file one may not write serves recall and search; writing calls say why they fail."""
     await kit.start()
     await kit.append("to kyoto")

@@ -1,7 +1,5 @@
 """A store in PostgreSQL: the whole way of a memory, and what keeps a store from opening."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator
@@ -40,7 +38,7 @@ async def made(url: str) -> None:
     await store.aclose()
 
 
-async def test_a_memory_in_postgres_is_there_for_the_next_service(postgres_url: str) -> None:
+async def test_a_memory_in_postgres_is_there_for_the_next_service(postgres_url):
     """What is appended, committed and remembered is recalled and searched from another one."""
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("trips")
@@ -58,13 +56,13 @@ async def test_a_memory_in_postgres_is_there_for_the_next_service(postgres_url: 
 
 
 @pytest.mark.parametrize("schema", ["Memory", "a-b", "x" * 64, 'a"b'])
-async def test_a_schema_that_is_no_plain_name_is_refused(schema: str) -> None:
+async def test_a_schema_that_is_no_plain_name_is_refused(schema):
     """Names that would have to be quoted are ConfigError before anything connects."""
     with pytest.raises(ConfigError, match="plain name"):
         await Mnemo(f"postgresql://nobody@localhost/db?schema={schema}").open()
 
 
-async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+async def test_a_server_that_is_not_there_is_named_without_the_password():
     """No server: StoreUnavailable, with host and database and no password."""
     memory = Mnemo("postgresql://me:secret@127.0.0.1:1/db?connect_timeout=2")
     with pytest.raises(StoreUnavailable, match=r"db at 127\.0\.0\.1") as caught:
@@ -72,7 +70,7 @@ async def test_a_server_that_is_not_there_is_named_without_the_password() -> Non
     assert "secret" not in str(caught.value)
 
 
-async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_extra_the_error_names_it(monkeypatch):
     """An import that fails says what to install."""
     monkeypatch.setattr(mnemo.store, "postgres", mnemo.store.postgres)  # as it is, afterwards
     for module in [name for name in sys.modules if name.startswith("mnemo.store.postgres")]:
@@ -83,7 +81,7 @@ async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("role", ["stranger"])
-async def test_a_role_that_does_not_exist_is_a_plain_error(postgres_server: str, role: str) -> None:
+async def test_a_role_that_does_not_exist_is_a_plain_error(postgres_server, role):
     """What the server refuses to let in is a StoreError that no repetition mends."""
     url = postgres_server.replace("postgres:@", f"{role}@")
     with pytest.raises(StoreError, match="refuses the connection") as caught:
@@ -91,7 +89,7 @@ async def test_a_role_that_does_not_exist_is_a_plain_error(postgres_server: str,
     assert not isinstance(caught.value, StoreUnavailable)
 
 
-async def test_a_wrong_password_is_told_without_it(postgres_server: str) -> None:
+async def test_a_wrong_password_is_told_without_it(postgres_server):
     """The error names role, database and host; it holds neither password, and is not retryable."""
     ((file,),) = execute(postgres_server, "SHOW hba_file")
     rules = Path(str(file))
@@ -110,7 +108,7 @@ async def test_a_wrong_password_is_told_without_it(postgres_server: str) -> None
         execute(postgres_server, "SELECT pg_reload_conf(); DROP ROLE careful")
 
 
-async def test_tables_of_a_newer_version_are_not_touched(fresh_url: str) -> None:
+async def test_tables_of_a_newer_version_are_not_touched(fresh_url):
     """A schema of a version that this mnemo does not know is SchemaTooNew."""
     await made(fresh_url)
     execute(fresh_url.partition("&schema")[0], _stamped(schema_of(fresh_url), VERSION + 1))
@@ -120,7 +118,7 @@ async def test_tables_of_a_newer_version_are_not_touched(fresh_url: str) -> None
     assert "`pip install --upgrade mnemo-sessions`" in str(caught.value)
 
 
-async def test_tables_of_a_development_version_are_refused(fresh_url: str) -> None:
+async def test_tables_of_a_development_version_are_refused(fresh_url):
     """They are mnemo's, never of a later version; the error says how to take the data over."""
     await made(fresh_url)
     renamed = f"UPDATE {schema_of(fresh_url)}.meta SET name = 'schema', value = '13' "
@@ -153,9 +151,7 @@ _HELD = (
         "CREATE FUNCTION occurrences(text[], text[]) RETURNS bigint LANGUAGE sql AS 'SELECT 1'",
     ],
 )
-async def test_what_somebody_else_has_in_the_schema_is_not_touched(
-    fresh_url: str, held: str
-) -> None:
+async def test_what_somebody_else_has_in_the_schema_is_not_touched(fresh_url, held):
     """A schema in use is refused by name, and nothing is made in it."""
     server, schema = fresh_url.partition("&schema")[0], schema_of(fresh_url)
     execute(server, f"CREATE SCHEMA {schema}; SET search_path = {schema}; {held}")
@@ -165,7 +161,7 @@ async def test_what_somebody_else_has_in_the_schema_is_not_touched(
     assert execute(server, _HELD.format(schema)) == before
 
 
-async def test_a_database_that_is_not_utf8_is_refused(postgres_server: str) -> None:
+async def test_a_database_that_is_not_utf8_is_refused(postgres_server):
     """Texts of every script have to fit: another encoding is a StoreError that says so."""
     execute(postgres_server, "DROP DATABASE IF EXISTS latin")
     execute(
@@ -189,7 +185,7 @@ async def an_archive() -> list[str]:
             return [line async for line in lines]
 
 
-async def test_a_role_without_ddl_runs_what_an_owner_made(fresh_url: str) -> None:
+async def test_a_role_without_ddl_runs_what_an_owner_made(fresh_url):
     """It cannot make the tables, and says who can; once they are there, it needs no more."""
     server, schema = fresh_url.partition("&schema")[0], schema_of(fresh_url)
     role = f"r{schema}"
@@ -223,8 +219,8 @@ WHERE application_name = 'mnemo' AND pid <> pg_backend_pid()
 
 
 async def test_connections_that_the_administrator_ended_are_opened_anew(
-    postgres_url: str, postgres_server: str
-) -> None:
+    postgres_url, postgres_server
+):
     """After pg_terminate_backend reads and writes go on, and nothing acknowledged is lost."""
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
@@ -237,9 +233,7 @@ async def test_connections_that_the_administrator_ended_are_opened_anew(
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-async def test_a_commit_whose_answer_is_lost_is_looked_up(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, is_committed: bool
-) -> None:
+async def test_a_commit_whose_answer_is_lost_is_looked_up(postgres_url, monkeypatch, is_committed):
     """Whether the server had committed or not, the step is acknowledged and there once."""
     lost: list[str] = []
 
@@ -266,9 +260,7 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-async def test_an_import_whose_answer_is_lost_is_looked_up(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, is_committed: bool
-) -> None:
+async def test_an_import_whose_answer_is_lost_is_looked_up(postgres_url, monkeypatch, is_committed):
     """It was written: it is done. It was not: nothing is left, and it can be imported again."""
     lost: list[str] = []
 
@@ -306,8 +298,8 @@ _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
 
 
 async def test_a_first_commit_that_is_still_under_way_is_waited_for(
-    postgres_url: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    postgres_url, postgres_server, monkeypatch
+):
     """It ends while its outcome is looked up: it counts, and is not made a second time."""
     await made(postgres_url)
     lost: list[psycopg.Connection[Any]] = []
@@ -343,8 +335,8 @@ async def test_a_first_commit_that_is_still_under_way_is_waited_for(
 
 
 async def test_a_notice_while_the_writer_has_no_connection_is_of_another(
-    postgres_url: str,
-) -> None:
+    postgres_url,
+):
     """Whoever listens for jobs asks whose it is, also between an ended connection and the next."""
     store = postgres_store(postgres_url)
     await store.open()
@@ -356,7 +348,7 @@ async def test_a_notice_while_the_writer_has_no_connection_is_of_another(
     await store.aclose()
 
 
-async def test_emptying_a_schema_leaves_what_belongs_to_it(postgres_url: str) -> None:
+async def test_emptying_a_schema_leaves_what_belongs_to_it(postgres_url):
     """The fixture of these tests: rows go, the version and the locks stay."""
     await made(postgres_url)
     empty(postgres_url)
@@ -368,9 +360,7 @@ async def test_emptying_a_schema_leaves_what_belongs_to_it(postgres_url: str) ->
     await store.aclose()
 
 
-async def test_inserted_rows_come_back_as_they_were(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_inserted_rows_come_back_as_they_were(postgres_url, monkeypatch):
     """Quotes, escapes, bytes, flags and nothing survive, also where rows take many statements."""
     monkeypatch.setattr("mnemo.store.postgres.connection._MOST_JSON", 100)
     columns = ("repo", "key", "digest", "vector")
@@ -386,9 +376,7 @@ async def test_inserted_rows_come_back_as_they_were(
     await store.aclose()
 
 
-async def test_a_long_list_comes_back_as_it_was(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_list_comes_back_as_it_was(postgres_url, monkeypatch):
     """The words of a long text are handed over in parts, beside what is short."""
     monkeypatch.setattr("mnemo.store.postgres.connection._MOST_AT_ONCE", 3)
     columns = ("rowid", "repo", "text", "words", "length", "lowered", "triples", "at")

@@ -1,7 +1,5 @@
 """Backups by the server's own programs, as the guide has them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -64,9 +62,7 @@ async def live(memory: Mnemo, name: str) -> None:
 
 
 @pytest.mark.parametrize("block", [1, 2], ids=["whole", "rows alone"])
-async def test_a_restored_backup_is_whole_and_goes_on(
-    databases: list[str], tmp_path: Path, block: int
-) -> None:
+async def test_a_restored_backup_is_whole_and_goes_on(databases, tmp_path, block):
     """Dumped while others write: sound, with what was erased still erased, and it takes more."""
     source, target = databases
     async with service(source) as memory:

@@ -1,7 +1,5 @@
 """A PostgreSQL server that is full, locked, old, out of reach, or asks for TLS."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import socket
@@ -66,9 +64,7 @@ def role(postgres_server: str, postgres_url: str) -> Iterator[str]:
     execute(postgres_server, "DROP ROLE bounded")
 
 
-async def test_without_a_connection_to_read_by_writes_go_on(
-    postgres_server: str, postgres_url: str, role: str
-) -> None:
+async def test_without_a_connection_to_read_by_writes_go_on(postgres_server, postgres_url, role):
     """A server without room is StoreUnavailable; nothing else stops; later, reads go on."""
     async with opened(postgres_url):
         pass
@@ -85,7 +81,7 @@ async def test_without_a_connection_to_read_by_writes_go_on(
         assert await said(kit) == ["one", "two"]
 
 
-async def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
+async def test_a_server_that_does_not_answer_is_given_up_in_time():
     """It accepts and is silent: StoreUnavailable within ``connect_timeout``, without password."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -112,8 +108,8 @@ def tls(tmp_path: Path) -> ssl.SSLContext:
 
 
 async def test_a_certificate_that_is_trusted_is_enough(
-    postgres_server: str, postgres_url: str, tls: ssl.SSLContext, tmp_path: Path
-) -> None:
+    postgres_server, postgres_url, tls, tmp_path
+):
     """``sslmode=verify-full`` goes by ``sslrootcert``; an unknown certificate is refused."""
     async with proxied(postgres_server, tls=tls) as url:
         strict = f"{url}&sslmode=verify-full&schema={schema_of(postgres_url)}"
@@ -127,7 +123,7 @@ async def test_a_certificate_that_is_trusted_is_enough(
         assert "secret" not in str(caught.value)
 
 
-async def test_tls_that_the_server_does_not_have_is_refused(postgres_server: str) -> None:
+async def test_tls_that_the_server_does_not_have_is_refused(postgres_server):
     """``sslmode=require`` is a StoreError that no repetition mends, and nothing is sent."""
     async with proxied(postgres_server) as url:
         with pytest.raises(StoreError, match=r"refuses the connection.*SSL") as caught:
@@ -136,8 +132,8 @@ async def test_tls_that_the_server_does_not_have_is_refused(postgres_server: str
 
 
 async def test_a_connection_that_the_server_rejects_is_not_tried_again(
-    postgres_server: str,
-) -> None:
+    postgres_server,
+):
     """So a server says that it wants TLS: by a rule of ``pg_hba.conf``."""
     ((file,),) = execute(postgres_server, "SHOW hba_file")
     rules = Path(str(file))
@@ -154,7 +150,7 @@ async def test_a_connection_that_the_server_rejects_is_not_tried_again(
         execute(postgres_server, "SELECT pg_reload_conf(); DROP ROLE barred")
 
 
-async def test_a_server_that_is_too_old_is_refused(postgres_server: str) -> None:
+async def test_a_server_that_is_too_old_is_refused(postgres_server):
     """PostgreSQL 14 is a StoreError that names both versions; nothing is made in it."""
     ((version,),) = execute(postgres_server, "SHOW server_version")
     new, old = (f"server_version\0{v}".encode() for v in (str(version), f"14{str(version)[2:]}"))
@@ -168,9 +164,7 @@ async def test_a_server_that_is_too_old_is_refused(postgres_server: str) -> None
 # ── Locks and pauses ─────────────────────────────────────────────────────────────────
 
 
-async def test_a_read_waits_for_a_lock_no_longer_than_a_write(
-    postgres_server: str, postgres_url: str
-) -> None:
+async def test_a_read_waits_for_a_lock_no_longer_than_a_write(postgres_server, postgres_url):
     """Beyond the busy timeout it is StoreLocked; once the lock is free, reads go on."""
     async with opened(postgres_url, busy_timeout_s=0.2) as kit:
         await kit.start()
@@ -183,9 +177,7 @@ async def test_a_read_waits_for_a_lock_no_longer_than_a_write(
         assert await said(kit) == ["one"]
 
 
-async def test_a_lock_beyond_the_lease_costs_no_session(
-    postgres_server: str, postgres_url: str
-) -> None:
+async def test_a_lock_beyond_the_lease_costs_no_session(postgres_server, postgres_url):
     """Somebody locks the tables past the lease: renewals fail, and then the session goes on."""
     async with opened(postgres_url, busy_timeout_s=0.2) as kit:
         await kit.start()
@@ -202,9 +194,7 @@ async def test_a_lock_beyond_the_lease_costs_no_session(
         assert await said(kit) == ["taken"]
 
 
-async def test_a_writer_that_is_paused_holds_up_nobody_for_long(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_writer_that_is_paused_holds_up_nobody_for_long(postgres_url, monkeypatch):
     """The server ends its transaction; others write; when it wakes, it writes anew, once."""
     monkeypatch.setattr("mnemo.store.postgres.engine._MOST_IDLE_MS", 300)
     locked, awake, tries = threading.Event(), threading.Event(), list[int]()
@@ -233,8 +223,8 @@ _LIVES = "SELECT count(*) FROM pg_stat_activity WHERE pid = {}"
 
 @pytest.mark.parametrize("met_by", ["statement", "commit"])
 async def test_a_transaction_beyond_the_timeout_of_the_server_is_repeated(
-    postgres_url: str, postgres_server: str, met_by: str
-) -> None:
+    postgres_url, postgres_server, met_by
+):
     """The server ends the connection; what was written goes with it, and is written anew, once."""
     tries: list[int] = []
 
@@ -300,9 +290,7 @@ def fill(ballast: Path) -> None:
             file.write(bytes(4096))
 
 
-async def test_a_full_disk_is_told_and_loses_nothing(
-    postgres_server: str, small_disk: Path
-) -> None:
+async def test_a_full_disk_is_told_and_loses_nothing(postgres_server, small_disk):
     """An append is a StoreError that says so; reads go on, and appends once there is room."""
     with new_schema(postgres_server) as url:
         async with opened(f"{url}&options=-c%20default_tablespace%3Dsmall") as kit:
@@ -322,9 +310,7 @@ async def test_a_full_disk_is_told_and_loses_nothing(
 # ── Versions ─────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_older_schema_waits_for_its_owner(
-    postgres_server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_older_schema_waits_for_its_owner(postgres_server, monkeypatch):
     """A role without DDL is told both versions; the owner opens it, and then both go on."""
     with new_schema(postgres_server) as url:
         async with Mnemo(url, embedder=HashingEmbedder()) as memory:
@@ -356,9 +342,7 @@ async def test_an_older_schema_waits_for_its_owner(
 # ── What is stored ───────────────────────────────────────────────────────────────────
 
 
-async def test_what_cannot_be_stored_is_changed_as_in_a_file(
-    postgres_url: str, tmp_path: Path
-) -> None:
+async def test_what_cannot_be_stored_is_changed_as_in_a_file(postgres_url, tmp_path):
     """U+0000 and half pairs become U+FFFD in both, and are found; too long a text is refused."""
     stored = []
     for url in (postgres_url, tmp_path / "m.db"):
@@ -379,9 +363,7 @@ async def test_what_cannot_be_stored_is_changed_as_in_a_file(
     assert stored[0][0] == "a pear\ufffdtree"
 
 
-async def test_a_hundred_thousand_repositories_are_listed(
-    postgres_server: str, postgres_url: str
-) -> None:
+async def test_a_hundred_thousand_repositories_are_listed(postgres_server, postgres_url):
     """Each one is in the list once, and the last one opens."""
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
         execute(

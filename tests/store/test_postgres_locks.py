@@ -1,7 +1,5 @@
 """What a long write to a PostgreSQL store keeps waiting, and what it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -40,9 +38,7 @@ async def exported() -> list[str]:
             return [line async for line in lines]
 
 
-async def test_an_import_keeps_no_other_repository_waiting(
-    postgres_url: str, postgres_server: str
-) -> None:
+async def test_an_import_keeps_no_other_repository_waiting(postgres_url, postgres_server):
     """In the middle of its transaction others open and close the store, and write to theirs."""
     lines, schema = await exported(), postgres_url.rpartition("=")[2]
     async with (
@@ -94,8 +90,8 @@ async def first_of(*waits: Callable[[], Awaitable[object]]) -> None:
 
 @pytest.mark.parametrize("demanding", [False, True], ids=["append", "remember"])
 async def test_a_worker_undoes_nothing_that_is_appended_while_it_commits(
-    postgres_url: str, postgres_server: str, demanding: bool
-) -> None:
+    postgres_url, postgres_server, demanding
+):
     """
     A commit that finishes a thread's job is held between its reads and its writes.
 
@@ -137,7 +133,7 @@ async def test_a_worker_undoes_nothing_that_is_appended_while_it_commits(
         await store.aclose()
 
 
-async def test_two_spaces_are_not_stamped_at_once(postgres_url: str, postgres_server: str) -> None:
+async def test_two_spaces_are_not_stamped_at_once(postgres_url, postgres_server):
     """Two services write the first vectors of a repository, under other locks: one is refused."""
     schema, clock = postgres_url.rpartition("=")[2], ManualClock()
     store, other = (postgres_store(postgres_url, clock) for _ in range(2))
@@ -178,8 +174,8 @@ async def test_two_spaces_are_not_stamped_at_once(postgres_url: str, postgres_se
 
 @pytest.mark.parametrize("what", ["message", "step"])
 async def test_no_vector_is_kept_of_what_goes_while_it_is_saved(
-    postgres_url: str, postgres_server: str, what: str
-) -> None:
+    postgres_url, postgres_server, what
+):
     """A vector is held between the look for its owner and the insert; the owner is erased."""
     schema, clock = postgres_url.rpartition("=")[2], ManualClock()
     store, other = (postgres_store(postgres_url, clock) for _ in range(2))

@@ -1,7 +1,5 @@
 """A database that is shared: others have tables of the same names, which are never touched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -82,7 +80,7 @@ async def lived(memory: Mnemo) -> None:
     assert (await memory.check()).problems == ()
 
 
-async def test_tables_of_others_with_our_names_are_not_touched(database: str) -> None:
+async def test_tables_of_others_with_our_names_are_not_touched(database):
     """First in the search path or in ``public``: calls, upkeep and copies keep to their schema."""
     async with service(role(database, "names")):
         names = [name for (name,) in execute(database, _NAMES)]
@@ -106,7 +104,7 @@ async def test_tables_of_others_with_our_names_are_not_touched(database: str) ->
             await service(role(database, schema)).open()
 
 
-async def test_what_others_put_beside_our_tables_is_not_checked(postgres_url: str) -> None:
+async def test_what_others_put_beside_our_tables_is_not_checked(postgres_url):
     """Types that we have not, in a table without a key; our rows are checked as ever."""
     schema = postgres_url.rpartition("=")[2]
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:

@@ -1,7 +1,5 @@
 """Several processes write to one PostgreSQL store, and one follows: nothing is lost or doubled."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -66,7 +64,7 @@ async def write(kit: Kit, name: str, repo: str, told: list[str]) -> None:
         told.append(step.node_id)
 
 
-async def test_a_follower_sees_each_step_of_many_writers_once(postgres_url: str) -> None:
+async def test_a_follower_sees_each_step_of_many_writers_once(postgres_url):
     """32 writers in four services, two repositories: what was told is seen, each step once."""
     told: dict[str, list[str]] = {repo: [] for repo in REPOS}
     async with services(postgres_url, SERVICES + 1) as (reader, *kits):
@@ -88,7 +86,7 @@ async def test_a_follower_sees_each_step_of_many_writers_once(postgres_url: str)
             assert len(told[repo]) == WRITERS * STEPS // len(REPOS)
 
 
-async def test_a_commit_that_waits_does_not_hide_from_a_follower(postgres_url: str) -> None:
+async def test_a_commit_that_waits_does_not_hide_from_a_follower(postgres_url):
     """A number that is taken, not committed, holds up those behind it in its repository alone."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     async with services(postgres_url, 3) as (reader, slow, quick):
@@ -143,7 +141,7 @@ CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON {0}.steps DEFERRABLE INITIALLY DE
 _NO_ENDS = "DROP FUNCTION {0}.ends CASCADE; DROP SEQUENCE {0}.ended"
 
 
-async def test_a_commit_that_the_server_broke_off_is_repeated(postgres_url: str) -> None:
+async def test_a_commit_that_the_server_broke_off_is_repeated(postgres_url):
     """The connection ends within COMMIT: the outcome is looked up, and the step written once."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     async with services(postgres_url, 1) as (kit,):
@@ -158,7 +156,7 @@ async def test_a_commit_that_the_server_broke_off_is_repeated(postgres_url: str)
         assert [step.observation for step in (await kit.load()).steps] == ["said once"]
 
 
-async def test_a_commit_whose_outcome_nobody_knows_is_not_repeated(postgres_url: str) -> None:
+async def test_a_commit_whose_outcome_nobody_knows_is_not_repeated(postgres_url):
     """A day later others have swept what told it: the caller is to read what is stored."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     async with services(postgres_url, 1) as (kit,):
@@ -177,7 +175,7 @@ async def test_a_commit_whose_outcome_nobody_knows_is_not_repeated(postgres_url:
         assert [step.observation for step in (await kit.load()).steps] == ["said once"]
 
 
-async def test_a_statement_beyond_the_timeout_of_the_server_is_refused(postgres_url: str) -> None:
+async def test_a_statement_beyond_the_timeout_of_the_server_is_refused(postgres_url):
     """It is StoreLocked, nothing is written, and the next write goes on."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     store = postgres_store(f"{postgres_url}&options=-c%20statement_timeout%3D500", ManualClock())
@@ -192,7 +190,7 @@ async def test_a_statement_beyond_the_timeout_of_the_server_is_refused(postgres_
     await store.aclose()
 
 
-async def test_a_lock_that_somebody_holds_is_met_with_patience(postgres_url: str) -> None:
+async def test_a_lock_that_somebody_holds_is_met_with_patience(postgres_url):
     """Beyond the busy timeout a write is StoreLocked; once the lock is free, it goes on."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     store = postgres_store(postgres_url, ManualClock(), busy_timeout_s=0.2)

@@ -1,7 +1,5 @@
 """A store behind PgBouncer in transaction mode: each transaction may have another connection."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile
@@ -74,9 +72,7 @@ async def an_archive() -> list[str]:
             return [line async for line in lines]
 
 
-async def test_everything_goes_behind_a_pooler(
-    pooler: str, postgres_server: str, postgres_url: str
-) -> None:
+async def test_everything_goes_behind_a_pooler(pooler, postgres_server, postgres_url):
     """Four services on two connections: what is told is there, for export, import and scrub too."""
     url = f"{pooler}&schema={postgres_url.rpartition('schema=')[2]}"
 
@@ -114,7 +110,7 @@ async def test_everything_goes_behind_a_pooler(
     assert execute(postgres_server, left) == []
 
 
-async def test_jobs_are_found_where_no_notice_arrives(pooler: str, postgres_url: str) -> None:
+async def test_jobs_are_found_where_no_notice_arrives(pooler, postgres_url):
     """A service without workers of its own and another one with: the message is extracted."""
     url = f"{pooler}&schema={postgres_url.rpartition('schema=')[2]}"
     async with (

@@ -1,9 +1,6 @@
 """A PostgreSQL server that restarts under a running service: nothing acknowledged is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -29,9 +26,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-async def test_a_restart_loses_nothing_that_was_acknowledged(
-    server: Server, mode: Literal["fast", "immediate"]
-) -> None:
+async def test_a_restart_loses_nothing_that_was_acknowledged(server, mode):
     """Writers get a StoreError or go on; each acknowledged step is there once, and reads go on."""
     with new_schema(server.url) as url:
         clock = ManualClock()

@@ -1,7 +1,5 @@
 """Row level security, as the guide has it: each role sees its own repositories alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -71,16 +69,14 @@ async def lived(url: str, name: str) -> list[str]:
             return [line async for line in lines]
 
 
-async def test_every_table_with_rows_of_a_repository_has_a_policy(
-    urls: dict[str, str], postgres_server: str
-) -> None:
+async def test_every_table_with_rows_of_a_repository_has_a_policy(urls, postgres_server):
     """A table that is new needs none of its own: the statements find it by its parent."""
     schema = urls["owner"].rpartition("schema=")[2]
     open_tables = {str(name) for (name,) in execute(postgres_server, _OPEN_TABLES.format(schema))}
     assert open_tables == COMMON
 
 
-async def test_each_role_sees_its_own_repositories_alone(urls: dict[str, str]) -> None:
+async def test_each_role_sees_its_own_repositories_alone(urls):
     """Recall, search, lists, checks and jobs: nothing of the other one, and nothing is missing."""
     for role in ROLES:
         assert len(await lived(urls[role], role)) > 5
@@ -103,7 +99,7 @@ async def test_each_role_sees_its_own_repositories_alone(urls: dict[str, str]) -
         assert (await memory.check()).problems == ()
 
 
-async def test_no_role_writes_into_the_repository_of_another(urls: dict[str, str]) -> None:
+async def test_no_role_writes_into_the_repository_of_another(urls):
     """What is there already stays hidden, what is new is refused, and nothing changes."""
     before = await lived(urls["ada"], "ada")
     async with service(urls["bea"]) as memory:
@@ -121,7 +117,7 @@ async def test_no_role_writes_into_the_repository_of_another(urls: dict[str, str
         assert [line async for line in lines] == before
 
 
-async def test_a_role_deletes_what_is_its_own(urls: dict[str, str]) -> None:
+async def test_a_role_deletes_what_is_its_own(urls):
     """Erasing a session, then the repository: the other one is as before."""
     before = await lived(urls["ada"], "ada")
     await lived(urls["bea"], "bea")

@@ -1,7 +1,5 @@
 """Scrubbing a PostgreSQL store: the bytes of what was erased leave the server's files."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 
@@ -51,7 +49,7 @@ async def forget_secret(memory: Mnemo) -> bool:
     return (await repo.forget(session_id="s")).scrubbed
 
 
-async def test_a_scrub_rewrites_what_was_erased_from(url: str) -> None:
+async def test_a_scrub_rewrites_what_was_erased_from(url):
     """The report says that bytes are left; after ``scrub`` they stand in no file of the schema."""
     async with Mnemo(url, embedder=HashingEmbedder()) as memory:
         assert not await forget_secret(memory)
@@ -62,9 +60,7 @@ async def test_a_scrub_rewrites_what_was_erased_from(url: str) -> None:
         assert (await memory.check()).problems == ()
 
 
-async def test_a_reader_of_an_older_state_holds_up_the_scrub(
-    url: str, postgres_server: str
-) -> None:
+async def test_a_reader_of_an_older_state_holds_up_the_scrub(url, postgres_server):
     """While it may read what was erased, ``scrub`` says so; afterwards it does its work."""
     async with Mnemo(url, embedder=HashingEmbedder()) as memory:
         with psycopg.connect(postgres_server) as reader:
@@ -75,7 +71,7 @@ async def test_a_reader_of_an_older_state_holds_up_the_scrub(
         assert await memory.scrub()
 
 
-async def test_a_reader_that_ends_is_waited_for(url: str, postgres_server: str) -> None:
+async def test_a_reader_that_ends_is_waited_for(url, postgres_server):
     """A transaction that is about to end, such as a reader of this service, defeats no scrub."""
     looked = (
         "SELECT 1 FROM pg_stat_activity WHERE state = 'idle' AND query LIKE '%pg_prepared_xacts%'"
@@ -94,8 +90,8 @@ async def test_a_reader_that_ends_is_waited_for(url: str, postgres_server: str) 
 
 
 async def test_a_table_that_is_read_for_long_is_left_to_the_next_scrub(
-    url: str, postgres_server: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    url, postgres_server, caplog
+):
     """Who began to read it during the scrub keeps no others waiting behind its rewrite."""
     schema = url.rpartition("=")[2]
     caplog.set_level("INFO", "mnemo")
@@ -109,9 +105,7 @@ async def test_a_table_that_is_read_for_long_is_left_to_the_next_scrub(
         assert bytes_left(url) == []
 
 
-async def test_a_role_that_does_not_own_the_tables_is_told(
-    url: str, postgres_server: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_role_that_does_not_own_the_tables_is_told(url, postgres_server, caplog):
     """It may erase, not rewrite: ``scrub`` gives False and logs why."""
     schema = url.rpartition("=")[2]
     role = f"r{schema}"

@@ -1,7 +1,5 @@
 """Keyword search in PostgreSQL finds what SQLite finds, with the same scores."""
 
-from __future__ import annotations
-
 import random
 import string
 from collections.abc import AsyncIterator
@@ -61,7 +59,7 @@ async def repos(postgres_url: str) -> AsyncIterator[list[Repository]]:
         yield made
 
 
-async def test_both_engines_find_the_same_with_the_same_scores(repos: list[Repository]) -> None:
+async def test_both_engines_find_the_same_with_the_same_scores(repos):
     """Words, phrases, exclusions, accents, scripts without blanks: hits and scores are equal."""
     found = 0
     for query in QUERIES:
@@ -76,7 +74,7 @@ async def test_both_engines_find_the_same_with_the_same_scores(repos: list[Repos
     assert found > 200
 
 
-async def test_the_best_are_found_among_many(repos: list[Repository]) -> None:
+async def test_the_best_are_found_among_many(repos):
     """Of 700 that match, those of a session with 7 behind all others, and the 100 best."""
     found = []
     for repo in repos:
@@ -95,7 +93,7 @@ async def test_the_best_are_found_among_many(repos: list[Repository]) -> None:
     assert [score for _, score in ours] == pytest.approx([score for _, score in theirs], abs=1e-6)
 
 
-async def test_a_word_too_long_for_an_index_is_stored_and_found(repos: list[Repository]) -> None:
+async def test_a_word_too_long_for_an_index_is_stored_and_found(repos):
     """3,500 letters without a blank, in a step and in a note; another such word is not it."""
     chance = random.Random(3)
     long, other = ["".join(chance.choices(string.ascii_lowercase, k=3_500)) for _ in range(2)]
@@ -125,9 +123,7 @@ _DAMAGES = {
 
 
 @pytest.mark.parametrize("problem", _DAMAGES)
-async def test_a_check_compares_the_full_text_with_the_records(
-    postgres_url: str, problem: str
-) -> None:
+async def test_a_check_compares_the_full_text_with_the_records(postgres_url, problem):
     """Rows that are missing, of another repository, of other words or times, or not counted."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:

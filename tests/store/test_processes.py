@@ -1,7 +1,6 @@
 """Two processes on one file: nothing is lost, nothing doubled, and the dead own nothing."""
 
 import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from scenarios import other_service
 from mnemo.errors import SessionBusy
 from mnemo.jobs import job_rows as owners
 from mnemo.jobs.job_rows import is_alive, new_owner
-from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.graph import Tag
 
@@ -24,7 +22,7 @@ another_process = partial(
 
 
 @pytest.mark.slow
-async def test_a_killed_process_owns_nothing(kit: Kit, path: Path) -> None:
+async def test_a_killed_process_owns_nothing(kit, path):
     """A live process keeps its session beyond its lease; dead, it loses it at once."""
     async with another_process(path) as other:
         assert await other.ask("start", "s") == "done"
@@ -39,7 +37,7 @@ async def test_a_killed_process_owns_nothing(kit: Kit, path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_stopped_process_owns_for_its_lease(kit: Kit, path: Path) -> None:
+async def test_a_stopped_process_owns_for_its_lease(kit, path):
     """Beyond it another takes the session; what it writes when it goes on is refused."""
     async with another_process(path) as other:
         assert await other.ask("start", "s") == "done"
@@ -56,9 +54,7 @@ async def test_a_stopped_process_owns_for_its_lease(kit: Kit, path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_opening_releases_what_the_dead_owned(
-    make: Callable[..., SqliteStore], path: Path
-) -> None:
+async def test_opening_releases_what_the_dead_owned(make, path):
     """A process that died is struck off the register by the next one that opens."""
     async with another_process(path) as other:
         assert await other.ask("start", "s") == "done"
@@ -76,7 +72,7 @@ async def test_opening_releases_what_the_dead_owned(
 
 
 @pytest.mark.slow
-async def test_two_processes_talk_in_one_thread(kit: Kit, path: Path) -> None:
+async def test_two_processes_talk_in_one_thread(kit, path):
     """Each message gets a seq of its own, whoever says it; none is missing, none is lost."""
     async with another_process(path) as one, another_process(path) as two:
         await one.tell("say", "one", 200)
@@ -91,7 +87,7 @@ async def test_two_processes_talk_in_one_thread(kit: Kit, path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_two_processes_write_one_file(make: Callable[..., SqliteStore], path: Path) -> None:
+async def test_two_processes_write_one_file(make, path):
     """Both append and commit at once; each sees the other's at its next call."""
     clock = ManualClock()
     store = make(clock)  # waits for the other's lock as long as an application does
@@ -118,7 +114,7 @@ async def test_two_processes_write_one_file(make: Callable[..., SqliteStore], pa
 
 
 @pytest.mark.slow
-async def test_what_was_acknowledged_survives_a_kill(kit: Kit, path: Path) -> None:
+async def test_what_was_acknowledged_survives_a_kill(kit, path):
     """Killed between commits, a process leaves whole steps without a gap."""
     for round in range(2):
         async with another_process(path) as other:
@@ -138,21 +134,21 @@ async def test_what_was_acknowledged_survives_a_kill(kit: Kit, path: Path) -> No
 # ── Names of processes ───────────────────────────────────────────────────────────────
 
 
-def test_owners_are_unique_within_a_process() -> None:
+def test_owners_are_unique_within_a_process():
     """Two services of one process are two owners on one host."""
     one, two = new_owner(), new_owner()
     assert one.token != two.token
     assert (one.host, one.pid, one.started) == (two.host, two.pid, two.started)
 
 
-def test_this_process_is_alive() -> None:
+def test_this_process_is_alive():
     """The process that asks is alive, by its start and without one."""
     me = new_owner()
     assert is_alive(me.pid, me.started) is True
     assert is_alive(me.pid, 0) is True
 
 
-def test_a_reused_process_id_is_another_process() -> None:
+def test_a_reused_process_id_is_another_process():
     """The same id with another start is dead; an id that nobody has is dead."""
     me = new_owner()
     if me.started:
@@ -160,15 +156,13 @@ def test_a_reused_process_id_is_another_process() -> None:
     assert is_alive(2**22 + 1, 0) is False
 
 
-def test_where_nothing_can_be_asked_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_asked_nothing_is_known(monkeypatch):
     """On a system where asking would harm the process, only its lease tells."""
     monkeypatch.setattr(owners.sys, "platform", "win32")
     assert is_alive(1, 0) is None
 
 
-async def test_an_owner_of_another_host_has_its_lease(
-    make: Callable[..., SqliteStore], path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_owner_of_another_host_has_its_lease(make, path, monkeypatch):
     """An unreachable owner is left alone until its lease is over."""
     clock = ManualClock()
     with monkeypatch.context() as elsewhere:

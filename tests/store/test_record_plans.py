@@ -1,7 +1,5 @@
 """How records are read: in the order of the full text, and no more of them than are taken."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 
@@ -40,7 +38,7 @@ def _plan(file: Path, statement: str, *, nested: bool = True) -> list[str]:
 
 
 @pytest.mark.parametrize("table", ["words_1", "grams_1"])
-def test_what_matches_is_not_sorted_again(file: Path, table: str) -> None:
+def test_what_matches_is_not_sorted_again(file, table):
     """Rows come by relevance from the full text itself; the rest is looked up by number."""
     hidden = Hidden(stream="t", message_seq=1, last_steps=5, ids=frozenset(["x"]))
     scope = Scope.of(1, stream="t", hidden=hidden)
@@ -55,7 +53,7 @@ def test_what_matches_is_not_sorted_again(file: Path, table: str) -> None:
     "statement",
     [_BEFORE, _AFTER, _STEPS_BESIDE.format("<", "DESC", "DESC"), _STREAMS],
 )
-def test_looking_around_goes_by_indexes(file: Path, statement: str) -> None:
+def test_looking_around_goes_by_indexes(file, statement):
     """Neighbours come in the order of an index, however long the stream is."""
     plan = _plan(file, statement)
     assert plan

@@ -1,8 +1,6 @@
 """The log by which followers learn what is gone stays short, and none of them misses anything."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -89,14 +87,14 @@ WAYS = (forget_one, discard_one, delete_one, decay_one, expire_one)
 
 
 @pytest.mark.parametrize("remove", WAYS)
-async def test_the_log_stays_short(kit: Kit, remove: Callable[[Kit, str], Awaitable[None]]) -> None:
+async def test_the_log_stays_short(kit, remove):
     """Whatever removes: the last ones stay, and with them the last call's."""
     for number in range(3 * KEPT):
         await remove(kit, f"n{number}")
     assert await logged(kit) == KEPT + 1
 
 
-async def test_the_log_of_another_repository_stays(kit: Kit) -> None:
+async def test_the_log_of_another_repository_stays(kit):
     """Each repository keeps its own."""
     for repo in ("r", "other"):
         await kit.apply(Tag("a", id="a", created_at=NOON), repo=repo, id=repo)
@@ -108,7 +106,7 @@ async def test_the_log_of_another_repository_stays(kit: Kit) -> None:
     assert (changes.removed, changes.missed) == (("a",), False)
 
 
-async def test_a_reader_is_told_when_it_missed_some(kit: Kit) -> None:
+async def test_a_reader_is_told_when_it_missed_some(kit):
     """Of each place it may have stopped at: it gets all that went since, or is told."""
     gone, cursors = list[str](), list[FeedCursor]()
     await kit.apply(Tag("stays", id="stays", created_at=NOON))
@@ -124,7 +122,7 @@ async def test_a_reader_is_told_when_it_missed_some(kit: Kit) -> None:
     assert (anew.removed, anew.missed) == ((), False)
 
 
-async def test_one_large_erasure_is_read_whole(kit: Kit) -> None:
+async def test_one_large_erasure_is_read_whole(kit):
     """Who has read all before it need not start again."""
     await collect(kit, "s", steps=3 * KEPT)
     await forget_one(kit, "before")
@@ -146,7 +144,7 @@ async def found(index: RepositoryIndex) -> set[str]:
     return {id for id, alive in zip(steps.ids, steps.alive, strict=True) if alive}
 
 
-async def test_an_index_that_slept_is_equal_to_a_fresh_one(kit: Kit) -> None:
+async def test_an_index_that_slept_is_equal_to_a_fresh_one(kit):
     """It starts again, and finds nothing of what was forgotten meanwhile."""
     sessions = [f"s{number}" for number in range(4 * KEPT)]
     for session in sessions:
@@ -162,7 +160,7 @@ async def test_an_index_that_slept_is_equal_to_a_fresh_one(kit: Kit) -> None:
     assert await found(sleeping) < fresh
 
 
-async def test_many_forget_while_an_index_follows(kit: Kit) -> None:
+async def test_many_forget_while_an_index_follows(kit):
     """Several services at once, each with connections of its own."""
     sessions = [f"s{number}" for number in range(8 * KEPT)]
     for session in sessions:

@@ -1,7 +1,5 @@
 """What earlier versions left in a store is put right, and nothing else is touched."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -62,7 +60,7 @@ async def set_back(kit: Kit, thread: str, seq: int) -> None:
     await kit.store.engine.writing(damage)
 
 
-async def test_a_thread_that_was_set_back_takes_messages_again(kit: Kit) -> None:
+async def test_a_thread_that_was_set_back_takes_messages_again(kit):
     """Its next seq is behind its messages, and the job of the later ones due."""
     await remember(kit, "t", 0, 1, 2)
     await finish(kit, "t", 2)
@@ -81,7 +79,7 @@ async def test_a_thread_that_was_set_back_takes_messages_again(kit: Kit) -> None
     assert (await kit.store.check(repair=True)).repaired == ()
 
 
-async def test_a_thread_whose_messages_were_all_extracted_owes_nothing(kit: Kit) -> None:
+async def test_a_thread_whose_messages_were_all_extracted_owes_nothing(kit):
     """Its row is put right, its job stays done."""
     await remember(kit, "t", 0, 1)
     await finish(kit, "t", 2)
@@ -91,7 +89,7 @@ async def test_a_thread_whose_messages_were_all_extracted_owes_nothing(kit: Kit)
     assert job.state is JobState.DONE
 
 
-async def test_a_thread_that_ends_with_erased_messages_keeps_its_next_seq(kit: Kit) -> None:
+async def test_a_thread_that_ends_with_erased_messages_keeps_its_next_seq(kit):
     """Seqs are never given twice, so that it is no damage; set back, it gets that one again."""
     await remember(kit, "t", 0, 1, 2)
     await kit.store.transcript("r").writing(lambda tx: tx.erase("t", [2]))
@@ -102,7 +100,7 @@ async def test_a_thread_that_ends_with_erased_messages_keeps_its_next_seq(kit: K
     assert thread.next_seq == 3
 
 
-async def test_vectors_of_what_is_gone_are_deleted(kit: Kit) -> None:
+async def test_vectors_of_what_is_gone_are_deleted(kit):
     """Those of steps that are there stay."""
     await kit.start()
     kept, gone = [await kit.append(text) for text in ("kept", "gone")]
@@ -119,7 +117,7 @@ async def test_vectors_of_what_is_gone_are_deleted(kit: Kit) -> None:
     assert report.counts["vectors"] == 1
 
 
-async def test_a_damaged_job_holds_up_no_thread(kit: Kit) -> None:
+async def test_a_damaged_job_holds_up_no_thread(kit):
     """Nothing of it is decoded: its thread, and the one beside it, take messages again."""
     for thread in ("t", "u"):
         await remember(kit, thread, 0, 1)

@@ -1,7 +1,5 @@
 """Repositories that came too late for a full text of their own share one, and see their own."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,14 +33,14 @@ async def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.mark.parametrize("word", ["tea", "東京の", "東京"])
-async def test_a_shared_full_text_is_searched_for_ones_own(crowded: SqliteStore, word: str) -> None:
+async def test_a_shared_full_text_is_searched_for_ones_own(crowded, word):
     """Words, triples and short runs of one repository are not found in another."""
     hits = await crowded.records("a").search(RecordQuery(query=asked([word]), ranking=RANKING))
     assert len(hits) == 3
     assert all("in a" in hit.record.text for hit in hits)
 
 
-async def test_only_ones_own_records_are_counted(crowded: SqliteStore) -> None:
+async def test_only_ones_own_records_are_counted(crowded):
     """What comes to mind, and how common a term is, is a matter of one repository."""
     wanted = SurfacingQuery(terms=("green", "tea", "東京の"), ranking=RANKING)
     mine, theirs = [await crowded.records(repo).surfacing(wanted) for repo in "ab"]

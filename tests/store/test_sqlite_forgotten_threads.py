@@ -115,7 +115,7 @@ async def begun(kit: Kit, *threads: str) -> None:
         await transcript.writing(lambda tx, thread=thread: talk(tx, thread))
 
 
-async def test_a_purged_thread_leaves_no_byte(kit: Kit, path: Path) -> None:
+async def test_a_purged_thread_leaves_no_byte(kit, path):
     """Every count is that of what was there; seqs go on; doing it again finds nothing."""
     await begun(kit, "t")
     assert left_of(path.parent) == {*THINGS, "triples"}
@@ -140,7 +140,7 @@ async def test_a_purged_thread_leaves_no_byte(kit: Kit, path: Path) -> None:
     assert left_of(path.parent) == set()
 
 
-async def test_what_came_to_mind_goes_after_its_turn_expired(kit: Kit, path: Path) -> None:
+async def test_what_came_to_mind_goes_after_its_turn_expired(kit, path):
     """A purge of which the report counts nothing clears the log of it all the same."""
     transcript = kit.store.transcript("r")
     hits = ({"text": "of another: zwxqkvbnjh"},)
@@ -150,7 +150,7 @@ async def test_what_came_to_mind_goes_after_its_turn_expired(kit: Kit, path: Pat
     assert b"zwxqkvbnjh" not in b"".join(p.read_bytes() for p in path.parent.iterdir())
 
 
-async def test_what_was_said_before_a_time_leaves_no_byte(kit: Kit, path: Path) -> None:
+async def test_what_was_said_before_a_time_leaves_no_byte(kit, path):
     """With summaries and snapshots of it; the outcome stays without its snapshot."""
     await begun(kit, "t")
     report = await forgotten(kit, before=NOON + timedelta(minutes=2))
@@ -167,7 +167,7 @@ async def test_what_was_said_before_a_time_leaves_no_byte(kit: Kit, path: Path) 
     assert (await kit.store.check()).problems == ()
 
 
-async def test_steps_of_a_thread_go_with_it(kit: Kit, path: Path) -> None:
+async def test_steps_of_a_thread_go_with_it(kit, path):
     """A step that was made from a message is forgotten with the thread, in its session too."""
     await begun(kit, "t")
     await kit.start()
@@ -183,7 +183,7 @@ async def test_steps_of_a_thread_go_with_it(kit: Kit, path: Path) -> None:
     assert (await kit.store.check()).problems == ()
 
 
-async def test_a_record_of_a_step_takes_along_where_it_was_shown(kit: Kit, path: Path) -> None:
+async def test_a_record_of_a_step_takes_along_where_it_was_shown(kit, path):
     """What came to mind in a thread holds the words of sessions, and goes with those."""
     await kit.start()
     step = await kit.append("the zwxqkvbnjh")
@@ -199,9 +199,7 @@ async def test_a_record_of_a_step_takes_along_where_it_was_shown(kit: Kit, path:
 
 
 @pytest.mark.parametrize("then", ["closed", "forgotten", "opened"])
-async def test_what_expired_leaves_no_byte_after_the_next_scrub(
-    kit: Kit, make: MakeSqlite, path: Path, then: str
-) -> None:
+async def test_what_expired_leaves_no_byte_after_the_next_scrub(kit, make, path, then):
     """The rows go at once; the words of the index with the next scrub, whoever asks for it."""
     await begun(kit, "t")
     transcript = kit.store.transcript("r")
@@ -220,9 +218,7 @@ async def test_what_expired_leaves_no_byte_after_the_next_scrub(
     assert left_of(path.parent) == {"objective"}
 
 
-async def test_a_large_file_is_not_rewritten_for_what_expired(
-    kit: Kit, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_file_is_not_rewritten_for_what_expired(kit, path, monkeypatch):
     """Sweeps are frequent: index merged and log cut is what they get; a forget gets all."""
     rewritten: list[bool] = []
     monkeypatch.setattr(scrub, "REWRITTEN_AT_ONCE_BYTES", 0)
@@ -238,8 +234,8 @@ async def test_a_large_file_is_not_rewritten_for_what_expired(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_large_file_is_rewritten_for_messages_at_the_next_scrub(
-    kit: Kit, path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kit, path, seed, monkeypatch
+):
     """Rows that were moved between pages left copies, which no rewritten file has."""
     monkeypatch.setattr(scrub, "REWRITTEN_AT_ONCE_BYTES", 0)
     chance = random.Random(seed)
@@ -267,9 +263,7 @@ async def test_a_large_file_is_rewritten_for_messages_at_the_next_scrub(
     assert (await kit.store.check()).problems == ()
 
 
-async def test_what_is_erased_during_a_scrub_is_left_to_the_next(
-    kit: Kit, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_erased_during_a_scrub_is_left_to_the_next(kit, path, monkeypatch):
     """Its note is another one than that which the scrub began with, and stays."""
 
     def rewrite(tx: Tx) -> None:
@@ -291,9 +285,7 @@ def is_noted(path: Path) -> bool:
         return bool(file.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
 
 
-async def test_a_reader_elsewhere_delays_the_bytes_alone(
-    kit: Kit, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_elsewhere_delays_the_bytes_alone(kit, path, monkeypatch):
     """Nothing is read any more, ``scrubbed`` is False, and the next call finishes it."""
     monkeypatch.setattr(scrub, "_PAUSE_S", 0.0)
     monkeypatch.setattr(scrub, "_PATIENCE_MS", 1)
@@ -307,7 +299,7 @@ async def test_a_reader_elsewhere_delays_the_bytes_alone(
     assert left_of(path.parent) == set()
 
 
-async def test_vectors_of_messages_do_not_survive_another_space(kit: Kit) -> None:
+async def test_vectors_of_messages_do_not_survive_another_space(kit):
     """With the switch those are gone that none was staged for, and the old space is refused."""
     await begun(kit, "t")
     transcript = kit.store.transcript("r")

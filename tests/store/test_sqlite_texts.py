@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from contracts.kit import Kit, draft
+from contracts.kit import draft
 
 from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
@@ -53,14 +53,14 @@ def found(file: Tx, table: str | None, match: str) -> list[int]:
     return [rowid for (rowid,) in rows]
 
 
-def test_rows_of_all_kinds_are_told_apart() -> None:
+def test_rows_of_all_kinds_are_told_apart():
     """Two halves of a step, a message and a snapshot never meet, whatever their numbers."""
     rows = {row(n) for row in (message_row, snapshot_row) for n in range(50)}
     rows |= {step_row(n, side) for n in range(50) for side in (0, 1)}
     assert len(rows) == 200
 
 
-def test_a_repository_gets_its_tables_with_its_texts(file: Tx) -> None:
+def test_a_repository_gets_its_tables_with_its_texts(file):
     """None at first; words with any text, triples with the first that needs them."""
     assert text_tables(file, 2) == text_tables(file, 77) == TextTables(None, None)
     put_texts(file, 2, said({4: "", 5: ""}))
@@ -76,7 +76,7 @@ def test_a_repository_gets_its_tables_with_its_texts(file: Tx) -> None:
     assert count_texts(file) == 3
 
 
-def test_the_scores_of_a_repository_are_its_own(file: Tx) -> None:
+def test_the_scores_of_a_repository_are_its_own(file):
     """What is said a thousand times elsewhere is as rare as before here."""
     query = "SELECT rank FROM {0} WHERE {0} MATCH 'violin'"
     put_texts(file, 1, said({n: f"kettle {n}" for n in range(4, 40)} | {40: "a violin"}))
@@ -86,7 +86,7 @@ def test_the_scores_of_a_repository_are_its_own(file: Tx) -> None:
     assert file.run(query.format(table)).fetchall() == before
 
 
-def test_the_last_repositories_share_one_table(file: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_repositories_share_one_table(file, monkeypatch):
     """Beyond the bound, of which each connection would pay for every table."""
     monkeypatch.setattr(texts, "_OWN_TABLES", 2)
     file.run_many("INSERT INTO repos (id) VALUES (?)", [("c",), ("d",)])
@@ -104,7 +104,7 @@ def test_the_last_repositories_share_one_table(file: Tx, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("text", ["the zwxqkvbnj was there", "これはぞふたりの言葉zwxqkvbnjです"])
-def test_a_dropped_text_leaves_no_byte(file: Tx, path: Path, text: str) -> None:
+def test_a_dropped_text_leaves_no_byte(file, path, text):
     """Not in its row, not in a segment, not as triples, once the index is merged."""
     put_texts(file, 1, said({n: f"kettle {n} 湯が沸く" for n in range(4, 200)}))
     put_texts(file, 1, said({200: text, 201: "stays"}))
@@ -120,7 +120,7 @@ def test_a_dropped_text_leaves_no_byte(file: Tx, path: Path, text: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_that_is_merged_thousands_of_times_can_be_read(file: Tx, path: Path) -> None:
+def test_a_table_that_is_merged_thousands_of_times_can_be_read(file, path):
     """FTS5 of SQLite 3.40 adds a level with each merge, and refuses more than 2,000."""
     for row in range(1, 2_500):
         put_texts(file, 1, said({row: f"kettle {row}", row + 10_000: "湯が沸く"}))
@@ -166,7 +166,7 @@ async def test_an_index_with_too_many_levels_is_mended_when_it_is_opened(path, m
         assert len(found(tx, "words_1", "pot")) > 1_000
 
 
-async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
+async def test_a_refused_unit_takes_its_table_with_it(kit):
     """Whoever shares its transaction is not harmed, and the next text makes the table again."""
     await kit.start()
     engine = kit.store.engine  # type: ignore[attr-defined]
@@ -188,7 +188,7 @@ async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
     assert (report.problems, report.counts["texts"]) == ((), 2)
 
 
-async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, path: Path) -> None:
+async def test_so_many_repositories_have_a_table_of_their_own(make, path):
     """The first 200 of them; a file with all those tables opens again."""
     store = make(synchronous="normal")
     await store.open()
@@ -209,7 +209,7 @@ async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, 
     assert (shared, own) == (3, 201)
 
 
-def test_no_symbol_sticks_to_a_word(file: Tx) -> None:
+def test_no_symbol_sticks_to_a_word(file):
     """What has come to Unicode since the full text's own tables is between words, too."""
     symbols = [
         chr(code)

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.kit import NOON, Kit
+from contracts.kit import NOON
 from contracts.talk import (
     KINDS,
     call,
@@ -84,7 +83,7 @@ def plans_of(connection: sqlite3.Connection, work: Callable[[TranscriptReader], 
 
 
 @pytest.mark.parametrize("name", READS)
-async def test_every_read_goes_by_an_index(kit: Kit, path: Path, name: str) -> None:
+async def test_every_read_goes_by_an_index(kit, path, name):
     """Nothing is scanned, however long the thread and however many threads there are."""
     await kit.store.transcript("r").writing(talk)
     with closing(sqlite3.connect(path)) as file:
@@ -127,9 +126,7 @@ async def test_every_read_goes_by_an_index(kit: Kit, path: Path, name: str) -> N
         ("INSERT INTO grams_1 (rowid, text) VALUES (999, 'x')", "triples without their text"),
     ],
 )
-async def test_the_check_finds_what_disagrees(
-    kit: Kit, path: Path, damage: str, problem: str
-) -> None:
+async def test_the_check_finds_what_disagrees(kit, path, damage, problem):
     """Whatever of a conversation does not fit what it hangs on is named."""
 
     def work(tx: TranscriptWriter) -> None:
@@ -146,7 +143,7 @@ async def test_the_check_finds_what_disagrees(
     assert any(problem in found for found in report.problems), report.problems
 
 
-async def test_the_check_counts_conversations(kit: Kit) -> None:
+async def test_the_check_counts_conversations(kit):
     """Rows of each kind, beside those of sessions and the graph."""
     await kit.store.transcript("r").writing(talk)
     counts = (await kit.store.check()).counts
@@ -155,9 +152,7 @@ async def test_the_check_counts_conversations(kit: Kit) -> None:
     assert counts["texts"] == 7
 
 
-async def test_a_message_of_many_calls_is_read_once(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_of_many_calls_is_read_once(kit, monkeypatch):
     """More calls than one statement asks for do not have their message read for each of them."""
     calls = [f"c{n}" for n in range(1_200)]
     transcript = kit.store.transcript("r")

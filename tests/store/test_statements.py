@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.kit import Kit, draft
+from contracts.kit import draft
 from contracts.talk import said
 
 from mnemo import Mnemo, Repository, Session
@@ -76,7 +75,7 @@ async def episode(repo: Repository, room: int) -> Session:
 
 
 @pytest.mark.slow
-async def test_a_commit_of_twelve_steps_costs_few_statements(path: Path) -> None:
+async def test_a_commit_of_twelve_steps_costs_few_statements(path):
     """Also where it changes stored facts, and where something was forgotten before."""
     async with Mnemo(path, embedder=HashingEmbedder(64)) as memory:
         repo = await memory.open_repo("r")
@@ -94,7 +93,7 @@ async def test_a_commit_of_twelve_steps_costs_few_statements(path: Path) -> None
 
 
 @pytest.mark.parametrize("count", [1, 33, 200])
-async def test_a_batch_of_appends_costs_few_statements(kit: Kit, count: int) -> None:
+async def test_a_batch_of_appends_costs_few_statements(kit, count):
     """To two sessions of one repository, with words and parts of words, whatever the size."""
     statements: list[str] = []
     for id in ("s", "t"):
@@ -115,7 +114,7 @@ async def test_a_batch_of_appends_costs_few_statements(kit: Kit, count: int) -> 
 
 
 @pytest.mark.parametrize("count", [1, 33, 64])
-async def test_appends_of_many_callers_cost_few_statements(kit: Kit, count: int) -> None:
+async def test_appends_of_many_callers_cost_few_statements(kit, count):
     """To a thread each of one repository: they are written as one."""
     statements: list[str] = []
     clock = SystemClock()
@@ -137,7 +136,7 @@ async def test_appends_of_many_callers_cost_few_statements(kit: Kit, count: int)
     assert len(statements) <= MOST_PER_BATCH, statements
 
 
-async def test_what_is_remembered_together_costs_few_statements(path: Path) -> None:
+async def test_what_is_remembered_together_costs_few_statements(path):
     """Stored, made steps, extracted and committed; and a thread that is fed to a session."""
     texts = [f"The kettle {n} is in room {n} of the blue house." for n in range(64)]
     async with Mnemo(path, embedder=HashingEmbedder(64)) as memory:

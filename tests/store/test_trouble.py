@@ -1,8 +1,6 @@
 """Trouble while the store is open: locks, a full disk, bad text, broken rows."""
 
 import sqlite3
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from contracts.kit import NOON, SPACE, Kit, draft, unit_vector
@@ -14,7 +12,7 @@ from mnemo.values.steps import Step
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
 
 
-async def test_readers_do_not_wait_for_a_foreign_writer(kit: Kit, path: Path) -> None:
+async def test_readers_do_not_wait_for_a_foreign_writer(kit, path):
     """A lock on writing leaves reading alone."""
     await kit.apply(FACT)
     foreign = sqlite3.connect(path, isolation_level=None)
@@ -24,7 +22,7 @@ async def test_readers_do_not_wait_for_a_foreign_writer(kit: Kit, path: Path) ->
     foreign.close()
 
 
-async def test_a_failing_row_rolls_the_whole_commit_back(kit: Kit, path: Path) -> None:
+async def test_a_failing_row_rolls_the_whole_commit_back(kit, path):
     """Where one row of many is refused, no node, edge, vector or state is left."""
     await kit.start()
     await kit.append("o")
@@ -49,7 +47,7 @@ async def test_a_failing_row_rolls_the_whole_commit_back(kit: Kit, path: Path) -
     assert (await kit.apply(fact, **write)).revision == 1
 
 
-async def test_a_full_text_that_fails_takes_its_step_along(kit: Kit, path: Path) -> None:
+async def test_a_full_text_that_fails_takes_its_step_along(kit, path):
     """A step is never there without the rows that it is found by."""
     await kit.start()
     breaker = sqlite3.connect(path)
@@ -66,7 +64,7 @@ async def test_a_full_text_that_fails_takes_its_step_along(kit: Kit, path: Path)
 
 
 @pytest.mark.parametrize("text", ["lone \ud800 surrogate", "\udfff"])
-async def test_text_that_cannot_be_stored_is_refused_alone(kit: Kit, text: str) -> None:
+async def test_text_that_cannot_be_stored_is_refused_alone(kit, text):
     """A lone surrogate that nobody cleaned fails its own step and leaves no part of it."""
     await kit.start()
     results = await kit.append_all([("before", ""), (text, "acted"), ("after", text)])
@@ -78,14 +76,14 @@ async def test_text_that_cannot_be_stored_is_refused_alone(kit: Kit, text: str) 
     assert (await kit.store.check()).problems == ()
 
 
-async def test_u0000_is_kept_whole(kit: Kit) -> None:
+async def test_u0000_is_kept_whole(kit):
     """A NUL that nobody cleaned cuts nothing off."""
     await kit.start()
     step = await kit.append("a\0b", "c\0")
     assert (await kit.load()).steps == (step,)
 
 
-async def test_metadata_that_is_no_json_is_refused_alone(kit: Kit) -> None:
+async def test_metadata_that_is_no_json_is_refused_alone(kit):
     """What JSON has no word for fails its step, and leaves no gap."""
     await kit.start()
     for value in (object(), float("nan"), {1, 2}):
@@ -95,8 +93,8 @@ async def test_metadata_that_is_no_json_is_refused_alone(kit: Kit) -> None:
 
 
 async def test_appends_beyond_the_bound_of_the_queue_enter(
-    make: Callable[..., object],
-) -> None:
+    make,
+):
     """A plain append is never held back by the writer; only the session's backlog bounds it."""
     store = make(max_queued_writes=1)
     kit = Kit(make, None, store, await store.open())  # type: ignore[arg-type]
@@ -129,7 +127,7 @@ async def test_appends_beyond_the_bound_of_the_queue_enter(
         ("INSERT INTO staged VALUES (77, 'k', 'p', '[0]', x'00')", "episodes that are over"),
     ],
 )
-async def test_the_check_finds(kit: Kit, path: Path, damage: str, problem: str) -> None:
+async def test_the_check_finds(kit, path, damage, problem):
     """Whatever disagrees with what it hangs on is named."""
     await kit.start()
     step = await kit.append("o", "a")
@@ -150,7 +148,7 @@ async def test_the_check_finds(kit: Kit, path: Path, damage: str, problem: str) 
     assert any(problem in found for found in report.problems)
 
 
-async def test_the_check_finds_broken_full_text(kit: Kit, path: Path) -> None:
+async def test_the_check_finds_broken_full_text(kit, path):
     """An index that does not fit its own content is damage too."""
     await kit.start()
     await kit.append("o", "a")
@@ -161,7 +159,7 @@ async def test_the_check_finds_broken_full_text(kit: Kit, path: Path) -> None:
     assert any("damaged full text" in found for found in (await kit.store.check()).problems)
 
 
-async def test_the_queue_can_be_looked_at(kit: Kit) -> None:
+async def test_the_queue_can_be_looked_at(kit):
     """``waiting`` counts what the writer has not answered yet."""
     await kit.start()
     results: list[object] = []
