@@ -12,7 +12,7 @@ from contracts.kit import NOON, Kit
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError
-from mnemo.store.sqlite.writer import Identity
+from mnemo.store.sqlite.engine import Identity
 from mnemo.stores import SqliteStore
 from mnemo.values.graph import Semantic
 

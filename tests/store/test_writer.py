@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from mnemo.errors import Conflict, StoreError
-from mnemo.store.sqlite.writer import Writer
+from mnemo.store.sqlite.engine import Writer
 from mnemo.store.tx import Tx
 
 

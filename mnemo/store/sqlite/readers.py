@@ -22,8 +22,8 @@ import anyio
 import anyio.to_thread
 
 from mnemo.errors import StoreError, UsageError
+from mnemo.store.engine import GroupWriter
 from mnemo.store.sqlite.connection import SqliteTx, translated
-from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 
 T = TypeVar("T")
@@ -145,15 +145,16 @@ class FileReaders(Readers):
 class MemoryReaders(Readers):
     """Reads of a database in memory, in the thread of the writer that owns its connection."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: GroupWriter, copy: Callable[[], sqlite3.Connection]) -> None:
         super().__init__()
         self._writer = writer
+        self._copy = copy
 
     async def _read(self, work: Callable[[Tx], T]) -> T:
         return await self._writer.run_outside(partial(_read_only, work=work))
 
     async def _snapshot(self) -> sqlite3.Connection:
-        return await self._writer.run_outside(lambda _: self._writer.copy())
+        return await self._writer.run_outside(lambda _: self._copy())
 
 
 def _read_only(tx: Tx, work: Callable[[Tx], T]) -> T:

@@ -17,8 +17,8 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.protocols import Clock
+from mnemo.store.engine import GroupWriter
 from mnemo.store.sqlite.dialect import merge_texts
-from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 
 log = logging.getLogger("mnemo")
@@ -52,7 +52,7 @@ class Scrubber:
     def __init__(
         self,
         path: Path | None,
-        writer: Callable[[], Writer],
+        writer: Callable[[], GroupWriter],
         writes: Callable[[], int],
         clock: Clock,
     ) -> None:
@@ -102,7 +102,7 @@ class Scrubber:
             seen = self._writes()
             await self._clock.sleep(seconds)
 
-    async def _scrub(self, writer: Writer, at_once: bool) -> bool:
+    async def _scrub(self, writer: GroupWriter, at_once: bool) -> bool:
         noted = await writer.run(_noted)
         if noted is None:
             return True
@@ -124,7 +124,7 @@ def _merge_noted(tx: Tx) -> None:
     tx.run(_MERGED)
 
 
-async def _rid(path: Path, writer: Writer, noted: str, at_once: bool) -> bool:
+async def _rid(path: Path, writer: GroupWriter, noted: str, at_once: bool) -> bool:
     """Whether log, file and copies are rid of what was erased, as far as is due now."""
     await anyio.to_thread.run_sync(_drop_copies, path)
     if not await _log_is_cut(writer):
@@ -144,7 +144,7 @@ def _drop_copies(path: Path) -> None:
             copy.unlink(missing_ok=True)
 
 
-async def _log_is_cut(writer: Writer) -> bool:
+async def _log_is_cut(writer: GroupWriter) -> bool:
     """Cut the log, our own readers waited for; ``False`` if somebody else's goes on reading."""
     for _ in range(_TRIES):
         if await writer.run_outside(_truncate_log):
