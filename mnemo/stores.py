@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Never
 
 from mnemo.config import StoreConfig
-from mnemo.erasure.overhaul import StoredOverhaul
+from mnemo.erasure.erase import StoredOverhaul
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
 from mnemo.items.item_rows import StoredItems

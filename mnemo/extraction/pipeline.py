@@ -8,8 +8,9 @@ call gives its whole result or raises.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any, TypeVar
 
 import anyio
@@ -17,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import Config
+from mnemo.english.entities import plain
 from mnemo.english.similarity import same_claim_guard
 from mnemo.errors import ModelError
-from mnemo.extraction.assemble import assemble, clean_instructions
 from mnemo.extraction.by_model import (
     ModelAnnotator,
     ModelProceduralExtractor,
@@ -27,7 +28,7 @@ from mnemo.extraction.by_model import (
     NearbyFacts,
     TextEmbedder,
 )
-from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts, most_facts
+from mnemo.extraction.facts import CleanFacts, KnownFact, clean_facts, distinct_facts, most_facts
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
@@ -40,11 +41,34 @@ from mnemo.protocols import (
     ProceduralExtractor,
     SemanticExtractor,
 )
+from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import Threads
+from mnemo.runtime.text import clean, is_blank, one_line, terms
 from mnemo.values.changeset import Changeset
-from mnemo.values.graph import Vector
-from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory, is_boundary
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Intent,
+    MetadataDelta,
+    Node,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+    Vector,
+)
+from mnemo.values.lookup import label_key
+from mnemo.values.steps import (
+    Annotation,
+    Fact,
+    Instruction,
+    Step,
+    Trajectory,
+    episodic_node,
+    is_boundary,
+)
 
 ANNOTATION_CONTEXT_STEPS = 8
 """Known steps that an annotator is shown before the fresh ones (S)."""
@@ -379,3 +403,203 @@ class _Cut:
         if previous.shape != current.shape:
             return False
         return is_boundary(previous, current, self._threshold)
+
+
+# ── The changeset of a trajectory ─────────────────────────────────────────────────────
+#
+# Ids of episodic, source and subgoal nodes follow from the steps, so that what is extracted
+# in parts, or twice, meets itself at commit. All other ids are fresh.
+
+
+LAST_STEPS = 3
+"""Steps that an instruction rests on if it names none and repeats no action."""
+
+
+def clean_instructions(given: Iterable[Instruction], *, limit: int) -> list[Instruction]:
+    """The first *limit* instructions that lack neither intent, condition, text nor outcome."""
+    whole = [i for i in map(_cleaned, given) if not any(map(is_blank, _texts(i)))]
+    return whole[:limit]
+
+
+def assemble(
+    trajectory: Trajectory,
+    facts: Sequence[KnownFact],
+    instructions: Sequence[Instruction],
+    *,
+    sibling_window: int,
+) -> Changeset:
+    """
+    Build the changeset of one trajectory.
+
+    Args:
+        facts: Clean and distinct, in the order in which they were said.
+        instructions: Clean.
+        sibling_window: Following facts that each fact is linked to.
+    """
+    draft = _Draft(trajectory)
+    draft.add_steps()
+    for known in facts:
+        draft.add_fact(known)
+    for instruction in instructions:
+        draft.add_instruction(instruction)
+    draft.add_siblings(sibling_window)
+    return draft.changeset()
+
+
+@dataclass(slots=True)
+class _Group:
+    """A tag or intent with the first rewards of its new members."""
+
+    node: Node
+    rewards: list[float | None] = field(default_factory=list)
+
+
+class _Draft:
+    """A changeset in the making."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self._trajectory = trajectory
+        self._steps = {step.index: step for step in trajectory.steps}
+        self._breather = Breather()
+        self._nodes: list[Node] = []
+        self._edges: list[Edge] = []
+        self._metadata: dict[str, MetadataDelta] = {}
+        self._replaces: dict[str, tuple[str, ...]] = {}
+        self._facts: list[str] = []
+        self._tags: dict[str, _Group] = {}
+        self._intents: dict[str, _Group] = {}
+
+    def add_steps(self) -> None:
+        trajectory = self._trajectory
+        subgoal = Subgoal(
+            id=f"subgoal-{trajectory.id}",  # of all its parts
+            description=trajectory.subgoal,
+            parent_goal=trajectory.goal,
+            trajectory_id=trajectory.id,
+        )
+        self._nodes.append(subgoal)
+        for step in trajectory.steps:
+            self._breather.breathe()
+            source = _source(step)
+            self._nodes += (episodic_node(step), source)
+            self._link(subgoal.id, step.node_id, EdgeKind.HIERARCHICAL)
+            self._link(step.node_id, source.id, EdgeKind.PROVENANCE)
+
+    def add_fact(self, known: KnownFact) -> None:
+        self._breather.breathe()
+        fact = known.fact
+        support = [self._steps[i] for i in fact.steps]
+        node = Semantic(
+            proposition=fact.proposition,
+            confidence=fact.confidence,
+            valid_from=min(step.at for step in support),
+            vector=known.vector,
+        )
+        reward = _mean(step.reward for step in support)
+        self._add_supported(node, support, reward)
+        self._facts.append(node.id)
+        if fact.replaces:
+            self._replaces[node.id] = fact.replaces
+        for label in fact.concepts:
+            tag = self._tags.setdefault(label_key(label), _Group(Tag(label=label)))
+            tag.rewards.append(reward)
+            self._link(tag.node.id, node.id, EdgeKind.MEMBERSHIP)
+
+    def add_instruction(self, given: Instruction) -> None:
+        self._breather.breathe()
+        node = Procedural(
+            instruction=given.instruction,
+            condition=given.condition,
+            expected_outcome=given.expected_outcome,
+            return_score=given.return_score,
+        )
+        self._add_supported(node, self._steps_of(given), given.return_score)
+        fresh = _Group(Intent(description=given.intent))
+        intent = self._intents.setdefault(plain(given.intent), fresh)
+        intent.rewards.append(given.return_score)
+        self._link(intent.node.id, node.id, EdgeKind.HIERARCHICAL)
+
+    def add_siblings(self, window: int) -> None:
+        for i, fact in enumerate(self._facts):
+            for later in self._facts[i + 1 : i + 1 + window]:
+                self._link(fact, later, EdgeKind.SIBLING)
+
+    def changeset(self) -> Changeset:
+        groups = [*self._tags.values(), *self._intents.values()]
+        means = {group.node.id: _delta(_mean(group.rewards)) for group in groups}
+        return Changeset(
+            nodes=(*self._nodes, *(group.node for group in groups)),
+            edges=tuple(dict.fromkeys(self._edges)),
+            metadata={**self._metadata, **means},
+            replaces=self._replaces,
+        )
+
+    def _add_supported(self, node: Node, support: Iterable[Step], reward: float | None) -> None:
+        self._nodes.append(node)
+        self._metadata[node.id] = _delta(reward, support=1)
+        for step in support:
+            self._link(node.id, step.node_id, EdgeKind.PROVENANCE)
+
+    def _steps_of(self, instruction: Instruction) -> list[Step]:
+        named = [self._steps[i] for i in sorted(set(instruction.steps)) if i in self._steps]
+        steps = self._trajectory.steps
+        return named or _repeated(instruction, steps) or list(steps[-LAST_STEPS:])
+
+    def _link(self, source: str, target: str, kind: EdgeKind) -> None:
+        self._edges.append(Edge(source, target, kind))
+
+
+def _mean(rewards: Iterable[float | None]) -> float | None:
+    known = [reward for reward in rewards if reward is not None]
+    return fmean(known) if known else None
+
+
+def _delta(reward: float | None, *, support: int = 0) -> MetadataDelta:
+    if reward is None:
+        return MetadataDelta(support_count=support)
+    return MetadataDelta(cumulative_reward=reward, reward_count=1, support_count=support)
+
+
+def _texts(given: Instruction) -> tuple[str, str, str, str]:
+    return given.intent, given.condition, given.instruction, given.expected_outcome
+
+
+def _cleaned(given: Instruction) -> Instruction:
+    intent, condition, text, outcome = (clean(part).strip() for part in _texts(given))
+    score = given.return_score
+    return Instruction(
+        intent=one_line(intent),
+        condition=condition,
+        instruction=text,
+        expected_outcome=outcome,
+        return_score=None if score is None else min(1.0, max(0.0, score)),
+        steps=given.steps,
+    )
+
+
+def _repeated(instruction: Instruction, steps: Iterable[Step]) -> list[Step]:
+    """The steps whose every content word of the action is in the instruction."""
+    said = frozenset(terms(instruction.instruction))
+    return [step for step in steps if step.action and _is_said(step.action, said)]
+
+
+def _is_said(action: str, said: frozenset[str]) -> bool:
+    empty = True
+    for term in terms(action):
+        if term not in said:
+            return False
+        empty = False
+    return not empty
+
+
+def _source(step: Step) -> Source:
+    return Source(
+        id="source" + step.node_id.removeprefix("episodic"),
+        plain_text=step.text,
+        session_id=step.session_id,
+        episode_id=step.episode_id,
+        step_index=step.index,
+        at=step.at,
+        actor=step.actor,
+        key=step.key,
+    )

@@ -16,7 +16,7 @@ from itertools import islice
 
 import anyio
 
-from mnemo.erasure.overhaul import StoredOverhaul
+from mnemo.erasure.erase import StoredOverhaul
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder
 from mnemo.runtime.clock import Breather, elapsed

@@ -12,7 +12,7 @@ import anyio
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.erasure.overhaul import Forgetting, StoredOverhaul
+from mnemo.erasure.erase import Forgetting, StoredOverhaul
 from mnemo.errors import MnemoError
 from mnemo.events import Event
 from mnemo.graph.graph import StoredGraph

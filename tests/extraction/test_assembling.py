@@ -8,8 +8,8 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from mnemo.extraction.assemble import assemble, clean_instructions
 from mnemo.extraction.facts import KnownFact
+from mnemo.extraction.pipeline import assemble, clean_instructions
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (
     EdgeKind,
