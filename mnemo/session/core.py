@@ -124,16 +124,13 @@ class SessionCore(ABC):
         self._for_room = anyio.Lock()
         self._handles: set[CancelHandle] = set()
         self._extraction: Extraction | None = None
-        self.flush_timer = self._timer(config.flush_timeout_s, self.flush)
-        self._expiry_timer = self._timer(config.session_timeout_s, expired)
-        self._timers = (self.flush_timer, self._expiry_timer)
+        timer = partial(Timer, clock=parts.clock, spawn=parts.spawn)
+        self.flush_timer = timer(config.flush_timeout_s, self.flush)
+        self._expiry_timer = timer(config.session_timeout_s, expired)
+        self._timers = (self.flush_timer, self._expiry_timer) if self.life.auto else ()
         self.book: EpisodeBook | None = None
         self.lane: AnnotationLane | None = None
         self.open_book(EpisodeBook.replayed(journal))
-
-    def _timer(self, period_s: float | None, fire: Callable[[], Awaitable[None]]) -> Timer:
-        period_s = period_s if self.life.auto else None
-        return Timer(period_s, fire, clock=self.parts.clock, spawn=self.parts.spawn)
 
     # ── What the work on the episode does when something is due ──────────────────────
 
