@@ -247,9 +247,10 @@ class AnnotationLane:
                     log.exception("annotation of session %s failed", self._session_id)
 
     async def _annotate_backlog(self) -> None:
-        while self._book.backlog:
+        if self._book.backlog:
             # Off the event loop: the first use of the stages imports a great deal.
             await shared_threads("mnemo.session.episode").run(self._extraction)
+        while self._book.backlog:
             await self._let_appends_go_first()
             async with self._turn:
                 await self._annotate_next()
