@@ -13,7 +13,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -60,45 +60,33 @@ IN_DOUBT_KEPT = 16
 _NO_REVISION = -1
 
 
+@dataclass(eq=False, kw_only=True)
 class CommitLane:
     """
     Reconciles changesets with one repository's graph and writes them, one at a time.
 
-    Args:
+    Attributes:
+        index: Follows the graph; poked after it has changed.
         owner: Who writes; must own the sessions whose commits it settles.
         config: Used where a commit brings none.
         publish: Publishes an event; a plain call.
-        written: Called after the graph has changed.
+        turn: Held by whoever writes: by ``commit`` itself, around ``tend`` by its caller.
     """
 
-    def __init__(
-        self,
-        *,
-        repo_id: str,
-        graph: StoredGraph,
-        index: RepositoryIndex,
-        embedder: Embedder,
-        owner: Owner,
-        clock: Clock,
-        config: CommitConfig,
-        publish: Callable[[Event], None],
-        written: Callable[[], None],
-        spans: Spans = NO_SPANS,
-    ) -> None:
-        self._repo_id = repo_id
-        self.graph = graph
-        self.index = index
-        self.embedder = embedder
-        self._owner = owner
-        self.clock = clock
-        self.threads = Threads()
-        self._config = config
-        self._publish = publish
-        self._written = written
-        self._spans = spans
-        self._in_doubt: deque[tuple[Changeset, Changeset]] = deque(maxlen=IN_DOUBT_KEPT)
-        self.turn = Lock()
-        """Held by whoever writes: by ``commit`` itself, around ``tend`` by its caller."""
+    repo_id: str
+    graph: StoredGraph
+    index: RepositoryIndex
+    embedder: Embedder
+    owner: Owner
+    clock: Clock
+    config: CommitConfig
+    publish: Callable[[Event], None]
+    spans: Spans = NO_SPANS
+    threads: Threads = field(default_factory=Threads)
+    turn: Lock = field(default_factory=Lock)
+    _in_doubt: deque[tuple[Changeset, Changeset]] = field(
+        default_factory=lambda: deque(maxlen=IN_DOUBT_KEPT)
+    )
 
     async def commit(
         self,
@@ -132,11 +120,9 @@ class CommitLane:
         """
         given, changeset = changeset, self._with_id(changeset)
         id = str(changeset.id)
-        reconciling = _Reconciling(
-            self, changeset, settlement, config or self._config, merge_intent
-        )
-        named = memory_attributes("upsert_memory", self._repo_id)
-        with (spans or self._spans).span("upsert_memory", attributes=named) as span:
+        reconciling = _Reconciling(self, changeset, settlement, config or self.config, merge_intent)
+        named = memory_attributes("upsert_memory", self.repo_id)
+        with (spans or self.spans).span("upsert_memory", attributes=named) as span:
             _describe(span, changeset, settlement)
             try:
                 async with self.turn:
@@ -152,7 +138,7 @@ class CommitLane:
                 raise
             if not (applied.again or changeset.is_empty):
                 self._report_applied(changeset, applied)
-            self._written()
+            self.index.poke()
             span.set("gen_ai.memory.record.count", len(applied.node_ids))
             span.set("mnemo.revision", applied.revision)
             return applied
@@ -170,8 +156,8 @@ class CommitLane:
         Raises:
             StoreError: Nothing was deleted. *Cancellation*: as ``commit``.
         """
-        named = memory_attributes("delete_memory", self._repo_id)
-        with self._spans.span("delete_memory", attributes=named) as span:
+        named = memory_attributes("delete_memory", self.repo_id)
+        with self.spans.span("delete_memory", attributes=named) as span:
             if len(ids) == 1:
                 span.set("gen_ai.memory.record.id", ids[0])
             try:
@@ -181,7 +167,7 @@ class CommitLane:
                 raise
             if deleted:
                 self.report_deleted(deleted)
-                self._written()
+                self.index.poke()
             span.set("gen_ai.memory.record.count", len(deleted))
             return len(deleted)
 
@@ -279,7 +265,7 @@ class CommitLane:
                 try:
                     # A transaction that has begun is heard to its end by whoever settles it.
                     with CancelScope(shield=True):
-                        applied = await self.graph.apply(write, self._owner)
+                        applied = await self.graph.apply(write, self.owner)
                         # What adds something ends its turn.
                         has_turn = has_turn and applied.revision == write.expected_revision
                         return applied
@@ -308,16 +294,16 @@ class CommitLane:
         """The answer to the write *id* when it was applied; ``None`` if it never was."""
         probe = GraphWrite(changeset_id=id, expected_revision=_NO_REVISION, settlement=settlement)
         try:
-            return await self.graph.apply(probe, self._owner)
+            return await self.graph.apply(probe, self.owner)
         except StaleRevision:
             return None
 
     # ── Events ───────────────────────────────────────────────────────────────────────
 
     def _report_applied(self, changeset: Changeset, applied: Applied) -> None:
-        self._publish(
+        self.publish(
             ChangesetApplied(
-                repo_id=self._repo_id,
+                repo_id=self.repo_id,
                 at=self.clock.now(),
                 changeset_id=str(changeset.id),
                 revision=applied.revision,
@@ -329,7 +315,7 @@ class CommitLane:
     def report_deleted(self, ids: tuple[str, ...]) -> None:
         """Publish ``NodesDeleted``."""
         at = self.clock.now()
-        self._publish(NodesDeleted(repo_id=self._repo_id, at=at, node_ids=ids))
+        self.publish(NodesDeleted(repo_id=self.repo_id, at=at, node_ids=ids))
 
     def report_failure(
         self,
@@ -339,9 +325,9 @@ class CommitLane:
         settlement: Settlement | None = None,
     ) -> None:
         """Publish ``WriteFailed``."""
-        self._publish(
+        self.publish(
             WriteFailed(
-                repo_id=self._repo_id,
+                repo_id=self.repo_id,
                 at=self.clock.now(),
                 operation=operation,
                 error=str(error),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,7 @@ from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.notes.note_rows import erase_notes
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
-from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
+from mnemo.runtime.spans import memory_attributes
 from mnemo.store.codec import encode_vector
 from mnemo.store.engine import ManagedEngine
 from mnemo.store.rows import (
@@ -76,33 +76,22 @@ MOST_TEXTS = 100
 # ── Forgetting, in one process ───────────────────────────────────────────────────────
 
 
+@dataclass(eq=False, kw_only=True)
 class Forgetting:
     """
     Erases from one repository.
 
-    Args:
+    Attributes:
         lane: Whose turn it takes while it erases, and who publishes what became of it.
         end_sessions: Ends those of the named sessions that are open here.
         erased: Called when the store has changed; nothing of it may be found afterwards.
     """
 
-    def __init__(
-        self,
-        *,
-        repo_id: str,
-        overhaul: StoredOverhaul,
-        lane: CommitLane,
-        end_sessions: Callable[[Collection[str]], Awaitable[None]],
-        erased: Callable[[], Awaitable[None]],
-        spans: Spans = NO_SPANS,
-    ) -> None:
-        self._repo_id = repo_id
-        self._overhaul = overhaul
-        self._lane = lane
-        self._end_sessions = end_sessions
-        self._erased = erased
-        self._spans = spans
-        self._in_doubt = False
+    overhaul: StoredOverhaul
+    lane: CommitLane
+    end_sessions: Callable[[Collection[str]], Awaitable[None]]
+    erased: Callable[[], Awaitable[None]]
+    _in_doubt: bool = False
 
     async def forget(self, selection: Selection) -> Erased:
         """
@@ -113,8 +102,8 @@ class Forgetting:
             StoreError: Nothing was erased. *Cancellation*: run it in a task that
                 outlives its caller.
         """
-        named = memory_attributes("delete_memory", self._repo_id)
-        with self._spans.span("delete_memory", attributes=named) as span:
+        named = memory_attributes("delete_memory", self.lane.repo_id)
+        with self.lane.spans.span("delete_memory", attributes=named) as span:
             if selection.session_id is not None:
                 span.set("mnemo.session.id", selection.session_id)
             erased = await self._erased_by(selection)
@@ -124,22 +113,22 @@ class Forgetting:
 
     async def _erased_by(self, selection: Selection) -> Erased:
         if selection.dry_run:
-            return await self._overhaul.erase(selection)
-        await self._end_sessions(await self._overhaul.touched(selection))
-        async with self._lane.turn:
+            return await self.overhaul.erase(selection)
+        await self.end_sessions(await self.overhaul.touched(selection))
+        async with self.lane.turn:
             try:
-                erased = await self._overhaul.erase(selection)
+                erased = await self.overhaul.erase(selection)
             except MnemoError as error:
                 # What it may have erased all the same is dropped from memory by the next call.
                 self._in_doubt = True
-                self._lane.report_failure("forget", error)
+                self.lane.report_failure("forget", error)
                 raise
-        if erased.node_ids:
-            self._lane.report_deleted(erased.node_ids)
+            if erased.node_ids:
+                self.lane.report_deleted(erased.node_ids)
         # A session that got its first such step in between has lost it.
-        await self._end_sessions(erased.session_ids)
+        await self.end_sessions(erased.session_ids)
         if self._in_doubt or not erased.report.is_empty:
-            await self._erased()
+            await self.erased()
             self._in_doubt = False
         return erased
 

@@ -8,26 +8,22 @@ lane's turn and writes what of its plan still holds, in one transaction.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
 from anyio import Lock
 
 from mnemo.commit.lane import CommitLane
-from mnemo.config import Config
 from mnemo.errors import MnemoError
-from mnemo.events import ConsolidationCompleted, DecayCompleted, Event, ValidationCompleted
-from mnemo.graph.graph import StoredGraph
+from mnemo.events import ConsolidationCompleted, DecayCompleted, ValidationCompleted
 from mnemo.index.corpus import CorpusView
-from mnemo.index.follower import RepositoryIndex
 from mnemo.maintenance.consolidate import plan_consolidation
 from mnemo.maintenance.plan import Counts, Plan, Sources, holds_still, living, pieces
 from mnemo.maintenance.validate import plan_validation
-from mnemo.protocols import Clock, Embedder
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc, elapsed
-from mnemo.runtime.tasks import TaskRoot, Threads, completed
+from mnemo.runtime.tasks import TaskRoot, completed
 from mnemo.runtime.validation import finite_number
 from mnemo.values.changeset import RAW, MaintenanceReport, Operation, Upkeep
 from mnemo.values.graph import Node, NodeMetadata, NodeType, known_types
@@ -41,53 +37,26 @@ _EVENTS: dict[
 }
 
 
+@dataclass(eq=False, kw_only=True)
 class Maintenance:
     """
     Consolidates, decays and validates one repository.
 
-    Args:
+    Attributes:
         lane: Where its commits are written; plans are written in their turn.
+        sources: What it plans from.
         root: Hosts the write, which outlives a caller that is cancelled.
-        config: With the profile's scoring in force.
-        publish: Hands an event to whoever listens.
-        written: Called after the graph has changed.
         settle: Awaited before planning and before writing: writes the access counts that
             are still in memory.
         check_usable: Raises where the repository was closed meanwhile.
     """
 
-    def __init__(
-        self,
-        *,
-        repo_id: str,
-        lane: CommitLane,
-        graph: StoredGraph,
-        index: RepositoryIndex,
-        embedder: Embedder,
-        clock: Clock,
-        config: Config,
-        root: TaskRoot,
-        publish: Callable[[Event], None],
-        written: Callable[[], None],
-        settle: Callable[[], Awaitable[None]],
-        check_usable: Callable[[], None],
-    ) -> None:
-        self._repo_id = repo_id
-        self._lane = lane
-        self._root = root
-        self._publish = publish
-        self._written = written
-        self._settle = settle
-        self._check_usable = check_usable
-        self._turn = Lock()
-        self._sources = Sources(
-            graph=graph,
-            index=index,
-            embedder=embedder,
-            clock=clock,
-            config=config,
-            threads=Threads(),
-        )
+    lane: CommitLane
+    sources: Sources
+    root: TaskRoot
+    settle: Callable[[], Awaitable[None]]
+    check_usable: Callable[[], None]
+    _turn: Lock = field(default_factory=Lock)
 
     async def consolidate(self, *, threshold: float) -> MaintenanceReport:
         """
@@ -118,27 +87,27 @@ class Maintenance:
     ) -> MaintenanceReport:
         async with self._turn:
             began = elapsed()
-            await self._settle()
-            sources = replace(self._sources, passed=[])
+            await self.settle()
+            sources = replace(self.sources, passed=[])
             planned = await plan(sources)
             left_out = (await sources.index.corpus()).damaged
             damaged = tuple(sorted({*left_out, *(one.row for one in sources.passed)}))
-            async with self._lane.turn:
-                self._check_usable()
+            async with self.lane.turn:
+                self.check_usable()
                 finish = partial(self._finish, operation, planned, damaged, began)
-                return await completed(self._root.own(finish))
+                return await completed(self.root.own(finish))
 
     async def _finish(
         self, operation: Operation, plan: Plan, damaged: tuple[str, ...], began: float
     ) -> MaintenanceReport:
         # What was accessed while it was planned counts, too.
-        await self._settle()
+        await self.settle()
         try:
-            upkeep, applied = await self._lane.tend(plan.upkeep)
+            upkeep, applied = await self.lane.tend(plan.upkeep)
         except MnemoError as error:
-            self._lane.report_failure(operation, error)
+            self.lane.report_failure(operation, error)
             raise
-        counts = await self._sources.threads.run(plan.counts, upkeep)
+        counts = await self.sources.threads.run(plan.counts, upkeep)
         report = MaintenanceReport(
             operation=operation,
             checked=counts.checked,
@@ -153,8 +122,8 @@ class Maintenance:
             duration_s=elapsed() - began,
         )
         event = _EVENTS[operation]
-        self._publish(event(repo_id=self._repo_id, at=self._sources.clock.now(), report=report))
-        self._written()
+        self.lane.publish(event(repo_id=self.lane.repo_id, at=self.lane.clock.now(), report=report))
+        self.lane.index.poke()
         return report
 
 

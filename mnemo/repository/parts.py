@@ -24,6 +24,7 @@ from mnemo.log.feed import StoredFeed
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions
 from mnemo.log.transcript import StoredTranscript
+from mnemo.maintenance.plan import Sources
 from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.notes.notes import Notes
@@ -40,7 +41,7 @@ from mnemo.protocols import (
 from mnemo.recall.pipeline import AccessLog, Recall
 from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.runtime.tasks import Branch, TaskRoot
+from mnemo.runtime.tasks import Branch, TaskRoot, Threads
 from mnemo.session.parts import SessionStatistics
 from mnemo.session.session import Session
 from mnemo.values.changeset import Revision
@@ -286,7 +287,6 @@ def make_commit_lane(parts: RepositoryParts) -> CommitLane:
         clock=parts.clock,
         config=parts.config.commit,
         publish=parts.bus.publish,
-        written=parts.index.poke,
         spans=parts.spans,
     )
 
@@ -322,16 +322,16 @@ def make_maintenance(
 ) -> Maintenance:
     """Make what consolidates, decays and validates the graph."""
     return Maintenance(
-        repo_id=parts.repo_id,
         lane=lane,
-        graph=parts.graph,
-        index=parts.index,
-        embedder=parts.embedder,
-        clock=parts.clock,
-        config=_profiled(parts.config),
+        sources=Sources(
+            graph=parts.graph,
+            index=parts.index,
+            embedder=parts.embedder,
+            clock=parts.clock,
+            config=_profiled(parts.config),
+            threads=Threads(),
+        ),
         root=parts.root,
-        publish=parts.bus.publish,
-        written=parts.index.poke,
         settle=settle,
         check_usable=check_usable,
     )
@@ -345,14 +345,7 @@ def make_forgetting(
     erased: Callable[[], Awaitable[None]],
 ) -> Forgetting:
     """Make what erases steps and all that was derived from them alone."""
-    return Forgetting(
-        repo_id=parts.repo_id,
-        overhaul=parts.overhaul,
-        lane=lane,
-        end_sessions=end_sessions,
-        erased=erased,
-        spans=parts.spans,
-    )
+    return Forgetting(overhaul=parts.overhaul, lane=lane, end_sessions=end_sessions, erased=erased)
 
 
 async def drop_erased(index: RepositoryIndex, items: Items, tasks: Branch) -> None:

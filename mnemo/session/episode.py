@@ -98,9 +98,9 @@ class EpisodeBook:
         for annotation in annotations:
             self.steps[annotation.index] = self.steps[annotation.index].annotated(annotation)
 
-    def unannotated(self, start: int = 0) -> list[Step]:
-        """Steps from index *start* on that have no annotation."""
-        return [step for step in self.steps[start:] if step.annotation is None]
+    def unannotated(self) -> list[Step]:
+        """Steps that have no annotation."""
+        return [step for step in self.steps if step.annotation is None]
 
     def uncommitted(self) -> list[Step]:
         """Steps that no commit has written and no background work has taken."""

@@ -83,7 +83,6 @@ class World:
         return CommitLane(
             repo_id="r",
             publish=lambda event: None,
-            written=lambda: None,
             graph=graph or self.graph,
             index=self.index,
             embedder=self.embedder,

@@ -33,7 +33,6 @@ async def graph_after(changesets: list[Changeset]) -> tuple[StoredGraph, list[tu
     lane = CommitLane(
         repo_id="r",
         publish=lambda event: None,
-        written=lambda: None,
         graph=graph,
         index=RepositoryIndex(feed=store.feed("r"), embedder=embedder, agent_name="Agent"),
         embedder=embedder,

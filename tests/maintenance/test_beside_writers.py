@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("other_maintainer.py")
 
 
 def lane_of(memory: Any) -> Any:
-    return memory.repo._maintenance._lane
+    return memory.repo._maintenance.lane
 
 
 async def write_elsewhere(memory: Any, id: str, **write: Any) -> None:
