@@ -67,7 +67,22 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
             *Cancellation*: passed to what is awaited, and raised.
     """
     result = call(function, *args, **kwargs)
-    return await _awaited(result) if inspect.isawaitable(result) else result
+    if not inspect.isawaitable(result):
+        return result
+    task = asyncio.current_task()
+    assert task is not None
+    if task.cancelling():
+        # A cancellation that is due arrives here, where it cannot be taken for theirs.
+        await anyio.lowlevel.checkpoint()
+    before = task.cancelling()
+    try:
+        return await result
+    except Exception:
+        raise
+    except BaseException as error:
+        if _is_ours(error, task, before):
+            raise
+        raise _interrupted(error) from error
 
 
 def foreign(who: str, error: Exception, *, purpose: str | None = None) -> ModelUnavailable:
@@ -104,23 +119,6 @@ async def close_all(models: Iterable[Any]) -> None:
         except Exception:
             # Everything of ours is closed already, and the others should be.
             log.exception("the model %s could not be closed", type(model).__name__)
-
-
-async def _awaited(awaitable: Any) -> Any:
-    task = asyncio.current_task()
-    assert task is not None
-    if task.cancelling():
-        # A cancellation that is due arrives here, where it cannot be taken for theirs.
-        await anyio.lowlevel.checkpoint()
-    before = task.cancelling()
-    try:
-        return await awaitable
-    except Exception:
-        raise
-    except BaseException as error:
-        if _is_ours(error, task, before):
-            raise
-        raise _interrupted(error) from error
 
 
 def _is_ours(error: BaseException, task: asyncio.Task[Any], before: int) -> bool:
