@@ -12,7 +12,7 @@ from mnemo import Mnemo
 from mnemo.store.tx import Tx
 from mnemo.testing import ManualClock
 
-MOST_CALLS = 130
+MOST_CALLS = 112
 MOST_STATEMENTS = 9
 APPENDS = 50
 
