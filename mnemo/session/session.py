@@ -175,7 +175,7 @@ class Session:
             steps=len(core.book.steps) if core.book else 0,
             pending_operations=len(core.queue),
             append_backlog=core.book.backlog if core.book else 0,
-            running_workers=self._core.trajectories.running,
+            running_workers=core.running_workers,
             model_calls=meter.total.calls,
             input_tokens=meter.total.input_tokens,
             output_tokens=meter.total.output_tokens,

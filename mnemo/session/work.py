@@ -23,7 +23,7 @@ from mnemo.runtime.text import clean
 from mnemo.session.core import SessionCore
 from mnemo.session.episode import EpisodeBook
 from mnemo.session.machine import Operation, preceding_failed
-from mnemo.session.parts import CommitReceipt, Extraction, SessionParts, log_unexpected
+from mnemo.session.parts import CommitReceipt, SessionParts, log_unexpected
 from mnemo.values.changeset import Changeset
 from mnemo.values.journal import (
     ChangesetStaged,
@@ -49,6 +49,7 @@ class EpisodeWork(SessionCore):
 
     Attributes:
         waits_for_others: Whether the closed episode is extracted by another process.
+        running_workers: Trajectories that are being extracted.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class EpisodeWork(SessionCore):
     ) -> None:
         super().__init__(parts, journal, expired)
         self.waits_for_others = False
-        self.trajectories = TrajectoryWorker(parts, self.id, extraction=self.extraction)
+        self.running_workers = 0
+        self._limiter = anyio.Semaphore(parts.config.extraction.max_parallel)
 
     # ── Acts ─────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +144,7 @@ class EpisodeWork(SessionCore):
                 return
             await self._annotate_rest()
             await self._repeat_failed(book)
-            failures = await self.trajectories.extract(book, book.due(book.uncommitted()))
+            failures = await self._extract_all(book, book.due(book.uncommitted()))
             if failures:
                 raise failures[0]
             await self._conclude(book)
@@ -385,7 +387,7 @@ class EpisodeWork(SessionCore):
 
     async def _commit_parts(self, book: EpisodeBook, taken: set[int], *, flush: bool) -> None:
         due = book.due([book.steps[index] for index in sorted(taken)])
-        failures = await self.trajectories.extract(book, due)
+        failures = await self._extract_all(book, due)
         ready = [s for s in book.staged.values() if taken & set(s.steps)]
         for staged in sorted(ready, key=lambda s: s.steps[0]):
             await self._commit_trajectory(book, staged, flush=flush)
@@ -439,35 +441,16 @@ class EpisodeWork(SessionCore):
         )
         self._restart_flush()
 
+    # ── Extraction of trajectories ───────────────────────────────────────────────────
 
-# ── Extraction of trajectories ───────────────────────────────────────────────────────
-
-
-class TrajectoryWorker:
-    """
-    Extracts trajectories of one session, ``config.extraction.max_parallel`` at a time.
-
-    Each result is staged as it arrives, and never extracted again; one that fails stops no other.
-
-    Args:
-        extraction: Gives the stages, built at first use.
-    """
-
-    def __init__(
-        self, parts: SessionParts, session_id: str, *, extraction: Callable[[], Extraction]
-    ) -> None:
-        self._parts = parts
-        self._session_id = session_id
-        self._extraction = extraction
-        self._most = parts.config.extraction.max_parallel
-        self._limiter = anyio.Semaphore(self._most)
-        self.running = 0
-
-    async def extract(
+    async def _extract_all(
         self, book: EpisodeBook, trajectories: Sequence[Trajectory]
     ) -> list[ExtractionFailed]:
         """
-        Extract all of *trajectories* and stage what succeeds.
+        Extract all of *trajectories*, ``config.extraction.max_parallel`` at a time.
+
+        Each result is staged as it arrives, and never extracted again; one that fails stops
+        no other.
 
         Returns:
             The failures, in trajectory order, each with its cause.
@@ -478,27 +461,31 @@ class TrajectoryWorker:
         async def some() -> None:
             for order, trajectory in waiting:
                 async with self._limiter:
-                    self.running += 1
+                    self.running_workers += 1
                     try:
                         await self._extract(book, trajectory)
                     except Exception as error:
-                        failures[order] = self._failed(trajectory, error)
+                        log_unexpected(error, f"extraction of {trajectory.id}")
+                        failures[order] = _failure(
+                            episode_id=trajectory.episode_id,
+                            trajectory_id=trajectory.id,
+                            cause=error,
+                        )
                     finally:
-                        self.running -= 1
+                        self.running_workers -= 1
 
         # Not a task for each: a long episode has hundreds, and starting them takes a while.
         async with anyio.create_task_group() as group:
-            for _ in trajectories[: self._most]:
+            for _ in trajectories[: self.parts.config.extraction.max_parallel]:
                 group.start_soon(some)
         return [failures[order] for order in sorted(failures)]
 
     async def _extract(self, book: EpisodeBook, trajectory: Trajectory) -> None:
         """Extract *trajectory* and stage the result."""
-        named = self._parts.named(self._session_id)
-        with self._parts.spans.span("extract", attributes=named) as span:
+        with self.parts.spans.span("extract", attributes=self.parts.named(self.id)) as span:
             span.set("mnemo.trajectory.id", trajectory.id)
             span.set("mnemo.step.count", len(trajectory.steps))
-            changeset = await self._extraction().extract(trajectory)
+            changeset = await self.extraction().extract(trajectory)
             steps = tuple(step.index for step in trajectory.steps)
             staged = StagedTrajectory(
                 key=f"{trajectory.id}@{steps[0]}",
@@ -506,20 +493,16 @@ class TrajectoryWorker:
                 steps=steps,
                 changeset=changeset,
             )
-            await self._parts.record_again(
+            await self.parts.record_again(
                 TrajectoryStaged(
-                    session_id=self._session_id,
+                    session_id=self.id,
                     episode_id=book.id,
                     staged=staged,
-                    at=self._parts.clock.now(),
+                    at=self.parts.clock.now(),
                 )
             )
             book.staged[staged.key] = staged
             span.set("gen_ai.memory.record.count", len(changeset.nodes))
-
-    def _failed(self, trajectory: Trajectory, error: Exception) -> ExtractionFailed:
-        log_unexpected(error, f"extraction of {trajectory.id}")
-        return _failure(episode_id=trajectory.episode_id, trajectory_id=trajectory.id, cause=error)
 
 
 def _failure(
