@@ -21,7 +21,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.store.archive_rows import KINDS, Kind
 from mnemo.store.codec import decode_time, utc_text
-from mnemo.store.rows import repo_number, repo_row
+from mnemo.store.rows import message_row, repo_number, repo_row, snapshot_row, step_row
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
@@ -317,14 +317,11 @@ _MOVES = (
     FROM threads WHERE repo = :repo AND extracted_seq < next_seq
     """,
 )
-_TEXTS = """
-SELECT 4 * (:steps + n), observation, at FROM staging.steps
-UNION ALL SELECT 4 * (:steps + n) + 1, action, at FROM staging.steps
-UNION ALL SELECT 4 * (:messages + n) + 2, text, at FROM staging.messages
-UNION ALL SELECT 4 * (:snapshots + n) + 3, text, at FROM staging.snapshots
-"""
+# Each is read in the order of its table: SQLite ends a read that is not when a table is made.
+_HALVES = "SELECT n, at, observation, action FROM staging.steps ORDER BY n"
+_TEXTS = "SELECT n, text, at FROM staging.{} WHERE text <> '' ORDER BY n"
 _NOTE_WORDS = "SELECT n, terms FROM staging.notes WHERE deleted_by IS NULL ORDER BY n"
-# Texts that are written at once.
+# Records whose texts are written at once.
 _BATCH = 1_000
 
 
@@ -352,9 +349,12 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
     bases = {name: _base(tx, name, repo) for name in _NUMBERED}
     for statement in _MOVES:
         tx.run(statement, bases | {"repo": repo})
-    rows = tx.run(_TEXTS, bases)
-    while batch := rows.fetchmany(_BATCH):
-        tx.dialect.put_texts(tx, repo, [(row, text, decode_time(at)) for row, text, at in batch])
+    _index_steps(tx, repo, bases["steps"])
+    for table, row_of in (("messages", message_row), ("snapshots", snapshot_row)):
+        rows = tx.run(_TEXTS.format(table))
+        while batch := rows.fetchmany(_BATCH):
+            texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
+            tx.dialect.put_texts(tx, repo, texts)
     words = tx.run(_NOTE_WORDS).fetchall()
     tx.dialect.put_note_words(tx, [(bases["notes"] + n, terms) for n, terms in words])
 
@@ -362,3 +362,14 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
 def _base(tx: Tx, table: str, repo: int) -> int:
     (count,) = tx.run(f"SELECT count(*) FROM staging.{table}").fetchone()
     return tx.dialect.reserve(tx, table, count, [repo])
+
+
+def _index_steps(tx: Tx, repo: int, base: int) -> None:
+    rows = tx.run(_HALVES)
+    while batch := rows.fetchmany(_BATCH):
+        texts = [
+            (step_row(base + n, side), text, decode_time(at))
+            for n, at, *halves in batch
+            for side, text in enumerate(halves)
+        ]
+        tx.dialect.put_texts(tx, repo, texts)
