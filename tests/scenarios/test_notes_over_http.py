@@ -116,6 +116,21 @@ async def test_a_task_with_tools_of_its_own_is_repeated_as_it_was(open_over, ser
     assert INSTRUCTION_MARK in messages[-1].content
 
 
+async def test_a_hundred_kilobytes_are_too_long(open_over, server):
+    """The body is refused whole, nothing is cut, and the model may try again."""
+    seen = scripted(
+        server, calls(writing(body="x" * 50_000)), calls(writing()), ChatReply(text="Done.")
+    )
+    kit = await open_over()
+    update = await kit.update(HISTORY)
+    assert told(seen)[0]["code"] == "body_too_long"
+    assert update.error is None
+    scripted(server, calls(writing(body="y" * 100_000)), ChatReply(text="Done."))
+    update = await kit.update(task("We fly to Tokyo in March, again"), thread_id="b")
+    assert (update.error, update.wrote) == (None, False)
+    assert (await kit.notes.read("travel")).body == "- Tokyo in March"
+
+
 @pytest.mark.parametrize(
     "fault",
     [

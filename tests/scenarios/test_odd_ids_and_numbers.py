@@ -17,6 +17,7 @@ INSIDE = {
     "step": lambda made, id: made.session.append_messages({**USER, "id": id}),
     "message": lambda made, id: made.talk.append({**USER, "id": id}),
     "call": lambda made, id: made.talk.append({"role": "tool", "content": "x", "tool_call_id": id}),
+    "ttl": lambda made, number: made.repo.conversation("u", ttl_s=number).append(USER),
     "tokens": lambda made, number: made.talk.append({**USER, "token_count": number}),
 }
 
