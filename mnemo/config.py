@@ -5,7 +5,7 @@ Precedence: argument of the call > session > repository > service > default. Onl
 fields that were set on purpose override; see ``Config.overlaid``.
 
 Sources: (P) PlugMem, arXiv 2603.03296; (M) Mnemosyne; (S) chosen for mnemo, measured
-where ``scripts/bench_answers`` can see it.
+where ``scripts/bench_questions`` can see it.
 """
 
 from __future__ import annotations

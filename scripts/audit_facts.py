@@ -22,7 +22,7 @@ from typing import Any
 
 import anyio
 from answers_kit import BadInput, read_talks
-from bench_answers import ingest
+from bench_questions import ingest
 
 from mnemo import Mnemo
 from mnemo.repository.repository import Repository

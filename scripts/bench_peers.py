@@ -3,7 +3,7 @@ Measure mnemo beside other memories, each driven by a program of its own in its 
 
 The environments are made in ``$MNEMO_PEERS``, else in ``.venv-peers``. A peer whose
 installation or run fails is a row with the reason. Each FILE has dialogues with labelled
-evidence, as ``bench_answers`` takes them.
+evidence, as ``bench_questions`` takes them.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def index_terms(text: str) -> Iterator[str]:
 
     Stems, with irregular forms replaced by their base form: a stemmer cuts endings, so it
     never brings "went" and "go" together. On short chat turns NDCG@10 rose by 0.8 points
-    (95 %: 0.3 to 1.3), on long messages nothing changed (``scripts/bench_answers``).
+    (95 %: 0.3 to 1.3), on long messages nothing changed (``scripts/bench_questions``).
     """
     return index_terms_of(words(text))
 

@@ -30,7 +30,7 @@ MAX_CHARACTERS = 4_096
 MAX_TOKENS = 512
 """
 Tokens of a text that are pooled. The mean of more says ever less: on long assistant
-messages recall@10 fell by 1.9 points without a bound (``scripts/bench_answers``).
+messages recall@10 fell by 1.9 points without a bound (``scripts/bench_questions``).
 """
 MAX_PIECES = 32_768
 """Pieces of text whose tokens are remembered (about 300 bytes each)."""

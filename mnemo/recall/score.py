@@ -9,7 +9,7 @@ long message. Nothing is measured against the other documents of the store, so t
 20 and of 2 million documents mean the same.
 
 Source of the weights: chosen in round steps on four development sets, of messages of single
-people, of chats and of long messages; ``scripts/bench_answers``
+people, of chats and of long messages; ``scripts/bench_questions``
 measure them, ``--ablate`` each of them, and the guide's page ``recall`` has the figures.
 """
 

@@ -52,7 +52,7 @@ BUDGETS = (512, 1024, 2048, 4096)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    script = str(SCRIPTS / "bench_answers.py")
+    script = str(SCRIPTS / "bench_questions.py")
     command = [sys.executable, script, *arguments, "--embedder", "static"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -172,7 +172,7 @@ def test_noise_is_of_other_dialogues_and_may_lose_its_names(dialogues: Any, file
 def dialogues(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of measures and baselines."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    return import_module("bench_answers")
+    return import_module("bench_questions")
 
 
 def test_measures_follow_their_formulas(dialogues: Any) -> None:
@@ -229,5 +229,5 @@ def test_a_file_that_is_no_dialogue_is_refused(tmp_path: Path, content: str) -> 
     file.write_text(content, "utf-8")
     done = bench(str(file))
     assert done.returncode == 2
-    assert done.stderr.startswith("bench_answers: ")
+    assert done.stderr.startswith("bench_questions: ")
     assert len(done.stderr.splitlines()) == 1

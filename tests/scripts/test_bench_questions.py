@@ -47,7 +47,7 @@ METHODS = {"mnemo", "mnemo, uncut", "BM25", "cosine", "RRF", "cosine, dated", "R
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the bench."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    return import_module("bench_answers")
+    return import_module("bench_questions")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def written(path: Path, *objects: dict[str, Any]) -> Path:
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the bench to its end."""
-    command = [sys.executable, str(SCRIPTS / "bench_answers.py"), *map(str, arguments)]
+    command = [sys.executable, str(SCRIPTS / "bench_questions.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -149,7 +149,7 @@ def test_a_file_without_people_is_refused(bench, tmp_path, content, capsys):
     file.write_text(content, "utf-8")
     assert bench.main([str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("bench_answers: ")
+    assert line.startswith("bench_questions: ")
 
 
 # ── Measures ─────────────────────────────────────────────────────────────────────────

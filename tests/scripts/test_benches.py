@@ -150,7 +150,7 @@ def test_questions_about_nothing_stored_are_counted(tmp_path):
     """Random letters find nothing in a dialogue, and the other kinds are told beside them."""
     path = tmp_path / "dialogues.json"
     path.write_text(json.dumps([dialogue("a", "boat"), dialogue("b", "kite")]))
-    done = run("bench_answers.py", path, "--abstention")
+    done = run("bench_questions.py", path, "--abstention")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)[path.name]
     kinds = report["asked"]

@@ -510,7 +510,7 @@ def main(given: Sequence[str] | None = None) -> int:
             for path in arguments.files
         }
     except kit.BadInput as error:
-        print(f"bench_answers: {error}", file=sys.stderr)
+        print(f"bench_questions: {error}", file=sys.stderr)
         return 2
     embedder = kit.OnceEmbedder(named_embedder(arguments.embedder))
     if arguments.abstention:
@@ -545,7 +545,7 @@ def _reports(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench_answers", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="bench_questions", description=__doc__.split("\n\n")[0])
     add: Callable[..., Any] = parser.add_argument
     add("files", type=Path, nargs="+", help="dialogues or people with questions, JSON")
     add("--noise", type=Path, help=f"dialogues: their first {MOST_NOISE} turns lie beside each")
