@@ -113,11 +113,12 @@ class Kind:
 
     def _line(self, head: ArchiveHead, row: Sequence[Any]) -> str:
         self.value(row, head)
-        said = dict(zip(self._names, row, strict=True))
+        said: dict[str, Any] = {"kind": self.name}
+        said.update(zip(self._names, row, strict=True))
         for place in self._blobs:
             if row[place] is not None:
                 said[self._names[place]] = base64.b64encode(row[place]).decode("ascii")
-        return line_of({"kind": self.name, **said})
+        return line_of(said)
 
     def left_out(self, key: str) -> str:
         """The line in the place of a row that is damaged in its store."""

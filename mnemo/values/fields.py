@@ -84,6 +84,8 @@ _INEXACT = "it cannot hold U+0000, half a surrogate pair, or bytes that are no U
 
 def exact_text(text: str) -> None:
     """A text that is stored as it is."""
+    if text.isascii() and "\0" not in text and len(text) <= MOST_ID_BYTES:
+        return  # as most are
     if stored_text("it", text) != text:
         raise ValueError(_INEXACT)
 
