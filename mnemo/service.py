@@ -569,8 +569,9 @@ class Mnemo:
         meanwhile. Text in ASCII, in bounded memory, read off the event loop. It holds the
         raw steps, the whole graph with vectors, what is staged, which changesets were
         applied, the conversations with all that is derived from them, the notes with their
-        versions and what is remembered of updates, and the keyed items; not the repository's
-        id, nor who owns its sessions, nor the ids of erased messages, nor what notes have cost.
+        versions and what is remembered of updates, the checkpoints of graphs, and the keyed
+        items; not the repository's id, nor who owns its sessions, nor the ids of erased
+        messages, nor what notes have cost. Jobs are derived again by ``import_repo``.
 
         Entering raises:
             ValueError: *repo_id* is blank, too long or cannot be stored.

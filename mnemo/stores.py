@@ -84,11 +84,11 @@ class EngineStore:
         return StoredRecords(repo_id, self.engine, self._clock)
 
     def overhaul(self, repo_id: str) -> StoredOverhaul:
-        """What is rarely done to one repository as a whole."""
+        """What is written while nobody else writes: erasure, and another embedding space."""
         return StoredOverhaul(repo_id, self.engine)
 
     def archive(self, repo_id: str) -> StoredArchive:
-        """One repository as records, out and in."""
+        """One repository as lines, out and in."""
         return StoredArchive(repo_id, self.engine)
 
     def notes(self, repo_id: str) -> StoredNotes:

@@ -461,7 +461,7 @@ class MessageLog(OfThread):
         *,
         written: Callable[[TranscriptReader, T], bool] = lambda tx, result: False,
     ) -> T:
-        """Run *work* in a transaction; *then* and *written* are as of ``transacted``."""
+        """Run *work* in a transaction; *then* is as of ``transacted``, *written* its ``made``."""
         store = self._parts.store
         return await transacted(
             partial(store.writing, thread_id=self.thread_id),

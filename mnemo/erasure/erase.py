@@ -137,7 +137,7 @@ class Forgetting:
 
 
 class StoredOverhaul:
-    """What is rarely done to one repository as a whole: erasing, and moving its vectors."""
+    """What is written to a repository while nobody else writes: erasure, another space."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 """
-Erasure of messages, of what was derived from ranges that held them, and of notes.
+Erasure of messages, and of what was derived from ranges that held them.
 
 The rows alone: the words of the full text stay in the index until ``merge_texts``, the bytes
 in the file until it is scrubbed.

@@ -24,7 +24,7 @@ from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.repository.conversation import RepositoryConversations
 from mnemo.repository.jobs import Jobs, config_of, needs_of
 from mnemo.repository.parts import RepositoryParts
-from mnemo.repository.sessions import BY_HAND, RepositorySessions, SessionTask
+from mnemo.repository.sessions import NO_AUTO_COMMIT, RepositorySessions, SessionTask
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.runtime.text import counted, is_blank, shown
 from mnemo.runtime.validation import portions, stored_time
@@ -302,7 +302,7 @@ class Remembering:
         """Extract the closed episode of the session that *job* is about; see ``Work``."""
         journal = await self._parts.sessions.load(job.subject)
         if journal is not None and journal.record.state is SessionState.EXTRACTING:
-            config = config_of(job.needs, self._parts.config).overlaid(BY_HAND)
+            config = config_of(job.needs, self._parts.config).overlaid(NO_AUTO_COMMIT)
             session = await self._sessions.resume(
                 job.subject, config=config, left_by=job.needs.get("home")
             )

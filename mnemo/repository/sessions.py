@@ -30,7 +30,7 @@ from mnemo.values.steps import Step
 
 RECALL_CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
-BY_HAND = Config(session={"auto_commit": False})
+NO_AUTO_COMMIT = Config(session={"auto_commit": False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ class RepositorySessions:
     ) -> Session:
         self._check_usable()
         if task is not None:
-            config = config.overlaid(BY_HAND)
+            config = config.overlaid(NO_AUTO_COMMIT)
         model = chat_model or self._parts.chat_model
         spans = self._spans(config)
         traced = self._parts.traced(embedder, spans) if embedder else self._parts.embedder
