@@ -107,7 +107,7 @@ class ExtractionPipeline:
         self._embedder = TextEmbedder(embedder)
         self._config = config
         self._meter = meter or UsageMeter()
-        self._embedded = embedded
+        self.embedded = embedded
         self._fallback = fallback_annotator
         self._threads = Threads()
 
@@ -181,7 +181,7 @@ class ExtractionPipeline:
         return Findings(annotated=tuple(annotated), last_reward=last_reward)
 
     def _note_embedded(self, *stages: str) -> None:
-        for stage in stages if self._embedded else ():
+        for stage in stages if self.embedded else ():
             self._meter.ran(stage, "embedded")
 
     def _assembled(

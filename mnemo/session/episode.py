@@ -1,7 +1,7 @@
 """
 The episode in memory: steps, annotations, staged results, as the journal holds them.
 
-Only the session's parts write it, each after the act is durable.
+Only the session's work writes it: steps, annotations and results once they are durable.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _merged(parts: list[Changeset]) -> Changeset:
 
 
 KNOWN_STEPS = 64
-"""Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
+"""Earlier steps that are handed to an annotation: bounds the cost of a long episode (S)."""
 PATIENCE_S = 2.0
 """Seconds after which waiting work goes on although appends do (S)."""
 
@@ -280,8 +280,7 @@ class AnnotationLane:
 
     async def _let_appends_go_first(self) -> None:
         """Wait for a pause in the appends before computing in this process."""
-        asks_model = self._extraction().batch_size <= self._parts.config.annotation.batch_size
-        if asks_model or self._hurry or self._book.backlog >= self._enough:
+        if not self._extraction().embedded or self._hurry or self._book.backlog >= self._enough:
             return
         await self._pauses.pause()
 

@@ -34,6 +34,11 @@ class Extraction(Protocol):
         """Steps per ``annotate``, at most."""
         ...
 
+    @property
+    def embedded(self) -> bool:
+        """Whether no model is asked, so that this process computes."""
+        ...
+
     async def annotate(
         self, *, goal: str, known: Sequence[Step], fresh: Sequence[Step], closing: bool
     ) -> list[Annotation]:
@@ -68,7 +73,7 @@ class SessionParts:
         spawn: Starts a task that the service owns; what it does is no part of any trace
             that the caller is in.
         own: Runs work that outlives its caller and gives a future of its result.
-        written: Called after steps became durable, so that indexes can follow.
+        written: Called after an act that indexes follow: steps, a discard, a commit.
         ended: Called once, with the id, when the session has ended.
         release: Gives up the ownership of a session.
         extracted_elsewhere: Has the closed episode of a session be extracted by a worker, and
