@@ -70,7 +70,8 @@ class CommitLane:
         owner: Who writes; must own the sessions whose commits it settles.
         config: Used where a commit brings none.
         publish: Publishes an event; a plain call.
-        turn: Held by whoever writes: by ``commit`` itself, around ``tend`` by its caller.
+        turn: Held by whoever reconciles and writes: by ``commit`` itself, around ``tend`` by
+            its caller. ``delete`` needs none: the revision tells a commit of it.
     """
 
     repo_id: str

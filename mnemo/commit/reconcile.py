@@ -1,9 +1,9 @@
 """
 Reconcile a changeset with the stored graph: unite what is the same, add the rest.
 
-Pure: all that is asked of models and the store has been answered before. In order:
-tags, intents, facts said again or contradicted, instructions; against the store and
-within the changeset. What is replaced disappears with its id; its edges and
+``plan_intents`` asks the model and the embedder first; ``reconcile`` asks nobody. In order:
+late rewards, tags, intents, facts said again or contradicted, instructions; against the
+store and within the changeset. What is replaced disappears with its id; its edges and
 differences go to the survivor.
 """
 

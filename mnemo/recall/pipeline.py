@@ -106,8 +106,8 @@ class Recall:
         Raises:
             ValueError: As ``RecallRequest.checked``.
             ConfigError: A chat model is wanted, and there is none.
-            RecallFailed: The store could not be read; or, with ``reason=True``, a chat
-                model answered none of the questions.
+            RecallFailed: The store could not be read, or what the user plugged in failed; or,
+                with ``reason=True``, a chat model answered none of the questions.
             UsageError: ``stop`` was called. *Cancellation*: safe; calls of the model are
                 dropped.
         """

@@ -352,7 +352,9 @@ class SessionCore(ABC):
 
         Raises:
             SessionError: The table does not allow it, or there is no room.
-            StoreError: The step was not written. *Cancellation*: only the wait ends.
+            Conflict: Another service owns the session by now.
+            StoreError: The step was not written, or the store does not say whether it was: the
+                same *key* again is safe. *Cancellation*: only the wait ends.
         """
         taken = await self.take(draft, waits=waits)
         step = taken if isinstance(taken, Step) else await taken.wait()

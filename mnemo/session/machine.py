@@ -2,7 +2,8 @@
 The session state machine: one transition table, and what is decided from it without awaiting.
 
 Legality of awaited calls, acceptance of queued ones, their projection and the
-diagram in the guide are all derived from the table. Nothing else decides what is legal.
+diagram in the guide are derived from the table; ``require`` adds what depends on work in
+the background. Nothing outside of this file decides what is legal.
 
 An operation's trigger is fired after its effect is durable; the other triggers are
 what extraction and commit report.

@@ -103,7 +103,7 @@ class Session:
 
     @property
     def id(self) -> str:
-        """Unique in the service."""
+        """Unique in the repository."""
         return self._core.id
 
     @property
@@ -229,6 +229,7 @@ class Session:
         Raises:
             ValueError: Both texts blank, or an argument that cannot be stored.
             SessionError: ``not_collecting``, ``extraction_in_progress``.
+            Conflict: Another service owns the session by now.
             StoreError: The step could not be written; the session can go on.
                 *Cancellation*: safe; the step is durable with its index, or left no
                 trace. Ask again with the same *key* to know.
