@@ -441,8 +441,14 @@ class Search:
         parameters = score.parameters_of(self.config.scoring, f.type)
         value = self._value_of(f.relevance, f.node, f.metadata, parameters, self.run.now)
         f.value = value * self.run.weights[f.type]
-        last = {id: max(float(steps.last[d]) for d in steps.of(id)) for id in f.support}
-        f.latest = of_timestamp(max(last.values())) if last else f.node.created_at or LONG_AGO
+        # A step that was forgotten meanwhile has no documents any more.
+        last = {
+            id: max((float(steps.last[d]) for d in steps.of(id)), default=-math.inf)
+            for id in f.support
+        }
+        latest = max(last.values(), default=-math.inf)
+        known = math.isfinite(latest)
+        f.latest = of_timestamp(latest) if known else f.node.created_at or LONG_AGO
         if len(last) > 1:
             relevance = self._zero.hits["episodic"].relevance
             best = sorted(last, key=lambda id: (-relevance(id), -last[id], id))

@@ -94,6 +94,18 @@ async def test_another_value_function_decides_alone(make_world):
     assert [c.node.text for c in found] == ["Bo sold bees.", "Ana keeps bees and hens."]
 
 
+async def test_steps_that_are_forgotten_meanwhile_end_no_recall(make_world):
+    """What is read of them goes while the question is answered, in another thread."""
+
+    def forgetting(relevance: float, node: Any, known: Any, row: Any, now: Any) -> float:
+        world.index._corpus.remove(said)
+        return relevance
+
+    world = await make_world(config=Config(scoring={"value_function": forgetting}))
+    said = [(await world.say(f"{name} keeps bees.")).node_id for name in ("Ana", "Bo")]
+    assert len((await world.recall.recall("who keeps bees?")).candidates) == 2
+
+
 async def test_accesses_are_counted_behind_the_answer(world):
     """What was noted is in the counts after a flush, merged, and nothing else is."""
     seen, other = Semantic("Ana keeps bees."), Semantic("Bo sells boats.")
