@@ -89,12 +89,23 @@ class Nobody:
         self.watched: list[tuple[str, int]] = []
         self.noted: set[str] = set()
         self.poked: list[str] = []
+        self.pending: dict[str, int] = {}
 
     def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
         """Remember it."""
         self.watched.append((thread_id, budget_tokens))
+        self.pending[thread_id] = budget_tokens
         if notes:
             self.noted.add(thread_id)
+
+    def to_keep(self, thread_id: str) -> int | None:
+        """What was watched last and is not stored."""
+        return self.pending.get(thread_id)
+
+    def kept(self, thread_id: str, budget_tokens: int) -> None:
+        """It is stored."""
+        if self.pending.get(thread_id) == budget_tokens:
+            del self.pending[thread_id]
 
     def poke(self, thread_id: str) -> None:
         """Remember it."""

@@ -142,6 +142,15 @@ class Mneme:
                 self._noted.clear()
             self._noted.add(thread_id)
 
+    def to_keep(self, thread_id: str) -> int | None:
+        """The budget that is to be stored; ``None`` where the thread has the latest one."""
+        return self._budgets.get(thread_id)
+
+    def kept(self, thread_id: str, budget_tokens: int) -> None:
+        """That budget is stored; a plain call."""
+        if self._budgets.get(thread_id) == budget_tokens:
+            del self._budgets[thread_id]
+
     def appended(self, settings: ThreadSettings) -> None:
         """Check after an append whether the thread is due; a plain call."""
         if not self._config.auto_evict:
@@ -379,7 +388,7 @@ class Mneme:
 
     async def _keep_budget(self, thread_id: str) -> None:
         """Store the budget that the thread is to be watched with, once the thread exists."""
-        budget = self._budgets.get(thread_id)
+        budget = self.to_keep(thread_id)
         if budget is None:
             return
 
@@ -391,8 +400,8 @@ class Mneme:
                 tx.keep(replace(thread, budget_tokens=budget))
             return True
 
-        if await self._parts.store.writing(work) and self._budgets.get(thread_id) == budget:
-            del self._budgets[thread_id]
+        if await self._parts.store.writing(work):
+            self.kept(thread_id, budget)
 
     def _found_unwatched(self, thread_id: str) -> None:
         if len(self._unwatched) >= UNWATCHED_KNOWN:

@@ -97,7 +97,6 @@ class Viewport(OfThread):
         self._frame = Frame(
             self._budget, config.conversation.tool_deadline_s, config.conversation.count
         )
-        self._stored = False
         mneme.watch(settings.thread_id, tokens, notes=overview is not None)
 
     def __repr__(self) -> str:
@@ -183,7 +182,8 @@ class Viewport(OfThread):
         seen = await self._parts.store.reading(partial(self._at_once, look))
         if seen is None:
             seen = await self._after_making_room(look)
-        self._stored = self._stored or seen.is_stored
+        if seen.is_stored:
+            self._mneme.kept(self._thread_id, self.budget_tokens)
         if seen.span > self._budget.trigger:
             self._mneme.poke(self._thread_id)
         return seen.found
@@ -229,8 +229,8 @@ class Viewport(OfThread):
         return left, _Seen(look(tx, window), window.span, is_stored=True)
 
     def _is_unstored(self, scope: ThreadScope) -> bool:
-        """Whether the budget must be stored; only once, so that a later viewport's stays."""
-        if self._stored or scope.is_new:
+        """Whether the budget must be stored; only once, and not if a later viewport's is."""
+        if scope.is_new or self._mneme.to_keep(self._thread_id) != self.budget_tokens:
             return False
         return scope.thread.budget_tokens != self.budget_tokens
 

@@ -143,6 +143,16 @@ async def test_the_budget_is_stored_with_the_first_reading(threads):
     assert (await threads.row()).budget_tokens == 800
 
 
+@pytest.mark.parametrize("later_first", [True, False])
+async def test_the_budget_of_the_viewport_made_last_is_stored(threads, later_first):
+    """Whichever of them is read first."""
+    await threads.say(said())
+    earlier, later = threads.viewport(800), threads.viewport(900)
+    for viewport in (later, earlier) if later_first else (earlier, later):
+        await viewport.messages()
+    assert (await threads.row()).budget_tokens == 900
+
+
 async def test_what_the_window_shows_of_the_log_is_the_log(threads):
     """Eviction changes no message."""
     said_ids = [m.id for m in await threads.say(*numbered(0, 20))]
