@@ -58,10 +58,12 @@ class Appended:
     Attributes:
         messages: One per message of the batch that was not left out, in order.
         stored: How many of them are new.
+        is_due: Whether a job that was demanded for them is due now.
     """
 
     messages: list[StoredMessage]
     stored: int
+    is_due: bool = False
 
 
 def drafts_of(
@@ -90,7 +92,7 @@ def append_drafts(
     *,
     expected_seq: int | None = None,
     search_tools: bool = False,
-    also: Callable[[TranscriptWriter, Sequence[StoredMessage]], None] | None = None,
+    demand: Callable[[TranscriptWriter, Sequence[StoredMessage]], bool] | None = None,
 ) -> Appended:
     """
     Store the new messages of a batch at the end of the thread; return every stored one.
@@ -101,7 +103,7 @@ def append_drafts(
     Args:
         expected_seq: What the thread's next seq must be, if anything is new.
         search_tools: Whether calls and results are searched for as well.
-        also: Done in the same transaction, with what is stored.
+        demand: Demands the job of what is stored, as of ``ConversationParts``.
 
     Raises:
         Conflict: An id stands for something else already, or *expected_seq* is not next.
@@ -125,9 +127,8 @@ def append_drafts(
         tx.add(list(new.values()), search_tools=search_tools)
     if new or scope.is_stale:
         tx.keep(replace(scope.thread, next_seq=scope.thread.next_seq + len(new)))
-    if also is not None:
-        also(tx, entries)
-    return Appended(entries, len(new))
+    is_due = demand is not None and bool(entries) and demand(tx, entries)
+    return Appended(entries, len(new), is_due)
 
 
 def _stored(draft: MessageDraft, thread: Thread, place: int, now: datetime) -> StoredMessage:
@@ -226,19 +227,20 @@ class MessageLog(OfThread):
         self,
         batch: Sequence[Given],
         *,
-        expected_seq: int | None,
-        format: Format | None,
-        also: Callable[[TranscriptWriter, Sequence[StoredMessage]], None] | None = None,
+        expected_seq: int | None = None,
+        format: Format | None = None,
+        at_once: bool = False,
     ) -> list[StoredMessage]:
-        """Append *batch*; *also* is done in the same transaction, with what is stored."""
+        """Append *batch*, of a handle that remembers with its job; *at_once*: due now."""
         if not batch:
             return []
+        remembers = self._parts.demand if self._settings.remember else None
         work = partial(
             append_drafts,
             drafts=await self._drafts(batch, format),
             expected_seq=expected_seq,
             search_tools=self._parts.config.recall.index_tool_results,
-            also=also,
+            demand=remembers and remembers(at_once=at_once),
         )
         appended = await self._write(work, self._was_appended, written=self._holds)
         return appended.messages
@@ -246,6 +248,8 @@ class MessageLog(OfThread):
     def _was_appended(self, appended: Appended) -> None:
         if appended.stored:
             self._parts.appended(self._settings)
+        if appended.is_due:
+            self._parts.poke_jobs()
 
     def _holds(self, tx: TranscriptReader, appended: Appended) -> bool:
         ids = {str(message.id) for message in appended.messages}

@@ -96,11 +96,13 @@ def hasten_jobs(tx: TranscriptWriter) -> None:
             tx.put_job(replace(job, due_at=tx.lease_now))
 
 
-def retry_jobs(tx: TranscriptWriter, thread_ids: Sequence[str] | None, *, space: str) -> list[str]:
+def retry_jobs(
+    tx: TranscriptWriter, thread_ids: Sequence[str] | None, here: Mapping[str, Any]
+) -> list[str]:
     """
     Have the jobs of *thread_ids* that wait or are dead be due now; ``None``: all dead ones.
 
-    They are done in *space* then, whatever space they were owed in.
+    They need what *here* names then, such as the space, whatever they were owed with.
 
     Returns:
         The threads whose job is due now.
@@ -111,7 +113,7 @@ def retry_jobs(tx: TranscriptWriter, thread_ids: Sequence[str] | None, *, space:
     jobs = tx.jobs(JobState.DEAD) if thread_ids is None else _jobs_of(tx, thread_ids)
     again = [job for job in jobs if job.state in (JobState.WAITING, JobState.DEAD)]
     for job in again:
-        needs = {**job.needs, "space": space} if job.needs else job.needs
+        needs = {**job.needs, **here} if job.needs else job.needs
         tx.put_job(replace(job, needs=needs).retried(tx.lease_now))
     return [job.subject for job in again]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.prompts.usage import UsageMeter
+from mnemo.repository.jobs import Jobs
 from mnemo.repository.parts import (
     ConversationStatistics,
     RepositoryParts,
@@ -31,8 +32,6 @@ from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
 from mnemo.values.erasure import Erased, Selection
-from mnemo.values.messages import StoredMessage
-from mnemo.wire import Given
 
 log = logging.getLogger("mnemo")
 
@@ -134,13 +133,6 @@ class Conversation(MessageLog):
         await shared.mneme.settled(self.thread_id)
         await settled(partial(shared.is_behind, self.thread_id))
 
-    async def _append(
-        self, batch: Sequence[Given], *, also: Any = None, **given: Any
-    ) -> list[StoredMessage]:
-        if self._settings.remember and also is None:
-            return await self._shared.remembered(self, batch, **given)
-        return await super()._append(batch, also=also, **given)
-
     async def feed(self, session: Session, *, from_seq: int | None = None) -> Feed:
         """
         Have every message become a step of *session*, as the conversation grows.
@@ -191,16 +183,12 @@ class RepositoryConversations:
         forget: Erases what is selected, with all that was derived from it alone.
         overview: Renders an overview of the repository's notes, for windows that show it.
         check_usable: Raises ``UsageError`` where the repository is closed.
-
-    Attributes:
-        remembered: As ``Remembering.append``, which is put here.
     """
-
-    remembered: Callable[..., Awaitable[list[StoredMessage]]]
 
     def __init__(
         self,
         parts: RepositoryParts,
+        jobs: Jobs,
         *,
         tasks: Branch,
         forget: Callable[[Selection], Awaitable[Erased]],
@@ -223,6 +211,8 @@ class RepositoryConversations:
             meter=self.usage,
             forget=self._forget,
             appended=self._appended,
+            demand=jobs.demand,
+            poke_jobs=jobs.poke,
             spans=parts.spans,
         )
         self._expiry = ExpirySweep(self._parts)

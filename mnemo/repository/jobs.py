@@ -21,6 +21,7 @@ from mnemo.log.job_rules import (
     cancel_jobs,
     claim_jobs,
     defer_job,
+    demand_extraction,
     fail_job,
     hasten_jobs,
     postpone_job,
@@ -59,13 +60,13 @@ _CARRIED = {"extraction", "annotation", "commit"}
 """Sections of the config that a job carries."""
 
 
-def needs_of(config: Config, space: object) -> dict[str, Any]:
-    """What a worker must have to do a job as this service would; see ``Job.needs``."""
+def carried_of(config: Config) -> dict[str, Any]:
+    """What a job carries of *config*."""
     sections = config.model_dump(mode="json", include=_CARRIED, exclude_unset=True)
     sections.get("extraction", {}).pop("profile", None)
     profile = resolve_profile(config.extraction.profile)
     named = {"profile": profile.name} if profile else {}
-    return {"space": str(space), "config": sections, **named}
+    return {"config": sections, **named}
 
 
 def satisfies(needs: Mapping[str, Any], config: Config, space: object) -> bool:
@@ -94,10 +95,9 @@ class Jobs:
 
     Args:
         tasks: Where it runs; what is cancelled is given back.
-        work: What is done for a job of each kind.
     """
 
-    def __init__(self, parts: RepositoryParts, tasks: Branch, work: Mapping[JobKind, Work]) -> None:
+    def __init__(self, parts: RepositoryParts, tasks: Branch) -> None:
         slots, config = parts.slots, parts.config
         self._parts = parts
         self._store = parts.transcript
@@ -106,13 +106,28 @@ class Jobs:
         self._config = config.jobs
         self._most = config.extraction.max_parallel if slots.most is None else slots.most
         self._tasks = tasks
-        self._work = work
+        self._work: Mapping[JobKind, Work] = {}
+        self._carried = carried_of(config)
         self._running: set[tuple[str, str]] = set()
         self._nap = CancelHandle()
         self._beat = anyio.Event()
         self._traffic = traffic()
         self._stopped = False
         slots.wakeful.add(self)
+
+    def needs(self, carried: Mapping[str, Any]) -> dict[str, Any]:
+        """What a worker must have to do a job as this service would; see ``Job.needs``."""
+        return {"space": str(self._parts.embedder.space), **carried}
+
+    def demand(self, *, at_once: bool) -> Callable[..., bool]:
+        """What demands the job of messages, with their transaction; see ``demand_extraction``."""
+        return partial(
+            demand_extraction,
+            quiet_s=self._config.quiet_s,
+            most_waiting=self._config.most_waiting,
+            at_once=at_once,
+            needs=self.needs(self._carried),
+        )
 
     def poke(self) -> None:
         """Look for jobs now; a plain call."""
@@ -159,8 +174,8 @@ class Jobs:
     async def retry(self, thread_ids: Sequence[str] | None) -> tuple[str, ...]:
         """See ``Repository.retry_jobs``."""
         known = None if thread_ids is None else known_ids(thread_ids)
-        space = str(self._parts.embedder.space)
-        again = await self._store.writing(lambda tx: retry_jobs(tx, known, space=space))
+        here = self.needs({})
+        again = await self._store.writing(lambda tx: retry_jobs(tx, known, here))
         self.poke()
         return tuple(again)
 
@@ -173,8 +188,14 @@ class Jobs:
 
     # ── The worker ───────────────────────────────────────────────────────────────────
 
-    async def run(self) -> None:
-        """Claim and start what is due, until it is stopped or cancelled."""
+    async def run(self, work: Mapping[JobKind, Work]) -> None:
+        """
+        Claim and start what is due, until it is stopped or cancelled.
+
+        Args:
+            work: What is done for a job of each kind.
+        """
+        self._work = work
         if self._slots.most != 0:
             with self._slots.poking(self.poke):
                 await self._claim_until_stopped()

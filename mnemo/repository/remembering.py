@@ -1,10 +1,9 @@
 """
-Remembering: stores messages with the job of their thread, and works that job off.
+Remembering: makes messages of what is given, and works off the jobs of threads and sessions.
 
 The job takes in what its thread has new through a session of its own, whose commit says how
 far the thread is extracted. A worker that dies leaves a session that the next one takes up.
-A closed episode can be handed over: a worker claims its session and extracts it; its own
-process waits, and goes on from the journal.
+A closed episode can be handed over: a worker claims its session and extracts it.
 """
 
 from __future__ import annotations
@@ -16,23 +15,20 @@ from functools import partial
 from typing import Any
 
 from mnemo.config import Config
-from mnemo.conversation.log import MessageLog
 from mnemo.conversation.scope import ThreadScope, settings_of
-from mnemo.errors import Conflict, ExtractionFailed, SessionBusy, SessionClosed
-from mnemo.log.job_rules import demand_extraction, demand_session, finish_extraction, finish_job
-from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.repository.conversation import RepositoryConversations
-from mnemo.repository.jobs import Jobs, config_of, needs_of
+from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
+from mnemo.log.job_rules import finish_extraction, finish_job
+from mnemo.log.transcript import TranscriptReader
+from mnemo.repository.jobs import Jobs, Work, config_of
 from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import NO_AUTO_COMMIT, RepositorySessions, SessionTask
-from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.runtime.text import counted, is_blank, shown
 from mnemo.runtime.validation import portions, stored_time
 from mnemo.session.drafts import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
-from mnemo.values.jobs import Extraction, Job, JobState
-from mnemo.values.journal import Journal, SessionState
+from mnemo.values.jobs import Extraction, Job, JobKind, JobState
+from mnemo.values.journal import SessionState
 from mnemo.values.messages import Message, Role, StoredMessage
 from mnemo.values.steps import Step, StepDraft
 from mnemo.values.units import clean_cuts, units_of
@@ -161,87 +157,38 @@ class Remembered:
 
 class Remembering:
     """
-    ``remember`` of one repository, and the work of its ``extract`` jobs.
+    The work of the ``extract`` and ``session`` jobs of one repository.
 
     Args:
         forget: Erases what is selected.
-        tasks: Where jobs run.
         check_usable: Raises ``UsageError`` where the repository is closed.
     """
 
     def __init__(
         self,
         parts: RepositoryParts,
-        conversations: RepositoryConversations,
+        jobs: Jobs,
         sessions: RepositorySessions,
         *,
         forget: Callable[[Selection], Awaitable[object]],
-        tasks: Branch,
         check_usable: Callable[[], None],
     ) -> None:
         self._parts = parts
-        self._conversations = conversations
+        self._jobs = jobs
         self._sessions = sessions
         self._forget = forget
         self._check_usable = check_usable
-        self.jobs = Jobs(
-            parts, tasks, {"extract": self._extract, "session": self._work_off_session}
-        )
-        self._needs = needs_of(parts.config, parts.embedder.space)
-        conversations.remembered = self.append
-        if parts.slots.most == 0:
-            sessions.extracted_elsewhere = self._handed_over
+        self.work: dict[JobKind, Work] = {
+            "extract": self._extract,
+            "session": self._work_off_session,
+        }
 
-    async def remember(
-        self, thread_id: str, messages: Sequence[Message], *, wait: bool, timeout_s: float | None
-    ) -> Remembered:
-        """Store *messages* with their thread's job; see ``Repository.remember``."""
-        stored = await self.append(self._conversations.handle(thread_id), messages, wait=wait)
-        node_ids: tuple[str, ...] = ()
-        if wait and stored:
-            extracted = partial(self._extracted, thread_id, stored)
-            node_ids = await on_clock(self._parts.clock.sleep, timeout_s, extracted)
-        return Remembered(messages=tuple(stored), thread_id=thread_id, node_ids=node_ids)
-
-    async def append(
-        self,
-        handle: MessageLog,
-        batch: Sequence[Given],
-        *,
-        wait: bool = False,
-        expected_seq: int | None = None,
-        format: Format | None = None,
-    ) -> list[StoredMessage]:
-        """Append *batch* to the thread of *handle*, and its job in the same transaction."""
-        config = self._parts.config.jobs
-        needs = {**self._needs, "space": str(self._parts.embedder.space)}
-        is_due: list[bool] = []
-
-        def demand(tx: TranscriptWriter, stored: Sequence[StoredMessage]) -> None:
-            if stored:
-                due = demand_extraction(
-                    tx,
-                    stored,
-                    quiet_s=config.quiet_s,
-                    most_waiting=config.most_waiting,
-                    at_once=wait,
-                    needs=needs,
-                )
-                is_due[:] = [due]
-
-        stored = await handle._append(batch, expected_seq=expected_seq, format=format, also=demand)
-        if any(is_due):
-            self.jobs.poke()
-        return stored
-
-    async def _extracted(
-        self, thread_id: str, messages: Sequence[StoredMessage]
-    ) -> tuple[str, ...]:
+    async def extracted(self, thread_id: str, messages: Sequence[StoredMessage]) -> tuple[str, ...]:
         """Wait until *messages* are extracted; the ids of the nodes that came of that."""
         last = max(message.seq for message in messages)
         ids = [message.stored_id for message in messages]
         while True:
-            changed = self.jobs.watch()
+            changed = self._jobs.watch()
             seq, job = await self._parts.transcript.reading(partial(_progress, thread_id))
             if seq > last:
                 made = await self._parts.transcript.reading(lambda tx: tx.made_of(thread_id, ids))
@@ -253,50 +200,7 @@ class Remembering:
             self._check_usable()
             await changed()
 
-    # ── A closed episode that a worker extracts: its own process, and the worker ─────
-
-    async def _handed_over(self, session_id: str, config: Config) -> Journal:
-        """
-        Have the closed episode of a session be extracted; what its journal says then.
-
-        Raises:
-            ExtractionFailed: The job was given up.
-            SessionClosed: Another process has gone on with the session.
-            StoreError: The job could not be stored. *Cancellation*: safe; the job remains.
-        """
-        needs = needs_of(config, self._parts.embedder.space)
-        needs["home"] = self._parts.owner.token
-        demand = partial(demand_session, session_id=session_id, needs=needs)
-        await self._parts.transcript.writing(demand)
-        while True:
-            changed = self.jobs.watch()
-            job = await self._parts.transcript.reading(lambda tx: tx.job("session", session_id))
-            if job is None or job.state in (JobState.DONE, JobState.DEAD):
-                return await self._taken_back(session_id, job)
-            await changed()
-
-    async def _taken_back(self, session_id: str, job: Job | None) -> Journal:
-        await self._claimed(session_id)
-        journal = await self._parts.sessions.load(session_id)
-        if journal is None or journal.record.state is SessionState.EXTRACTING:
-            why = (job.error if job else None) or "its job was cancelled"
-            raise ExtractionFailed(f"no worker could extract the episode: {why}")
-        return journal
-
-    async def _claimed(self, session_id: str) -> None:
-        """Claim the session, which a worker may hold until its lease is over."""
-        parts = self._parts
-        until = parts.clock.monotonic() + parts.config.session.lease_s
-        while True:
-            changed = self.jobs.watch()
-            try:
-                return await parts.sessions.claim(session_id, parts.owner)
-            except SessionBusy as error:
-                if parts.clock.monotonic() >= until:
-                    raise SessionClosed(
-                        "another process has gone on with the session", operation="close"
-                    ) from error
-            await changed()
+    # ── The jobs ─────────────────────────────────────────────────────────────────────
 
     async def _work_off_session(self, job: Job) -> datetime | None:
         """Extract the closed episode of the session that *job* is about; see ``Work``."""
@@ -314,8 +218,6 @@ class Remembering:
                 await session.aclose()
         await self._parts.transcript.writing(partial(finish_job, job=job))
         return None
-
-    # ── The job ──────────────────────────────────────────────────────────────────────
 
     async def _extract(self, job: Job) -> datetime | None:
         """Take in the next portion of the thread that *job* is about; see ``Work``."""

@@ -23,6 +23,7 @@ from mnemo.repository.agent_tools import AgentTool
 from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.conversation import Conversation, RepositoryConversations
 from mnemo.repository.inspection import Inspection
+from mnemo.repository.jobs import Jobs
 from mnemo.repository.memories import MemoryCalls
 from mnemo.repository.parts import (
     RepositoryParts,
@@ -67,9 +68,11 @@ class Repository(MemoryCalls):
         self._usage = UsageMeter()
         self._lane = lane = make_commit_lane(parts)
         self._correcting = anyio.Lock()
+        self._jobs = Jobs(parts, self._tasks)
         self._sessions = RepositorySessions(
-            parts, lane, check_usable=self._check_usable, closed_above=lambda: self._closed
-        )
+            parts, lane, self._jobs,
+            check_usable=self._check_usable, closed_above=lambda: self._closed,
+        )  # fmt: skip
         self._maintenance = make_maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
@@ -88,12 +91,12 @@ class Repository(MemoryCalls):
         self._checkpoints = Checkpoints(guarded(parts.checkpoints, self._check_usable), parts.scrub)
         self._recall = make_recall(parts, self._access, self._notes, self._items, self._usage)
         self._conversations = RepositoryConversations(
-            parts, tasks=self._tasks, forget=self._forget,
+            parts, self._jobs, tasks=self._tasks, forget=self._forget,
             overview=overview_of(self._notes), check_usable=self._check_usable,
         )  # fmt: skip
         self._remembering = Remembering(
-            parts, self._conversations, self._sessions,
-            forget=self._forget, tasks=self._tasks, check_usable=self._check_usable,
+            parts, self._jobs, self._sessions,
+            forget=self._forget, check_usable=self._check_usable,
         )  # fmt: skip
 
     async def _open(self) -> None:
@@ -110,7 +113,7 @@ class Repository(MemoryCalls):
             self._items._begin()
             if self._parts.config.jobs.background:
                 self._tasks.spawn(self._parts.index.run)
-                self._tasks.spawn(self._remembering.jobs.run)
+                self._tasks.spawn(self._jobs.run, self._remembering.work)
 
     @property
     def id(self) -> str:
@@ -237,7 +240,13 @@ class Repository(MemoryCalls):
             format=format,
         )  # fmt: skip
         messages = await computed(make, content)
-        return await self._remembering.remember(thread_id, messages, wait=wait, timeout_s=timeout_s)
+        thread = self._conversations.handle(thread_id, remember=True)
+        stored = await thread._append(messages, at_once=wait)
+        node_ids: tuple[str, ...] = ()
+        if wait and stored:
+            extracted = partial(self._remembering.extracted, thread_id, stored)
+            node_ids = await on_clock(self._parts.clock.sleep, timeout_s, extracted)
+        return Remembered(messages=tuple(stored), thread_id=thread_id, node_ids=node_ids)
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """
@@ -276,13 +285,13 @@ class Repository(MemoryCalls):
         return not (await self._on_its_way() or self._notes._is_busy or self._sessions.open_here)
 
     async def _settled(self) -> None:
-        await self._remembering.jobs.hasten()
+        await self._jobs.hasten()
         await settled(self._on_its_way)
 
     async def _on_its_way(self) -> bool:
         self._check_usable()
         # Before all that a store holds is counted, which takes the longer the more that is.
-        if (await self._remembering.jobs.levels()).owed:
+        if (await self._jobs.levels()).owed:
             return True
         await self._parts.index.catch_up()
         return bool((await self.statistics()).on_its_way)
@@ -306,7 +315,7 @@ class Repository(MemoryCalls):
             StoreError: Nothing was changed. *Cancellation*: completes.
         """
         self._check_usable()
-        return await self._remembering.jobs.retry(thread_ids)
+        return await self._jobs.retry(thread_ids)
 
     async def cancel_jobs(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
         """
@@ -325,7 +334,7 @@ class Repository(MemoryCalls):
             StoreError: Nothing was changed. *Cancellation*: completes.
         """
         self._check_usable()
-        return await self._remembering.jobs.cancel(thread_ids)
+        return await self._jobs.cancel(thread_ids)
 
     # ── Conversations ────────────────────────────────────────────────────────────────────
 
@@ -795,7 +804,7 @@ class Repository(MemoryCalls):
     async def statistics(self) -> RepositoryStatistics:
         """Count nodes, edges, queue depths and index state. *Cancellation*: safe."""
         self._check_usable()
-        jobs = await self._remembering.jobs.levels()  # first: what they do comes to the others
+        jobs = await self._jobs.levels()  # first: what they do comes to the others
         space, counts = await self._parts.feed.space(), await self._parts.feed.counts()
         return RepositoryStatistics.of(
             counts,
@@ -840,7 +849,7 @@ class Repository(MemoryCalls):
         """
         closed = f"repository {self.id!r} is closed; open it again with open_repo"
         self._closed = self._closed or why or closed
-        grace_s = await self._remembering.jobs.end(grace_s)
+        grace_s = await self._jobs.end(grace_s)
         async with anyio.create_task_group() as group:
             group.start_soon(self._sessions.aclose, grace_s)
             group.start_soon(self._notes._aclose, grace_s)

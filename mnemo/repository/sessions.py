@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,11 +11,20 @@ import anyio
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.errors import EmbeddingSpaceMismatch, NotFound, StoreError
+from mnemo.errors import (
+    EmbeddingSpaceMismatch,
+    ExtractionFailed,
+    NotFound,
+    SessionBusy,
+    SessionClosed,
+    StoreError,
+)
+from mnemo.log.job_rules import demand_session
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
 from mnemo.recall.request import RecallContext
+from mnemo.repository.jobs import Jobs, carried_of
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.spans import Spans, find_spans
@@ -25,6 +34,7 @@ from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
 from mnemo.values.changeset import Changeset
 from mnemo.values.jobs import Extraction as JobExtraction
+from mnemo.values.jobs import JobState
 from mnemo.values.journal import Journal, SessionRecord, SessionState, Settlement
 from mnemo.values.steps import Step
 
@@ -51,32 +61,31 @@ class RepositorySessions:
     """
     Starts, resumes and ends sessions; ``Repository`` documents the promises.
 
+    A service without places for jobs has workers extract its closed episodes, but under
+    auto-commit and for sessions with models of their own.
+
     Args:
         lane: Where commits go.
         check_usable: Raises ``UsageError`` where the repository is closed.
         closed_above: As of ``SessionParts``.
-
-    Attributes:
-        extracted_elsewhere: As of ``SessionParts``, with the session's config; ``None``: this
-            process extracts. It does so anyway under auto-commit, for the jobs of threads, and
-            for sessions with models of their own.
     """
 
     def __init__(
         self,
         parts: RepositoryParts,
         lane: CommitLane,
+        jobs: Jobs,
         *,
         check_usable: Callable[[], None],
         closed_above: Callable[[], str | None],
     ) -> None:
         self._parts = parts
         self._lane = lane
+        self._jobs = jobs
         self._check_usable = check_usable
         self._closed_above = closed_above
         self._opening = anyio.Lock()
         self._in_doubt: dict[str, SessionRecord] = {}
-        self.extracted_elsewhere: Callable[[str, Config], Awaitable[Journal]] | None = None
         self._moves = 0
         self._meter = UsageMeter()
 
@@ -211,10 +220,9 @@ class RepositorySessions:
         spans = self._spans(config)
         traced = self._parts.traced(embedder, spans) if embedder else self._parts.embedder
         parts = self._session_parts(config, model, traced, spans, task)
-        elsewhere = self.extracted_elsewhere
         own_work = task or chat_model or embedder or config.session.auto_commit
-        if elsewhere is not None and not own_work:
-            parts = replace(parts, extracted_elsewhere=lambda id: elsewhere(id, config))
+        if self._parts.slots.most == 0 and not own_work:
+            parts = replace(parts, extracted_elsewhere=partial(self._extracted_elsewhere, config))
         session = Session(parts, journal)
         self._parts.open_sessions[session.id] = session
         session._begin()
@@ -292,6 +300,48 @@ class RepositorySessions:
             spans=spans,
             preceding=task.preceding if task else (),
         )
+
+    # ── A closed episode that a worker extracts ──────────────────────────────────────
+
+    async def _extracted_elsewhere(self, config: Config, session_id: str) -> Journal:
+        """
+        Have the closed episode of a session be extracted; what its journal says then.
+
+        Raises:
+            ExtractionFailed: The job was given up.
+            SessionClosed: Another process has gone on with the session.
+            StoreError: The job could not be stored. *Cancellation*: safe; the job remains.
+        """
+        transcript, jobs = self._parts.transcript, self._jobs
+        needs = jobs.needs({**carried_of(config), "home": self._parts.owner.token})
+        await transcript.writing(partial(demand_session, session_id=session_id, needs=needs))
+        while True:
+            changed = jobs.watch()
+            job = await transcript.reading(lambda tx: tx.job("session", session_id))
+            if job is None or job.state in (JobState.DONE, JobState.DEAD):
+                break
+            await changed()
+        await self._claim_back(session_id)
+        journal = await self._parts.sessions.load(session_id)
+        if journal is None or journal.record.state is SessionState.EXTRACTING:
+            why = (job.error if job else None) or "its job was cancelled"
+            raise ExtractionFailed(f"no worker could extract the episode: {why}")
+        return journal
+
+    async def _claim_back(self, session_id: str) -> None:
+        """Claim the session, which a worker may hold until its lease is over."""
+        parts = self._parts
+        until = parts.clock.monotonic() + parts.config.session.lease_s
+        while True:
+            changed = self._jobs.watch()
+            try:
+                return await parts.sessions.claim(session_id, parts.owner)
+            except SessionBusy as error:
+                if parts.clock.monotonic() >= until:
+                    raise SessionClosed(
+                        "another process has gone on with the session", operation="close"
+                    ) from error
+            await changed()
 
     def leave_space(self) -> None:
         """The repository changes its space: what its open sessions embedded is of the old one."""

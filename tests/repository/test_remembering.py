@@ -342,7 +342,6 @@ async def test_a_message_that_is_erased_while_its_job_reads_is_no_step(open_kit,
 async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit):
     """What is said after the commit, and before the worker's end, waits for that end."""
     kit = await open_kit(embedded=True)
-    jobs = kit.repo._remembering.jobs
     begun: list[int] = []
     is_written, may_return = anyio.Event(), anyio.Event()
 
@@ -353,7 +352,7 @@ async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit)
         await may_return.wait()
         return again
 
-    jobs._work = {"extract": work}
+    kit.repo._remembering.work["extract"] = work
     await kit.repo.remember(ALLERGIC)
     await kit.clock.advance(5)
     with anyio.fail_after(120):
@@ -361,7 +360,7 @@ async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit)
     for text in (LUND, "My sister is called Ada."):
         await kit.repo.remember(text)
         await kit.repo.retry_jobs(["default"])
-        assert await jobs._round() > 0
+        assert await kit.repo._jobs._round() > 0
     assert begun == [1]
     may_return.set()
     await at_rest(kit)
@@ -529,7 +528,7 @@ async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit, c
         await may_go_on.wait()
         return await closing._remembering._extract(job)
 
-    closing._remembering.jobs._work = {"extract": work}
+    closing._remembering.work["extract"] = work
     await closing.remember(ALLERGIC)
     await kit.clock.advance(5)
     with anyio.fail_after(120):
