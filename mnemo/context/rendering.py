@@ -27,9 +27,8 @@ from mnemo.runtime.validation import known_id
 from mnemo.values.counting import Count
 from mnemo.values.derived import Goal, Pin, Snapshot, Thread
 from mnemo.values.digest import dates
-from mnemo.values.messages import Message
+from mnemo.values.messages import VIEW, Message
 from mnemo.values.records import Hidden
-from mnemo.values.units import VIEW
 from mnemo.values.untrusted import untrusted
 
 # ── Memory ────────────────────────────────────────────────────────────────────────

@@ -36,8 +36,7 @@ from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.values.counting import Count, tokens_of
 from mnemo.values.derived import Compaction, Thread
 from mnemo.values.erasure import ErasureReport, Selection
-from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage
-from mnemo.values.units import is_view_made
+from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage, is_view_made
 from mnemo.wire import Format, Given, listed, messages_of
 
 

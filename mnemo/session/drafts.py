@@ -14,9 +14,8 @@ from functools import partial
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.values.feed import sides_of, speaker_of
-from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.messages import Message, StoredMessage, is_view_made
 from mnemo.values.steps import Step, StepDraft
-from mnemo.values.units import is_view_made
 from mnemo.wire import Given, messages_of
 
 

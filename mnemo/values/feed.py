@@ -14,9 +14,9 @@ from typing import Any
 from mnemo.runtime.text import is_blank
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Node, Vector
-from mnemo.values.messages import EMBEDDED, Message, StoredMessage
+from mnemo.values.messages import EMBEDDED, Message, StoredMessage, is_view_made
 from mnemo.values.steps import Step
-from mnemo.values.units import is_view_made, told_text
+from mnemo.values.units import told_text
 
 NO_VECTORS = 2**62
 """Where a cursor stands that does not want to see stored vectors."""

@@ -26,6 +26,13 @@ SAID = frozenset({"user", "assistant", "system", "thought", "reply"})
 """Kinds that speak: what is searchable by default, and spelled out in the viewport."""
 EMBEDDED = frozenset({"user", "assistant", "thought", "reply"})
 """Kinds that get a vector."""
+VIEW = "mnemo:view"
+"""
+Metadata key of messages that a view made; ``append`` leaves out what carries it.
+
+Its value says what was done: ``pruned``, ``late_result`` or ``no_result``. Summaries are
+known by their kind.
+"""
 MOST_TOKENS = 10**9
 """Of one message; a thread's sum of them must stay a number that every store can hold (S)."""
 
@@ -213,6 +220,11 @@ class StoredMessage(Message):
         """Its id, which every stored message has."""
         assert self.id is not None
         return self.id
+
+
+def is_view_made(message: Message) -> bool:
+    """Whether a view made *message*: it stands for what is stored, and is not stored itself."""
+    return message.kind == "summary" or VIEW in message.metadata
 
 
 def answered_ids(message: Message) -> tuple[str, ...]:

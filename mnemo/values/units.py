@@ -27,6 +27,7 @@ from mnemo.values.counting import Count, tokens_of
 from mnemo.values.messages import (
     SAID,
     THINKING_TOOL,
+    VIEW,
     Message,
     StoredMessage,
     ToolCall,
@@ -34,13 +35,6 @@ from mnemo.values.messages import (
     compact_json,
 )
 
-VIEW = "mnemo:view"
-"""
-Metadata key of messages that a view made; ``append`` leaves out what carries it.
-
-Its value says what was done: ``pruned``, ``late_result`` or ``no_result``. Summaries are
-known by their kind.
-"""
 NO_RESULT = "[no result recorded]"
 """Content of the message that answers a call which nothing answered."""
 
@@ -351,11 +345,6 @@ def viewed(message: StoredMessage, how: str, count: Count, **changes: Any) -> St
         changes |= {"extra": None}
     shown = replace(message, metadata=metadata, token_count=None, **changes)
     return replace(shown, token_count=tokens_of(shown, count))
-
-
-def is_view_made(message: Message) -> bool:
-    """Whether a view made *message*: it stands for what is stored, and is not stored itself."""
-    return message.kind == "summary" or VIEW in message.metadata
 
 
 def call_text(call: ToolCall) -> str:

@@ -16,7 +16,8 @@ from mnemo.context.zones import Budget
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome, Snapshot
-from mnemo.values.units import VIEW, units_of
+from mnemo.values.messages import VIEW
+from mnemo.values.units import units_of
 
 TOKENS = st.one_of(st.integers(1, 60), st.integers(1, 900))
 IDS = st.sampled_from("abcd")

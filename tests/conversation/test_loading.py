@@ -6,9 +6,9 @@ import pytest
 from talk_kit import assistant, result, texts, turns, user
 
 from mnemo.errors import UsageError
-from mnemo.values.messages import Message
+from mnemo.values.messages import VIEW, Message
 from mnemo.values.strategies import Composite, Recent, Summary, ToolOutputPruner
-from mnemo.values.units import NO_RESULT, VIEW
+from mnemo.values.units import NO_RESULT
 
 
 async def test_recent_gives_the_last_units(talk):

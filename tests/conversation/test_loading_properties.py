@@ -14,9 +14,9 @@ from talk_kit import Talk, open_talk
 from mnemo.conversation import load as loading
 from mnemo.errors import Conflict, UsageError
 from mnemo.testing import ManualClock
-from mnemo.values.messages import Message, StoredMessage, ToolCall
+from mnemo.values.messages import VIEW, Message, StoredMessage, ToolCall
 from mnemo.values.strategies import Composite, Nearest, Recent, Retrieval, ToolOutputPruner
-from mnemo.values.units import VIEW, units_of
+from mnemo.values.units import units_of
 
 CALLS = some.sampled_from("abcdefgh")
 EVERYTHING = Recent(10_000)

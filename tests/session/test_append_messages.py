@@ -9,8 +9,8 @@ import pytest
 from mnemo import Config, SessionError
 from mnemo.errors import StoreError
 from mnemo.events import StepAppended
-from mnemo.values.messages import Message, StoredMessage, ToolCall
-from mnemo.values.units import VIEW, call_text
+from mnemo.values.messages import VIEW, Message, StoredMessage, ToolCall
+from mnemo.values.units import call_text
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 TALK: list[dict[str, Any]] = [

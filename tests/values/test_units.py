@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mnemo.values.messages import Message, StoredMessage, ToolCall
+from mnemo.values.messages import VIEW, Message, StoredMessage, ToolCall, is_view_made
 from mnemo.values.units import (
     NO_RESULT,
-    VIEW,
     Unit,
     clean_cuts,
     completed,
-    is_view_made,
     nearest_whole_ranges,
     units_of,
 )
