@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import anyio
 
@@ -42,6 +42,7 @@ from mnemo.recall.pipeline import AccessLog, Recall
 from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import Branch, TaskRoot, Threads
+from mnemo.runtime.transactions import guarded
 from mnemo.session.parts import SessionStatistics
 from mnemo.session.session import Session
 from mnemo.values.changeset import Revision
@@ -246,34 +247,6 @@ class RepositoryParts:
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
-
-
-class _Guarded:
-    """The transactions of *store*, each after *check_usable*."""
-
-    def __init__(self, store: Any, check_usable: Callable[[], None]) -> None:
-        self._store = store
-        self._check_usable = check_usable
-
-    async def reading(self, work: Callable[[Any], T]) -> T:
-        self._check_usable()
-        result: T = await self._store.reading(work)
-        return result
-
-    async def writing(self, work: Callable[[Any], T], **named: Any) -> T:
-        self._check_usable()
-        result: T = await self._store.writing(work, **named)
-        return result
-
-
-def guarded(store: T, check_usable: Callable[[], None]) -> T:
-    """
-    The transactions of *store*, refused where their repository cannot be used any more.
-
-    Args:
-        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
-    """
-    return cast(T, _Guarded(store, check_usable))
 
 
 def make_commit_lane(parts: RepositoryParts) -> CommitLane:

@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import UsageError
 from mnemo.items.items import Items
 from mnemo.notes.notes import Notes
 from mnemo.prompts.usage import UsageMeter
@@ -30,7 +29,6 @@ from mnemo.repository.parts import (
     RepositoryStatistics,
     ThreadRecord,
     drop_erased,
-    guarded,
     make_commit_lane,
     make_forgetting,
     make_items,
@@ -43,6 +41,7 @@ from mnemo.repository.parts import (
 from mnemo.repository.remembering import Content, Remembered, Remembering, said_messages
 from mnemo.repository.sessions import RepositorySessions
 from mnemo.runtime.tasks import Branch, Home, completed, computed, on_clock
+from mnemo.runtime.transactions import guarded
 from mnemo.runtime.validation import instance_of, known_id, known_ids, seconds, whole_number
 from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, MaintenanceReport, Revision
@@ -60,9 +59,9 @@ class Repository(MemoryCalls):
 
     def __init__(self, parts: RepositoryParts) -> None:
         self._home = Home(f"repository {parts.repo_id!r}")
+        self._check_usable = self._home.check
+        self._ending = Home(f"repository {parts.repo_id!r}")
         self._parts = parts
-        self._closed: str | None = None
-        self._ended = False
         self._tasks = Branch(parts.root.spawn)
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
@@ -71,7 +70,7 @@ class Repository(MemoryCalls):
         self._jobs = Jobs(parts, self._tasks)
         self._sessions = RepositorySessions(
             parts, lane, self._jobs,
-            check_usable=self._check_usable, closed_above=lambda: self._closed,
+            check_usable=self._check_usable, closed_above=lambda: self._home.closed,
         )  # fmt: skip
         self._maintenance = make_maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
@@ -85,8 +84,8 @@ class Repository(MemoryCalls):
         )
         self._notes = make_notes(
             parts,
-            closing=lambda: self._closed is not None,
-            check_usable=partial(self._check_usable, while_closing=True),
+            closing=lambda: self._home.closed is not None,
+            check_usable=self._ending.check,
         )
         self._checkpoints = Checkpoints(guarded(parts.checkpoints, self._check_usable), parts.scrub)
         self._recall = make_recall(parts, self._access, self._notes, self._items, self._usage)
@@ -121,12 +120,7 @@ class Repository(MemoryCalls):
         return self._parts.repo_id
 
     def __repr__(self) -> str:
-        return f"<Repository {self.id!r} {'closed' if self._closed else 'open'}>"
-
-    def _check_usable(self, *, while_closing: bool = False) -> None:
-        if self._closed is not None and (self._ended or not while_closing):
-            raise UsageError(self._closed)
-        self._home.check()
+        return f"<Repository {self.id!r} {'closed' if self._home.closed else 'open'}>"
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────────
 
@@ -848,12 +842,12 @@ class Repository(MemoryCalls):
             why: What calls are told from now on; default: that it is closed.
         """
         closed = f"repository {self.id!r} is closed; open it again with open_repo"
-        self._closed = self._closed or why or closed
+        self._home.closed = self._home.closed or why or closed
         grace_s = await self._jobs.end(grace_s)
         async with anyio.create_task_group() as group:
             group.start_soon(self._sessions.aclose, grace_s)
             group.start_soon(self._notes._aclose, grace_s)
-        self._ended = True
+        self._ending.closed = self._home.closed
         self._recall.stop()
         self._tasks.cancel()
         await self._access.try_to_flush()

@@ -37,12 +37,16 @@ class Home:
 
     Args:
         what: Names that something in messages to people.
+
+    Attributes:
+        closed: What calls are told that come too late; ``None``: it is open.
     """
 
-    __slots__ = ("_loop", "_process", "_what")
+    __slots__ = ("_loop", "_process", "_what", "closed")
 
     def __init__(self, what: str) -> None:
         self._what = what
+        self.closed: str | None = None
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
 
@@ -56,8 +60,11 @@ class Home:
         Let a call pass that comes from here.
 
         Raises:
-            UsageError: It comes from another event loop, a plain thread or a forked process.
+            UsageError: It was closed, or the call comes from another event loop, a plain thread
+                or a forked process.
         """
+        if self.closed is not None:
+            raise UsageError(self.closed)
         if os.getpid() != self._process:
             raise UsageError(
                 f"{self._what} belongs to the process that forked; open one per process"

@@ -1,5 +1,5 @@
 """
-Confirm transactions whose answer may be lost: ask the store whether one that failed was made.
+Guard transactions, and confirm those whose answer may be lost by asking the store.
 
 A store may make a transaction and fail to say so. One rule for all of them: a write that
 fails is looked for once, at once. Found, it counts as made. Not found, its error is raised. If
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from mnemo.errors import StoreError
 
@@ -106,3 +106,31 @@ async def transacted(
         raise
     then(results[0])
     return results[0]
+
+
+class _Guarded:
+    """The transactions of *store*, each after *check_usable*."""
+
+    def __init__(self, store: Any, check_usable: Callable[[], None]) -> None:
+        self._store = store
+        self._check_usable = check_usable
+
+    async def reading(self, work: Callable[[Any], T]) -> T:
+        self._check_usable()
+        result: T = await self._store.reading(work)
+        return result
+
+    async def writing(self, work: Callable[[Any], T], **named: Any) -> T:
+        self._check_usable()
+        result: T = await self._store.writing(work, **named)
+        return result
+
+
+def guarded(store: T, check_usable: Callable[[], None]) -> T:
+    """
+    The transactions of *store*, refused where their repository cannot be used any more.
+
+    Args:
+        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
+    """
+    return cast(T, _Guarded(store, check_usable))

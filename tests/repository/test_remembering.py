@@ -535,7 +535,7 @@ async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit, c
         await begun.wait()
         async with anyio.create_task_group() as group:
             group.start_soon(kit.memory.close_repo, "r")
-            await kit.until(lambda: closing._closed)
+            await kit.until(lambda: closing._home.closed)
             may_go_on.set()
     reader = kit.memory._store.transcript("r")
     (job,) = await reader.reading(lambda tx: tx.jobs(JobState.WAITING))
