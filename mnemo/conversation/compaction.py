@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo.conversation.scope import ConversationParts, ThreadScope, live_records, outlived
+from mnemo.conversation.scope import ConversationParts, ThreadScope, live_records, living_records
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -67,7 +67,7 @@ def compactions(
     if not include_superseded:
         return live_records(tx, scope)
     found = tx.all(Compaction, scope.thread.id, epoch=scope.thread.epoch)
-    kept = [record for record in found if not outlived(tx, scope, record)]
+    kept = living_records(tx, found, scope.since)
     return sorted(kept, key=lambda record: (record.start_seq, record.end_seq, record.level))
 
 

@@ -17,7 +17,13 @@ from typing import Any, TypeAlias
 from mnemo.config import Config
 from mnemo.conversation.compaction import NewRecord, insert_record, tell_of_record
 from mnemo.conversation.load import Uncovered
-from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings, live_records
+from mnemo.conversation.scope import (
+    ConversationParts,
+    ThreadScope,
+    ThreadSettings,
+    live_records,
+    with_results_behind,
+)
 from mnemo.conversation.summary import RangeSummary, summarise
 from mnemo.english.sentences import sentence_ends
 from mnemo.errors import Conflict, InvalidReply, ModelError, UsageError
@@ -38,7 +44,7 @@ from mnemo.values.derived import Compaction, Origin
 from mnemo.values.digest import digest
 from mnemo.values.messages import StoredMessage
 from mnemo.values.strategies import Summary
-from mnemo.values.units import clean_cuts, units_of
+from mnemo.values.units import clean_cuts
 
 # ── The two summarizers: a chat model, and sentences taken from the messages ──────
 
@@ -195,7 +201,7 @@ class Compressing:
 
     def appended(self, settings: ThreadSettings) -> None:
         """Compress the thread after an append if that is due; a plain call."""
-        if _summaries(settings):
+        if settings.summaries:
             self._triggered[settings.thread_id] = settings
             if not self._backoff.holds(settings.thread_id):
                 self._flights.poke(settings.thread_id)
@@ -211,7 +217,7 @@ class Compressing:
             UsageError: The repository was closed meanwhile. *Cancellation*: safe; only
                 the wait ends.
         """
-        if not _summaries(settings):
+        if not settings.summaries:
             return None
         self._triggered[settings.thread_id] = settings
         self._backoff.end(settings.thread_id)
@@ -232,7 +238,7 @@ class Compressing:
             return None  # the run before has seen to it
         made: Compaction | None = None
         try:
-            for summary in _summaries(settings):
+            for summary in settings.summaries:
                 for kind in (self._of_messages, self._of_records):
                     found = await summarise(
                         kind(settings, summary),
@@ -334,10 +340,6 @@ class Compressing:
 
     def _scope(self, tx: TranscriptReader, settings: ThreadSettings) -> ThreadScope:
         return ThreadScope.of(tx, settings, self._parts.config)
-
-
-def _summaries(settings: ThreadSettings) -> list[Summary]:
-    return [one for one in settings.compressions if isinstance(one, Summary)]
 
 
 def _recorded(tx: TranscriptWriter, scope: ThreadScope, new: NewRecord) -> Compaction | None:
@@ -470,10 +472,13 @@ def _portion(
     deadline_s: float,
 ) -> tuple[StoredMessage, ...]:
     """Read the messages of *gap* up to the last clean cut that is allowed; may be empty."""
+
+    def shows(result: StoredMessage) -> bool:
+        covered = any(one.start_seq <= result.seq <= one.end_seq for one in records)
+        return scope.shows(result) and not covered
+
     for window, is_all in _windows(tx, scope, gap):
-        known = {message.seq: message for message in window}
-        known |= _partners(tx, scope, records, window)
-        units = units_of(known.values())
+        units = with_results_behind(tx, window, shows)
         # An open group forbids every cut behind it, so what lies there need not be read: a
         # call that nobody answers would cost each append as much as it holds up.
         if is_all or any(unit.is_open(tx.now, deadline_s) for unit in units):
@@ -504,24 +509,6 @@ def _windows(
         if window:
             return
         start = last + 1
-
-
-def _partners(
-    tx: TranscriptReader,
-    scope: ThreadScope,
-    records: Sequence[Compaction],
-    window: Sequence[StoredMessage],
-) -> dict[int, StoredMessage]:
-    """Results of calls in *window* that lie behind it: they forbid cuts before them."""
-    ids = sorted({call.id for unit in units_of(window) for call in unit.unanswered})
-    found = tx.of_calls(scope.thread.id, ids) if ids else []
-    return {
-        message.seq: message
-        for message in found
-        if message.seq > window[-1].seq
-        and scope.shows(message)
-        and not any(one.start_seq <= message.seq <= one.end_seq for one in records)
-    }
 
 
 def _affordable(window: Sequence[StoredMessage], cuts: Sequence[int]) -> int:

@@ -31,6 +31,7 @@ from mnemo.values.strategies import (
     Summary,
     ToolOutputPruner,
 )
+from mnemo.values.units import Unit, units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,11 @@ class ThreadSettings:
     compressions: tuple[Summary | ToolOutputPruner, ...] = ()
     ttl_s: float | None = None
     remember: bool = False
+
+    @property
+    def summaries(self) -> list[Summary]:
+        """The summaries among the compressions, in order."""
+        return [one for one in self.compressions if isinstance(one, Summary)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,15 +207,14 @@ def live_records(tx: TranscriptReader, scope: ThreadScope) -> list[Compaction]:
     """
     thread = scope.thread
     records = tx.all(Compaction, thread.id, epoch=thread.epoch, live=True)
-    return [record for record in records if not outlived(tx, scope, record)]
+    return living_records(tx, records, scope.since)
 
 
-def outlived(tx: TranscriptReader, scope: ThreadScope, record: Compaction) -> bool:
-    """Whether a message in the range of *record* has expired and was not swept yet."""
-    if scope.since is None:
-        return False
-    telling = _telling(tx, record.thread_id, record.start_seq, record.end_seq)
-    return not all(map(scope.is_alive, telling))
+def living_records(
+    tx: TranscriptReader, records: Sequence[Compaction], since: datetime | None
+) -> list[Compaction]:
+    """Return those of *records* whose range holds no message recorded before *since*."""
+    return [one for one in records if _lives(tx, one.thread_id, one.start_seq, one.end_seq, since)]
 
 
 def current_snapshots(
@@ -224,14 +229,7 @@ def living_snapshots(
     tx: TranscriptReader, snapshots: Sequence[Snapshot], since: datetime | None
 ) -> list[Snapshot]:
     """Return those of *snapshots* whose range holds no message recorded before *since*."""
-    if since is None:
-        return list(snapshots)
-    return [snapshot for snapshot in snapshots if _is_living(tx, snapshot, since)]
-
-
-def _is_living(tx: TranscriptReader, snapshot: Snapshot, since: datetime) -> bool:
-    telling = _telling(tx, snapshot.thread_id, snapshot.from_seq, snapshot.to_seq)
-    return bool(telling) and all(message.recorded_at >= since for message in telling)
+    return [one for one in snapshots if _lives(tx, one.thread_id, one.from_seq, one.to_seq, since)]
 
 
 def living_pins(tx: TranscriptReader, thread: Thread, since: datetime | None) -> list[Pin]:
@@ -246,15 +244,39 @@ def living_pins(tx: TranscriptReader, thread: Thread, since: datetime | None) ->
     ]
 
 
-def _telling(tx: TranscriptReader, thread_id: str, start: int, end: int) -> list[StoredMessage]:
+def _lives(
+    tx: TranscriptReader, thread_id: str, start: int, end: int, since: datetime | None
+) -> bool:
     """
-    Read the messages that tell whether one of a range has expired.
+    Whether what was derived from a range lives: no message there was recorded before *since*.
+
+    What a sweep or an erasure takes from a range takes what was derived from that with it: what
+    stands for a range that is empty was written later, and lives.
 
     Messages are recorded in the order of their seqs, but for a clock that is set back, so
     the ends tell; where one of them was erased, the whole range is read.
     """
+    if since is None:
+        return True
     ends = {start, end}
     found = [m for seq in sorted(ends) for m in tx.messages(thread_id, from_seq=seq, to_seq=seq)]
     if len(found) < len(ends):
-        return tx.messages(thread_id, from_seq=start, to_seq=end)
-    return found
+        found = tx.messages(thread_id, from_seq=start, to_seq=end)
+    return all(message.recorded_at >= since for message in found)
+
+
+def with_results_behind(
+    tx: TranscriptReader,
+    window: Sequence[StoredMessage],
+    shows: Callable[[StoredMessage], bool],
+) -> list[Unit]:
+    """
+    The units of *window*, of one thread, with results that lie behind it: they forbid cuts.
+
+    Args:
+        shows: Whether a result behind it counts.
+    """
+    ids = sorted({call.id for unit in units_of(window) for call in unit.unanswered})
+    found = tx.of_calls(window[-1].thread_id, ids) if ids else []
+    behind = (message for message in found if message.seq > window[-1].seq and shows(message))
+    return units_of([*window, *behind])

@@ -25,10 +25,10 @@ from mnemo.repository.parts import (
     ConversationStatistics,
     RepositoryParts,
     ThreadRecord,
-    guarded,
     settled,
 )
 from mnemo.runtime.tasks import Branch, on_clock
+from mnemo.runtime.transactions import guarded
 from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
 from mnemo.values.erasure import Erased, Selection
@@ -272,5 +272,6 @@ class RepositoryConversations:
         self._index.poke()
         self._expiry.appended(settings)
         self.feeding.appended(settings.thread_id)
-        self.compressing.appended(settings)
+        if settings.summaries:
+            self.compressing.appended(settings)
         self.mneme.appended(settings)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from mnemo.config import Config
-from mnemo.conversation.scope import ThreadScope, settings_of
+from mnemo.conversation.scope import ThreadScope, settings_of, with_results_behind
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
 from mnemo.log.job_rules import finish_extraction, finish_job
 from mnemo.log.transcript import TranscriptReader
@@ -31,7 +31,7 @@ from mnemo.values.jobs import Extraction, Job, JobKind, JobState
 from mnemo.values.journal import SessionState
 from mnemo.values.messages import Message, Role, StoredMessage
 from mnemo.values.steps import Step, StepDraft
-from mnemo.values.units import clean_cuts, units_of
+from mnemo.values.units import clean_cuts
 from mnemo.wire import Format, Given, listed, messages_of
 
 # ── The next messages of a thread that its job takes, up to a clean cut ───────────
@@ -105,23 +105,15 @@ def _up_to_cut(
         window = [message for message in known if message.seq < end]
         if not window:
             return [], end
-        cuts = [cut for cut in _cuts(tx, scope, known, deadline_s) if start < cut <= end]
+        units = with_results_behind(tx, known, scope.is_alive)
+        clean = clean_cuts(units, now=tx.now, deadline_s=deadline_s)
+        cuts = [cut for cut in clean if start < cut <= end]
         if cuts:
             cut = cuts[-1] if most == MOST_MESSAGES else cuts[0]
             return [message for message in window if message.seq < cut], cut
         if end == thread.next_seq:
             return [], start
     return window, end
-
-
-def _cuts(
-    tx: TranscriptReader, scope: ThreadScope, known: Sequence[StoredMessage], deadline_s: float
-) -> list[int]:
-    calls = sorted({call.id for unit in units_of(known) for call in unit.unanswered})
-    behind = tx.of_calls(scope.thread.id, calls) if calls else []
-    found = {message.seq: message for message in known}
-    found |= {m.seq: m for m in behind if m.seq > known[-1].seq and scope.is_alive(m)}
-    return clean_cuts(units_of(found.values()), now=tx.now, deadline_s=deadline_s)
 
 
 # ── Remembering ───────────────────────────────────────────────────────────────────

@@ -47,6 +47,18 @@ async def test_a_record_over_erased_messages_goes_with_the_rest(talk):
     assert await log.compactions() == []
 
 
+async def test_a_record_over_a_range_that_is_empty_lives(talk):
+    """Nothing in it can expire: it was written after the erasure, which took what was before."""
+    log = talk.log(ttl_s=60)
+    await log.append(turns(3))
+    await talk.parts.store.writing(lambda tx: tx.erase("t", [0, 1]))
+    made = await log.compact(0, 1, "s")
+    await talk.clock.advance(61)
+    assert await log.compactions() == [made]
+    assert await log.compact(0, 1, "s") == made
+    assert len(await log.load()) == 1
+
+
 async def test_an_expired_id_does_not_come_back(talk):
     """Appended again it is left out, before the sweep as after it."""
     log = talk.log(ttl_s=60)
