@@ -7,10 +7,9 @@ Fakes of all of them are in ``mnemo.testing``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Literal, Never, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,11 @@ from mnemo.config import TypeScoring
 from mnemo.events import Event
 from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
 from mnemo.values.derived import SummaryRequest
-from mnemo.values.erasure import ErasureReport
 from mnemo.values.feed import FeedChanges, FeedCursor
 from mnemo.values.graph import Node, NodeMetadata
-from mnemo.values.jobs import JobKind
 from mnemo.values.journal import (
     Applied,
     GraphWrite,
-    Owner,
-    RepositoryRecord,
     StoreReport,
 )
 from mnemo.values.steps import (
@@ -57,7 +52,6 @@ __all__ = [
     "ProceduralExtractor",
     "Purpose",
     "SemanticExtractor",
-    "Store",
     "StoreReport",
     "Summarizer",
     "SummaryRequest",
@@ -151,68 +145,6 @@ class Summarizer(Protocol):
 
         Raises:
             ModelError: One of its kinds. *Cancellation*: safe.
-        """
-
-
-# ── Stores ───────────────────────────────────────────────────────────────────────────
-
-
-class Store(Protocol):
-    """One place where everything is kept, shared by all repositories of a service."""
-
-    async def open(self) -> Owner:
-        """Create, open or migrate, and register an owner. *Raises* ``StoreError``; untouched."""
-
-    async def aclose(self) -> None:
-        """Let running transactions end, then close. Idempotent."""
-
-    def sessions(self, repo_id: str) -> Any: ...
-
-    def graph(self, repo_id: str) -> Any: ...
-
-    def feed(self, repo_id: str) -> Any: ...
-
-    def transcript(self, repo_id: str) -> Any: ...
-
-    def records(self, repo_id: str) -> Any: ...
-
-    def overhaul(self, repo_id: str) -> Any: ...
-
-    def archive(self, repo_id: str) -> Any: ...
-
-    def notes(self, repo_id: str) -> Any: ...
-
-    def checkpoints(self, repo_id: str) -> Any: ...
-
-    def items(self, repo_id: str) -> Any: ...
-
-    async def repositories(self) -> list[RepositoryRecord]:
-        """All stored ones by id, open or not."""
-
-    async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> list[str]:
-        """Ids of repositories with a job that *me* could claim now, the longest due first."""
-
-    async def delete_repository(self, repo_id: str) -> ErasureReport:
-        """Delete everything of one, in one transaction. *Raises* ``NotFound``."""
-
-    async def backup(self, path: Path) -> None:
-        """Write a consistent copy to *path*. *Raises* ``UsageError`` or ``StoreError``: no copy."""
-
-    async def renew(self, owner: Owner, lease_s: float) -> None:
-        """Prolong the lease of *owner* on all its sessions."""
-
-    async def release(self, owner: Owner) -> None:
-        """Give up all sessions of *owner*, and the ownership itself."""
-
-    async def scrub(self, *, at_once: bool = False) -> bool: ...
-
-    async def tend(self, woken: Callable[[], None]) -> Never: ...
-
-    async def check(self, *, repair: bool = False) -> StoreReport:
-        """
-        Check the file, full text against steps, vectors against their owners, edges' ends.
-
-        *repair* first puts right what follows from the other rows.
         """
 
 

@@ -32,7 +32,7 @@ from mnemo.errors import (
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.jobs.slots import JobSlots
 from mnemo.models.named import DefaultEmbedders, checked_models, way_to
-from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
+from mnemo.protocols import ChatModel, Clock, Embedder, StoreReport
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # loaded in a thread, for the first repository
     from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
     from mnemo.repository import Repository, RepositoryParts
     from mnemo.session.session import Session
+    from mnemo.stores import EngineStore
 
 log = logging.getLogger("mnemo")
 _CLOSED = "the service is closed; make a new Mnemo"
@@ -64,7 +65,7 @@ class Mnemo:
     Nothing touches disk or network here; ``async with`` (or ``open``) does.
 
     Args:
-        store: A path, ``"memory:"`` (nothing is kept), ``"sqlite:///path"``, or a ``Store``.
+        store: A path, ``"memory:"`` (nothing is kept), ``"sqlite:///path"``, or a store.
         config: Overrides the defaults, field by field.
         chat_model: Asked by every stage that can; ``None``: the embedded stages. If it has
             an ``aclose``, it is closed with the service, and so are those given to
@@ -85,7 +86,7 @@ class Mnemo:
 
     def __init__(
         self,
-        store: str | Path | Store = "mnemo.db",
+        store: str | Path | EngineStore = "mnemo.db",
         *,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
@@ -103,7 +104,7 @@ class Mnemo:
         self._adopted: dict[int, Any] = {}
         self._adopt(chat_model, self._embedder)
         self._spans: Spans = NO_SPANS
-        self._store: Store | None = None
+        self._store: EngineStore | None = None
         self._owner: Owner | None = None
         self._home: Home | None = None
         self._root = TaskRoot()
@@ -171,7 +172,7 @@ class Mnemo:
         if not self._root.hosts_caller:
             await completed(self._shutting_down)
 
-    async def _shut_down(self, store: Store) -> None:
+    async def _shut_down(self, store: EngineStore) -> None:
         try:
             grace_s = self._config.shutdown_grace_s
             async with anyio.create_task_group() as group:
@@ -214,7 +215,7 @@ class Mnemo:
         """Remember *models* that can be closed, to close them with the service."""
         self._adopted |= {id(model): model for model in models if hasattr(model, "aclose")}
 
-    async def _renew_lease(self, store: Store, owner: Owner) -> None:
+    async def _renew_lease(self, store: EngineStore, owner: Owner) -> None:
         lease_s = self._config.session.lease_s
         while True:
             await self._clock.sleep(lease_s / 3)
@@ -223,7 +224,7 @@ class Mnemo:
             except MnemoError:
                 log.exception("the lease could not be renewed; trying again")
 
-    def _usable(self) -> tuple[Store, Owner]:
+    def _usable(self) -> tuple[EngineStore, Owner]:
         if self._closed:
             raise UsageError(_CLOSED)
         if self._store is None or self._owner is None or self._home is None:
@@ -295,7 +296,7 @@ class Mnemo:
     async def _opened(
         self,
         repo_id: str,
-        store: Store,
+        store: EngineStore,
         owner: Owner,
         config: Config,
         chat_model: ChatModel | None,
@@ -330,7 +331,7 @@ class Mnemo:
     def _parts(
         self,
         repo_id: str,
-        store: Store,
+        store: EngineStore,
         owner: Owner,
         config: Config,
         chat_model: ChatModel | None,
@@ -380,7 +381,7 @@ class Mnemo:
     def _advised(self, repo_id: str, advice: str) -> None:
         self._bus.publish(EmbedderUnfit(repo_id=repo_id, at=self._clock.now(), advice=advice))
 
-    async def _embedder_of(self, repo_id: str, store: Store) -> Embedder:
+    async def _embedder_of(self, repo_id: str, store: EngineStore) -> Embedder:
         """The service's, or where it was given none, what the repository's vectors call for."""
         if self._embedder is not None:
             return self._embedder
@@ -623,7 +624,7 @@ class Mnemo:
 
     async def copy_to(
         self,
-        target: str | Path | Store,
+        target: str | Path | EngineStore,
         *,
         repos: str = "*",
         skip_damaged: bool = False,
@@ -779,7 +780,7 @@ class Mnemo:
 
 
 @asynccontextmanager
-async def _opened_store(store: Store) -> AsyncIterator[Store]:
+async def _opened_store(store: EngineStore) -> AsyncIterator[EngineStore]:
     """Open *store* beside that of a service, and close it at the end."""
     owner = await store.open()
     try:
@@ -797,7 +798,9 @@ async def _found_spans(wanted: TelemetryConfig) -> Spans:
     return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
 
 
-def store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:
+def store_maker(
+    store: str | Path | EngineStore, config: Config, clock: Clock
+) -> Callable[[], EngineStore]:
     """Give what makes the store that *store* names or is. *Raises* ``ConfigError``."""
     if not isinstance(store, str | Path):
         if not hasattr(store, "sessions"):
@@ -818,7 +821,7 @@ def store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Call
         raise ConfigError(f"no {kind}:// store: give a path, memory:, sqlite:/// or postgresql://")
     path = None if name == "memory:" else Path(name.removeprefix("sqlite:///"))
 
-    def make() -> Store:
+    def make() -> EngineStore:
         from mnemo.stores import SqliteStore
 
         return SqliteStore(path, config=config.store, clock=clock, lease_s=config.session.lease_s)
@@ -826,7 +829,7 @@ def store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Call
     return make
 
 
-def _postgres_store(url: str, config: Config, clock: Clock) -> Store:
+def _postgres_store(url: str, config: Config, clock: Clock) -> EngineStore:
     from mnemo.stores import PostgresStore
 
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import mnemo.context.eviction
@@ -33,6 +32,7 @@ from mnemo.maintenance.copying import RepositoryCopy
 from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
 from mnemo.runtime.portal import Blocking, Portal
 from mnemo.runtime.twins import like
+from mnemo.stores import EngineStore
 
 __all__ = [
     "AgentTool",

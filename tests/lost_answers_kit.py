@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from mnemo.errors import StoreError
-from mnemo.protocols import Store
+from mnemo.stores import EngineStore
 from mnemo.testing.faults import FailingStore, FailingWrite
 
 __all__ = ["LosingStore", "insistent"]
@@ -24,7 +24,7 @@ class LosingStore(FailingStore):
         probe: Whether the next call that asks what became of it fails as well.
     """
 
-    def __init__(self, store: Store, *, kind: FailingWrite, nth: int, probe: bool) -> None:
+    def __init__(self, store: EngineStore, *, kind: FailingWrite, nth: int, probe: bool) -> None:
         super().__init__(store)
         self._kind = kind
         self._left = nth

@@ -17,8 +17,8 @@ from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSetti
 from mnemo.events import Event
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import Store
 from mnemo.runtime.text import count_tokens
+from mnemo.stores import EngineStore
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread
 from mnemo.values.erasure import Erased, Selection
@@ -120,7 +120,9 @@ class Nobody:
 class Threads:
     """The conversations of one repository, and what they share."""
 
-    def __init__(self, store: Store, clock: ManualClock, config: Config | None = None) -> None:
+    def __init__(
+        self, store: EngineStore, clock: ManualClock, config: Config | None = None
+    ) -> None:
         self.store = store
         self.clock = clock
         self.config = config or Config()

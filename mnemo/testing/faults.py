@@ -15,10 +15,11 @@ import anyio.lowlevel
 
 from mnemo.config import Config
 from mnemo.errors import StoreError
-from mnemo.protocols import Clock, Store
+from mnemo.protocols import Clock
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.validation import one_of
 from mnemo.service import store_maker
+from mnemo.stores import EngineStore
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft
 
@@ -29,18 +30,12 @@ FailingWrite: TypeAlias = str
 The name of an asynchronous method of a store's part, such as ``apply``, ``changes`` or
 ``reading`` (which is that of conversations and of notes), or ``append``.
 """
-_PARTS = (
-    "sessions",
-    "graph",
-    "feed",
-    "transcript",
-    "records",
-    "notes",
-    "items",
-    "checkpoints",
-    "overhaul",
-    "archive",
-)
+_PARTS = [
+    name
+    for name, method in vars(EngineStore).items()
+    if getattr(method, "__annotations__", {}).get("return", "").startswith("Stored")
+]
+"""What a store gives of a repository."""
 
 
 def _calls(part: Any) -> set[str]:
@@ -57,16 +52,16 @@ class _Fault:
     matches: Callable[..., bool]
 
 
-class FailingStore:
+class FailingStore(EngineStore):
     """
-    A ``Store`` around another one, the calls of whose parts fail when told to.
+    A store over the engine of another one, the calls of whose parts fail when told to.
 
     ``fail("apply")`` makes the next ``apply`` of any repository fail with nothing
-    written; with ``before=False`` it is written and its answer is lost. All else goes
-    to *store* unchanged.
+    written; with ``before=False`` it is written and its answer is lost. All else is done as
+    *store* does it.
 
     Args:
-        store: A ``Store`` that is not open yet, or a path, a URL or ``"memory:"`` as ``Mnemo``
+        store: A store that is not open yet, or a path, a URL or ``"memory:"`` as ``Mnemo``
             takes them.
         clock: Of a store that is made of its place; default: the machine's.
 
@@ -75,9 +70,12 @@ class FailingStore:
     """
 
     def __init__(
-        self, store: Store | str | Path = "memory:", *, clock: Clock | None = None
+        self, store: EngineStore | str | Path = "memory:", *, clock: Clock | None = None
     ) -> None:
-        self._store = store_maker(store, Config(), clock or SystemClock())()
+        made = store_maker(store, Config(), clock or SystemClock())()
+        super().__init__(
+            made.engine, clock=made._clock, lease_s=made._lease_s, lease_time=made._lease_time
+        )
         self._faults: dict[FailingWrite, deque[_Fault]] = {}
         self.calls: dict[FailingWrite, int] = {}
 
@@ -102,54 +100,11 @@ class FailingStore:
         Raises:
             ValueError: No part of a store has such an asynchronous method.
         """
-        parts = (getattr(self._store, name)("") for name in _PARTS)
+        parts = (getattr(EngineStore, name)(self, "") for name in _PARTS)
         one_of("call", call, sorted({"append"}.union(*map(_calls, parts))))
         raised = error or StoreError(f"this {call} was made to fail")
         fault = _Fault(raised, before, only or (lambda _: True))
         self._faults.setdefault(call, deque()).extend([fault] * times)
-
-    def sessions(self, repo_id: str) -> Any:
-        """The journal of a repository."""
-        return _FailingSessions(self._store.sessions(repo_id), self)
-
-    def graph(self, repo_id: str) -> Any:
-        """The graph of a repository."""
-        return _FailingPart(self._store.graph(repo_id), self)
-
-    def feed(self, repo_id: str) -> Any:
-        """What the index of a repository follows."""
-        return _FailingPart(self._store.feed(repo_id), self)
-
-    def transcript(self, repo_id: str) -> Any:
-        """The conversations of a repository."""
-        return _FailingPart(self._store.transcript(repo_id), self)
-
-    def records(self, repo_id: str) -> Any:
-        """What keyword search reads of a repository."""
-        return _FailingPart(self._store.records(repo_id), self)
-
-    def notes(self, repo_id: str) -> Any:
-        """The notes of a repository."""
-        return _FailingPart(self._store.notes(repo_id), self)
-
-    def items(self, repo_id: str) -> Any:
-        """The keyed items of a repository."""
-        return _FailingPart(self._store.items(repo_id), self)
-
-    def checkpoints(self, repo_id: str) -> Any:
-        """The checkpoints of a repository."""
-        return _FailingPart(self._store.checkpoints(repo_id), self)
-
-    def overhaul(self, repo_id: str) -> Any:
-        """What is done to a repository as a whole."""
-        return _FailingPart(self._store.overhaul(repo_id), self)
-
-    def archive(self, repo_id: str) -> Any:
-        """Export and import of a repository."""
-        return _FailingPart(self._store.archive(repo_id), self)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     def take(self, call: FailingWrite, subject: object) -> _Fault | None:
         """The fault that this call meets, counted off; for the wrappers."""
@@ -209,3 +164,13 @@ class _FailingSessions(_FailingPart):
         else:
             error = fault.error
             self._part.append(session_id, episode_id, draft, owner, lambda _: done(error))
+
+
+def _failing(part: str) -> Callable[[FailingStore, str], Any]:
+    """The method that gives *part* of a repository, whose calls may fail."""
+    kind = _FailingSessions if part == "sessions" else _FailingPart
+    return lambda store, repo_id: kind(getattr(EngineStore, part)(store, repo_id), store)
+
+
+for _part in _PARTS:
+    setattr(FailingStore, _part, _failing(_part))

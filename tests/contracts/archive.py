@@ -15,8 +15,8 @@ from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.records import found
 
 from mnemo.errors import Conflict, InvalidArchive, UsageError
-from mnemo.protocols import Store
 from mnemo.store.archive import StoredArchive
+from mnemo.stores import EngineStore
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.changeset import Changeset, NodeChange, Upkeep
 from mnemo.values.erasure import Selection
@@ -425,7 +425,7 @@ class ArchiveContract(StoreContract):
         assert head.is_empty
 
 
-async def answers(store: Store) -> Any:
+async def answers(store: EngineStore) -> Any:
     """What repository r says, numbers of the store's own aside."""
     graph, feed, sessions = store.graph("r"), store.feed("r"), store.sessions("r")
     nodes = await graph.nodes()
@@ -446,7 +446,7 @@ async def answers(store: Store) -> Any:
     }
 
 
-async def _journal(store: Store, id: str) -> Any:
+async def _journal(store: EngineStore, id: str) -> Any:
     journal = await store.sessions("r").load(id)
     assert journal is not None
     # Staged changesets are compared as lines: their vectors do not compare.

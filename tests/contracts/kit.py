@@ -18,8 +18,8 @@ from mnemo.protocols import (
     FeedChanges,
     FeedCursor,
     GraphWrite,
-    Store,
 )
+from mnemo.stores import EngineStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.changeset import NodeChange
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, Vector
@@ -36,7 +36,7 @@ from mnemo.values.journal import (
 )
 from mnemo.values.steps import Step, StepDraft
 
-MakeStore = Callable[[Clock], Store]
+MakeStore = Callable[[Clock], EngineStore]
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 SPACE = EmbeddingSpace("contract-space", 4)
@@ -54,11 +54,11 @@ class Kit:
 
     make_store: MakeStore
     clock: ManualClock
-    store: Store
+    store: EngineStore
     owner: Owner
-    others: list[Store] = field(default_factory=list)
+    others: list[EngineStore] = field(default_factory=list)
 
-    async def another(self) -> tuple[Store, Owner]:
+    async def another(self) -> tuple[EngineStore, Owner]:
         """A second service on the same data, open at the same time."""
         store = self.make_store(self.clock)
         self.others.append(store)

@@ -13,7 +13,7 @@ from contracts.kit import Kit, StoreContract, draft
 from contracts.talk import said
 
 from mnemo.errors import NotToFeed
-from mnemo.protocols import Store
+from mnemo.stores import EngineStore
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection
 from mnemo.values.journal import Owner, SessionRecord, SessionState
@@ -32,7 +32,7 @@ class RacesContract(StoreContract):
         await kit.store.transcript("r").writing(lambda tx: (tx.keep(row), tx.add([message])))
 
     async def _open(
-        self, kit: Kit, store: Store, owner: Owner, id: str, thread: str | None = None
+        self, kit: Kit, store: EngineStore, owner: Owner, id: str, thread: str | None = None
     ) -> None:
         record = SessionRecord(
             id=id,
@@ -47,7 +47,7 @@ class RacesContract(StoreContract):
         await store.sessions("r").create(record, goal_at=kit.clock.now(), owner=owner)
 
     async def _adopt(
-        self, store: Store, owner: Owner, session: str, thread: str
+        self, store: EngineStore, owner: Owner, session: str, thread: str
     ) -> Step | BaseException:
         """Make the thread's message a step of the session, as a feed does."""
         message = said(0, "the harbour", thread=thread, id=thread)

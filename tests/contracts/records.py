@@ -9,7 +9,7 @@ from contracts.kit import NOON, Kit, StoreContract
 from contracts.talk import call, result, said, snapshot
 
 from mnemo.errors import Conflict, NotFound
-from mnemo.protocols import Store
+from mnemo.stores import EngineStore
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
 from mnemo.values.records import (
@@ -33,7 +33,7 @@ def asked(*groups: Sequence[str] | Group) -> Query:
     return Query(tuple(g if isinstance(g, Group) else Group(tuple(g)) for g in groups))
 
 
-async def found(store: Store, *groups: Sequence[str] | Group, limit: int = 100) -> list[str]:
+async def found(store: EngineStore, *groups: Sequence[str] | Group, limit: int = 100) -> list[str]:
     """The ids of the records in repository r that match."""
     wanted = RecordQuery(query=asked(*groups), ranking=Ranking(NOON), limit=limit)
     hits = await store.records("r").search(wanted)

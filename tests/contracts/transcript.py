@@ -28,7 +28,7 @@ from contracts.talk import (
 
 from mnemo.errors import Conflict, NotToFeed, StoreError
 from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter
-from mnemo.protocols import Store
+from mnemo.stores import EngineStore
 from mnemo.values.derived import Snapshot, Thread
 from mnemo.values.messages import StoredMessage, ToolCall
 from mnemo.values.steps import Step
@@ -38,7 +38,7 @@ NEAR = ("a", "a:b", "A", "a%", "a_", " a")
 """Ids that a pattern, a prefix or a careless comparison takes for one another."""
 
 
-def transcript_of(store: Store, repo: str = "r") -> StoredTranscript:
+def transcript_of(store: EngineStore, repo: str = "r") -> StoredTranscript:
     """The conversations of a repository."""
     return store.transcript(repo)
 
