@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -46,16 +46,16 @@ ORDER = 0.2
 """
 Probability in [0, 1] from which the newer of two is placed before the older.
 
-Source: the lowest at which at most 5 % of the questions about what has not changed lost
-their first place, each file left out of the fit (``scripts/fit_rivals``): 6 of 145, and 9 of
-146 where texts are embedded with their day.
+Source: each file left out of the fit (``scripts/fit_rivals``, ten files), 6 of 199 questions
+about what has not changed lost their first place, 8 of 200 where texts are embedded with
+their day; at 0.15 it is 9 and 10, of at most 5 % that are wanted.
 """
 MARK = 0.4
 """
 Probability in [0, 1] from which the older is marked.
 
-Source: as above; 44 of 49 marks among the first five were on what is outdated for a
-question of that person and does not answer this one, of texts embedded with their day 52 of 60.
+Source: as above; 46 of 52 marks among the first five were on what is outdated for a
+question of that person and does not answer this one, of texts embedded with their day 55 of 64.
 """
 NEAR = 0.15
 """Cosine below which two are no rivals; also where one has no vector."""
@@ -138,7 +138,10 @@ def outdated(
         total = table[""] + sum(table[name] * value for name, value in row.items())
         chance = 1 / (1 + math.exp(-total))
         judged.append((1.0 if chance >= known.get(pair, math.inf) else chance, pair))
-    order = _order(given, moment, [pair for chance, pair in judged if chance >= order_from])
+    # What has most likely replaced another gives its place to what is as likely alone.
+    sure = {newer for chance, (_, newer) in judged if chance >= mark_from}
+    told = [(c, pair) for c, pair in judged if c >= (mark_from if pair[0] in sure else order_from)]
+    order = _order(given, moment, told)
     marks: list[int | None] = [None] * len(given.texts)
     if moment == math.inf:
         for _, (older, newer) in sorted(found for found in judged if found[0] >= mark_from):
@@ -194,21 +197,24 @@ def _still_asked(
     return kept
 
 
-def _order(given: Rivals, moment: float, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """What held at *moment* takes the place of its rivals, if theirs is better."""
+def _order(
+    given: Rivals, moment: float, judged: Iterable[tuple[float, tuple[int, int]]]
+) -> list[int]:
+    """What held at *moment* takes the place of its rivals if theirs is better; likeliest first."""
     signs = [1 if at > moment else -1 for at in given.times]
     said = zip(signs, given.times, given.numbers, strict=True)
     held = [(sign > 0, sign * at, sign * number) for sign, at, number in said]
-    scores = list(given.scores)
-    told = [tuple(sorted(pair, key=held.__getitem__)) for pair in pairs]
-    fronts = {front for front, _ in told}
+    age = {i: place for place, i in enumerate(sorted(range(len(held)), key=held.__getitem__))}
+    told = []
+    for chance, pair in judged:
+        front, back = sorted(pair, key=age.__getitem__)
+        told.append((-age[back], chance, -age[front], front, back))
+    scores, given_on = list(given.scores), dict[int, float]()
     # From what held least: along a chain each hands its place on.
-    for front, back in sorted(told, key=lambda pair: held[pair[1]], reverse=True):
-        scores[front] = max(scores[front], math.nextafter(scores[back], math.inf))
-    last = (False, 0.0, 0)
-    return sorted(
-        range(len(scores)), key=lambda i: (-scores[i], held[i] if i in fronts else last, i)
-    )
+    for _, _, _, front, back in sorted(told):
+        given_on[back] = math.nextafter(given_on.get(back, scores[back]), math.inf)
+        scores[front] = max(scores[front], given_on[back])
+    return sorted(range(len(scores)), key=lambda i: -scores[i])
 
 
 # ── Numbers of a pair ────────────────────────────────────────────────────────────────
@@ -448,7 +454,13 @@ def current_first(
         if by is not None:
             place.newer = places[by]
             place.until = place.until or place.newer.latest
-    return [places[number] for number in ranking.order]
+    order = ranking.order
+    for older, newer in pairs:
+        if older == order[0] and places[older].newer is None:
+            # Too unlikely to take the place of the best, yet never cut: it says what ended it.
+            order.remove(newer)
+            order.insert(1, newer)
+    return [places[number] for number in order]
 
 
 def _ended_by_unread(

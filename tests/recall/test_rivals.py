@@ -102,6 +102,39 @@ def test_along_a_chain_the_newest_takes_the_best_place():
     assert found.outdated_by[2] is None
 
 
+MOVED = "The failover is done, db-5 is the main database now"
+MAIN = "The main database is db-3"
+UPGRADED = "Upgraded the main database from 14 to 16"
+ENDED = "Quit the gym, no more classes"
+
+
+def test_of_two_newer_ones_the_likelier_takes_the_place_whichever_is_later(monkeypatch):
+    """An upgrade does not stand before the new main database for being later."""
+    chances = {(0, 1): 0.9, (0, 2): 0.5}
+    found = _judged(monkeypatch, chances, MAIN, MOVED, UPGRADED)
+    assert found == Ranking([1, 2, 0], [1, None, None])
+
+
+@pytest.mark.parametrize(("chance", "order"), [(0.3, [1, 0, 2]), (0.5, [2, 1, 0])])
+def test_what_replaced_another_gives_its_place_only_to_what_is_marked_as_its_newer(
+    monkeypatch, chance, order
+):
+    """A weak rival of the new statement does not push it from the place it has just taken."""
+    found = _judged(monkeypatch, {(0, 1): 0.9, (1, 2): chance}, MAIN, MOVED, ENDED)
+    assert found.order == order
+
+
+def _judged(monkeypatch, chances: dict[tuple[int, int], float], *texts: str) -> Ranking:
+    """The ranking where pairs have these probabilities, and all others none."""
+    rows = {pair: {"logit": math.log(p / (1 - p))} for pair, p in chances.items()}
+    monkeypatch.setattr(rivals, "candidate_pairs", lambda given: list(rows))
+    monkeypatch.setattr(rivals, "_still_asked", lambda question, given, pairs: pairs)
+    monkeypatch.setattr(
+        rivals, "question_numbers", lambda question, given, pairs: [rows[p] for p in pairs]
+    )
+    return outdated("What is it now?", candidates(*texts), table={"": 0.0, "logit": 1.0})
+
+
 def test_two_speakers_are_rivals_where_they_name_one_name():
     """What Bo says of himself says nothing about Ana; what both say of Priya does."""
     own = replace(candidates(NURSE, TEACHER), speakers=["ana", "bo"])

@@ -154,3 +154,25 @@ async def test_fifteen_questions_in_three_wordings_are_answered_at_once(apart):
                 if not first & set(map(str, answers)):
                     missed.append((question, [c.node.text for c in found.candidates[:3]]))
     assert len(missed) <= 5, missed
+
+
+@pytest.mark.slow
+async def test_what_ended_the_best_statement_is_never_cut():
+    """Also where it has no word of the question, and others stand nearer to it."""
+    lines = (
+        "The repo uses poetry.",
+        "User prefers spaces, 2 wide in YAML.",
+        "Migrated from poetry to uv, lock file is uv.lock.",
+        "Staging deploys from branch staging via GitHub Actions.",
+        "Staging is deployed by ArgoCD as of today.",
+        "Secrets for CI: stored in GitHub environment 'ci'.",
+        "Python bumped from 3.10 to 3.12.",
+        "Ran benchmark: p99 310 ms before the index, 42 ms after adding it.",
+    )
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("agent")
+        for day, line in enumerate(lines, start=1):
+            await repo.remember(line, at=datetime(2026, 3, day, tzinfo=UTC))
+        await repo.settle()
+        found = (await repo.recall("Which package manager is in use?", k=5)).candidates
+    assert "uv.lock" in " ".join(c.node.text for c in found[:2])
