@@ -32,7 +32,7 @@ from scipy.optimize import minimize
 from scipy.stats import rankdata
 
 from mnemo.english.words import date_in_words, index_terms
-from mnemo.models.minilm import MiniLMEmbedder
+from mnemo.models.local import MiniLMEmbedder
 from mnemo.recall import rivals
 
 PAIRS = Path(__file__).parents[1] / "tests" / "data" / "rivals.json"

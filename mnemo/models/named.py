@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Literal
 
@@ -11,19 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ConfigError, ModelError, ModelUnavailable
-from mnemo.models import minilm, multilingual, wordllama
-from mnemo.models.weights import not_installed
+from mnemo.models.local import (
+    LocalEmbedder,
+    MiniLMEmbedder,
+    MultilingualEmbedder,
+    not_installed,
+)
+from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.spans import Spans, model_attributes
 from mnemo.runtime.user_code import called, foreign
 
-EMBEDDERS: Mapping[str, Callable[[], Embedder]] = {
-    "minilm": minilm.MiniLMEmbedder,
-    "multilingual": multilingual.MultilingualEmbedder,
-    "static": wordllama.WordLlamaEmbedder,
+EMBEDDERS: Mapping[str, type[LocalEmbedder]] = {
+    "minilm": MiniLMEmbedder,
+    "multilingual": MultilingualEmbedder,
+    "static": WordLlamaEmbedder,
 }
 """Name → class; the first is the default."""
-_MODULES = {"minilm": minilm, "multilingual": multilingual, "static": wordllama}
 _DEFAULT = "minilm"
 
 
@@ -83,7 +87,9 @@ def chosen_by_default(stored: EmbeddingSpace | None) -> str:
     if name is not None and not _missing(name):
         return name
     if stored is None and (missing := _missing(_DEFAULT)):
-        raise not_installed(f"{missing}, which the default embedder needs,", minilm.INSTALL)
+        raise not_installed(
+            f"{missing}, which the default embedder needs,", EMBEDDERS[_DEFAULT].install
+        )
     return _DEFAULT
 
 
@@ -107,20 +113,20 @@ def way_to(stored: EmbeddingSpace) -> str:
     if name is None:
         return "open it with the embedder it was made with"
     way = f'open it with embedder="{name}"'
-    return f"{way} ({_MODULES[name].INSTALL})" if _missing(name) else way
+    return f"{way} ({EMBEDDERS[name].install})" if _missing(name) else way
 
 
 def _name_of(stored: EmbeddingSpace | None) -> str | None:
     if stored is None:
         return None
-    spaces = {name: make().space for name, make in EMBEDDERS.items()}
+    spaces = {name: kind.space for name, kind in EMBEDDERS.items()}
     wanted = (stored.name, stored.dimensions)
     return next((n for n, s in spaces.items() if (s.name, s.dimensions) == wanted), None)
 
 
 def _missing(name: str) -> str | None:
     """The first package that the embedder needs and that is not installed."""
-    return next((one for one in _MODULES[name].NEEDS if find_spec(one) is None), None)
+    return next((one for one in EMBEDDERS[name].needs if find_spec(one) is None), None)
 
 
 def traced(embedder: Embedder, spans: Spans) -> Embedder:

@@ -18,15 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
-from mnemo.models.weights import LocalEmbedder, Weights, not_installed
+from mnemo.models.local import MAX_CHARACTERS, LocalEmbedder, Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean
 
 DIMENSIONS = 256
-MAX_CHARACTERS = 4_096
-"""Characters of a text that are read; bounds the tokenizer's work on one text."""
 MAX_TOKENS = 512
 """
 Tokens of a text that are pooled. The mean of more says ever less: on long assistant
@@ -42,9 +40,6 @@ _WORD_AND_MARKS = re.compile(
     rf"(?!{_LETTER}[^A-Za-z])(?P<word>[A-Za-z]+)(?P<marks>[.,!?;:'\"()-].*)", re.DOTALL
 )
 _UNCUT = ("<unk>", "<s>", "</s>", "▁")  # tokens by name, and what a blank becomes
-NEEDS = ("safetensors", "tokenizers", "wordllama")
-"""Packages that are imported or read."""
-INSTALL = "pip install 'mnemo-sessions[static]'"
 _WEIGHTS = Weights(
     "wordllama",
     "wordllama",
@@ -71,13 +66,36 @@ class WordLlamaEmbedder(LocalEmbedder):
     for all embedders of the process.
     """
 
+    space = EmbeddingSpace("wordllama-l2-supercat-256", DIMENSIONS, dense_weight=0.6, static=True)
+    needs = ("safetensors", "tokenizers", "wordllama")
+    install = "pip install 'mnemo-sessions[static]'"
+
     def __init__(self) -> None:
-        super().__init__(
-            EmbeddingSpace("wordllama-l2-supercat-256", DIMENSIONS, dense_weight=0.6, static=True),
-            _load,
-        )
         # Two, so that a question never waits for a batch of documents.
-        self._threads = dict.fromkeys(self._threads, Threads(2))
+        self._threads = dict.fromkeys(("document", "query"), Threads(2))
+
+    @staticmethod
+    @cache
+    def load() -> _StaticModel:
+        """The token vectors and the tokenizer."""
+        try:
+            from safetensors.numpy import load_file
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise not_installed(f"WordLlama's {error.name}", WordLlamaEmbedder.install) from error
+        weights, words = (
+            file.file(install=WordLlamaEmbedder.install) for file in (_WEIGHTS, _TOKENIZER)
+        )
+        try:
+            table = load_file(weights)["embedding.weight"].astype(np.float32)
+            tokenizer = Tokenizer.from_file(words)
+        except Exception as error:
+            raise ModelUnavailable(
+                f"the weights of wordllama could not be read: {error}", retryable=False
+            ) from error
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return _StaticModel(table, tokenizer)
 
 
 @dataclass(slots=True)
@@ -158,23 +176,3 @@ def _unit_or_fixed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     lengths[empty] = 1.0
     unit: NDArray[np.float32] = rows / lengths
     return unit
-
-
-@cache
-def _load() -> _StaticModel:
-    try:
-        from safetensors.numpy import load_file
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise not_installed(f"WordLlama's {error.name}", INSTALL) from error
-    weights, words = (file.file(install=INSTALL) for file in (_WEIGHTS, _TOKENIZER))
-    try:
-        table = load_file(weights)["embedding.weight"].astype(np.float32)
-        tokenizer = Tokenizer.from_file(words)
-    except Exception as error:
-        raise ModelUnavailable(
-            f"the weights of wordllama could not be read: {error}", retryable=False
-        ) from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return _StaticModel(table, tokenizer)

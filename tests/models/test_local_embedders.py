@@ -7,9 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from mnemo.models import minilm, multilingual, wordllama
-from mnemo.models.minilm import MiniLMEmbedder
-from mnemo.models.multilingual import MultilingualEmbedder
+from mnemo.models.local import MAX_CHARACTERS, MiniLMEmbedder, MultilingualEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.testing.models import HashingEmbedder
@@ -62,17 +60,10 @@ async def test_related_texts_are_closer_than_unrelated_ones(kind):
     assert kitten @ cat > kitten @ train
 
 
-@pytest.mark.parametrize(
-    ("kind", "most"),
-    [
-        (WordLlamaEmbedder, wordllama.MAX_CHARACTERS),
-        (MiniLMEmbedder, minilm.MAX_CHARACTERS),
-        (MultilingualEmbedder, multilingual.MAX_CHARACTERS),
-    ],
-)
-async def test_only_the_beginning_of_a_very_long_text_counts(kind, most):
+@pytest.mark.parametrize("kind", [WordLlamaEmbedder, MiniLMEmbedder, MultilingualEmbedder])
+async def test_only_the_beginning_of_a_very_long_text_counts(kind):
     """What comes after the documented bound does not change the vector."""
-    head = "boats and harbours " * (most // 19 + 1)
+    head = "boats and harbours " * (MAX_CHARACTERS // 19 + 1)
     short, long = await made(kind).embed([head, head + "volcano " * 20_000])
     assert np.array_equal(short, long)
 

