@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import SecretStr
 
 from mnemo.errors import ConfigError
-from mnemo.models.chat import HttpChatModel
-from mnemo.models.failures import secret_key
-from mnemo.models.prices import Price, counted
-from mnemo.models.transport import Transport, number
-from mnemo.models.wire import (
+from mnemo.models.chat import (
     Call,
     Form,
+    HttpChatModel,
     Learned,
-    ParsedReply,
     Tool,
     WrongShape,
     as_text,
@@ -26,7 +22,10 @@ from mnemo.models.wire import (
     forced,
     written,
 )
-from mnemo.protocols import ChatMessage, Clock
+from mnemo.models.failures import secret_key
+from mnemo.models.prices import Price, counted, usage_of
+from mnemo.models.transport import HttpSettings, Transport, number
+from mnemo.protocols import ChatMessage, ChatReply
 from mnemo.runtime.text import is_blank
 
 VERSION = "2023-06-01"
@@ -60,39 +59,18 @@ class AnthropicChatModel(HttpChatModel):
         *,
         base_url: str = "https://api.anthropic.com",
         max_output_tokens: int = 4096,
-        timeout_s: float = 60.0,
-        max_retries: int = 3,
-        max_wait_s: float = 60.0,
-        max_concurrency: int = 8,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
         temperature: float | None = 0.0,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
         prices: Mapping[str, Price] | None = None,
-        headers: Mapping[str, str | SecretStr] | None = None,
-        transport: Any = None,
-        clock: Clock | None = None,
+        **http: Unpack[HttpSettings],
     ) -> None:
         if secret_key(api_key) is None:
             raise ConfigError("api_key is blank: AnthropicChatModel needs one")
-        http = Transport(
-            base_url,
-            api_key,
-            key_header=_key_header,
-            headers=headers,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-            max_wait_s=max_wait_s,
-            max_concurrency=max_concurrency,
-            requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute,
-            transport=transport,
-            clock=clock,
-        )
-        versioned = http.endpoint.url.endswith("/v1")
+        transport = Transport(base_url, api_key, key_header=_key_header, **http)
+        versioned = transport.endpoint.url.endswith("/v1")
         super().__init__(
             AnthropicWire("/messages" if versioned else "/v1/messages"),
-            http,
+            transport,
             model=model,
             temperature=temperature,
             max_output_tokens=int(
@@ -132,7 +110,7 @@ class AnthropicWire:
             body["tool_choice"] = {"type": "tool", "name": call.purpose}
         return body
 
-    def read(self, answer: Any, call: Call, form: Form) -> ParsedReply:
+    def read(self, answer: Any, call: Call, form: Form) -> ChatReply:
         """Read a message. *Raises* ``WrongShape``."""
         content = answer.get("content") if isinstance(answer, Mapping) else None
         if not isinstance(content, list):
@@ -148,14 +126,18 @@ class AnthropicWire:
         cached = counted(usage, "cache_read_input_tokens")
         # Its input_tokens are those after the last cache breakpoint.
         fresh = counted(usage, "input_tokens") + counted(usage, "cache_creation_input_tokens")
-        return ParsedReply(
+        return ChatReply(
             text,
             parsed,
             tuple(calls),
-            answer.get("model"),
-            input_tokens=fresh + cached,
-            output_tokens=counted(usage, "output_tokens"),
-            cached_tokens=cached,
+            usage=usage_of(
+                call.model,
+                answer.get("model"),
+                input_tokens=fresh + cached,
+                output_tokens=counted(usage, "output_tokens"),
+                cached_tokens=cached,
+                prices=call.prices,
+            ),
             truncated=call.cut_off(answer.get("stop_reason")),
         )
 

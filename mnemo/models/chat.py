@@ -1,17 +1,277 @@
-"""A chat model over HTTP: put the request in a form its server takes, read the answer."""
+"""
+Chat models over HTTP: put the request in a form its server takes, read the answer.
+
+Servers differ in which forms they accept, and say so in different ways: some refuse an
+unknown form with a client error, llama.cpp's answers ``json_schema`` with 500. What was
+learned is kept per instance, so that later calls take one request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Self, get_args
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Protocol, Self, get_args
 
 from mnemo.errors import ConfigError
 from mnemo.models.failures import Failure
-from mnemo.models.prices import Price, price_table, usage_of
+from mnemo.models.prices import Price, price_table
 from mnemo.models.transport import Transport, number
-from mnemo.models.wire import Call, Form, Lessons, ParsedReply, Wire, WrongShape
-from mnemo.protocols import ChatReply, ChatRequest, Purpose
-from mnemo.runtime.text import is_blank
+from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
+from mnemo.runtime.text import clean, count_tokens, is_blank
+
+STRIKES = 2
+"""Failures, each with a lesser form that went well, after which a form is given up."""
+REFUSALS = frozenset((400, 404, 415, 422, 501))
+"""Statuses with which a server says that it does not know a form."""
+
+_TEMPERATURE = re.compile(
+    r"(unsupported|not\s+support|deprecated|only\b.{0,20}\bdefault).{0,80}temperature"
+    r"|temperature.{0,80}(unsupported|not\s+support|deprecated|only\b.{0,20}\bdefault)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class Form(Enum):
+    """How a schema is put to a server, most binding first."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    TOOL = "tool"
+    PLAIN = "plain"
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether the schema must be in the prompt, too."""
+        return self in (Form.JSON_OBJECT, Form.PLAIN)
+
+
+class Learned:
+    """Forms and parameters that one model accepted or refused; in memory only."""
+
+    def __init__(self) -> None:
+        self._proven: set[Form] = set()
+        self._strikes: Counter[tuple[Form, str | None]] = Counter()
+        self._refused: set[str] = set()
+
+    def ladder(self, forms: Sequence[Form], purpose: str) -> list[Form]:
+        """Those of *forms* to try for *purpose*, in their order; the last one in any case."""
+        return [form for form in forms[:-1] if not self._given_up(form, purpose)] + [forms[-1]]
+
+    def doubts(self, form: Form, failure: Failure) -> bool:
+        """Whether *failure* may be the fault of *form*, so that a lesser one is worth a try."""
+        if failure.status in REFUSALS:
+            return True
+        # A server that names a time to come back is in trouble itself.
+        odd = failure.status is not None and failure.status >= 500
+        return odd and form not in self._proven and failure.retry_after_s is None
+
+    def succeeded(self, form: Form, refused: Sequence[Form], purpose: str) -> None:
+        """*form* was answered after all of *refused* had failed in the same call."""
+        self._proven.add(form)
+        for failed in refused:
+            self._strikes[failed, self._scope(failed, purpose)] += 1
+
+    def _given_up(self, form: Form, purpose: str) -> bool:
+        return self._strikes[form, self._scope(form, purpose)] >= STRIKES
+
+    def _scope(self, form: Form, purpose: str) -> str | None:
+        # A form that works elsewhere fails for what is special about one question's schema.
+        return purpose if form in self._proven else None
+
+    # ── Parameters ───────────────────────────────────────────────────────────────────
+
+    def accepts(self, parameter: str) -> bool:
+        """Whether *parameter* was not refused so far."""
+        return parameter not in self._refused
+
+    def refuses(self, body: Mapping[str, Any], failure: Failure) -> bool:
+        """Whether *failure* tells that a parameter of *body* is not known; then it is kept."""
+        if failure.status not in (400, 422):
+            return False
+        told = {
+            "temperature": _TEMPERATURE.search(failure.text) is not None,
+            "max_tokens": "max_completion_tokens" in failure.text,
+        }
+        found = {name for name, refused in told.items() if refused and name in body}
+        self._refused |= found
+        return bool(found)
+
+
+def with_schema(system: str, schema: Mapping[str, Any]) -> str:
+    """Append *schema* to the standing instructions."""
+    told = (
+        "Answer with one JSON object and nothing around it. It must follow this JSON schema:\n"
+        + json.dumps(schema, ensure_ascii=False)
+    )
+    return f"{system}\n\n{told}" if system else told
+
+
+CUT_OFF = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
+"""What both protocols say of a reply that ended at a limit."""
+MAX_PARTS = 1_000
+"""Parts of a message, or tool calls, that are looked at."""
+MAX_ARGUMENTS = 64 * 1024
+"""Longest arguments of a tool call that are parsed, on the event loop."""
+
+
+class WrongShape(ValueError):
+    """An answer is JSON, but not what the protocol says; the message names what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """
+    One request with overrides applied.
+
+    Attributes:
+        temperature: ``None`` is not sent.
+        max_output_tokens: Likewise.
+        timeout_s: Seconds of one try.
+        prices: By model name.
+    """
+
+    request: ChatRequest
+    model: str
+    temperature: float | None
+    max_output_tokens: int | None
+    timeout_s: float
+    prices: Mapping[str, Price]
+
+    @property
+    def purpose(self) -> str:
+        """The question's purpose, which also names its schema."""
+        return self.request.purpose
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The reply's schema; empty if there is none."""
+        return dict(self.request.response_schema or {})
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The request's tools, in whatever form they were given."""
+        return [Tool.read(tool) for tool in self.request.tools]
+
+    @property
+    def tokens(self) -> int:
+        """Estimated input tokens."""
+        texts = sum(count_tokens(message.content) for message in self.request.messages)
+        calls = sum(
+            count_tokens(str(call.get("name"))) + count_tokens(written(call.get("arguments")))
+            for message in self.request.messages
+            for call in message.tool_calls
+        )
+        offered = count_tokens(json.dumps([self.schema, *self.request.tools], default=str))
+        return texts + calls + offered
+
+    def parts(self, form: Form) -> tuple[str, list[ChatMessage]]:
+        """The system text, with the schema if *form* needs it there, and the other messages."""
+        messages = [replace(m, content=clean(m.content)) for m in self.request.messages]
+        system = "\n\n".join(m.content for m in messages if m.role == "system")
+        if self.request.response_schema is not None and form.in_prompt:
+            system = with_schema(system, self.schema)
+        return system, [m for m in messages if m.role != "system"]
+
+    def cut_off(self, reason: object) -> bool:
+        """
+        Whether a reply in free text or with tool calls was cut off, by the protocol's *reason*.
+
+        One with a schema is read as JSON, which shows by itself whether it is whole.
+        """
+        return self.request.response_schema is None and reason in CUT_OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the model may call; *schema* is of its arguments."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Tool:
+        """A tool in OpenAI's form, in Anthropic's, or with ``parameters`` beside its name."""
+        inner = given.get("function", given)
+        schema = inner.get("parameters") or inner.get("input_schema") or {"type": "object"}
+        return cls(str(inner["name"]), str(inner.get("description") or ""), schema)
+
+
+class Wire(Protocol):
+    """One chat protocol."""
+
+    forms: Sequence[Form]
+    path: str
+
+    def body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
+        """The request's JSON."""
+        ...
+
+    def read(self, answer: Any, call: Call, form: Form) -> ChatReply:
+        """Read an answer; its input tokens are counted whole. *Raises* ``WrongShape``."""
+        ...
+
+
+def arguments_of(value: Any) -> Any:
+    """A tool call's arguments: the object they are; text that is not JSON, or long, as it is."""
+    if not isinstance(value, str):
+        return value if isinstance(value, Mapping) else {}
+    if len(value) > MAX_ARGUMENTS:
+        return value
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if isinstance(parsed, dict) else value
+
+
+def as_text(content: Any, what: str) -> str:
+    """
+    The text of a message's content: a text, nothing, or a list of parts.
+
+    Raises:
+        WrongShape: It is something else.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise WrongShape(f"{what} is neither a text nor a list of parts")
+    few(content, what)
+    parts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return "".join(text for text in parts if isinstance(text, str))
+
+
+def few(parts: Sequence[Any], what: str) -> None:
+    """Let a list of parts pass. *Raises* ``WrongShape``: it has more than anybody would send."""
+    if len(parts) > MAX_PARTS:
+        raise WrongShape(f"{what} has more than {MAX_PARTS:,} parts")
+
+
+def forced(arguments: Any, text: str) -> tuple[Any, str]:
+    """Arguments of a forced tool call: parsed, and as text."""
+    if isinstance(arguments, Mapping):
+        return arguments, text or written(arguments, otherwise="")
+    return None, arguments or text
+
+
+def written(arguments: Any, *, otherwise: str = "{}") -> str:
+    """
+    A call's arguments as JSON, every text in them storable.
+
+    Args:
+        otherwise: Instead of what cannot be written: no object, or nested too deeply.
+    """
+    if not isinstance(arguments, Mapping):
+        return otherwise
+    try:
+        return clean(json.dumps(arguments, ensure_ascii=False, allow_nan=False))
+    except (RecursionError, TypeError, ValueError):
+        return otherwise
+
 
 # ── Settings of single purposes ─────────────────────────────────────────────────────────
 
@@ -25,35 +285,24 @@ def model_name(value: Any, name: str = "model") -> str:
     return value
 
 
-def temperature_of(value: Any, name: str = "temperature") -> float | None:
-    """*value*, if it is from 0 to 2 or ``None``. *Raises* ``ConfigError``."""
-    if value is None:
-        return None
+def _temperature(value: Any, name: str) -> float:
     checked = number(name, value, least=0)
     if checked > 2:
         raise ConfigError(f"{name} must be at most 2, not {value!r}")
     return checked
 
 
-def output_bound(value: Any, name: str = "max_output_tokens") -> int | None:
-    """*value*, if it is a whole number from 1 or ``None``. *Raises* ``ConfigError``."""
-    return None if value is None else int(number(name, value, least=1, whole=True))
-
-
-def _timeout(value: Any, name: str) -> float | None:
-    return None if value is None else number(name, value, above=0)
-
-
-def _other_model(value: Any, name: str) -> str | None:
-    return None if value is None else model_name(value, name)
-
-
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "model": _other_model,
-    "temperature": temperature_of,
-    "max_output_tokens": output_bound,
-    "timeout_s": _timeout,
+    "model": model_name,
+    "temperature": _temperature,
+    "max_output_tokens": lambda value, name: int(number(name, value, least=1, whole=True)),
+    "timeout_s": lambda value, name: number(name, value, above=0),
 }
+"""What each setting may be, beside ``None``."""
+
+
+def _checked(key: str, value: Any, name: str) -> Any:
+    return None if value is None else _CHECKS[key](value, name)
 
 
 def checked_overrides(overrides: Mapping[str, Fields] | None) -> dict[str, dict[str, Any]]:
@@ -80,7 +329,7 @@ def _field(purpose: str, key: str, value: Any) -> Any:
     if key not in _CHECKS:
         known = ", ".join(_CHECKS)
         raise ConfigError(f"overrides[{purpose!r}]: {key!r} is no setting; there are {known}")
-    return _CHECKS[key](value, f"overrides[{purpose!r}].{key}")
+    return _checked(key, value, f"overrides[{purpose!r}].{key}")
 
 
 # ── The chat model ──────────────────────────────────────────────────────────────────────
@@ -112,11 +361,13 @@ class HttpChatModel:
         self._wire = wire
         self._transport = transport
         self._model = model_name(model)
-        self._temperature = temperature_of(temperature)
-        self._max_output_tokens = output_bound(max_output_tokens)
+        self._temperature = _checked("temperature", temperature, "temperature")
+        self._max_output_tokens = _checked(
+            "max_output_tokens", max_output_tokens, "max_output_tokens"
+        )
         self._overrides = checked_overrides(overrides)
         self._prices = price_table(prices)
-        self._lessons = Lessons()
+        self._lessons = defaultdict[str, Learned](Learned)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport.endpoint.url!r}, {self._model!r})"
@@ -183,6 +434,7 @@ class HttpChatModel:
             temperature=own.get("temperature", self._temperature),
             max_output_tokens=bound or self._max_output_tokens,
             timeout_s=own.get("timeout_s") or request.timeout_s or self._transport.timeout_s,
+            prices=self._prices,
         )
 
     async def _round(self, call: Call, ladder: list[Form]) -> ChatReply:
@@ -232,18 +484,6 @@ class HttpChatModel:
         except WrongShape as error:
             message = f"this is not how a chat model answers: {error}; is base_url right?"
             raise self._transport.invalid(message, answer) from None
-        self._settle(call, said)
-        usage = usage_of(
-            call.model,
-            said.model,
-            input_tokens=said.input_tokens,
-            output_tokens=said.output_tokens,
-            cached_tokens=said.cached_tokens,
-            prices=self._prices,
-        )
-        return ChatReply(said.text, said.parsed, said.tool_calls, usage, said.truncated)
-
-    def _settle(self, call: Call, said: ParsedReply) -> None:
-        actual = said.input_tokens + said.output_tokens
-        if actual:
+        if actual := said.usage.input_tokens + said.usage.output_tokens:
             self._transport.settle(call.tokens, actual)
+        return said

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import SecretStr
 
-from mnemo.models.chat import HttpChatModel
-from mnemo.models.prices import Price, counted
-from mnemo.models.transport import Transport
-from mnemo.models.wire import (
+from mnemo.models.chat import (
     Call,
     Form,
+    HttpChatModel,
     Learned,
-    ParsedReply,
     Tool,
     WrongShape,
     arguments_of,
@@ -23,7 +20,9 @@ from mnemo.models.wire import (
     forced,
     written,
 )
-from mnemo.protocols import ChatMessage, Clock
+from mnemo.models.prices import Price, counted, usage_of
+from mnemo.models.transport import HttpSettings, Transport
+from mnemo.protocols import ChatMessage, ChatReply
 
 
 class OpenAIChatModel(HttpChatModel):
@@ -66,35 +65,15 @@ class OpenAIChatModel(HttpChatModel):
         model: str,
         api_key: str | SecretStr | None = None,
         *,
-        timeout_s: float = 60.0,
-        max_retries: int = 3,
-        max_wait_s: float = 60.0,
-        max_concurrency: int = 8,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
         temperature: float | None = 0.0,
         max_output_tokens: int | None = None,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
         prices: Mapping[str, Price] | None = None,
-        headers: Mapping[str, str | SecretStr] | None = None,
-        transport: Any = None,
-        clock: Clock | None = None,
+        **http: Unpack[HttpSettings],
     ) -> None:
         super().__init__(
             OpenAIWire(),
-            Transport(
-                base_url,
-                api_key,
-                headers=headers,
-                timeout_s=timeout_s,
-                max_retries=max_retries,
-                max_wait_s=max_wait_s,
-                max_concurrency=max_concurrency,
-                requests_per_minute=requests_per_minute,
-                tokens_per_minute=tokens_per_minute,
-                transport=transport,
-                clock=clock,
-            ),
+            Transport(base_url, api_key, **http),
             model=model,
             temperature=temperature,
             max_output_tokens=max_output_tokens,
@@ -123,7 +102,7 @@ class OpenAIWire:
             body["tools"] = [_function(tool) for tool in call.tools]
         return body | _schema_fields(call, form)
 
-    def read(self, answer: Any, call: Call, form: Form) -> ParsedReply:
+    def read(self, answer: Any, call: Call, form: Form) -> ChatReply:
         """Read a chat completion. *Raises* ``WrongShape``."""
         choice = _choice(answer)
         message = _message(choice)
@@ -137,14 +116,18 @@ class OpenAIWire:
             parsed, text = forced(named["arguments"], text)
             calls = []
         usage = answer.get("usage")
-        return ParsedReply(
+        return ChatReply(
             text,
             parsed,
             tuple(calls),
-            answer.get("model"),
-            input_tokens=counted(usage, "prompt_tokens"),
-            output_tokens=counted(usage, "completion_tokens"),
-            cached_tokens=counted(usage, "prompt_tokens_details", "cached_tokens"),
+            usage=usage_of(
+                call.model,
+                answer.get("model"),
+                input_tokens=counted(usage, "prompt_tokens"),
+                output_tokens=counted(usage, "completion_tokens"),
+                cached_tokens=counted(usage, "prompt_tokens_details", "cached_tokens"),
+                prices=call.prices,
+            ),
             truncated=call.cut_off(choice.get("finish_reason")),
         )
 

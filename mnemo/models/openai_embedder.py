@@ -10,7 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 import anyio
 import numpy as np
@@ -20,8 +20,8 @@ from pydantic import SecretStr
 from mnemo.errors import ConfigError, InvalidReply, ModelError
 from mnemo.models.failures import Failure
 from mnemo.models.prices import Price, counted, price_table, usage_of
-from mnemo.models.transport import Transport, number
-from mnemo.protocols import Clock, EmbeddingSpace
+from mnemo.models.transport import HttpSettings, Transport, number
+from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, count_tokens, is_blank
 
@@ -286,16 +286,8 @@ class OpenAIEmbedder:
         query_prefix: str = "",
         document_prefix: str = "",
         cache_size: int = 10_000,
-        timeout_s: float = 60.0,
-        max_retries: int = 3,
-        max_wait_s: float = 60.0,
-        max_concurrency: int = 8,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
         prices: Mapping[str, Price] | None = None,
-        headers: Mapping[str, str | SecretStr] | None = None,
-        transport: Any = None,
-        clock: Clock | None = None,
+        **http: Unpack[HttpSettings],
     ) -> None:
         if is_blank(model):
             raise ConfigError("model is blank: give the name that the server knows it by")
@@ -317,19 +309,7 @@ class OpenAIEmbedder:
         self._prices = price_table(prices)
         self._threads = Threads(2)
         self._usage = EmbeddingUsage()
-        self._transport = Transport(
-            base_url,
-            api_key,
-            headers=headers,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-            max_wait_s=max_wait_s,
-            max_concurrency=max_concurrency,
-            requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute,
-            transport=transport,
-            clock=clock,
-        )
+        self._transport = Transport(base_url, api_key, **http)
 
     def __repr__(self) -> str:
         url = self._transport.endpoint.url

@@ -11,8 +11,8 @@ from scripted_server import ScriptedServer
 
 from mnemo.errors import ModelUnavailable, RateLimited
 from mnemo.models import AnthropicChatModel, OpenAIChatModel
+from mnemo.models.chat import Form, Learned
 from mnemo.models.failures import Failure
-from mnemo.models.wire import Form, Learned
 
 Make = Callable[..., OpenAIChatModel]
 FACTS: dict[str, Any] = {"facts": []}

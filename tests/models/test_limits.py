@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mnemo.models.clients import Bucket, Lane, Limits
+from mnemo.models.transport import Bucket, Lane, Limits
 from mnemo.testing import ManualClock
 
 

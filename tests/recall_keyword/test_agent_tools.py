@@ -11,7 +11,7 @@ from contracts.talk import said
 
 from mnemo.config import Config
 from mnemo.errors import StoreError
-from mnemo.models.wire import Tool
+from mnemo.models.chat import Tool
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
 from mnemo.repository.agent_tools import AgentTool
