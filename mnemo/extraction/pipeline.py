@@ -224,7 +224,8 @@ def build_extraction(
     profile = resolve_profile(config.extraction.profile)
     meter = meter or UsageMeter()
     if chat_model is None:
-        from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
+        from mnemo.extraction.instructions import EmbeddedProceduralExtractor
+        from mnemo.extraction.speech import EmbeddedSemanticExtractor
 
         return ExtractionPipeline(
             annotator=_embedded_annotator(embedder, config),
@@ -249,7 +250,7 @@ def build_extraction(
 
 
 def _embedded_annotator(embedder: Embedder, config: Config) -> Annotator:
-    from mnemo.extraction.embedded import EmbeddedAnnotator
+    from mnemo.extraction.annotator import EmbeddedAnnotator
 
     return EmbeddedAnnotator(config, embedder=embedder)
 

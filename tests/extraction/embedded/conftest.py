@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mnemo.config import Config
-from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
+from mnemo.extraction.instructions import EmbeddedProceduralExtractor
+from mnemo.extraction.speech import EmbeddedSemanticExtractor
 from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 
 FRIDAY = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)

@@ -13,10 +13,9 @@ from real_texts import TEXTS
 
 from mnemo.config import Config
 from mnemo.english.words import content_count, topics
-from mnemo.extraction.embedded import annotator
-from mnemo.extraction.embedded.annotator import _last_question, _Seen
-from mnemo.extraction.embedded.scene import Parties
-from mnemo.extraction.embedded.text_kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction import annotator
+from mnemo.extraction.annotator import _last_question, _Seen
+from mnemo.extraction.scene import Kind, Parties, call_name, excerpt, kind_of
 from mnemo.protocols import AnnotationRequest
 from mnemo.runtime.text import one_line
 from mnemo.values.steps import Step

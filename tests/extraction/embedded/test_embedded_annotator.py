@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.extraction.embedded import EmbeddedAnnotator
+from mnemo.extraction.annotator import EmbeddedAnnotator
 from mnemo.protocols import Annotated, AnnotationRequest, EmbeddingSpace
 from mnemo.values.steps import Annotation, Step
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
 
-from mnemo.extraction.embedded import text_kinds
-from mnemo.extraction.embedded.text_kinds import OutcomeVerdict, verdict
+from mnemo.extraction import scene
+from mnemo.extraction.scene import OutcomeVerdict, verdict
 
 _PLAIN = re.compile(
     r"(?P<exit>\b(?:exit(?:ed)?(?: with)?(?:[ _](?:code|status))|exitcode|returncode|exit_code)"
@@ -34,11 +34,11 @@ _PLAIN = re.compile(
 def _straightforward(text: str) -> OutcomeVerdict:
     good = bad = polite = False
     for count, cue in enumerate(_PLAIN.finditer(text)):
-        said_good, said_bad = text_kinds._judge(cue, text)
+        said_good, said_bad = scene._judge(cue, text)
         polite = polite or (said_good and cue["polite"] is not None)
         good = good or (said_good and cue["polite"] is None)
         bad = bad or said_bad
-        if (good and bad) or count >= text_kinds._ENOUGH:
+        if (good and bad) or count >= scene._ENOUGH:
             break
     return OutcomeVerdict(good or polite, bad, polite and not good)
 
@@ -77,7 +77,7 @@ def test_case_is_folded_as_a_pattern_that_ignores_it_does():
     """Of all characters the same ones stand for each letter, and the same ones are in words."""
     letter, word = re.compile("[a-z]", re.IGNORECASE), re.compile(r"\w")
     for character in map(chr, range(sys.maxunicode + 1)):
-        folded = text_kinds._folded(character)
+        folded = scene._folded(character)
         assert len(folded) == 1
         assert ("a" <= folded <= "z") == (letter.match(character) is not None), character
         assert (word.match(folded) is None) == (word.match(character) is None), character

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnemo.extraction.embedded import redact
+from mnemo.extraction.scene import redact
 
 
 @pytest.mark.parametrize(

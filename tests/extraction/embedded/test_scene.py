@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mnemo import Config
-from mnemo.extraction.embedded import EmbeddedAnnotator
+from mnemo.extraction.annotator import EmbeddedAnnotator
 from mnemo.protocols import AnnotationRequest
 
 

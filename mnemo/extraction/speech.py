@@ -1,4 +1,4 @@
-"""Facts from speech: the sentences of a turn that can be understood alone, as they were said."""
+"""Facts without a model: what a turn says that can be understood alone, as it was said."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
+from mnemo.config import Config
 from mnemo.english.canonical import (
     first_person,
     is_certain,
@@ -39,8 +41,135 @@ from mnemo.english.words import (
     is_past,
     word_set,
 )
-from mnemo.extraction.embedded.scene import Scene
-from mnemo.runtime.text import STOP_WORDS, fold, one_line, words
+from mnemo.extraction.output import CONFIDENCE, facts_of_output
+from mnemo.extraction.scene import (
+    Kind,
+    Parties,
+    Role,
+    Scene,
+    call_name,
+    excerpt,
+    kind_of,
+    scene_of,
+    without_calls,
+    without_code,
+    workers,
+)
+from mnemo.index.corpus import ROLES
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import STOP_WORDS, fold, is_blank, one_line, words
+from mnemo.values.steps import Fact, Trajectory
+
+_QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")
+_FIRST_WORD = re.compile(r"[a-z]+")
+_LONGEST_QUESTION = 160  # characters; of one without a mark, and of one that an answer explains
+
+
+class EmbeddedSemanticExtractor:
+    """
+    Extract facts by rules; every word is the steps', a name, a date or a template's.
+
+    Args:
+        config: The names of the parties are read.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._parties = Parties.of(config)
+
+    async def extract_facts(self, trajectory: Trajectory) -> list[Fact]:
+        """
+        Give the facts, in the order in which they were said.
+
+        *Cancellation*: safe; the thread at work ends by itself.
+        """
+        work = partial(_extract, trajectory, self._parties)
+        return await workers().run(work, abandon=True)
+
+
+def _extract(trajectory: Trajectory, parties: Parties) -> list[Fact]:
+    scene = scene_of((*trajectory.context, *trajectory.steps), parties)
+    breather = Breather()
+    said: list[Statement] = []
+    for at in range(len(trajectory.context), len(scene.steps)):
+        said.extend(_of_step(scene, at, breather.breathe))
+        breather.breathe()
+    own = {step.index for step in trajectory.steps}
+    return [
+        Fact(
+            proposition=_begun(one.text),
+            confidence=one.confidence,
+            steps=tuple(i for i in one.steps if i in own),
+        )
+        for one in said
+    ]
+
+
+def _begun(text: str) -> str:
+    """*text* with a capital where it begins with a role: "user lives in Bern."."""
+    named = _FIRST_WORD.match(text)
+    return text[:1].upper() + text[1:] if named and named[0] in ROLES else text
+
+
+def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
+    step = scene.steps[at]
+    if not is_blank(step.observation):
+        yield from _of_observation(scene, at, breathe)
+    if not is_blank(step.action) and call_name(step.action) is None:
+        action = without_code(without_calls(excerpt(step.action)))
+        if kind_of(action) is Kind.SPEECH:
+            yield from facts_of_agent(_turn(action, scene.agent, scene, at), breathe)
+
+
+def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
+    step = scene.steps[at]
+    text, _, shell = without_code(excerpt(step.observation)).partition("\n$ ")
+    output = scene.is_output(at, text)
+    told = [*facts_of_output(shell, None, breathe)] if shell else []
+    told += facts_of_output(text, scene.call_before(at), breathe) if output else []
+    yield from (Statement(fact, CONFIDENCE, (step.index,)) for fact in told)
+    if output:
+        return
+    turn = _turn(text, step.actor, scene, at)
+    by_person = scene.speaks(at)
+    yield from facts_of_turn(turn, breathe) if by_person else facts_of_agent(turn, breathe)
+
+
+def _turn(text: str, speaker: str, scene: Scene, at: int) -> SpeechTurn:
+    step = scene.steps[at]
+    asked, asker = _asked_before(scene, at) if speaker == step.actor else (None, None)
+    return SpeechTurn(
+        text=text,
+        speaker=speaker,
+        at=step.at,
+        step=step.index,
+        scene=scene,
+        asked=asked,
+        asker=asker,
+    )
+
+
+def _asked_before(scene: Scene, at: int) -> tuple[str | None, tuple[str, int] | None]:
+    """The question that step *at* may answer, who asked it, and in which step."""
+    if at == 0:
+        return None, None
+    before = scene.steps[at - 1]
+    if not is_blank(before.action):
+        return _question(excerpt(before.action[-2_000:])), (scene.agent, before.index)
+    if before.actor == scene.steps[at].actor or scene.role(at - 1) is Role.TOOL:
+        return None, None
+    return _question(excerpt(before.observation[-2_000:])), (before.actor, before.index)
+
+
+def _question(text: str) -> str | None:
+    if "?" not in text:
+        last = text[-_LONGEST_QUESTION:].rsplit("\n", 1)[-1]
+        asked = next(reversed(sentences(last)), "")
+        return one_line(asked) if is_question(tokens_of(asked)) and '"' not in asked else None
+    found = _QUESTION.findall(text)
+    return one_line(found[-1]) if found and '"' not in found[-1] else None
+
+
+# ── Turns ────────────────────────────────────────────────────────────────────────────────
 
 PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
 """Confidence of a plain statement, of hearsay, of a guess; the specification's numbers."""
@@ -80,7 +209,6 @@ class Statement:
     text: str
     confidence: float
     steps: tuple[int, ...]
-    speaker: str
 
 
 _HEDGE = re.compile(
@@ -298,7 +426,6 @@ def _told(turn: SpeechTurn, words: str) -> Statement:
         text=finished(with_dates(text, turn.at)),
         confidence=confidence_of(words),
         steps=(turn.step,),
-        speaker=turn.speaker,
     )
 
 
@@ -429,7 +556,6 @@ def _is_task(clause: str) -> bool:
 
 
 _FEW = 4  # content words below which a reply is an answer, not a statement
-_LONGEST_QUESTION = 160  # characters; a longer one explains no short answer
 _SHORT_QUESTION = 10  # words; among people a longer one is rather talk
 # A question that "yes" answers; one that offers a choice is answered by what is chosen.
 _YES_NO_QUESTION = re.compile(
@@ -511,7 +637,7 @@ def _quoted(turn: SpeechTurn, answer: str) -> Statement:
     asked = FINAL.sub("", one_line(turn.asked or ""))
     text = said_by(asker, f"{asked if asked.endswith('?') else f'{asked}?'} {told}")
     steps = tuple(sorted({step, turn.step}))
-    return Statement(finished(text), confidence_of(answer), steps, turn.speaker)
+    return Statement(finished(text), confidence_of(answer), steps)
 
 
 def _tells_together(turn: SpeechTurn, answer: str, content: Sequence[str]) -> bool:

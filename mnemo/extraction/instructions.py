@@ -14,20 +14,23 @@ from mnemo.config import Config
 from mnemo.english.clauses import bare, is_imperative
 from mnemo.english.sentences import sentences
 from mnemo.english.words import BASE_VERBS, content_count, generalised
-from mnemo.extraction.embedded.annotator import shortened
-from mnemo.extraction.embedded.scene import Parties, Scene, scene_of, workers
-from mnemo.extraction.embedded.speech import finished
-from mnemo.extraction.embedded.text_kinds import (
+from mnemo.extraction.annotator import shortened
+from mnemo.extraction.scene import (
     OutcomeVerdict,
+    Parties,
+    Scene,
     call_name,
     calls_in,
     error_line,
     excerpt,
     masked,
+    scene_of,
     success_line,
     verdict,
     verdict_of_reply,
+    workers,
 )
+from mnemo.extraction.speech import finished
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line
 from mnemo.values.steps import Instruction, Step, Trajectory

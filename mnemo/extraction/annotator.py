@@ -13,18 +13,21 @@ from mnemo.config import Config
 from mnemo.english.clauses import bare, split_clauses, wanted_in
 from mnemo.english.sentences import sentences
 from mnemo.english.words import content_count, key_phrases, topical
-from mnemo.extraction.embedded.scene import Parties, Role, is_output, workers
-from mnemo.extraction.embedded.text_kinds import (
+from mnemo.extraction.scene import (
     Kind,
+    Parties,
+    Role,
     call_name,
     calls_behind,
     error_line,
     excerpt,
+    is_output,
     kind_of,
     success_line,
     verdict,
     verdict_of_reply,
     without_code,
+    workers,
 )
 from mnemo.protocols import Annotated, AnnotationRequest, Embedder
 from mnemo.runtime.clock import Breather
