@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, TypeAlias
 
 from mnemo.config import Config
 from mnemo.extraction.facts import most_facts
@@ -24,7 +20,7 @@ from mnemo.prompts.semantic import StoredFact, semantic_question
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Annotated, AnnotationRequest, ChatModel, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.values.graph import Semantic, Vector
+from mnemo.values.graph import Semantic
 from mnemo.values.steps import Fact, Instruction, Trajectory
 from mnemo.values.vectors import unit_rows
 
@@ -39,14 +35,14 @@ COMPARED_STEPS = 12
 """Steps of a trajectory whose nearest facts are looked up, the last ones (S)."""
 
 
+@dataclass(frozen=True, slots=True)
 class ModelAnnotator:
     """One call per batch gives states, subgoals, and the rewards that have become known."""
 
-    batch_size: int | None = None
+    batch_size: ClassVar[int | None] = None
 
-    def __init__(self, asker: Asker, profile: Profile | None = None) -> None:
-        self._asker = asker
-        self._profile = profile
+    asker: Asker
+    profile: Profile | None = None
 
     async def annotate(
         self, request: AnnotationRequest
@@ -58,9 +54,10 @@ class ModelAnnotator:
             ModelError: One of its kinds, ``InvalidReply`` after one correction.
                 *Cancellation*: safe.
         """
-        return await self._asker.ask(annotate_question(request, self._profile))
+        return await self.asker.ask(annotate_question(request, self.profile))
 
 
+@dataclass(frozen=True, slots=True)
 class ModelSemanticExtractor:
     """
     One call per trajectory gives its facts.
@@ -69,18 +66,10 @@ class ModelSemanticExtractor:
         nearby: Where the facts come from that a new one may replace or end; ``None``: none.
     """
 
-    def __init__(
-        self,
-        asker: Asker,
-        config: Config,
-        profile: Profile | None = None,
-        *,
-        nearby: NearbyFacts | None = None,
-    ) -> None:
-        self._asker = asker
-        self._max_facts = config.extraction.max_facts
-        self._profile = profile
-        self._nearby = nearby
+    asker: Asker
+    config: Config
+    profile: Profile | None = None
+    nearby: NearbyFacts | None = None
 
     async def extract_facts(self, trajectory: Trajectory) -> Sequence[Fact]:
         """
@@ -91,16 +80,16 @@ class ModelSemanticExtractor:
                 *Cancellation*: safe.
         """
         stored = await self._stored(trajectory)
-        most = most_facts(self._max_facts, len(trajectory.steps))
-        question = semantic_question(trajectory, stored, self._profile, max_facts=most)
-        return await self._asker.ask(question)
+        most = most_facts(self.config.extraction.max_facts, len(trajectory.steps))
+        question = semantic_question(trajectory, stored, self.profile, max_facts=most)
+        return await self.asker.ask(question)
 
     async def _stored(self, trajectory: Trajectory) -> Sequence[StoredFact]:
-        if self._nearby is None:
+        if self.nearby is None:
             return ()
         # Each by itself: what is near to one of several matters is near to none of their sum.
         found = [
-            await self._nearby(shortened(step.text, COMPARED_CHARACTERS), SHOWN_FACTS)
+            await self.nearby(shortened(step.text, COMPARED_CHARACTERS), SHOWN_FACTS)
             for step in trajectory.steps[-COMPARED_STEPS:]
         ]
         best_first = chain.from_iterable(zip_longest(*found))
@@ -108,13 +97,13 @@ class ModelSemanticExtractor:
         return list(shown.values())[:SHOWN_FACTS]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFacts:
     """A ``NearbyFacts`` over one repository; facts that no longer hold are not shown."""
 
-    def __init__(self, *, graph: StoredGraph, index: RepositoryIndex, embedder: Embedder) -> None:
-        self._graph = graph
-        self._index = index
-        self._embedder = TextEmbedder(embedder, capacity=0)
+    graph: StoredGraph
+    index: RepositoryIndex
+    embedder: Embedder
 
     async def __call__(self, text: str, limit: int) -> Sequence[StoredFact]:
         """
@@ -124,22 +113,23 @@ class StoredFacts:
             ModelError: Of the embedder.
             StoreError: The graph cannot be read. *Cancellation*: safe.
         """
-        rows = await self._embedder.embed([text])
-        await self._index.catch_up()
+        reply = await self.embedder.embed([text])
+        rows = unit_rows(reply, rows=1, dimensions=self.embedder.space.dimensions)
+        await self.index.catch_up()
         # Twice as many as are shown: some of them may have been superseded.
-        (found,) = await self._index.nearest(rows, type="semantic", threshold=0.0, limit=2 * limit)
-        nodes = await self._graph.nodes([id for id, _ in found], intact=True)
+        (found,) = await self.index.nearest(rows, type="semantic", threshold=0.0, limit=2 * limit)
+        nodes = await self.graph.nodes([id for id, _ in found], intact=True)
         facts = [node for node in nodes if isinstance(node, Semantic) and node.valid_to is None]
         return [StoredFact(fact.id, fact.proposition) for fact in facts[:limit]]
 
 
+@dataclass(frozen=True, slots=True)
 class ModelProceduralExtractor:
     """One call per trajectory gives its instructions; if there are any, a second scores them."""
 
-    def __init__(self, asker: Asker, config: Config, profile: Profile | None = None) -> None:
-        self._asker = asker
-        self._max_instructions = config.extraction.max_instructions
-        self._profile = profile
+    asker: Asker
+    config: Config
+    profile: Profile | None = None
 
     async def extract_instructions(self, trajectory: Trajectory) -> Sequence[Instruction]:
         """
@@ -149,12 +139,13 @@ class ModelProceduralExtractor:
             ModelError: Of either call, ``InvalidReply`` after one correction.
                 *Cancellation*: safe.
         """
-        instructions = await self._asker.ask(
-            procedural_question(trajectory, self._profile, max_instructions=self._max_instructions)
+        most = self.config.extraction.max_instructions
+        instructions = await self.asker.ask(
+            procedural_question(trajectory, self.profile, max_instructions=most)
         )
         if not instructions:
             return []
-        returns = await self._asker.ask(returns_question(trajectory, instructions, self._profile))
+        returns = await self.asker.ask(returns_question(trajectory, instructions, self.profile))
         return [replace(i, return_score=r) for i, r in zip(instructions, returns, strict=True)]
 
 
@@ -183,59 +174,3 @@ def build_intent_merger(
         return await asker.ask(merge_intent_question(stored, new, profile))
 
     return merge
-
-
-# ── Vectors of texts ────────────────────────────────────────────────────────────────────
-
-
-CACHED_TEXTS = 64
-"""Texts whose vectors are kept; a session repeats its last few subgoals (S)."""
-
-
-class TextEmbedder:
-    """
-    An ``Embedder`` of unit rows, with a small LRU cache.
-
-    Not for threads: one event loop at a time.
-
-    Args:
-        capacity: Texts that ``remembered`` keeps, least recently used first out.
-    """
-
-    def __init__(self, embedder: Embedder, *, capacity: int = CACHED_TEXTS) -> None:
-        self._embedder = embedder
-        self._capacity = capacity
-        self._kept: OrderedDict[str, Vector] = OrderedDict()
-
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """
-        Embed *texts* as documents; shape ``(len(texts), d)``, unit rows.
-
-        Raises:
-            ModelError: Of the embedder, or a result of wrong shape. *Cancellation*: safe.
-        """
-        if not texts:
-            return np.zeros((0, self._embedder.space.dimensions), dtype=np.float32)
-        reply = await self._embedder.embed(texts)
-        dimensions = self._embedder.space.dimensions
-        return unit_rows(reply, rows=len(texts), dimensions=dimensions)
-
-    async def remembered(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """
-        Give each text its vector, the very same one for as long as it is kept.
-
-        Raises:
-            ModelError: As ``embed``. *Cancellation*: safe.
-        """
-        found = {text: self._kept[text] for text in texts if text in self._kept}
-        missing = [text for text in dict.fromkeys(texts) if text not in found]
-        found |= zip(missing, await self.embed(missing), strict=True)
-        self._keep(found)
-        return found
-
-    def _keep(self, found: dict[str, Vector]) -> None:
-        for text, vector in found.items():
-            self._kept[text] = vector
-            self._kept.move_to_end(text)
-        while len(self._kept) > self._capacity:
-            self._kept.popitem(last=False)

@@ -38,9 +38,11 @@ STEPS_PER_BOUND = 4
 MAX_SUPPORT = 3
 """Steps that a fact without named steps rests on, at most (S)."""
 MAX_CONCEPTS = 6
-"""Concepts that are taken from a reply, at most (S)."""
+"""Concepts of one fact, at most (S)."""
 MAX_CONCEPT_CHARACTERS = 80
-"""Longest concept; beyond it is a sentence, not a term (S)."""
+"""Longest concept of a reply; beyond it is a sentence, not a term (S)."""
+MAX_OWN_CHARACTERS = 48
+"""Longest concept that is taken from a fact's own words (S)."""
 COMPARED_CHARACTERS = 20_000
 """Head of a step's text that is searched for a fact's words; the rest is rarely speech (S)."""
 
@@ -247,10 +249,6 @@ def _most_confident(known: list[KnownFact], limit: int) -> list[KnownFact]:
 # ── Concepts ────────────────────────────────────────────────────────────────────────────
 
 
-MOST = 6
-"""Concepts of one fact, at most (S)."""
-_LONGEST = 48  # characters of one concept
-
 _NAME = re.compile(
     r"(?:(?<!^)(?<![.!?:\"“(] )\b[A-Z][\w'’&-]+|^[A-Z][\w'’&-]+(?=\s[A-Z]))"
     r"(?:\s(?:of\s|the\s|de\s|and\s(?=[A-Z]))?[A-Z][\w'’&-]+){0,3}"
@@ -303,19 +301,14 @@ def concepts_of(propositions: Sequence[str]) -> list[tuple[str, ...]]:
     for proposition in propositions:
         breather.breathe()
         found.append(_words(proposition))
-    counts = Counter(key for each in found for key in {*map(phrase_key, _all_nouns(each))})
+    counts = Counter(
+        key for each in found for key in {*map(phrase_key, (*each.subjects, *each.nouns))}
+    )
+    shared = [[noun for noun in each.nouns if counts[phrase_key(noun)] > 1] for each in found]
     return [
-        _distinct((*each.names, *each.subjects, *(n for n in each.nouns if _shared(n, counts))))
-        for each in found
+        _distinct((*each.names, *each.subjects, *nouns))
+        for each, nouns in zip(found, shared, strict=True)
     ]
-
-
-def _all_nouns(words: _Words) -> Iterable[str]:
-    return (*words.subjects, *words.nouns)
-
-
-def _shared(noun: str, counts: Counter[str]) -> bool:
-    return counts[phrase_key(noun)] > 1
 
 
 def _words(proposition: str) -> _Words:
@@ -368,11 +361,11 @@ def _distinct(labels: Iterable[str]) -> tuple[str, ...]:
     for label in labels:
         bare = _without_opening(label.strip(" .,;:!?'’\"").removesuffix("'s").removesuffix("’s"))
         key = fold(bare)
-        if not 1 < len(bare) <= _LONGEST or not _means_something(key):
+        if not 1 < len(bare) <= MAX_OWN_CHARACTERS or not _means_something(key):
             continue
         if not any(key == known or f" {key} " in f" {known} " for known in found):
             found[key] = bare
-    return tuple(found.values())[:MOST]
+    return tuple(found.values())[:MAX_CONCEPTS]
 
 
 def _without_opening(label: str) -> str:

@@ -26,7 +26,6 @@ from mnemo.extraction.by_model import (
     ModelProceduralExtractor,
     ModelSemanticExtractor,
     NearbyFacts,
-    TextEmbedder,
 )
 from mnemo.extraction.facts import CleanFacts, KnownFact, clean_facts, distinct_facts, most_facts
 from mnemo.prompts.calling import Asker
@@ -69,47 +68,43 @@ from mnemo.values.steps import (
     episodic_node,
     is_boundary,
 )
+from mnemo.values.vectors import VectorCache, unit_rows
 
+CACHED_SUBGOALS = 64
+"""Subgoals whose vectors are kept; a session repeats its last few (S)."""
 ANNOTATION_CONTEXT_STEPS = 8
 """Known steps that an annotator is shown before the fresh ones (S)."""
 
 log = logging.getLogger("mnemo")
 _A = TypeVar("_A")
-_B = TypeVar("_B")
 
 
+@dataclass(eq=False, kw_only=True)
 class ExtractionPipeline:
     """
     Annotates steps and extracts trajectories, with whatever stages it was given.
 
-    Args:
+    Attributes:
         meter: Told how each embedded stage ran; those that ask a model tell it themselves.
         embedded: Whether the stages given are the embedded ones.
         fallback_annotator: Steps in where *annotator* fails; ``None``: the failure stands.
     """
 
-    def __init__(
-        self,
-        *,
-        annotator: Annotator,
-        semantic: SemanticExtractor,
-        procedural: ProceduralExtractor,
-        embedder: Embedder,
-        config: Config,
-        meter: UsageMeter | None = None,
-        embedded: bool = False,
-        fallback_annotator: Annotator | None = None,
-    ) -> None:
-        self.batch_size = annotator.batch_size or config.annotation.batch_size
-        self._annotator = annotator
-        self._semantic = semantic
-        self._procedural = procedural
-        self._embedder = TextEmbedder(embedder)
-        self._config = config
-        self._meter = meter or UsageMeter()
-        self.embedded = embedded
-        self._fallback = fallback_annotator
-        self._threads = Threads()
+    annotator: Annotator
+    semantic: SemanticExtractor
+    procedural: ProceduralExtractor
+    embedder: Embedder
+    config: Config
+    meter: UsageMeter = field(default_factory=UsageMeter)
+    embedded: bool = False
+    fallback_annotator: Annotator | None = None
+    _subgoals: VectorCache[str] = field(default_factory=lambda: VectorCache(CACHED_SUBGOALS))
+    _threads: Threads = field(default_factory=Threads)
+
+    @property
+    def batch_size(self) -> int:
+        """Steps per ``annotate``, at most."""
+        return self.annotator.batch_size or self.config.annotation.batch_size
 
     async def annotate(
         self, *, goal: str, known: Sequence[Step], fresh: Sequence[Step], closing: bool
@@ -141,10 +136,26 @@ class ExtractionPipeline:
             fresh=tuple(fresh),
             closing=closing,
         )
-        findings = await self._find(request)
-        vectors = await self._embedder.remembered(subgoals_compared(known, findings))
-        threshold = self._config.annotation.boundary_threshold
-        return to_annotations(known, fresh, findings, vectors, threshold=threshold)
+        stood_in = False
+        try:
+            found, last_reward = await self.annotator.annotate(request)
+        except ModelError as error:
+            if self.fallback_annotator is None:
+                raise
+            log.warning("the embedded annotator steps in: %s", error)
+            found, last_reward = await self.fallback_annotator.annotate(request)
+            stood_in = True
+        if stood_in or self.embedded:
+            self.meter.ran("annotate", "embedded")
+        return to_annotations(
+            known,
+            fresh,
+            found,
+            last_reward,
+            await self._vectors_of(subgoals_compared(known, found)),
+            threshold=self.config.annotation.boundary_threshold,
+            embedded=stood_in,
+        )
 
     async def extract(self, trajectory: Trajectory) -> Changeset:
         """
@@ -154,35 +165,40 @@ class ExtractionPipeline:
             ModelError: Of the first stage that failed; the other one is cancelled.
                 *Cancellation*: safe.
         """
-        facts, instructions = await _side_by_side(
-            lambda: self._semantic.extract_facts(trajectory),
-            lambda: self._procedural.extract_instructions(trajectory),
-        )
-        self._note_embedded("semantic", "procedural")
+        facts: list[Fact] = []
+        instructions: list[Instruction] = []
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(_into, facts, self.semantic.extract_facts, trajectory)
+                group.start_soon(
+                    _into, instructions, self.procedural.extract_instructions, trajectory
+                )
+        except BaseExceptionGroup as errors:
+            error = _first(errors)
+            raise error from error.__cause__
+        for stage in ("semantic", "procedural") if self.embedded else ():
+            self.meter.ran(stage, "embedded")
         clean = await self._threads.run(clean_facts, facts, trajectory.steps)
         if clean.dropped:
             log.info("%s: %d facts could not stand alone", trajectory.id, clean.dropped)
-        vectors = await self._embedder.embed([fact.proposition for fact in clean.facts])
+        vectors = await self._embed([fact.proposition for fact in clean.facts])
         made = await self._threads.run(self._assembled, trajectory, clean, vectors, instructions)
-        self._meter.leave_out(made.left_out)
+        self.meter.leave_out(made.left_out)
         return made
 
-    async def _find(self, request: AnnotationRequest) -> Findings:
-        try:
-            annotated, last_reward = await self._annotator.annotate(request)
-        except ModelError as error:
-            if self._fallback is None:
-                raise
-            log.warning("the embedded annotator steps in: %s", error)
-            annotated, last_reward = await self._fallback.annotate(request)
-            self._meter.ran("annotate", "embedded")
-            return Findings(annotated=tuple(annotated), last_reward=last_reward, embedded=True)
-        self._note_embedded("annotate")
-        return Findings(annotated=tuple(annotated), last_reward=last_reward)
+    async def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if not texts:
+            return np.zeros((0, self.embedder.space.dimensions), dtype=np.float32)
+        reply = await self.embedder.embed(texts)
+        return unit_rows(reply, rows=len(texts), dimensions=self.embedder.space.dimensions)
 
-    def _note_embedded(self, *stages: str) -> None:
-        for stage in stages if self.embedded else ():
-            self._meter.ran(stage, "embedded")
+    async def _vectors_of(self, subgoals: Sequence[str]) -> dict[str, Vector]:
+        """The vector of each, the very same one for as long as it is kept."""
+        found = self._subgoals.found(subgoals)
+        missing = [text for text in dict.fromkeys(subgoals) if text not in found]
+        found |= zip(missing, await self._embed(missing), strict=True)
+        self._subgoals.keep(found)
+        return found
 
     def _assembled(
         self,
@@ -191,7 +207,7 @@ class ExtractionPipeline:
         vectors: NDArray[np.float32],
         instructions: Sequence[Instruction],
     ) -> Changeset:
-        config = self._config.extraction
+        config = self.config.extraction
         limit = most_facts(config.max_facts, len(trajectory.steps))
         facts, left_out = distinct_facts(
             clean.facts, vectors, same_claim=same_claim_guard, limit=limit
@@ -223,29 +239,36 @@ def build_extraction(
     """
     profile = resolve_profile(config.extraction.profile)
     meter = meter or UsageMeter()
+    fallback = None
+    stages: tuple[Annotator, SemanticExtractor, ProceduralExtractor]
     if chat_model is None:
         from mnemo.extraction.instructions import EmbeddedProceduralExtractor
         from mnemo.extraction.speech import EmbeddedSemanticExtractor
 
-        return ExtractionPipeline(
-            annotator=_embedded_annotator(embedder, config),
-            semantic=EmbeddedSemanticExtractor(config),
-            procedural=EmbeddedProceduralExtractor(config),
-            embedder=embedder,
-            config=config,
-            meter=meter,
-            embedded=True,
+        stages = (
+            _embedded_annotator(embedder, config),
+            EmbeddedSemanticExtractor(config),
+            EmbeddedProceduralExtractor(config),
         )
-    asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s, spans=spans)
-    falls_back = config.annotation.on_failure == "embedded"
+    else:
+        asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s, spans=spans)
+        stages = (
+            ModelAnnotator(asker, profile),
+            ModelSemanticExtractor(asker, config, profile, nearby),
+            ModelProceduralExtractor(asker, config, profile),
+        )
+        if config.annotation.on_failure == "embedded":
+            fallback = _embedded_annotator(embedder, config)
+    annotator, semantic, procedural = stages
     return ExtractionPipeline(
-        annotator=ModelAnnotator(asker, profile),
-        semantic=ModelSemanticExtractor(asker, config, profile, nearby=nearby),
-        procedural=ModelProceduralExtractor(asker, config, profile),
+        annotator=annotator,
+        semantic=semantic,
+        procedural=procedural,
         embedder=embedder,
         config=config,
         meter=meter,
-        fallback_annotator=_embedded_annotator(embedder, config) if falls_back else None,
+        embedded=chat_model is None,
+        fallback_annotator=fallback,
     )
 
 
@@ -255,28 +278,12 @@ def _embedded_annotator(embedder: Embedder, config: Config) -> Annotator:
     return EmbeddedAnnotator(config, embedder=embedder)
 
 
-async def _side_by_side(
-    first: Callable[[], Awaitable[Sequence[Fact]]],
-    second: Callable[[], Awaitable[Sequence[Instruction]]],
-) -> tuple[Sequence[Fact], Sequence[Instruction]]:
-    """Run both; the error of the one that fails first is raised bare, and the other cancelled."""
-    facts: list[Fact] = []
-    instructions: list[Instruction] = []
-
-    async def run_first() -> None:
-        facts.extend(await first())
-
-    async def run_second() -> None:
-        instructions.extend(await second())
-
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(run_first)
-            group.start_soon(run_second)
-    except BaseExceptionGroup as errors:
-        error = _first(errors)
-        raise error from error.__cause__
-    return facts, instructions
+async def _into(
+    found: list[_A],
+    extract: Callable[[Trajectory], Awaitable[Sequence[_A]]],
+    trajectory: Trajectory,
+) -> None:
+    found.extend(await extract(trajectory))
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
@@ -287,26 +294,10 @@ def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
 # ── What an annotator found, as annotations ─────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """
-    What one call of an annotator found.
-
-    Attributes:
-        annotated: One entry per fresh step, in order.
-        last_reward: Of the episode's last step, if it was asked for and is known.
-        embedded: Whether the embedded annotator stood in for a failing model.
-    """
-
-    annotated: tuple[Annotated, ...] = ()
-    last_reward: float | None = None
-    embedded: bool = False
-
-
-def subgoals_compared(known: Sequence[Step], findings: Findings) -> list[str]:
+def subgoals_compared(known: Sequence[Step], found: Sequence[Annotated]) -> list[str]:
     """The subgoals whose vectors ``to_annotations`` needs; blank ones are not compared."""
     before = _last_with_subgoal(known)
-    fresh = [entry.subgoal for entry in findings.annotated if entry.subgoal]
+    fresh = [entry.subgoal for entry in found if entry.subgoal]
     if before and before.vector is None and fresh:
         return [before.subgoal, *fresh]
     return fresh
@@ -315,10 +306,12 @@ def subgoals_compared(known: Sequence[Step], findings: Findings) -> list[str]:
 def to_annotations(
     known: Sequence[Step],
     fresh: Sequence[Step],
-    findings: Findings,
+    found: Sequence[Annotated],
+    last_reward: float | None,
     vectors: Mapping[str, Vector],
     *,
     threshold: float,
+    embedded: bool,
 ) -> list[Annotation]:
     """
     Give each fresh step its annotation, and the step before them its reward.
@@ -328,25 +321,38 @@ def to_annotations(
 
     Args:
         known: Earlier steps of the episode, ascending, annotated as far as known.
+        found: One entry per fresh step, in order.
+        last_reward: Of the episode's last step, if it was asked for and is known.
         vectors: Of every text of ``subgoals_compared``, unit norm.
         threshold: Cosine in ``[-1, 1]`` below which a trajectory begins.
+        embedded: Whether the embedded annotator stood in for a failing model.
     """
-    cut = _Cut(known, vectors, threshold, embedded=findings.embedded)
-    later = [entry.previous_reward for entry in findings.annotated[1:]]
-    rewards = [*later, findings.last_reward][: len(findings.annotated)]
-    found = zip(fresh, findings.annotated, rewards, strict=True)
-    annotations = [cut.next(step, entry, reward) for step, entry, reward in found]
-    late = _late_reward(known, findings)
-    return [late, *annotations] if late else annotations
-
-
-def _late_reward(known: Sequence[Step], findings: Findings) -> Annotation | None:
-    annotation = known[-1].annotation if known else None
-    entries = findings.annotated
-    reward = entries[0].previous_reward if entries else findings.last_reward
-    if annotation is None or annotation.reward is not None or reward is None:
-        return None
-    return replace(annotation, reward=reward)
+    rewards = [*(entry.previous_reward for entry in found), last_reward]
+    annotations: list[Annotation] = []
+    before = known[-1].annotation if known else None
+    if before is not None and before.reward is None and rewards[0] is not None:
+        annotations.append(replace(before, reward=rewards[0]))
+    compared = _last_with_subgoal(known)
+    trajectory_id = next((s.trajectory_id for s in reversed(known) if s.trajectory_id), None)
+    for step, entry, reward in zip(fresh, found, rewards[1:], strict=True):
+        boundary = trajectory_id is not None and _begins(entry, compared, vectors, threshold)
+        if boundary or trajectory_id is None:
+            # By its first step, not counted: unique whatever gaps failed batches left.
+            trajectory_id = f"{step.episode_id}/{step.index}"
+        continued = compared is not None and compared.subgoal == entry.subgoal
+        annotation = Annotation(
+            index=step.index,
+            state=entry.state or None,
+            subgoal=entry.subgoal,
+            reward=reward,
+            trajectory_id=trajectory_id,
+            boundary=boundary,
+            vector=None if continued else vectors.get(entry.subgoal),
+            embedded=embedded,
+        )
+        compared = annotation if entry.subgoal else compared
+        annotations.append(annotation)
+    return annotations
 
 
 def _last_with_subgoal(known: Sequence[Step]) -> Annotation | None:
@@ -355,55 +361,17 @@ def _last_with_subgoal(known: Sequence[Step]) -> Annotation | None:
     return next((a for a in annotations if a and a.subgoal), None)
 
 
-class _Cut:
-    """Walks over fresh steps and tells which trajectory each belongs to."""
-
-    def __init__(
-        self,
-        known: Sequence[Step],
-        vectors: Mapping[str, Vector],
-        threshold: float,
-        *,
-        embedded: bool,
-    ) -> None:
-        self._vectors = vectors
-        self._threshold = threshold
-        self._embedded = embedded
-        self._compared = _last_with_subgoal(known)
-        ids = (step.trajectory_id for step in reversed(known))
-        self._trajectory_id = next((id for id in ids if id), None)
-
-    def next(self, step: Step, entry: Annotated, reward: float | None) -> Annotation:
-        boundary = self._trajectory_id is not None and self._begins(entry)
-        if boundary or self._trajectory_id is None:
-            # By its first step, not counted: unique whatever gaps failed batches left.
-            self._trajectory_id = f"{step.episode_id}/{step.index}"
-        continued = self._compared is not None and self._compared.subgoal == entry.subgoal
-        annotation = Annotation(
-            index=step.index,
-            state=entry.state or None,
-            subgoal=entry.subgoal,
-            reward=reward,
-            trajectory_id=self._trajectory_id,
-            boundary=boundary,
-            vector=None if continued else self._vectors.get(entry.subgoal),
-            embedded=self._embedded,
-        )
-        self._compared = annotation if entry.subgoal else self._compared
-        return annotation
-
-    def _begins(self, entry: Annotated) -> bool:
-        before = self._compared
-        if entry.breaks:
-            return True
-        if before is None or not entry.subgoal or before.subgoal == entry.subgoal:
-            return False
-        previous = before.vector if before.vector is not None else self._vectors[before.subgoal]
-        current = self._vectors[entry.subgoal]
-        # The repository moved to another embedding space since: they cannot be compared.
-        if previous.shape != current.shape:
-            return False
-        return is_boundary(previous, current, self._threshold)
+def _begins(
+    entry: Annotated, before: Annotation | None, vectors: Mapping[str, Vector], threshold: float
+) -> bool:
+    if entry.breaks:
+        return True
+    if before is None or not entry.subgoal or before.subgoal == entry.subgoal:
+        return False
+    previous = before.vector if before.vector is not None else vectors[before.subgoal]
+    current = vectors[entry.subgoal]
+    # The repository moved to another embedding space since: they cannot be compared.
+    return previous.shape == current.shape and is_boundary(previous, current, threshold)
 
 
 # ── The changeset of a trajectory ─────────────────────────────────────────────────────
@@ -581,16 +549,12 @@ def _cleaned(given: Instruction) -> Instruction:
 def _repeated(instruction: Instruction, steps: Iterable[Step]) -> list[Step]:
     """The steps whose every content word of the action is in the instruction."""
     said = frozenset(terms(instruction.instruction))
-    return [step for step in steps if step.action and _is_said(step.action, said)]
-
-
-def _is_said(action: str, said: frozenset[str]) -> bool:
-    empty = True
-    for term in terms(action):
-        if term not in said:
-            return False
-        empty = False
-    return not empty
+    return [
+        step
+        for step in steps
+        if all(term in said for term in terms(step.action))
+        and next(terms(step.action), None) is not None
+    ]
 
 
 def _source(step: Step) -> Source:

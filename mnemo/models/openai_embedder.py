@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, Unpack
@@ -24,6 +23,7 @@ from mnemo.models.transport import HttpSettings, Transport, number
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, count_tokens, is_blank
+from mnemo.values.vectors import VectorCache
 
 BYTES_PER_TOKEN = 4
 """What ``count_tokens`` reckons with."""
@@ -66,37 +66,6 @@ def batches(
         tokens += cost
     if batch:
         yield batch
-
-
-class VectorCache:
-    """
-    Vectors by key, the least recently used first out. For one event loop at a time.
-
-    Args:
-        capacity: Rows that are kept; 0 keeps none. A row of d dimensions takes 4·d bytes.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._rows: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def found(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """What is known of *keys*, which now were used last."""
-        known = {key: self._rows[key] for key in keys if key in self._rows}
-        for key in known:
-            self._rows.move_to_end(key)
-        return known
-
-    def keep(self, rows: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Keep *rows*, as far as they fit."""
-        for key, row in rows.items():
-            self._rows[key] = row
-            self._rows.move_to_end(key)
-            if len(self._rows) > self._capacity:
-                self._rows.popitem(last=False)
 
 
 # ── The reply ───────────────────────────────────────────────────────────────────────────
@@ -305,7 +274,7 @@ class OpenAIEmbedder:
             number("max_batch_tokens", max_batch_tokens, least=1, whole=True)
         )
         self._max_text_tokens = int(number("max_text_tokens", max_text_tokens, least=1, whole=True))
-        self._cache = VectorCache(int(number("cache_size", cache_size, least=0, whole=True)))
+        self._cache = VectorCache[bytes](int(number("cache_size", cache_size, least=0, whole=True)))
         self._prices = price_table(prices)
         self._threads = Threads(2)
         self._usage = EmbeddingUsage()

@@ -7,7 +7,9 @@ A passage is one of the overlapping parts of a long text, which get a vector eac
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,8 @@ _PIECE = 256
 """Rows per product, so few that BLAS starts no threads: they spin for one another."""
 ROUNDING = 1e-4
 """What single precision may take from a bound."""
+
+K = TypeVar("K", bound=Hashable)
 
 
 def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float32]:
@@ -55,6 +59,34 @@ def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float3
         raise InvalidReply("the embedder gave a vector that is zero or not finite")
     unit: NDArray[np.float32] = (vectors / lengths).astype(np.float32, copy=False)
     return unit
+
+
+class VectorCache(Generic[K]):
+    """
+    Vectors by key, the least recently used first out. For one event loop at a time.
+
+    Args:
+        capacity: Rows that are kept; 0 keeps none. A row of d dimensions takes 4·d bytes.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._rows: OrderedDict[K, NDArray[np.float32]] = OrderedDict()
+
+    def found(self, keys: Iterable[K]) -> dict[K, NDArray[np.float32]]:
+        """What is known of *keys*, which now were used last."""
+        known = {key: self._rows[key] for key in keys if key in self._rows}
+        for key in known:
+            self._rows.move_to_end(key)
+        return known
+
+    def keep(self, rows: Mapping[K, NDArray[np.float32]]) -> None:
+        """Keep *rows*, as far as they fit."""
+        for key, row in rows.items():
+            self._rows[key] = row
+            self._rows.move_to_end(key)
+            if len(self._rows) > self._capacity:
+                self._rows.popitem(last=False)
 
 
 class Heads:
