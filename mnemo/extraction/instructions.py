@@ -14,7 +14,7 @@ from mnemo.config import Config
 from mnemo.english.clauses import bare, is_imperative
 from mnemo.english.sentences import sentences
 from mnemo.english.words import BASE_VERBS, content_count, generalised
-from mnemo.extraction.annotator import shortened
+from mnemo.extraction.annotator import shortened, verdict_of_reply
 from mnemo.extraction.scene import (
     OutcomeVerdict,
     Parties,
@@ -27,7 +27,6 @@ from mnemo.extraction.scene import (
     scene_of,
     success_line,
     verdict,
-    verdict_of_reply,
     workers,
 )
 from mnemo.extraction.speech import finished
