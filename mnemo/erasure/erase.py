@@ -16,7 +16,6 @@ from typing import Any
 from mnemo.commit.lane import CommitLane
 from mnemo.erasure.moving import begin_move, stage_moved, switch_space, unmoved
 from mnemo.erasure.plan import (
-    CLAIMS,
     AnnotatedStep,
     Deletions,
     EpisodeRow,
@@ -27,16 +26,16 @@ from mnemo.erasure.plan import (
     plan_sessions,
 )
 from mnemo.erasure.selecting import (
+    CLAIMS,
     Chosen,
     GraphRows,
-    Steps,
     choose,
     readable_claims,
     session_ids,
     touched_sessions,
 )
 from mnemo.errors import MnemoError
-from mnemo.graph.upkeep import remove_nodes
+from mnemo.graph.upkeep import SHOW_MEMBERS, remove_nodes
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import (
     erase_messages,
@@ -230,36 +229,25 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
     repo, revision, _, _ = repo_row(tx, repo_id)
     unreadable: Passed = []
     chosen = choose(tx, repo, selection, unreadable)
-    erased = Erased(session_ids=session_ids(tx, chosen.steps), messages=chosen.newest)
+    sessions = session_ids(tx, chosen.sessions)
     if not selection.sources:
-        bar_claims(tx, repo_id, readable_claims(GraphRows(tx, repo), chosen, unreadable))
-    if chosen.touches_graph:
-        erased = _erase_steps(
-            tx, repo_id, repo, revision + 1, chosen, erased, unreadable, shows=selection.dry_run
-        )
+        claims = readable_claims(GraphRows(tx, repo), chosen, unreadable)
+        bar_claims(tx, repo_id, claims)
     texts = _texts_of_messages(tx, chosen) if selection.dry_run else ()
-    rows = (
-        erase_thread(tx, repo, chosen.thread)
-        if chosen.thread
-        else erase_messages(tx, repo, chosen.places)
-    )
-    notes = erase_notes(tx, repo, selection, unreadable)
-    items, item_vectors = erase_items(tx, repo, selection)
+    report, node_ids = ErasureReport(texts=texts), tuple[str, ...]()
+    if sessions or chosen.claims or chosen.applied:
+        of_steps, node_ids = _erase_steps(
+            tx, repo_id, repo, revision + 1, chosen, sessions, unreadable, shows=selection.dry_run
+        )
+        report += of_steps
+    if chosen.thread:
+        report += erase_thread(tx, repo, chosen.thread)
+    report += erase_messages(tx, repo, chosen.places)
+    report += erase_notes(tx, repo, selection, unreadable) + erase_items(tx, repo, selection)
     report = replace(
-        erased.report,
-        notes=notes.notes,
-        note_versions=notes.versions,
-        mixed_notes=notes.mixed,
-        items=items,
+        report,
         unreadable=tuple(dict.fromkeys(one.row for one in unreadable)),
-        texts=tuple(dict.fromkeys((*texts, *erased.report.texts))),
-        messages=rows.messages,
-        compactions=rows.compactions,
-        snapshots=rows.snapshots,
-        pins=rows.pins,
-        goals=rows.goals,
-        vectors=erased.report.vectors + rows.vectors + notes.vectors + item_vectors,
-        fulltext_rows=erased.report.fulltext_rows + rows.fulltext_rows + notes.fulltext_rows,
+        texts=tuple(dict.fromkeys(report.texts)),
     )
     if report.fulltext_rows and selection.scrub:
         tx.dialect.merge_texts(tx, repo)
@@ -267,7 +255,12 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         if not selection.scrub:
             tx.dialect.note_expired(tx, repo)  # which has the texts merged by the next scrub
         tx.dialect.note_erased(tx)
-    return replace(erased, report=report)
+    return Erased(
+        report=report,
+        node_ids=node_ids,
+        session_ids=tuple(sessions.values()),
+        messages=chosen.newest,
+    )
 
 
 def _erase_steps(
@@ -276,31 +269,41 @@ def _erase_steps(
     repo: int,
     revision: int,
     chosen: Chosen,
-    erased: Erased,
+    ids: Mapping[int, str],
     unreadable: Passed,
     *,
     shows: bool,
-) -> Erased:
-    """Plan from what is there, then write: nothing is read that was changed before."""
-    rows, steps = GraphRows(tx, repo), chosen.steps
-    episodes = _episodes(tx, steps)
-    said = _said_in(tx, steps, episodes)
-    graph = plan_graph(rows, chosen.node_ids, said, chosen.claims)
-    annotations = _annotations(tx, steps, episodes, said)
-    texts = _texts_of_graph(tx, steps, graph) if shows else ()
-    _reannotate(rows, graph, annotations)
-    unreadable += graph.unreadable
-    sessions = plan_sessions(episodes, steps.sessions, steps.whole)
-    erase_showing(tx, repo, _records(tx, steps))
-    _drop_changesets(tx, repo, steps)
-    report = _delete_graph(tx, repo, revision, graph)
-    remember_erased(tx, repo_id, [*steps.node_ids, *_over(tx, sessions)])
-    report = _delete_steps(tx, repo, steps, report)
-    _annotate(tx, annotations)
+) -> tuple[ErasureReport, tuple[str, ...]]:
+    """
+    Plan from what is there, then write: nothing is read that was changed before.
+
+    Args:
+        ids: Of the sessions, by number.
+
+    Returns:
+        With the ids of the nodes that are gone.
+    """
+    graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
+    step_ids = [row[3] for row in chosen.steps]
+    episodes = _episodes(tx, chosen)
+    said = _said_in(tx, ordinals, episodes)
+    plan = plan_graph(graph, [*step_ids, *chosen.applied], said, chosen.claims)
+    annotations = _annotations(tx, ordinals, episodes, said)
+    texts = _texts_of_graph(tx, ordinals, plan) if shows else ()
+    _reannotate(graph, plan, annotations)
+    unreadable += plan.unreadable
+    sessions = plan_sessions(episodes, chosen.sessions, chosen.whole)
+    records = [(ids[row[1]], f"{row[3]}/{side}") for row in chosen.steps for side in _SIDES]
+    erase_showing(tx, repo, records)
+    _drop_changesets(tx, repo, step_ids)
+    report = _delete_graph(tx, repo, revision, plan)
+    over = [episode.id for episode in (*sessions.gone_episodes, *sessions.ended)]
+    remember_erased(tx, repo_id, [*step_ids, *over, *(ids[no] for no in sessions.gone)])
+    report += _delete_steps(tx, repo, ordinals, step_ids)
+    tx.run_many(_ANNOTATE, [(step.state, step.subgoal, step.ordinal) for step in annotations])
     _end_sessions(tx, repo, sessions)
-    node_ids = tuple(row.id for row in graph.gone.values())
-    report = replace(report, sessions=len(sessions.gone), texts=texts)
-    return replace(erased, report=report, node_ids=node_ids)
+    report += ErasureReport(sessions=len(sessions.gone), texts=texts)
+    return report, tuple(row.id for row in plan.gone.values())
 
 
 # ── Showing what a dry run would erase ───────────────────────────────────────────────
@@ -318,11 +321,11 @@ def _texts_of_messages(tx: Tx, chosen: Chosen) -> tuple[str, ...]:
     return tuple(message.text for messages in found for message in messages if message.text)
 
 
-def _texts_of_graph(tx: Tx, steps: Steps, graph: Deletions) -> tuple[str, ...]:
+def _texts_of_graph(tx: Tx, ordinals: Collection[int], plan: Deletions) -> tuple[str, ...]:
     """What the first of the erased steps, and of the facts and instructions, say."""
-    rows = tx.run(_STEP_TEXTS, (listed(steps.ordinals[:MOST_TEXTS]),))
+    rows = tx.run(_STEP_TEXTS, (listed(sorted(ordinals)[:MOST_TEXTS]),))
     said = [_text(text) for row in rows for text in row]
-    numbers = [row.no for row in graph.gone.values() if row.type in CLAIMS][:MOST_TEXTS]
+    numbers = [row.no for row in plan.gone.values() if row.type in CLAIMS][:MOST_TEXTS]
     # What is damaged the plan has named, where it had to be judged.
     claims = NODES.whole.all(tx.run(_NODES, (listed(numbers),)), [])
     return (*filter(None, said), *(claim.text for claim in claims))
@@ -333,12 +336,6 @@ def _texts_of_graph(tx: Tx, steps: Steps, graph: Deletions) -> tuple[str, ...]:
 _COUNT = "UPDATE nodes SET cumulative_reward = ?, reward_count = ?, support_count = ? WHERE no = ?"
 _DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
 _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-# What a tag or an intent says is part of its members' documents.
-_SHOW_MEMBERS = """
-UPDATE nodes SET revision = ? WHERE no IN
-    (SELECT e.target FROM $numbers x $join edges e ON e.source = x.value
-     WHERE e.kind IN ('membership', 'hierarchical'))
-"""
 # Staged vectors of wordings are few, and made again by the next attempt.
 _DROP_MOVING = """
 DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
@@ -346,24 +343,6 @@ DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
 
 
 def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureReport:
-    _change_nodes(tx, repo, revision, plan)
-    ids = [row.id for row in plan.gone.values()]
-    shown = listed([*plan.gone, *plan.reworded])
-    tx.run(_SHOW_MEMBERS, (revision, shown))
-    removed = remove_nodes(tx, repo, {number: row.id for number, row in plan.gone.items()})
-    tx.run(_DROP_MOVING, (repo, listed(vector_keys(ids))))
-    if plan.gone or plan.changed:
-        tx.run(NEXT_REVISION, (repo,))
-    return ErasureReport(
-        nodes=len(ids),
-        edges=removed.edges,
-        vectors=removed.vectors,
-        facts_changed=len(plan.counts),
-        facts_restored=plan.facts_restored,
-    )
-
-
-def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
     for number, node in plan.changed.items():
         tx.run(NODES.change, (*NODES.said(node), revision, number))
         # What a claim said before is found by its words.
@@ -377,12 +356,20 @@ def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
     tx.run_many(_COUNT, counts)
     stale = [plan.changed[number].id for number in plan.reworded & plan.changed.keys()]
     drop_vectors(tx, repo, vector_keys(stale))
+    tx.run(SHOW_MEMBERS, (revision, listed([*plan.gone, *plan.reworded])))
+    gone = {number: row.id for number, row in plan.gone.items()}
+    report = remove_nodes(tx, repo, gone)
+    tx.run(_DROP_MOVING, (repo, listed(vector_keys(gone.values()))))
+    if plan.gone or plan.changed:
+        tx.run(NEXT_REVISION, (repo,))
+    return report + ErasureReport(
+        facts_changed=len(plan.counts), facts_restored=plan.facts_restored
+    )
 
 
 # ── Steps ────────────────────────────────────────────────────────────────────────────
 
 _SIDES = ("observation", "action")
-_SESSIONS_OF = "SELECT no, id FROM sessions WHERE no IN $numbers"
 _DELETE_STEPS = "DELETE FROM steps WHERE ordinal IN $numbers"
 _MADE_OF = f"""
 SELECT DISTINCT {", ".join(f"c.{column}" for column in CHANGESETS.columns)} FROM nodes n
@@ -398,37 +385,31 @@ WHERE episode = ? AND subgoal IS NOT NULL ORDER BY idx
 _ANNOTATE = "UPDATE steps SET state = ?, subgoal = ?, subgoal_vector = NULL WHERE ordinal = ?"
 
 
-def _records(tx: Tx, steps: Steps) -> list[tuple[str, str]]:
-    """Stream and id of the records that the steps are found by."""
-    ids = dict(tx.run(_SESSIONS_OF, (listed(steps.sessions),)).fetchall())
-    return [(ids[row[1]], f"{row[3]}/{side}") for row in steps.rows for side in _SIDES]
-
-
-def _drop_changesets(tx: Tx, repo: int, steps: Steps) -> None:
+def _drop_changesets(tx: Tx, repo: int, step_ids: Sequence[str]) -> None:
     """Whoever applies one again is refused for its erased steps, whether or not it is known."""
-    erased = set(steps.node_ids)
+    erased = set(step_ids)
     applied = CHANGESETS.rows.all(tx.run(_MADE_OF, (repo, listed(erased))), [])
     gone = [(repo, one.id) for one in applied if not erased.isdisjoint(one.node_ids)]
     tx.run_many(_DROP_CHANGESET, gone)
 
 
-def _delete_steps(tx: Tx, repo: int, steps: Steps, report: ErasureReport) -> ErasureReport:
-    texts = [step_row(ordinal, side) for ordinal in steps.ordinals for side in (0, 1)]
-    keys = [f"{id}{end}" for id in steps.node_ids for end in SIDE_KEYS]
-    vectors = drop_vectors(tx, repo, keys)
+def _delete_steps(
+    tx: Tx, repo: int, ordinals: Collection[int], step_ids: Sequence[str]
+) -> ErasureReport:
+    texts = [step_row(ordinal, side) for ordinal in ordinals for side in (0, 1)]
+    keys = [f"{id}{end}" for id in step_ids for end in SIDE_KEYS]
     tx.run(_DROP_MOVING, (repo, listed(keys)))
-    leave_recall(tx, repo, steps.node_ids)
-    return replace(
-        report,
+    leave_recall(tx, repo, step_ids)
+    return ErasureReport(
         fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
-        vectors=report.vectors + vectors,
-        steps=tx.run(_DELETE_STEPS, (listed(steps.ordinals),)).rowcount,
+        vectors=drop_vectors(tx, repo, keys),
+        steps=tx.run(_DELETE_STEPS, (listed(ordinals),)).rowcount,
     )
 
 
-def _said_in(tx: Tx, steps: Steps, episodes: Iterable[EpisodeRow]) -> Said:
+def _said_in(tx: Tx, ordinals: Collection[int], episodes: Iterable[EpisodeRow]) -> Said:
     """What the erased steps of each episode say; its goal, too, if they are all that it has."""
-    known, ordinals = {one.id: one for one in episodes}, set(steps.ordinals)
+    known = {one.id: one for one in episodes}
 
     def texts_of(id: str | None) -> list[str | None]:
         episode = known.get(id or "")
@@ -447,10 +428,10 @@ def _text(stored: Any) -> str | None:
 
 
 def _annotations(
-    tx: Tx, steps: Steps, episodes: Iterable[EpisodeRow], said: Said
+    tx: Tx, ordinals: Collection[int], episodes: Iterable[EpisodeRow], said: Said
 ) -> list[AnnotatedStep]:
     """The annotations of remaining steps that change."""
-    breather, found, ordinals = Breather(), list[AnnotatedStep](), set(steps.ordinals)
+    breather, found = Breather(), list[AnnotatedStep]()
     for episode in episodes:
         breather.breathe()
         if not episode.erased or episode.is_emptied:
@@ -476,11 +457,6 @@ def _reannotate(rows: GraphRows, plan: Deletions, steps: Sequence[AnnotatedStep]
         if isinstance(node, Episodic):
             after = replace(node, state=step.state, subgoal=step.subgoal)
             plan.changed[numbers[step.node_id]] = after
-
-
-def _annotate(tx: Tx, steps: Sequence[AnnotatedStep]) -> None:
-    values = [(step.state, step.subgoal, step.ordinal) for step in steps]
-    tx.run_many(_ANNOTATE, values)
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────────────
@@ -511,9 +487,8 @@ WHERE no IN $numbers AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessi
 """
 
 
-def _episodes(tx: Tx, steps: Steps) -> list[EpisodeRow]:
-    rows = tx.run(_EPISODES, (listed(steps.sessions),)).fetchall()
-    erased = Counter(row[2] for row in steps.rows)
+def _episodes(tx: Tx, chosen: Chosen) -> list[EpisodeRow]:
+    erased = Counter(row[2] for row in chosen.steps)
     return [
         EpisodeRow(
             no=no,
@@ -524,14 +499,8 @@ def _episodes(tx: Tx, steps: Steps) -> list[EpisodeRow]:
             steps=count,
             erased=erased[no],
         )
-        for no, id, session, status, goal, count in rows
+        for no, id, session, status, goal, count in tx.run(_EPISODES, (listed(chosen.sessions),))
     ]
-
-
-def _over(tx: Tx, plan: SessionPlan) -> list[str]:
-    """Ids of the sessions and episodes that take no more steps."""
-    gone = tx.run(_SESSIONS_OF, (listed(plan.gone),)).fetchall()
-    return [*(e.id for e in (*plan.gone_episodes, *plan.ended)), *(id for _, id in gone)]
 
 
 def _end_sessions(tx: Tx, repo: int, plan: SessionPlan) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import fmean
-from typing import Literal, Protocol, TypeAlias
 
+from mnemo.erasure.selecting import CLAIMS, GraphRows, NodeRow
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import terms
@@ -33,55 +33,11 @@ from mnemo.values.graph import (
 
 MEMBERS_READ = 200
 """Members that are read to tell whether a tag, intent or subgoal is worded from what remains."""
-CLAIMS = ("semantic", "procedural")
-"""Types of facts and instructions."""
 _MEMBERSHIP = (EdgeKind.MEMBERSHIP, EdgeKind.HIERARCHICAL)
 _PROVENANCE = (EdgeKind.PROVENANCE,)
 _LEAST = 1e-9
 
-Column: TypeAlias = Literal["no", "id", "superseded_by"]
-End: TypeAlias = Literal["source", "target"]
-Link: TypeAlias = tuple[int, int]
-"""Two ends of an edge."""
-
-# ── Rows ─────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRow:
-    """The columns that erasure judges a node by, whether or not its body can be decoded."""
-
-    no: int
-    id: str
-    type: str
-    episode_id: str | None = None
-    superseded_by: str | None = None
-
-
-class GraphRows(Protocol):
-    """The graph of one repository as rows; nodes by ascending number."""
-
-    def find(self, column: Column, values: Collection[int] | Collection[str]) -> list[NodeRow]:
-        """The nodes with one of *values* in that column."""
-        ...
-
-    def worded_by(self, step_ids: Collection[str]) -> list[NodeRow]:
-        """The intents with a wording that one of these steps gave."""
-        ...
-
-    def edges(
-        self, end: End, numbers: Collection[int], kinds: Sequence[EdgeKind] = tuple(EdgeKind)
-    ) -> list[Link]:
-        """Source and target of the edges with that end among *numbers*."""
-        ...
-
-    def read(self, number: int) -> Node:
-        """The node of this number. *Raises* ``StoreCorrupt``: it is damaged."""
-        ...
-
-    def counts(self, number: int) -> NodeMetadata:
-        """Its metadata. *Raises* ``StoreCorrupt``: they are damaged."""
-        ...
+# ── What was said ────────────────────────────────────────────────────────────────────
 
 
 class Said:
@@ -180,7 +136,7 @@ def plan_graph(
 
 
 def _unshared(
-    candidates: Iterable[NodeRow], links: Iterable[Link], plan: Deletions
+    candidates: Iterable[NodeRow], links: Iterable[tuple[int, int]], plan: Deletions
 ) -> list[NodeRow]:
     """Those of *candidates* that no link leads from to a node that stays."""
     held = {one for one, other in links if other not in plan.gone}

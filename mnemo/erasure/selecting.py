@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
-from mnemo.erasure.plan import CLAIMS, Column, End, Link, NodeRow
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
 from mnemo.log.erase_messages import whole_units
 from mnemo.runtime.clock import Breather
@@ -19,6 +18,8 @@ from mnemo.values.erasure import Selection
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
 
+CLAIMS = ("semantic", "procedural")
+"""Types of facts and instructions."""
 _ANY_TIME = datetime.min.replace(tzinfo=UTC)
 
 # ── Rows of the graph ────────────────────────────────────────────────────────────────
@@ -38,15 +39,30 @@ _READ = "SELECT id, type, body FROM nodes WHERE no = ?"
 _COUNTS = f"SELECT {NODES.counted} FROM nodes WHERE no = ?"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """The columns that erasure judges a node by, whether or not its body can be decoded."""
+
+    no: int
+    id: str
+    type: str
+    episode_id: str | None = None
+    superseded_by: str | None = None
+
+
 class GraphRows:
-    """``GraphRows`` over a transaction."""
+    """The graph of one repository as rows; nodes by ascending number."""
 
     def __init__(self, tx: Tx, repo: int) -> None:
         self._tx = tx
         self._repo = repo
         self._breather = Breather()
 
-    def find(self, column: Column, values: Collection[int] | Collection[str]) -> list[NodeRow]:
+    def find(
+        self,
+        column: Literal["no", "id", "superseded_by"],
+        values: Collection[int] | Collection[str],
+    ) -> list[NodeRow]:
         """The nodes with one of *values* in that column."""
         given = "$numbers" if column == "no" else "$texts"
         rows = self._tx.run(_FIND.format(column, given), (self._repo, listed(values)))
@@ -62,8 +78,11 @@ class GraphRows:
         return found
 
     def edges(
-        self, end: End, numbers: Collection[int], kinds: Sequence[EdgeKind] = tuple(EdgeKind)
-    ) -> list[Link]:
+        self,
+        end: Literal["source", "target"],
+        numbers: Collection[int],
+        kinds: Sequence[EdgeKind] = tuple(EdgeKind),
+    ) -> list[tuple[int, int]]:
         """Source and target of the edges with that end among *numbers*."""
         values = (listed(numbers), listed(map(str, kinds)))
         found = self._tx.run(_EDGES.format(end), values)
@@ -107,92 +126,77 @@ FROM threads t $join messages m ON m.thread = t.no
 WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) ORDER BY t.no, m.seq
 """
 _SESSION = "SELECT no FROM sessions WHERE repo = ? AND id = ?"
-_SESSION_IDS = "SELECT id FROM sessions WHERE no IN $numbers"
+_SESSION_IDS = "SELECT no, id FROM sessions WHERE no IN $numbers"
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Rows (ordinal, session, episode, node id) of erased steps; sessions that go *whole*."""
-
-    rows: list[tuple[int, int, int, str]]
-    whole: set[int]
-
-    @property
-    def ordinals(self) -> list[int]:
-        return [row[0] for row in self.rows]
-
-    @property
-    def node_ids(self) -> list[str]:
-        return [row[3] for row in self.rows]
-
-    @property
-    def sessions(self) -> set[int]:
-        return self.whole.union(row[1] for row in self.rows)
+StepRow = tuple[int, int, int, str]
+"""Ordinal, session, episode and node's id of a step."""
 
 
-def touched_sessions(tx: Tx, repo_id: str, selection: Selection) -> tuple[str, ...]:
-    """The sessions that steps are selected of, and the one that goes whole; changes nothing."""
-    repo = repo_row(tx, repo_id)[0]
-    return session_ids(tx, choose(tx, repo, selection, []).steps)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """
     What is erased: steps, messages by thread and seq, facts and instructions themselves.
 
     Attributes:
+        whole: The number of the session that goes with everything it has.
+        thread: The number of the thread that goes whole; 0: none does.
         applied: Ids of nodes of steps that were applied by hand, and are in no session.
-        thread: The number of the thread that goes whole.
         newest: The messages that were chosen from the end of a thread.
     """
 
-    steps: Steps
-    places: list[tuple[int, int]]
-    claims: list[NodeRow]
-    applied: list[str]
+    steps: Sequence[StepRow] = ()
+    whole: frozenset[int] = frozenset()
+    places: Sequence[tuple[int, int]] = ()
     thread: int = 0
+    claims: Sequence[NodeRow] = ()
+    applied: Sequence[str] = ()
     newest: tuple[StoredMessage, ...] = ()
 
     @property
-    def node_ids(self) -> list[str]:
-        """Ids of the nodes of all steps."""
-        return [*self.steps.node_ids, *self.applied]
+    def sessions(self) -> frozenset[int]:
+        """The sessions that lose steps, or go."""
+        return self.whole.union(row[1] for row in self.steps)
 
-    @property
-    def touches_graph(self) -> bool:
-        """Whether sessions or nodes are erased."""
-        return bool(self.steps.sessions or self.claims or self.applied)
+
+def touched_sessions(tx: Tx, repo_id: str, selection: Selection) -> tuple[str, ...]:
+    """The sessions that steps are selected of, and the one that goes whole; changes nothing."""
+    repo = repo_row(tx, repo_id)[0]
+    return tuple(session_ids(tx, choose(tx, repo, selection, []).sessions).values())
+
+
+def session_ids(tx: Tx, sessions: Iterable[int]) -> dict[int, str]:
+    """Their ids by their numbers."""
+    return dict(tx.run(_SESSION_IDS, (listed(sessions),)).fetchall())
 
 
 def choose(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Chosen:
-    if selection.newest:
-        return _Named(tx, repo, selection, unreadable).newest()
+    """
+    What *selection* takes.
+
+    Raises:
+        NotFound: An id is unknown.
+        ValueError: One of memories is of another node.
+        Conflict: A message's id is in several threads.
+    """
     if selection.names_ids:
-        return _Named(tx, repo, selection, unreadable).chosen()
-    steps = _selected_steps(tx, repo, selection, unreadable)
-    if not selection.takes_messages:
-        return Chosen(steps, [], [], [])
-    if selection.whole_thread is not None:
-        return Chosen(steps, [], [], [], thread_number(tx, repo, selection.whole_thread) or 0)
-    return Chosen(steps, _selected_messages(tx, repo, selection, unreadable), [], [])
-
-
-def _selected_steps(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Steps:
-    read = Rows("steps", "i i i s s s?", _taken_by(selection, 4), key=(3,))
+        named = _Named(tx, repo, selection, unreadable)
+        return named.newest() if selection.newest else named.chosen()
     id, thread = selection.session_id, selection.thread_id
     query, of_thread = (_STEPS, ()) if thread is None else (_STEPS_OF_THREAD, (thread,))
-    rows = read.all(tx.run(query, (repo, id, id, *of_thread)), unreadable)
-    whole = tx.run(_SESSION, (repo, selection.whole_session))
-    return Steps([row[:4] for row in rows if row], {no for (no,) in whole})
-
-
-def _selected_messages(
-    tx: Tx, repo: int, selection: Selection, unreadable: Passed
-) -> list[tuple[int, int]]:
-    read = Rows("messages", "i i s s s", _taken_by(selection, 2), key=(3, 4))
-    rows = tx.run(_MESSAGES, (repo, selection.thread_id, selection.thread_id))
-    return [row[:2] for row in read.all(rows, unreadable) if row]
+    read = Rows("steps", "i i i s s s?", _taken_by(selection, 4), key=(3,))
+    steps = read.all(tx.run(query, (repo, id, id, *of_thread)), unreadable)
+    whole, places = selection.whole_thread, list[tuple[int, int]]()
+    if selection.takes_messages and whole is None:
+        read = Rows("messages", "i i s s s", _taken_by(selection, 2), key=(3, 4))
+        rows = read.all(tx.run(_MESSAGES, (repo, thread, thread)), unreadable)
+        places = [row[:2] for row in rows if row]
+    return Chosen(
+        steps=[row[:4] for row in steps if row],
+        whole=frozenset(no for (no,) in tx.run(_SESSION, (repo, selection.whole_session))),
+        places=places,
+        thread=0 if whole is None else thread_number(tx, repo, whole) or 0,
+    )
 
 
 def _taken_by(selection: Selection, place: int) -> Callable[[Sequence[Any]], Any]:
@@ -245,26 +249,19 @@ class _Named:
         self._rows = GraphRows(tx, repo)
         self._selection = selection
         self._unreadable = unreadable
-        self._steps: dict[str, tuple[int, int, int, str]] = {}
+        self._steps: dict[str, StepRow] = {}
         self._applied: dict[str, None] = {}
         self._seqs: dict[int, set[int]] = {}
 
     def chosen(self) -> Chosen:
-        """
-        What goes.
-
-        Raises:
-            NotFound: An id is unknown.
-            ValueError: One of memories is of another node.
-            Conflict: A message's id is in several threads.
-        """
+        """What goes; *raises* as ``choose``."""
         claims = self._claims()
         grounds = self._grounds(claims) if self._selection.sources else []
         self._add_messages(self._messages())
         self._add_steps([*self._selection.step_ids, *grounds])
         if unknown := next((id for id in self._selection.step_ids if not self._has(id)), None):
             raise NotFound("step", unknown)
-        return self._found(claims)
+        return self._found(claims=claims)
 
     def newest(self) -> Chosen:
         """The last messages of a thread's epoch, with the steps that were made of them."""
@@ -274,11 +271,12 @@ class _Named:
         values = (thread, "" if since is None else utc_text(since), self._selection.newest)
         found = MESSAGES.rows.all(self._tx.run(_NEWEST, values))[::-1]
         self._take(thread, {message.seq for message in found})
-        return replace(self._found([]), newest=tuple(found))
+        return self._found(newest=tuple(found))
 
-    def _found(self, claims: list[NodeRow]) -> Chosen:
+    def _found(self, **more: Any) -> Chosen:
         places = [(thread, seq) for thread, seqs in self._seqs.items() for seq in sorted(seqs)]
-        return Chosen(Steps(sorted(self._steps.values()), set()), places, claims, [*self._applied])
+        steps = sorted(self._steps.values())
+        return Chosen(steps=steps, places=places, applied=[*self._applied], **more)
 
     def _has(self, id: str) -> bool:
         return id in self._steps or id in self._applied
@@ -358,7 +356,3 @@ def readable_claims(rows: GraphRows, chosen: Chosen, unreadable: Passed) -> list
             continue
         found += [node] if isinstance(node, Claim) else []
     return found
-
-
-def session_ids(tx: Tx, steps: Steps) -> tuple[str, ...]:
-    return tuple(id for (id,) in tx.run(_SESSION_IDS, (listed(steps.sessions),)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from mnemo.errors import CommitFailed
 from mnemo.log.feed import leave_recall
@@ -20,6 +20,7 @@ from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import RAW, Revision, Upkeep
+from mnemo.values.erasure import ErasureReport
 from mnemo.values.vectors import PASSAGE_KEYS
 
 _DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
@@ -29,14 +30,7 @@ _DROP_NODES = (
 )
 
 
-class Removed(NamedTuple):
-    """How many rows went with the nodes."""
-
-    edges: int
-    vectors: int
-
-
-def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> Removed:
+def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> ErasureReport:
     """
     Delete nodes, also as steps that have a vector for each side.
 
@@ -50,7 +44,7 @@ def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> Removed:
     ends = (*PASSAGE_KEYS, *SIDE_KEYS)
     vectors = drop_vectors(tx, repo, [f"{id}{end}" for id in gone.values() for end in ends])
     leave_recall(tx, repo, list(gone.values()))
-    return Removed(edges, vectors)
+    return ErasureReport(nodes=len(gone), edges=edges, vectors=vectors)
 
 
 _MERGING = "loser INTEGER UNIQUE, survivor INTEGER"
@@ -105,7 +99,7 @@ _UNUSED = """
 SELECT no FROM nodes WHERE no IN $numbers AND (last_accessed_at IS NULL OR last_accessed_at <= ?)
 """
 # What a tag or an intent says is part of its members' documents.
-_SHOW_MEMBERS = """
+SHOW_MEMBERS = """
 UPDATE nodes SET revision = ? WHERE no IN
     (SELECT e.target FROM $numbers l $join edges e ON e.source = l.value
      WHERE e.kind IN ('membership', 'hierarchical'))
@@ -188,7 +182,7 @@ def _unused(tx: Tx, nodes: Mapping[int, str], until: datetime | None) -> dict[in
 def _remove(
     tx: Tx, repo: int, leaving: Mapping[int, str], revision: Revision, sweeps: bool
 ) -> tuple[str, ...]:
-    tx.run(_SHOW_MEMBERS, (revision, listed(leaving)))
+    tx.run(SHOW_MEMBERS, (revision, listed(leaving)))
     remove_nodes(tx, repo, leaving)
     orphans = dict(tx.run(_ORPHANS, (repo,)).fetchall()) if sweeps else {}
     remove_nodes(tx, repo, orphans)

@@ -23,7 +23,7 @@ from mnemo.store.spaces import check_space
 from mnemo.store.tables import ITEMS
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.erasure import Selection
+from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import Vector
 from mnemo.values.items import Item, ItemVectorRows, Namespace, expiry
 
@@ -366,13 +366,13 @@ def _drop_vectors(tx: Tx, numbers: Sequence[int]) -> int:
     return sum(tx.run(statement.format(holes(some)), some).rowcount for some in chunks(numbers))
 
 
-def erase_items(tx: Tx, repo: int, selection: Selection) -> tuple[int, int]:
+def erase_items(tx: Tx, repo: int, selection: Selection) -> ErasureReport:
     """Erase what was put last before the time of *selection*, if that alone selects."""
     narrowed = selection.session_id is not None or selection.thread_id is not None
     if selection.before is None or narrowed or selection.names_ids:
-        return 0, 0
+        return ErasureReport()
     numbers = [no for (no,) in tx.run(_BEFORE, (repo, utc_text(selection.before))).fetchall()]
-    return len(numbers), _drop(tx, numbers)
+    return ErasureReport(items=len(numbers), vectors=_drop(tx, numbers))
 
 
 def owe_items(tx: Tx, repo: int) -> None:

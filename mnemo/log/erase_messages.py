@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from mnemo.log.feed import leave_recall
@@ -20,7 +20,8 @@ from mnemo.store.table import decode_shown
 from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
-from mnemo.values.derived import ErasedRows, Surfaced
+from mnemo.values.derived import Surfaced
+from mnemo.values.erasure import ErasureReport
 from mnemo.values.feed import message_document
 from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.units import leads, units_of
@@ -126,12 +127,12 @@ def _beside(tx: Tx, query: str, thread: int, seq: int) -> list[int]:
     return [] if found is None else [found]
 
 
-def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasedRows:
+def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasureReport:
     """Erase the messages at these places (thread's number, seq), those that are there."""
     seqs = defaultdict[int, list[int]](list)
     for thread, seq in places:
         seqs[thread].append(seq)
-    erased = ErasedRows()
+    erased = ErasureReport()
     for thread, wanted in seqs.items():
         rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
         if rows:
@@ -140,7 +141,7 @@ def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> Eras
                 table: _held(tx, query + _OF_EPOCHS, (thread, min(epochs), max(epochs)), wanted)
                 for table, query in _RANGES.items()
             }
-            erased = _added(erased, _erase(tx, repo, thread, rows, ranges))
+            erased += _erase(tx, repo, thread, rows, ranges)
     return erased
 
 
@@ -161,12 +162,7 @@ def plan_ranges(ranges: Iterable[Range], seqs: Collection[int]) -> list[Range]:
     return [one for one in ranges if held(one)]
 
 
-def _added(one: ErasedRows, other: ErasedRows) -> ErasedRows:
-    counts = asdict(other)
-    return ErasedRows(**{name: count + counts[name] for name, count in asdict(one).items()})
-
-
-def erase_thread(tx: Tx, repo: int, thread: int) -> ErasedRows:
+def erase_thread(tx: Tx, repo: int, thread: int) -> ErasureReport:
     """Erase all messages of a thread and all that was derived; the thread begins anew."""
     unindex_thread(tx, repo, thread)
     counts = {
@@ -191,7 +187,7 @@ def _erase(
     thread: int,
     messages: Sequence[tuple[int, int, int, str]],
     ranges: Mapping[str, Sequence[Range]],
-) -> ErasedRows:
+) -> ErasureReport:
     """Delete rows (no, seq, epoch, id) of a thread, and ranges by table."""
     numbers = listed(row[0] for row in messages)
     snapshots = ranges["snapshots"]
@@ -208,7 +204,7 @@ def _erase(
     leave_recall(tx, repo, documents)
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
-    return ErasedRows(
+    return ErasureReport(
         fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
         vectors=vectors,
         pins=_drop(tx, _DROP_PIN, [(thread, row[2], row[1]) for row in messages]),

@@ -36,7 +36,8 @@ from mnemo.store.rows import (
 from mnemo.store.tables import JOBS, MESSAGE_COLUMNS, MESSAGES, THREADS, table_of
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
-from mnemo.values.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
+from mnemo.values.derived import Derived, Snapshot, Surfaced, Thread
+from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import Job, JobKind, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage, searchable_text
@@ -444,7 +445,7 @@ class TranscriptWriter(TranscriptReader):
                 unindex_shown(self._out, self._repo, thread, value)
             table_of(type(value)).drop(self._out, thread, value)
 
-    def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasedRows:
+    def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasureReport:
         """
         Delete messages with full text, vectors and pins, and every compaction and snapshot
         whose range held one of them; their ids are remembered as erased.

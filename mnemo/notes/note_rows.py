@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -40,12 +40,11 @@ from mnemo.values.archive import (
     ArchivedNoteTask,
 )
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.erasure import Selection
+from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import Vector
 from mnemo.values.notes import (
     ConversationRow,
     Covered,
-    ErasedNoteRows,
     NoteChange,
     NoteRow,
     NoteVersion,
@@ -87,17 +86,19 @@ _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 
 class NoteReader:
-    """``NoteReader`` over a transaction."""
+    """
+    Reads the notes of a repository.
 
-    def __init__(self, tx: Tx, repo: int, now: datetime) -> None:
+    Args:
+        now: The store's time of this transaction, aware.
+        unreadable: Gets damaged ones of named notes; ``None``: they raise ``StoreCorrupt``.
+    """
+
+    def __init__(self, tx: Tx, repo: int, now: datetime, unreadable: Passed | None = None) -> None:
+        self.now = now
         self._tx = tx
         self._repo = repo
-        self._now = now
-
-    @property
-    def now(self) -> datetime:
-        """The store's time of this transaction, aware."""
-        return self._now
+        self._unreadable = unreadable
 
     def _all(self, query: str, *values: object) -> list[Any]:
         return self._tx.run(query, values).fetchall()
@@ -114,16 +115,10 @@ class NoteReader:
         Raises:
             StoreCorrupt: One of *topics* is damaged. Without topics it is left out, and logged.
         """
-        passed: Passed = []
-        found = self._rows(topics, passed if topics is None else None)
-        log_passed(passed)
-        return found
-
-    def _rows(self, topics: Sequence[str] | None, passed: Passed | None) -> list[NoteRow]:
         if topics is None:
-            return NOTES.rows.all(self._all(_THERE, self._repo), passed)
+            return _passing(NOTES.rows, self._all(_THERE, self._repo))
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
-        return NOTES.rows.all(self._of_keys(query, sorted(set(topics))), passed)
+        return NOTES.rows.all(self._of_keys(query, sorted(set(topics))), self._unreadable)
 
     def topics(self, *, deleted: bool = False) -> list[str]:
         """The topics of the notes that are there, sorted; with those that were, if asked."""
@@ -258,7 +253,7 @@ class StoredNotes:
 
 
 class NoteWriter(NoteReader):
-    """``NoteWriter`` over a transaction."""
+    """Writes them, too."""
 
     def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
         """
@@ -290,19 +285,20 @@ class NoteWriter(NoteReader):
                 (encode_time(at), self._repo, *some),
             )
 
-    def erase(self, topic: str) -> ErasedNoteRows:
+    def erase(self, topic: str) -> ErasureReport:
         """Delete a note with all its versions and rows."""
         execute = self._tx.run
         found = execute(_FIND, (self._repo, topic)).fetchone()
         if found is None:
-            return ErasedNoteRows()
+            return ErasureReport()
         self._tx.dialect.note_erased(self._tx)
         execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
         execute("DELETE FROM notes WHERE no = ?", found)
         # The request stays covered; the topic may be made of its words.
         execute(_UNNAME, (self._repo, topic))
-        erased = ErasedNoteRows(
-            versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
+        erased = ErasureReport(
+            notes=1,
+            note_versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
             fulltext_rows=self._tx.dialect.drop_note_words(self._tx, *found),
             vectors=execute(_DROP_VECTOR, found).rowcount,
         )
@@ -368,51 +364,32 @@ _NO_TIME = datetime.min.replace(tzinfo=UTC)
 _LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
 
 
-class _IntactNotes(NoteWriter):
-    """Writes to notes; damaged ones are passed by, and told to *unreadable*."""
-
-    def __init__(self, tx: Tx, repo: int, unreadable: Passed) -> None:
-        # Erasing notes writes no time.
-        super().__init__(tx, repo, _NO_TIME)
-        self._unreadable = unreadable
-
-    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
-        """The intact ones."""
-        return self._rows(topics, self._unreadable)
-
-
-def erase_notes(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> ForgottenNotes:
-    """What notes rest on the erased; after it was erased, and its ids remembered."""
+def erase_notes(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> ErasureReport:
+    """Erase what rests on the erased alone; after it was erased, and its ids remembered."""
 
     def erased(thread_id: str, ids: Sequence[str]) -> frozenset[str]:
         thread = thread_number(tx, repo, thread_id)
         return erased_messages(tx, thread, ids) if thread else frozenset()
 
-    intact = _IntactNotes(tx, repo, unreadable)
-    notes, versions = _erase_damaged(tx, intact, repo, selection, unreadable)
-    after = forget_sources(
-        intact,
+    writer = NoteWriter(tx, repo, _NO_TIME, unreadable)  # erasing notes writes no time
+    return _erase_damaged(tx, writer, repo, selection, unreadable) + forget_sources(
+        writer,
         thread_id=selection.whole_thread,
         session_id=selection.whole_session,
         erased=erased,
     )
-    return replace(after, notes=after.notes + notes, versions=after.versions + versions)
 
 
 def _erase_damaged(
-    tx: Tx,
-    shelf: NoteWriter,
-    repo: int,
-    selection: Selection,
-    unreadable: Passed,
-) -> tuple[int, int]:
+    tx: Tx, writer: NoteWriter, repo: int, selection: Selection, unreadable: Passed
+) -> ErasureReport:
     """
-    Delete versions that cannot be decoded; give how many notes and versions went.
+    Delete versions that cannot be decoded.
 
     Those go that stem from the erased alone, by their columns. What stems from a thread or
     session of which a part is erased is *unreadable*.
     """
-    notes, versions = 0, 0
+    done = ErasureReport()
     stems = (repo, selection.thread_id, selection.session_id, selection.before is not None)
     for note, *row in tx.run(_VERSIONS_OF, stems).fetchall():
         damaged: Passed = []
@@ -422,31 +399,11 @@ def _erase_damaged(
         if selection.whole_thread is None and selection.whole_session is None:
             unreadable += damaged
             continue
-        shelf.drop(row[0], row[1])
-        versions += 1
+        writer.drop(row[0], row[1])
+        done += ErasureReport(note_versions=1)
         if tx.run(_LEFT, (note,)).fetchone() is None:
-            shelf.erase(row[0])
-            notes += 1
-    return notes, versions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgottenNotes:
-    """
-    What an erasure did to notes.
-
-    Attributes:
-        notes: Of which nothing is left.
-        versions: Deleted, those of these notes included.
-        mixed: Topics of notes that rest on other sources, too: what was said in the erased
-            ones may still stand in their text.
-    """
-
-    notes: int = 0
-    versions: int = 0
-    mixed: tuple[str, ...] = ()
-    fulltext_rows: int = 0
-    vectors: int = 0
+            done += writer.erase(row[0])
+    return done
 
 
 def forget_sources(
@@ -455,9 +412,12 @@ def forget_sources(
     thread_id: str | None = None,
     session_id: str | None = None,
     erased: Callable[[str, Sequence[str]], frozenset[str]],
-) -> ForgottenNotes:
+) -> ErasureReport:
     """
     Forget what rests on erased messages, in the transaction that erases them.
+
+    Versions that rest on them alone go, but for a present text of a note that rests on more:
+    that loses its quotes, as versions do that rest on others, too.
 
     Args:
         thread_id: A thread that is erased whole, whether or not its messages were kept.
@@ -465,27 +425,40 @@ def forget_sources(
         erased: Those of a thread's message ids that are erased, by whatever.
     """
 
+    def lost(version: NoteVersion) -> frozenset[str]:
+        thread, ids = version.thread_id, version.message_ids
+        return erased(thread, ids) if thread is not None and ids else frozenset()
+
     def is_gone(version: NoteVersion) -> bool:
         if version.thread_id is None:
             return session_id is not None and version.session_id == session_id
-        ids = version.message_ids
-        if version.thread_id == thread_id:
-            return True
-        return bool(ids) and len(erased(version.thread_id, ids)) == len(set(ids))
+        return version.thread_id == thread_id or 0 < len(lost(version)) == len(
+            set(version.message_ids)
+        )
 
-    done = ForgottenNotes()
+    done = ErasureReport()
     for topic in tx.topics(deleted=True):
-        versions = tx.versions(topic, intact=True)
-        gone = [v for v in versions if v.action != "deleted" and is_gone(v)]
-        kept = [v for v in versions if v.action != "deleted" and not is_gone(v)]
-        if gone and not kept:
-            done = _erased(tx, topic, done)
-        elif gone or any(_touched(v, erased) for v in kept):
-            done = _thinned(tx, topic, gone, kept, erased, done)
+        versions = [v for v in tx.versions(topic, intact=True) if v.action != "deleted"]
+        gone = {v.version for v in versions if is_gone(v)}
+        touched = [v for v in versions if v.version in gone or lost(v)]
+        if gone and len(gone) == len(versions):
+            done += erase_note(tx, topic)
+        elif touched:
+            row = next(iter(tx.rows([topic])), None)
+            present = row.version if row is not None and row.is_there else None
+            for version in touched:
+                if version.version in gone - {present}:
+                    tx.drop(topic, version.version)
+                    done += ErasureReport(note_versions=1)
+                else:
+                    kept = () if version.version in gone else version.message_ids
+                    left = tuple(id for id in kept if id not in lost(version))
+                    tx.rewrite(replace(version, evidence="", message_ids=left))
+            done += ErasureReport(mixed_notes=() if present is None else (topic,))
     return done
 
 
-def erase_note(tx: NoteWriter, topic: str) -> ErasedNoteRows:
+def erase_note(tx: NoteWriter, topic: str) -> ErasureReport:
     """Delete a note with all its versions, and its name where others were absorbed by it."""
     erased = tx.erase(topic)
     for other in tx.topics(deleted=True):
@@ -493,51 +466,3 @@ def erase_note(tx: NoteWriter, topic: str) -> ErasedNoteRows:
             if version.reason == absorbed_by(topic):
                 tx.rewrite(replace(version, reason=""))
     return erased
-
-
-def _erased(tx: NoteWriter, topic: str, done: ForgottenNotes) -> ForgottenNotes:
-    rows = erase_note(tx, topic)
-    return replace(
-        done,
-        notes=done.notes + 1,
-        versions=done.versions + rows.versions,
-        fulltext_rows=done.fulltext_rows + rows.fulltext_rows,
-        vectors=done.vectors + rows.vectors,
-    )
-
-
-def _touched(version: NoteVersion, erased: Callable[[str, Sequence[str]], frozenset[str]]) -> bool:
-    thread, ids = version.thread_id, version.message_ids
-    return thread is not None and bool(ids) and bool(erased(thread, ids))
-
-
-def _thinned(
-    tx: NoteWriter,
-    topic: str,
-    gone: Sequence[NoteVersion],
-    kept: Sequence[NoteVersion],
-    erased: Callable[[str, Sequence[str]], frozenset[str]],
-    done: ForgottenNotes,
-) -> ForgottenNotes:
-    """Drop what rests on the erased alone, but for the present text; blank the quotes."""
-    row = next(iter(tx.rows([topic])), None)
-    dropped = [version for version in gone if not _is_present(row, version)]
-    for version in dropped:
-        tx.drop(topic, version.version)
-    for version in gone:
-        if _is_present(row, version):
-            tx.rewrite(replace(version, evidence="", message_ids=()))
-    for version in kept:
-        if version.thread_id is not None and _touched(version, erased):
-            left = set(version.message_ids) - erased(version.thread_id, version.message_ids)
-            ids = tuple(id for id in version.message_ids if id in left)
-            tx.rewrite(replace(version, evidence="", message_ids=ids))
-    return replace(
-        done,
-        versions=done.versions + len(dropped),
-        mixed=(*done.mixed, topic) if row is not None and row.is_there else done.mixed,
-    )
-
-
-def _is_present(row: NoteRow | None, version: NoteVersion) -> bool:
-    return row is not None and row.is_there and version.version == row.version

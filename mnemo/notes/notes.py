@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from os import PathLike
 from typing import Any
@@ -284,16 +284,9 @@ class Notes:
             lambda tx: erase_note(tx, topic),
             lambda tx, erased: not tx.versions(topic),
         )
-        if not erased.versions:
+        if not erased.notes:
             raise NotFound("note", topic)
-        scrubbed = await self._parts.scrub()
-        return ErasureReport(
-            notes=1,
-            note_versions=erased.versions,
-            fulltext_rows=erased.fulltext_rows,
-            vectors=erased.vectors,
-            scrubbed=scrubbed,
-        )
+        return replace(erased, scrubbed=await self._parts.scrub())
 
     # ── For agents ───────────────────────────────────────────────────────────────────
 

@@ -203,19 +203,6 @@ Derived: TypeAlias = Compaction | Snapshot | EvictionOutcome | Goal | Pin | Surf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErasedRows:
-    """How many rows of each sort an erasure deleted."""
-
-    messages: int = 0
-    compactions: int = 0
-    snapshots: int = 0
-    pins: int = 0
-    goals: int = 0
-    fulltext_rows: int = 0
-    vectors: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRequest:
     """
     A range to be summarised: of messages, or of summaries that become one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -200,6 +200,12 @@ class ErasureReport:
     unreadable: tuple[str, ...] = ()
     scrubbed: bool = True
     texts: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def __add__(self, other: ErasureReport) -> ErasureReport:
+        """What both erased."""
+        names = [one.name for one in fields(self)]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return replace(self, **sums | {"scrubbed": self.scrubbed and other.scrubbed})
 
     @property
     def is_empty(self) -> bool:

@@ -188,15 +188,6 @@ class UsageRow:
     purpose: str = "update_notes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErasedNoteRows:
-    """How many rows an erasure deleted."""
-
-    versions: int = 0
-    fulltext_rows: int = 0
-    vectors: int = 0
-
-
 MAX_TOPIC = 64
 """Characters of a topic, at most."""
 

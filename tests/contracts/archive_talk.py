@@ -31,7 +31,8 @@ from contracts.transcript import transcript_of
 
 from mnemo.errors import UsageError
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.values.derived import ErasedRows, Surfaced, Thread
+from mnemo.values.derived import Surfaced, Thread
+from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobState
 
 
@@ -113,12 +114,12 @@ class TalkArchiveContract(StoreContract):
         await transcript_of(elsewhere.store).writing(talk)
         await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
 
-        def work(tx: TranscriptWriter) -> ErasedRows:
+        def work(tx: TranscriptWriter) -> ErasureReport:
             tx.keep(replace(tx.thread("t"), next_seq=7))
             tx.add([said(6)])
             return tx.erase("t", [0, 2, 5, 6])
 
-        assert await transcript_of(kit.store).writing(work) == ErasedRows(
+        assert await transcript_of(kit.store).writing(work) == ErasureReport(
             messages=4, compactions=2, snapshots=2, pins=1, fulltext_rows=6
         )
         assert (await kit.store.check()).problems == ()

@@ -26,7 +26,6 @@ from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import (
     Compaction,
     Derived,
-    ErasedRows,
     EvictionOutcome,
     Goal,
     Pin,
@@ -34,6 +33,7 @@ from mnemo.values.derived import (
     Surfaced,
     Thread,
 )
+from mnemo.values.erasure import ErasureReport
 
 T = TypeVar("T")
 
@@ -172,7 +172,9 @@ class DerivedContract(_OnTranscript):
         await self._put(kit, outcome(4, 4, kind="snapshot", snapshot_id="s4-4"))
         await self._put(kit, goal(1), pin(4), pin(5), surfaced(4), surfaced(5))
         erased = await self._write(kit, lambda tx: tx.erase("t", [4, 77]))
-        assert erased == ErasedRows(messages=1, compactions=1, snapshots=1, pins=1, fulltext_rows=2)
+        assert erased == ErasureReport(
+            messages=1, compactions=1, snapshots=1, pins=1, fulltext_rows=2
+        )
         assert [c.start_seq for c in await self._all(kit, Compaction)] == [0, 7]
         assert [s.from_seq for s in await self._all(kit, Snapshot)] == [0, 5]
         assert [o.snapshot_id for o in await self._all(kit, EvictionOutcome)] == ["s0-3", None]
@@ -183,7 +185,7 @@ class DerivedContract(_OnTranscript):
         found = await self._read(kit, lambda tx: tx.erased_ids("t", ["m4", "m5", "m77"]))
         assert found == {"m4"}
         assert await self._read(kit, lambda tx: tx.by_id("t", ["m4"])) == {}
-        assert await self._write(kit, lambda tx: tx.erase("t", [4])) == ErasedRows()
+        assert await self._write(kit, lambda tx: tx.erase("t", [4])) == ErasureReport()
         await kit.reopen()
         assert await self._read(kit, lambda tx: tx.erased_ids("t", ["m4"])) == {"m4"}
         assert (await kit.store.check()).problems == ()

@@ -4,8 +4,9 @@ from functools import partial
 
 from notes_kit import NOTHING, reply, task, writes
 
-from mnemo.notes.note_rows import ForgottenNotes, forget_sources
+from mnemo.notes.note_rows import forget_sources
 from mnemo.testing import ScriptedChatModel
+from mnemo.values.erasure import ErasureReport
 
 
 def gone(*ids: str):
@@ -20,7 +21,7 @@ async def noted(kit, text: str, thread: str, **rest) -> None:
     assert (await kit.update(task(text, "Ok."), thread_id=thread)).wrote
 
 
-async def forget(kit, **given) -> ForgottenNotes:
+async def forget(kit, **given) -> ErasureReport:
     """Forget in one transaction."""
     given.setdefault("erased", gone())
     return await kit.store.notes("r").writing(partial(forget_sources, **given))
@@ -32,7 +33,7 @@ async def test_a_note_of_an_erased_thread_is_gone(open_notes):
     await noted(kit, "We fly to Tokyo in March", "t")
     await noted(kit, "The dog is called Rex", "other", topic="rex")
     done = await forget(kit, thread_id="t")
-    assert (done.notes, done.versions, done.mixed) == (1, 1, ())
+    assert (done.notes, done.note_versions, done.mixed_notes) == (1, 1, ())
     assert [note.topic for note in await kit.notes.list()] == ["rex"]
     assert not await kit.store.notes("r").reading(lambda tx: tx.versions("travel"))
 
@@ -43,7 +44,7 @@ async def test_a_note_that_rests_on_more_stays_without_the_quotes(open_notes):
     await noted(kit, "We fly to Tokyo in March", "t")
     await noted(kit, "We stay at a small inn", "other", body="- Tokyo\n- small inn")
     done = await forget(kit, thread_id="t")
-    assert (done.notes, done.versions, done.mixed) == (0, 1, ("travel",))
+    assert (done.notes, done.note_versions, done.mixed_notes) == (0, 1, ("travel",))
     (version,) = await kit.notes.history("travel")
     assert (version.version, version.evidence) == (2, "We stay at a small inn")
 
@@ -54,7 +55,7 @@ async def test_a_present_text_that_rests_on_the_erased_loses_its_quote(open_note
     await kit.notes.write("travel", "- by hand", "Travel")
     await noted(kit, "We fly to Tokyo in March", "t")
     done = await forget(kit, erased=gone("m1"))
-    assert done.mixed == ("travel",)
+    assert done.mixed_notes == ("travel",)
     kept = await kit.notes.history("travel")
     assert [(v.version, v.evidence, v.message_ids) for v in kept] == [(1, "", ()), (2, "", ())]
     assert (await kit.notes.read("travel")).version == 2
@@ -64,7 +65,7 @@ async def test_messages_are_enough(open_notes):
     """Single erased messages count as well as whole threads; others are left alone."""
     kit = await open_notes()
     await noted(kit, "We fly to Tokyo in March", "t")
-    assert (await forget(kit, erased=gone("m7"))) == ForgottenNotes()
+    assert (await forget(kit, erased=gone("m7"))) == ErasureReport()
     assert (await forget(kit, erased=gone("m1"))).notes == 1
 
 
@@ -72,7 +73,7 @@ async def test_a_session_is_a_source_where_no_thread_is_named(open_notes):
     """A whole session that is forgotten takes the notes that came of it."""
     kit = await open_notes(reply(writes()), NOTHING)
     assert (await kit.update(session="s")).wrote
-    assert (await forget(kit, session_id="another")) == ForgottenNotes()
+    assert (await forget(kit, session_id="another")) == ErasureReport()
     assert (await forget(kit, session_id="s")).notes == 1
 
 
@@ -81,7 +82,7 @@ async def test_deletions_do_not_keep_a_note(open_notes):
     kit = await open_notes()
     await noted(kit, "We fly to Tokyo in March", "t")
     await kit.notes.delete("travel")
-    assert (await forget(kit, thread_id="t")).versions == 2
+    assert (await forget(kit, thread_id="t")).note_versions == 2
 
 
 async def test_forgetting_a_thread_of_the_repository_reaches_its_notes(open_kit, db):

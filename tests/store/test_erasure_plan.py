@@ -14,12 +14,12 @@ from mnemo.erasure.plan import (
     AnnotatedStep,
     Deletions,
     EpisodeRow,
-    NodeRow,
     Said,
     plan_annotations,
     plan_graph,
     plan_sessions,
 )
+from mnemo.erasure.selecting import NodeRow
 from mnemo.errors import StoreCorrupt
 from mnemo.log.erase_messages import Range, plan_ranges
 from mnemo.values.graph import (
