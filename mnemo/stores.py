@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Never
 
 from mnemo.config import StoreConfig
-from mnemo.erasure.erase import StoredOverhaul
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
 from mnemo.items.item_rows import StoredItems
@@ -27,6 +26,7 @@ from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions
 from mnemo.log.steps import append_steps
 from mnemo.log.transcript import StoredTranscript
+from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.protocols import Clock, StoreReport
 from mnemo.repository.checkpoints import StoredCheckpoints

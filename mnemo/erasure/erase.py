@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from mnemo.commit.lane import CommitLane
-from mnemo.erasure.moving import begin_move, stage_moved, switch_space, unmoved
 from mnemo.erasure.plan import (
     AnnotatedStep,
     Deletions,
@@ -45,10 +44,8 @@ from mnemo.log.erase_messages import (
 )
 from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.notes.note_rows import erase_notes
-from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
-from mnemo.store.codec import encode_vector
 from mnemo.store.engine import ManagedEngine
 from mnemo.store.rows import (
     NEXT_REVISION,
@@ -64,8 +61,7 @@ from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import ROUTING
 from mnemo.values.erasure import Erased, ErasureReport, Selection
-from mnemo.values.feed import FeedCursor
-from mnemo.values.graph import Claim, Episodic, Vector
+from mnemo.values.graph import Claim, Episodic
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.vectors import vector_keys
 
@@ -86,7 +82,7 @@ class Forgetting:
         erased: Called when the store has changed; nothing of it may be found afterwards.
     """
 
-    overhaul: StoredOverhaul
+    rows: StoredErasure
     lane: CommitLane
     end_sessions: Callable[[Collection[str]], Awaitable[None]]
     erased: Callable[[], Awaitable[None]]
@@ -112,11 +108,11 @@ class Forgetting:
 
     async def _erased_by(self, selection: Selection) -> Erased:
         if selection.dry_run:
-            return await self.overhaul.erase(selection)
-        await self.end_sessions(await self.overhaul.touched(selection))
+            return await self.rows.erase(selection)
+        await self.end_sessions(await self.rows.touched(selection))
         async with self.lane.turn:
             try:
-                erased = await self.overhaul.erase(selection)
+                erased = await self.rows.erase(selection)
             except MnemoError as error:
                 # What it may have erased all the same is dropped from memory by the next call.
                 self._in_doubt = True
@@ -132,17 +128,10 @@ class Forgetting:
         return erased
 
 
-# ── What is rarely done to a repository as a whole ───────────────────────────────────
+class StoredErasure:
+    """Erasure from one repository, as transactions."""
 
-
-class StoredOverhaul:
-    """What is written to a repository while nobody else writes: erasure, another space."""
-
-    def __init__(
-        self,
-        repo_id: str,
-        engine: ManagedEngine,
-    ) -> None:
+    def __init__(self, repo_id: str, engine: ManagedEngine) -> None:
         self._repo_id = repo_id
         self._engine = engine
 
@@ -182,29 +171,6 @@ class StoredOverhaul:
         except _Rehearsed as done:
             return replace(done.erased, report=replace(done.erased.report, scrubbed=False))
         raise AssertionError("a rehearsal always ends with an exception")
-
-    async def begin_move(self, space: EmbeddingSpace) -> None:
-        """Say where the vectors go. *Cancellation*: completes."""
-        await self._engine.writing(partial(begin_move, repo_id=self._repo_id, space=space))
-
-    async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
-        """Those of the keys that no vector is staged for, of a text with this digest."""
-        return await self._engine.reading(partial(unmoved, repo_id=self._repo_id, digests=digests))
-
-    async def stage(
-        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[bytes, Vector]]
-    ) -> None:
-        """Keep vectors with their texts' digests for the switch. *Cancellation*: completes."""
-        rows = [(key, digest, encode_vector(row)) for key, (digest, row) in vectors.items()]
-        await self._engine.writing(
-            partial(stage_moved, repo_id=self._repo_id, space=space, rows=rows)
-        )
-
-    async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
-        """Put the staged vectors in force, in one transaction. *Cancellation*: completes."""
-        return await self._engine.writing(
-            partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor)
-        )
 
 
 class _Rehearsed(Exception):

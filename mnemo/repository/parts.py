@@ -12,7 +12,7 @@ import anyio
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.erasure.erase import Forgetting, StoredOverhaul
+from mnemo.erasure.erase import Forgetting
 from mnemo.errors import MnemoError
 from mnemo.events import Event
 from mnemo.graph.graph import StoredGraph
@@ -25,6 +25,7 @@ from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions
 from mnemo.log.transcript import StoredTranscript
 from mnemo.maintenance.plan import Sources
+from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.notes.notes import Notes
@@ -318,7 +319,7 @@ def make_forgetting(
     erased: Callable[[], Awaitable[None]],
 ) -> Forgetting:
     """Make what erases steps and all that was derived from them alone."""
-    return Forgetting(overhaul=parts.overhaul, lane=lane, end_sessions=end_sessions, erased=erased)
+    return Forgetting(rows=parts.overhaul, lane=lane, end_sessions=end_sessions, erased=erased)
 
 
 async def drop_erased(index: RepositoryIndex, items: Items, tasks: Branch) -> None:
