@@ -33,71 +33,6 @@ MAX_CHARACTERS = 500
 """Of a description (S)."""
 
 
-def add(tx: TranscriptWriter, thread_id: str, text: str, parent_id: int | None) -> Goal:
-    """
-    Begin a goal, below *parent_id* if that is given; the same one again is not a second one.
-
-    Raises:
-        ValueError: *text* is blank or too long, or the parent has a parent itself.
-        NotFound: The parent is unknown.
-        Conflict: The parent is completed.
-    """
-    description = _description(text)
-    thread, known = tx.thread(thread_id), _by_id(tx, thread_id)
-    if parent_id is not None and _pursued(known, parent_id).parent_id is not None:
-        raise ValueError(f"goal {parent_id} is a sub-goal, and cannot have sub-goals itself")
-    for goal in known.values():
-        if goal.is_live and (goal.parent_id, goal.description) == (parent_id, description):
-            return goal
-    goal = Goal(
-        thread_id=thread_id,
-        epoch=thread.epoch,
-        id=thread.next_goal,
-        parent_id=parent_id,
-        description=description,
-        status="active",
-        created_at=tx.now,
-    )
-    tx.keep(replace(thread, next_goal=thread.next_goal + 1))
-    tx.put(goal)
-    return goal
-
-
-def update(tx: TranscriptWriter, thread_id: str, goal_id: int, text: str) -> Goal:
-    """
-    Put a goal into other words.
-
-    Raises:
-        ValueError: *text* is blank or too long.
-        NotFound: The goal is unknown.
-        Conflict: It is completed.
-    """
-    description = _description(text)
-    goal = replace(_pursued(_by_id(tx, thread_id), goal_id), description=description)
-    tx.put(goal)
-    return goal
-
-
-def complete(tx: TranscriptWriter, thread_id: str, goal_id: int) -> GoalCompletion:
-    """
-    Complete a goal with its active sub-goals, and release what no goal pins any more.
-
-    Raises:
-        NotFound: The goal is unknown.
-        Conflict: It is completed already.
-    """
-    known = _by_id(tx, thread_id)
-    children = [each for each in known.values() if each.parent_id == goal_id and each.is_live]
-    done = [
-        replace(each, status="completed", completed_at=tx.now)
-        for each in (_pursued(known, goal_id), *children)
-    ]
-    tx.put(*done)
-    return GoalCompletion(
-        goal=done[0], completed_children=tuple(done[1:]), released_pins=release_pins(tx, thread_id)
-    )
-
-
 def listed(tx: TranscriptReader, thread_id: str, *, active_only: bool = False) -> list[Goal]:
     """The goals of the thread's epoch: roots by creation, each followed by its sub-goals."""
     return in_order(tx.all(Goal, thread_id, epoch=tx.thread(thread_id).epoch, live=active_only))
@@ -152,9 +87,31 @@ class Goals(OfThread):
             NotFound: The parent is unknown.
             Conflict: The parent is completed. *Cancellation*: completes.
         """
-        return await self._write(
-            lambda tx: add(tx, self._thread_id, description, parent_id), lambda goal: goal
-        )
+
+        def work(tx: TranscriptWriter) -> Goal:
+            words, known = _description(description), _by_id(tx, self._thread_id)
+            if parent_id is not None and _pursued(known, parent_id).parent_id is not None:
+                raise ValueError(
+                    f"goal {parent_id} is a sub-goal, and cannot have sub-goals itself"
+                )
+            for goal in known.values():
+                if goal.is_live and (goal.parent_id, goal.description) == (parent_id, words):
+                    return goal
+            thread = tx.thread(self._thread_id)
+            goal = Goal(
+                thread_id=thread.id,
+                epoch=thread.epoch,
+                id=thread.next_goal,
+                parent_id=parent_id,
+                description=words,
+                status="active",
+                created_at=tx.now,
+            )
+            tx.keep(replace(thread, next_goal=thread.next_goal + 1))
+            tx.put(goal)
+            return goal
+
+        return await self._write(work, lambda goal: goal)
 
     async def update(self, goal_id: int, description: str) -> Goal:
         """
@@ -165,9 +122,14 @@ class Goals(OfThread):
             NotFound: The goal is unknown.
             Conflict: It is completed. *Cancellation*: completes.
         """
-        return await self._write(
-            lambda tx: update(tx, self._thread_id, goal_id, description), lambda goal: goal
-        )
+
+        def work(tx: TranscriptWriter) -> Goal:
+            words = _description(description)
+            goal = replace(_pursued(_by_id(tx, self._thread_id), goal_id), description=words)
+            tx.put(goal)
+            return goal
+
+        return await self._write(work, lambda goal: goal)
 
     async def complete(self, goal_id: int) -> GoalCompletion:
         """
@@ -177,9 +139,22 @@ class Goals(OfThread):
             NotFound: The goal is unknown.
             Conflict: It is completed already. *Cancellation*: completes.
         """
-        return await self._write(
-            lambda tx: complete(tx, self._thread_id, goal_id), lambda done: done.goal
-        )
+
+        def work(tx: TranscriptWriter) -> GoalCompletion:
+            known = _by_id(tx, self._thread_id)
+            children = [one for one in known.values() if one.parent_id == goal_id and one.is_live]
+            ended = [_pursued(known, goal_id), *children]
+            done = [replace(one, status="completed", completed_at=tx.now) for one in ended]
+            tx.put(*done)
+            active = {one.id for one in known.values() if one.is_live} - {one.id for one in done}
+            pins = tx.all(Pin, self._thread_id, epoch=tx.thread(self._thread_id).epoch)
+            released = [pin for pin in pins if active.isdisjoint(pin.goal_ids)]
+            tx.drop(*released)
+            return GoalCompletion(
+                goal=done[0], completed_children=tuple(done[1:]), released_pins=len(released)
+            )
+
+        return await self._write(work, lambda done: done.goal)
 
     async def list(self, *, active_only: bool = False) -> list[Goal]:
         """Roots by creation, each followed by its sub-goals. *Cancellation*: safe."""
@@ -318,36 +293,30 @@ class Refusal:
     missing_goals: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.reasons)
+        return bool(str(self))
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """In words, in the order in which they are told."""
+    def __str__(self) -> str:
         found = (
             ("Messages not found", self.missing_messages),
             ("Goals already completed", self.completed_goals),
             ("Goals not found", self.missing_goals),
         )
         named = (f"{what}: {', '.join(map(str, which))}" for what, which in found if which)
-        return (*self.nothing, *named)
-
-    def __str__(self) -> str:
-        return "; ".join(self.reasons)
+        return "; ".join((*self.nothing, *named))
 
     def error(self) -> ValueError | NotFound | Conflict:
         """The typed error of the first reason, with all of them as its note."""
-        error = self._first()
+        error: ValueError | NotFound | Conflict
+        if self.nothing:
+            error = ValueError(str(self))
+        elif self.missing_messages:
+            error = NotFound("message", ", ".join(map(str, self.missing_messages)))
+        elif self.completed_goals:
+            error = Conflict(str(self))
+        else:
+            error = NotFound("goal", ", ".join(map(str, self.missing_goals)))
         error.add_note(str(self))
         return error
-
-    def _first(self) -> ValueError | NotFound | Conflict:
-        if self.nothing:
-            return ValueError(str(self))
-        if self.missing_messages:
-            return NotFound("message", ", ".join(map(str, self.missing_messages)))
-        if self.completed_goals:
-            return Conflict(str(self))
-        return NotFound("goal", ", ".join(map(str, self.missing_goals)))
 
 
 def check_pins(
@@ -406,26 +375,12 @@ def attach_pins(
     return len(messages) * len(set(goal_ids))
 
 
-def release_pins(tx: TranscriptWriter, thread_id: str) -> int:
-    """Delete the pins that no active goal holds any more; how many."""
-    epoch = tx.thread(thread_id).epoch
-    active = {goal.id for goal in tx.all(Goal, thread_id, epoch=epoch, live=True)}
-    pins = tx.all(Pin, thread_id, epoch=epoch)
-    released = [pin for pin in pins if active.isdisjoint(pin.goal_ids)]
-    tx.drop(*released)
-    return len(released)
-
-
-def excerpt_of(message: StoredMessage) -> str:
-    """Return what a pin shows of *message*: at most 200 characters of its text."""
+def _pin(message: StoredMessage, count: Count) -> Pin:
+    """A pin that no goal holds yet, with an excerpt of the text."""
     text = message.text.strip() or ", ".join(call.name for call in message.tool_calls)
     if len(text) > EXCERPT_CHARACTERS:
-        return text[: EXCERPT_CHARACTERS - 1] + "…"
-    return text or f"message {message.seq}"
-
-
-def _pin(message: StoredMessage, count: Count) -> Pin:
-    shown = excerpt_of(message)
+        text = text[: EXCERPT_CHARACTERS - 1] + "…"
+    shown = text or f"message {message.seq}"
     return Pin(
         thread_id=message.thread_id,
         epoch=message.epoch,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -214,18 +215,12 @@ class PassiveRecall:
         # shortened mostly leaves no room even for the name of another.
         if not fits(hit_of(candidate, ranking, "")):
             return None
-        low, high = LEAST_CHARS, self._parts.config.recall.passive_excerpt_chars
-        whole = shown(high)
-        if fits(whole):
+        most = self._parts.config.recall.passive_excerpt_chars
+        if fits(whole := shown(most)):
             return whole
-        least = shown(low)
-        if not fits(least):
-            return None
-        while low + 1 < high:
-            middle = (low + high) // 2
-            hit = shown(middle)
-            low, high, least = (middle, high, hit) if fits(hit) else (low, middle, least)
-        return least
+        lengths = range(LEAST_CHARS, most)
+        fitting = bisect_left(lengths, True, key=lambda chars: not fits(shown(chars)))
+        return shown(lengths[fitting - 1]) if fitting else None
 
 
 # ── In transactions ──────────────────────────────────────────────────────────────────

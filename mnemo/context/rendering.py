@@ -6,7 +6,6 @@ A function of stored state alone, so that a server's cache of the prefix stays g
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -38,80 +37,67 @@ CUT = " […]"
 """Behind a text that was cut."""
 
 
-def memory_text(snapshots: Sequence[Snapshot], budget: Budget, count: Count) -> str:
+def memory_text(
+    snapshots: Sequence[Snapshot], budget: Budget, count: Count
+) -> tuple[str, list[Snapshot]]:
     """
     Render the current snapshots, long-term memory first, each level within its share.
 
     Args:
         snapshots: Those that nothing covers, in any order.
+
+    Returns:
+        With those that are shown.
     """
     levels = (
         ("## Long-term memory", 2, budget.long_term),
         ("## Recent memory", 1, budget.recent),
     )
-    told, room = "", 0
+    told, shown, room = "", list[Snapshot](), 0
     for heading, level, share in levels:
         chosen = sorted((s for s in snapshots if s.level == level), key=lambda s: s.to_seq)
         before = f"{told}\n\n" if told else ""
         room += share
-        level_text = _Level(heading, chosen, share, count, before, room).text()
-        told = before + level_text if level_text else told
-    return told
+        fits = partial(_fits, before=before, share=share, room=room, count=count)
+        text, fitting = _level(heading, chosen, fits)
+        told = before + text if text else told
+        shown += fitting
+    return told, shown
 
 
-class _Level:
+def _fits(text: str, *, before: str, share: int, room: int, count: Count) -> bool:
+    """Whether *text* keeps within *share*, and with what is told before it within *room*."""
+    return count(text) <= share and count(before + text) <= room
+
+
+def _level(
+    heading: str, snapshots: Sequence[Snapshot], fits: Callable[[str], bool]
+) -> tuple[str, Sequence[Snapshot]]:
     """
-    The snapshots of one level, oldest first, rendered within *share* tokens.
+    Render the snapshots of one level, oldest first, as many of the newest as fit.
 
-    Args:
-        before: What is told ahead of it; both together keep within *room* tokens.
+    If none does, the newest is cut behind the last sentence that fits.
     """
 
-    def __init__(
-        self,
-        heading: str,
-        snapshots: Sequence[Snapshot],
-        share: int,
-        count: Count,
-        before: str,
-        room: int,
-    ) -> None:
-        self._heading = heading
-        self._snapshots = snapshots
-        self._share = share
-        self._count = count
-        self._before = before
-        self._room = room
+    def framed(entries: Sequence[str]) -> str:
+        return "\n".join([heading, *_older(len(snapshots) - len(entries)), *entries])
 
-    def text(self) -> str:
-        """Render as many of the newest as fit, with the number of the others; or nothing."""
-        best = ""
-        for shown in range(1, len(self._snapshots) + 1):
-            text = self._framed([_entry(each) for each in self._snapshots[-shown:]])
-            if not self._fits(text):
-                break
-            best = text
-        return best or self._newest_cut()
+    best: tuple[str, Sequence[Snapshot]] = "", ()
+    for number in range(1, len(snapshots) + 1):
+        text = framed([_entry(each) for each in snapshots[-number:]])
+        if not fits(text):
+            break
+        best = text, snapshots[-number:]
+    if best[0] or not snapshots:
+        return best
+    newest = snapshots[-1]
+    ends = sentence_ends(newest.text)
 
-    def _newest_cut(self) -> str:
-        """Render the newest snapshot up to the last sentence that fits."""
-        if not self._snapshots:
-            return ""
-        newest = self._snapshots[-1]
-        ends = sentence_ends(newest.text)
+    def cut(end: int) -> str:
+        return framed([_entry(newest, newest.text[:end] + CUT)])
 
-        def cut(place: int) -> str:
-            return self._framed([_entry(newest, newest.text[: ends[place]] + CUT)])
-
-        fitting = bisect_left(range(len(ends)), True, key=lambda place: not self._fits(cut(place)))
-        return cut(fitting - 1) if fitting else ""
-
-    def _framed(self, entries: Sequence[str]) -> str:
-        return "\n".join([self._heading, *_older(len(self._snapshots) - len(entries)), *entries])
-
-    def _fits(self, text: str) -> bool:
-        alone, together = self._count(text), self._count(self._before + text)
-        return alone <= self._share and together <= self._room
+    fitting = bisect_left(ends, True, key=lambda end: not fits(cut(end)))
+    return (cut(ends[fitting - 1]), [newest]) if fitting else best
 
 
 def _older(count: int) -> list[str]:
@@ -269,7 +255,8 @@ def render(
         recalled: Tells what came to mind in at most so many tokens; ``""``: nothing did.
     """
     window = scene.window
-    memory = with_notes(notes, memory_text(scene.snapshots, budget, count), budget, count)
+    memory, _ = memory_text(scene.snapshots, budget, count)
+    memory = with_notes(notes, memory, budget, count)
     goals = goals_text(
         scene.goals,
         scene.pins,
@@ -380,7 +367,7 @@ def look(
     frame = Frame(budget, config.conversation.tool_deadline_s, count)
     window = whole_window(tx, scope.thread, scope.since, frame)
     scene = scene_of(tx, window)
-    memory = memory_text(scene.snapshots, budget, count)
+    memory, _ = memory_text(scene.snapshots, budget, count)
     state = goals_text(
         scene.goals, scene.pins, boundary=scope.thread.boundary, share=budget.goals, count=count
     )
@@ -418,9 +405,6 @@ def zones_of(window: ThreadWindow, frame: Frame, max_tokens: int) -> CompressedV
 
 SEEN_STEPS = 5
 """Last steps of a session that its agent has before it."""
-_SHOWN = re.compile(r"^\[messages (\d+)\.\.(\d+), ", re.MULTILINE)
-# Escaped text cannot end its tag, so what is left is the framing.
-_TOLD = re.compile(r"<memory trusted=\"false\">.*?</memory>", re.DOTALL)
 
 
 async def hidden_in(
@@ -464,6 +448,5 @@ def _shown(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapsho
     if not living:
         return []
     budget = Budget.of(thread.budget_tokens, config.viewport)
-    memory = memory_text(living, budget, config.conversation.count)
-    shown = {tuple(map(int, seqs)) for seqs in _SHOWN.findall(_TOLD.sub("", memory))}
-    return [snapshot for snapshot in living if (snapshot.from_seq, snapshot.to_seq) in shown]
+    _, shown = memory_text(living, budget, config.conversation.count)
+    return shown
