@@ -2,24 +2,58 @@
 One repository as lines of text, out and in: ``StoredArchive`` over an engine.
 
 In bounded memory, whatever its size. JSON Lines in ASCII: a head, then a record each, of the
-kinds of ``archive_rows``.
+kinds of ``archive_rows``. What comes in is staged, in tables of its own, checked, and moved over
+in one transaction: writers wait for the last move only, and a broken archive leaves nothing in
+the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+import json
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
+from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from mnemo.errors import InvalidArchive, UsageError
+from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
+from mnemo.runtime.text import terms
 from mnemo.store.archive_checks import CHECKS, INDEXES, check, prune
-from mnemo.store.archive_import import STAGING, Batch, LinesReader, move, put, refuse_filled
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
+from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.engine import Engine, Snapshot, repository_locks
-from mnemo.store.rows import Passed, Rows, log_passed
+from mnemo.store.rows import (
+    Passed,
+    Rows,
+    log_passed,
+    message_row,
+    repo_number,
+    repo_row,
+    snapshot_row,
+    step_row,
+)
+from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Result, Tx
-from mnemo.values.archive import FORMAT, VERSION, ArchiveHead
+from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.fields import count, exact_text, positive
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.messages import searchable_text
+from mnemo.values.vectors import owner_of_vector
 
 _PAGE_ROWS, _PAGE_LINES = 500, 500
 
@@ -117,3 +151,349 @@ async def _batches(
         while (batch := await threads.run(read)) is not None:
             yield batch
     reader.finish()
+
+
+# ── Staging ──────────────────────────────────────────────────────────────────────────
+
+Batch = Mapping[str, list[tuple[Any, ...]]]
+"""Rows by staged table."""
+
+_FOUND_BY = {
+    "message": {"text": "TEXT"},
+    "note": {"terms": "TEXT"},
+    "vector": {"owner": "TEXT", "is_side": "INTEGER"},
+}
+"""Staged columns beside those of the line: what a record is found by; see ``_found_by``."""
+_PARTS: Mapping[str, tuple[str, str, str, Callable[[Any], Iterable[str]]]] = {
+    "node": ("keys", "node", "key", lookup_keys),
+    "message": ("calls", "message", "call_id", lambda message: [c.id for c in message.tool_calls]),
+    "item": ("fields", "item", "field", lambda item: [field for field, _ in item.texts]),
+}
+"""Staged tables of what records have several of: their two columns, and what is in the second."""
+_COLUMNS: dict[str, dict[str, str]] = {
+    # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
+    **{
+        kind.table.name: {"n": "$number", "line": "INTEGER"}
+        | {c: t.split()[0] for c, t in zip(kind.columns, kind.types, strict=True)}
+        | _FOUND_BY.get(kind.name, {})
+        for kind in KINDS.values()
+    },
+    **{table: {of: "INTEGER", column: "TEXT"} for table, of, column, _ in _PARTS.values()},
+}
+STAGING = {
+    table: ", ".join(f"{column} {type}" for column, type in columns.items())
+    for table, columns in _COLUMNS.items()
+}
+"""The definitions of the columns of the tables that lines are staged in."""
+
+
+def put(tx: Tx, batch: Batch) -> None:
+    """Stage rows."""
+    for table, rows in batch.items():
+        tx.insert(f"staging.{table}", tuple(_COLUMNS[table]), rows)
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+class _Space(TypedDict):
+    name: str
+    dimensions: int
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+class _Head(TypedDict):
+    format: str
+    version: int
+    revision: int
+    space: _Space | None
+    counts: dict[str, int]
+
+
+class LinesReader:
+    """
+    Turns the lines of an archive into rows to stage, page by page; for a worker thread.
+
+    Attributes:
+        head: What the first line has said.
+        left_out: Records that were damaged in the store that the archive was made of.
+    """
+
+    def __init__(self) -> None:
+        self.head = ArchiveHead(revision=0)
+        self.left_out = 0
+        self._line = 0
+        self._due: Iterator[str] = iter(())
+        self._last = dict.fromkeys(KINDS, 0)
+
+    def batch(self, lines: Iterable[str]) -> Batch:
+        """
+        The rows of the next lines, the first of which is the head.
+
+        Raises:
+            InvalidArchive: Which line is broken, and why, or of another format.
+        """
+        breather = Breather()
+        batch: dict[str, list[tuple[Any, ...]]] = {}
+        for line in lines:
+            self._line += 1
+            if self._line == 1:
+                self._read_head(self._object(line))
+            else:
+                self._stage(self._object(line), batch)
+            breather.breathe()
+        return batch
+
+    def finish(self) -> None:
+        """*Raises* ``InvalidArchive`` if the head has promised more than there was."""
+        self._line += 1
+        if self._line == 1:
+            raise self._wrong("there is nothing in it")
+        if (missing := next(self._due, None)) is not None:
+            left = 1 + sum(kind == missing for kind in self._due)
+            raise self._wrong(
+                f"the archive ends before it, but by its head {left} more "
+                f"of kind {missing!r} are due"
+            )
+
+    def _read_head(self, raw: dict[str, Any]) -> None:
+        if raw.get("format") == DEVELOPMENT_FORMAT:
+            raise self._wrong(
+                "a development version of mnemo wrote the archive: convert it by "
+                "`scripts/convert_archive.py OLD.jsonl NEW.jsonl`"
+            )
+        if raw.get("format") != FORMAT:
+            raise self._wrong(f'it is no head of a repository\'s archive ("format": "{FORMAT}")')
+        if (version := raw.get("version")) != VERSION:
+            raise self._wrong(
+                f"the archive has format version {version}, this mnemo reads up to {VERSION}: "
+                "import it with the mnemo that it was made for"
+            )
+        try:
+            self.head = _head(TypeAdapter(_Head).validate_python(raw))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise self._wrong(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except ValueError as error:
+            raise self._wrong(str(error)) from None
+        counts = self.head.counts
+        self._due = chain.from_iterable(repeat(kind, counts[kind]) for kind in KINDS)
+
+    def _stage(self, said: dict[str, Any], batch: dict[str, list[tuple[Any, ...]]]) -> None:
+        name = next(self._due, None)
+        if name is None or said.get("kind") != name:
+            due = f"a line of kind {name!r}" if name else "no further line"
+            raise self._wrong(
+                f"its kind is {said.get('kind')!r}, but {due} is due by the archive's head"
+            )
+        if "damaged" in said:
+            self.left_out += 1
+            return
+        kind = KINDS[name]
+        try:
+            row = kind.row(said)
+            value = kind.value(row, self.head)
+            found = _found_by(kind, row, value)
+        except ValueError as error:
+            raise self._wrong(str(error)) from None
+        self._last[name] = place = self._last[name] + 1
+        batch.setdefault(kind.table.name, []).append((place, self._line, *row, *found))
+        if name in _PARTS:
+            table, _, _, parts = _PARTS[name]
+            batch.setdefault(table, []).extend((place, part) for part in parts(value))
+
+    def _object(self, line: str) -> dict[str, Any]:
+        if not isinstance(line, str):
+            raise self._wrong(f"a line must be text, not {type(line).__name__}")
+        try:
+            raw = _DECODER.decode(line)
+        except json.JSONDecodeError as error:
+            raise self._wrong(f"not JSON: {error.msg} (column {error.colno})") from None
+        except (ValueError, RecursionError) as error:
+            raise self._wrong(f"not JSON that can be read: {error}") from None
+        if not isinstance(raw, dict):
+            raise self._wrong("it is no JSON object")
+        return raw
+
+    def _wrong(self, reason: str) -> InvalidArchive:
+        return InvalidArchive(self._line, reason)
+
+
+def _head(said: _Head) -> ArchiveHead:
+    if said["counts"].keys() != KINDS.keys():
+        raise ValueError(f"counts must name {', '.join(KINDS)}")
+    numbers = {"revision": said["revision"]} | said["counts"]
+    for name, number in numbers.items():
+        _judged(name, count, number)
+    space = None
+    if said["space"]:
+        space = EmbeddingSpace(**said["space"])
+        _judged("space.name", exact_text, space.name)
+        _judged("space.dimensions", positive, space.dimensions)
+    return ArchiveHead(revision=said["revision"], space=space, counts=said["counts"])
+
+
+def _judged(name: str, rule: Callable[[Any], object], value: Any) -> None:
+    try:
+        rule(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _found_by(kind: Kind, row: list[Any], value: Any) -> tuple[Any, ...]:
+    """The values of ``_FOUND_BY``."""
+    match kind.name:
+        case "message":
+            text = searchable_text(value, tools=True) if row[-1] else ""
+            if row[-1] and not text:
+                raise ValueError("it has nothing that could be searched for, but is said to be")
+            return (text,)
+        case "note":
+            return (" ".join(terms(value.text)),)
+        case "vector":
+            return owner_of_vector(row[0])
+        case _:
+            return ()
+
+
+# ── Moving ───────────────────────────────────────────────────────────────────────────
+
+_FILLED = " OR ".join(
+    f"EXISTS (SELECT 1 FROM {kind.table.name} WHERE repo = :repo)"
+    for kind in KINDS.values()
+    if kind.table.of_repo
+)
+_IDS = """
+SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
+UNION ALL SELECT node_id FROM staging.steps
+"""
+_NUMBERED = (
+    *("sessions", "episodes", "nodes", "notes", "items", "steps", "vectors"),
+    *("threads", "messages", "snapshots"),
+)
+"""Tables whose rows' numbers are named by others."""
+_STAMP = """
+UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
+"""
+_MOVED_MORE = {
+    "sessions": {
+        "episode": ":episodes + (SELECT max(e.n) FROM staging.episodes e WHERE e.session = a.id)"
+    },
+    # Gaps are where steps were forgotten; their number is all that is kept of that.
+    "episodes": {
+        "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
+        "FROM staging.steps t WHERE t.episode = a.id), 0)"
+    },
+    "steps": {"recorded_at": "session.updated_at"},
+}
+"""Columns that no line says, and their values."""
+
+
+def _move(kind: Kind) -> str:
+    """The statement that moves a table, with the numbers of this store."""
+    table, source = kind.table, f"staging.{kind.table.name} a"
+    found = {column: f"a.{column}" for column in kind.columns if column != "searched"}
+    if table.name in _NUMBERED:
+        found[table.number] = f":{table.name} + a.n"
+    if table.of_repo:
+        found["repo"] = ":repo"
+    for column, owner in kind.owners.items():
+        found[column] = f":{owner.name} + {column}.n"
+        source += f" $join staging.{owner.name} {column} ON {column}.{owner.key[0]} = a.{column}"
+    found |= _MOVED_MORE.get(table.name, {})
+    return (
+        f"INSERT INTO {table.name} ({', '.join(found)}) "
+        f"SELECT {', '.join(found.values())} FROM {source} ORDER BY a.n"
+    )
+
+
+_MOVES = (
+    *(_move(kind) for kind in KINDS.values()),
+    """
+    INSERT INTO node_keys (repo, key, node)
+    SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY 2, 3
+    """,
+    """
+    INSERT INTO message_calls (thread, call_id, seq)
+    SELECT :threads + t.n, c.call_id, a.seq FROM staging.calls c
+    $join staging.messages a ON a.n = c.message $join staging.threads t ON t.id = a.thread
+    """,
+    """
+    UPDATE threads SET erased = next_seq -
+        (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
+    WHERE repo = :repo
+    """,
+    """
+    INSERT INTO item_vectors (repo, item, field)
+    SELECT :repo, :items + item, field FROM staging.fields ORDER BY item
+    """,
+    # An archive has no jobs: what is left to extract is due at once.
+    f"""
+    INSERT INTO jobs (repo, kind, subject, due_at, state, tries, token)
+    SELECT :repo, 'extract', id, '{utc_text(datetime(1970, 1, 1, tzinfo=UTC))}', 'waiting', 0, 0
+    FROM threads WHERE repo = :repo AND extracted_seq < next_seq
+    """,
+)
+# Each is read in the order of its table: SQLite ends a read that is not when a table is made.
+_HALVES = "SELECT n, at, observation, action FROM staging.steps ORDER BY n"
+_TEXTS = "SELECT n, text, at FROM staging.{} WHERE text <> '' ORDER BY n"
+_NOTE_WORDS = "SELECT n, terms FROM staging.notes WHERE deleted_by IS NULL ORDER BY n"
+# Records whose texts are written at once.
+_BATCH = 1_000
+
+
+def refuse_filled(tx: Tx, repo_id: str) -> None:
+    """*Raises* ``UsageError`` if there is anything in the repository."""
+    repo, revision, _, _ = repo_row(tx, repo_id)
+    (filled,) = tx.run(f"SELECT {_FILLED}", {"repo": repo}).fetchone()
+    if filled or revision:
+        raise UsageError(f"repository {repo_id!r} is not empty: import into another one")
+
+
+def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
+    """
+    Put everything where it belongs.
+
+    Raises:
+        UsageError: The repository is not empty.
+        Conflict: A session, episode or step was forgotten in the repository.
+    """
+    refuse_filled(tx, repo_id)
+    refuse_erased(tx, repo_id, (id for (id,) in tx.run(_IDS)))
+    repo = repo_number(tx, repo_id)
+    space = (head.space.name, head.space.dimensions) if head.space else (None, None)
+    tx.run(_STAMP, (head.revision, *space, repo))
+    bases = {name: _base(tx, name, repo) for name in _NUMBERED}
+    for statement in _MOVES:
+        tx.run(statement, bases | {"repo": repo})
+    _index_steps(tx, repo, bases["steps"])
+    for table, row_of in (("messages", message_row), ("snapshots", snapshot_row)):
+        rows = tx.run(_TEXTS.format(table))
+        while batch := rows.fetchmany(_BATCH):
+            texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
+            tx.dialect.put_texts(tx, repo, texts)
+    words = tx.run(_NOTE_WORDS).fetchall()
+    tx.dialect.put_note_words(tx, [(bases["notes"] + n, terms) for n, terms in words])
+
+
+def _base(tx: Tx, table: str, repo: int) -> int:
+    (count,) = tx.run(f"SELECT count(*) FROM staging.{table}").fetchone()
+    return tx.dialect.reserve(tx, table, count, [repo])
+
+
+def _index_steps(tx: Tx, repo: int, base: int) -> None:
+    rows = tx.run(_HALVES)
+    while batch := rows.fetchmany(_BATCH):
+        texts = [
+            (step_row(base + n, side), text, decode_time(at))
+            for n, at, *halves in batch
+            for side, text in enumerate(halves)
+        ]
+        tx.dialect.put_texts(tx, repo, texts)

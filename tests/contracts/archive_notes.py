@@ -145,7 +145,7 @@ class NoteArchiveContract(StoreContract):
             return tx.erase("food")
 
         erased = await kit.store.notes("r").writing(work)
-        assert (erased.versions, erased.fulltext_rows, erased.vectors) == (1, 1, 0)
+        assert (erased.note_versions, erased.fulltext_rows, erased.vectors) == (1, 1, 0)
         found = await kit.store.notes("r").reading(dump)
         assert [version.version for version in found["versions"][2]] == [3, 4]
         assert [change.version for change in found["changes"][2]] == [1, 2, 3, 4]

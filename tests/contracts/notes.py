@@ -174,9 +174,9 @@ class NoteStoreContract(StoreContract):
         vectors = {"one": (1, unit_vector(1, 0, 0, 0)), "two": (1, unit_vector(0, 1, 0, 0))}
         await notes.writing(lambda tx: tx.save_vectors(SPACE, vectors))
         erased = await notes.writing(lambda tx: tx.erase("one"))
-        assert (erased.versions, erased.fulltext_rows, erased.vectors) == (1, 1, 1)
+        assert (erased.note_versions, erased.fulltext_rows, erased.vectors) == (1, 1, 1)
         again = await notes.writing(lambda tx: tx.erase("one"))
-        assert (again.versions, again.fulltext_rows, again.vectors) == (0, 0, 0)
+        assert (again.note_versions, again.fulltext_rows, again.vectors) == (0, 0, 0)
         assert await notes.reading(lambda tx: tx.rows(["one", "two"])) == [row("two")]
         assert [c.topic for c in await notes.reading(lambda tx: tx.changes("u"))] == ["two"]
         assert await notes.reading(lambda tx: tx.matching(["tokyo"])) == {

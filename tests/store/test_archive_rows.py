@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.text import clean
 from mnemo.store import tables
-from mnemo.store.archive_import import LinesReader
+from mnemo.store.archive import LinesReader
 from mnemo.store.archive_rows import KINDS
 from mnemo.store.codec import stored_node
 from mnemo.testing.clock import ManualClock

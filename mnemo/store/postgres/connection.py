@@ -20,7 +20,6 @@ from psycopg_pool import PoolTimeout
 
 from mnemo.errors import ConfigError, MnemoError, StoreError, StoreLocked, StoreUnavailable
 from mnemo.store.postgres import dialect
-from mnemo.store.postgres.spelling import spelled
 from mnemo.store.tx import Dialect, Values
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -142,13 +141,13 @@ class PostgresTx:
         """Run one statement."""
         if _WRITES_JOBS.match(statement):
             self.wrote_jobs = True
-        text, names = spelled(statement)
+        text, names = dialect.spelled(statement)
         cursor = psycopg.RawCursor(self._connection)
         return cursor.execute(text, _placed(names, values))
 
     def run_many(self, statement: str, rows: Iterable[Values], /) -> int:
         """Run *statement* once for each of *rows*; give how many rows were changed."""
-        text, names = spelled(statement)
+        text, names = dialect.spelled(statement)
         given = [_placed(names, row) for row in rows]
         if not given:
             return 0
@@ -163,7 +162,7 @@ class PostgresTx:
         As fast as ``COPY``, which row level security does not allow.
         """
         names = ", ".join(columns)
-        statement, _ = spelled(
+        statement, _ = dialect.spelled(
             f"INSERT INTO {table} ({names}) SELECT {names} "
             f"FROM json_populate_recordset(NULL::{table}, ?::json)"
         )

@@ -9,7 +9,7 @@ from psycopg import errors
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store import tables
 from mnemo.store.postgres.connection import Connection, PostgresTx
-from mnemo.store.postgres.spelling import spelled
+from mnemo.store.postgres.dialect import spelled
 from mnemo.store.schema import CREATE, MIGRATIONS, VERSION, of_development
 from mnemo.store.table import ARRIVAL
 

@@ -88,18 +88,13 @@ class TextTables:
 
 def text_tables(tx: Tx, repo: int) -> TextTables:
     """The tables of the repository of this number."""
-    return _named(*_numbered(tx, repo))
+    row = tx.run(_OF_REPO, (repo,)).fetchone()
+    return TextTables(None, None) if row is None else _named(*_REPOS.one(row))
 
 
 def all_text_tables(tx: Tx) -> list[TextTables]:
     """Those of all repositories, each pair once."""
     return [_named(number, grams) for number, grams in tx.run(_OF_FILE) if type(number) is int]
-
-
-def _numbered(tx: Tx, repo: int) -> tuple[int | None, int]:
-    """The number of the repository's tables, and whether it has one of triples."""
-    row = tx.run(_OF_REPO, (repo,)).fetchone()
-    return _REPOS.one(row) if row is not None else (None, 0)
 
 
 def _named(number: int | None, grams: int) -> TextTables:
@@ -113,26 +108,26 @@ def put_texts(tx: Tx, repo: int, rows: Sequence[Text]) -> None:
     filled = [(row, text) for row, text, _ in rows if text]
     if not filled:
         return
-    number, grams = _numbered(tx, repo)
-    if number is None:
-        number = _take_table(tx, repo)
-    tx.insert(f"words_{number}", _TEXT_COLUMNS, filled)
+    tables = text_tables(tx, repo)
+    words = tables.words or _take_table(tx, repo)
+    tx.insert(words, _TEXT_COLUMNS, filled)
     unspaced = [(row, composed(text)) for row, text in filled if has_unspaced(text)]
     if unspaced:
-        if not grams:
-            tx.run(_CREATE.format(f"grams_{number}", _GRAMS))
+        grams = words.replace("words", "grams")
+        if tables.grams is None:
+            tx.run(_CREATE.format(grams, _GRAMS))
             tx.run(_SET_GRAMS, (repo,))
-        tx.insert(f"grams_{number}", _TEXT_COLUMNS, unspaced)
+        tx.insert(grams, _TEXT_COLUMNS, unspaced)
 
 
-def _take_table(tx: Tx, repo: int) -> int:
+def _take_table(tx: Tx, repo: int) -> str:
     (last,) = tx.run(_TAKEN).fetchone()
     # A damaged number sorts behind all others; which table was that repository's is not known.
     own = isinstance(last, int) and last < _OWN_TABLES
     number: int = last + 1 if own else _SHARED
     tx.run(_CREATE.format(f"words_{number}", _WORDS))
     tx.run(_SET_WORDS, (number, repo))
-    return number
+    return f"words_{number}"
 
 
 def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:

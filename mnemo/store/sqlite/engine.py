@@ -217,6 +217,8 @@ class SqliteEngine:
     def _readers(self) -> Readers:
         if self._reading is None:
             raise StoreError(f"the store {self.place!r} is not open")
+        if self._reading.closed:
+            raise StoreError("the store is closed: open the service again")
         if self._writing is not None:
             # Open connections still read the deleted file, and in it what was refused.
             self._writing.refuse_lost()

@@ -23,13 +23,14 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError, UsageError
 from mnemo.store.engine import GroupWriter
-from mnemo.store.sqlite.connection import SqliteTx, translated
+from mnemo.store.sqlite.connection import SqliteTx, ours, translated
 from mnemo.store.tx import Tx
 
 T = TypeVar("T")
 
 # Reads are short; more threads than this only wait for the interpreter.
 _CONNECTIONS = 4
+_READING = "reading the store"
 
 
 class Readers(ABC):
@@ -37,8 +38,9 @@ class Readers(ABC):
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(_CONNECTIONS)
-        self._closed = False
+        self.closed = False
 
+    @abstractmethod
     async def read(self, work: Callable[[Tx], T]) -> T:
         """
         Run *work* off the event loop, on one revision of the store.
@@ -46,8 +48,6 @@ class Readers(ABC):
         Raises:
             StoreError: One of its kinds. *Cancellation*: safe; met after the read.
         """
-        self._refuse_closed()
-        return await self._read(work)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
@@ -59,7 +59,6 @@ class Readers(ABC):
         Raises:
             StoreError: One of its kinds. *Cancellation*: safe.
         """
-        self._refuse_closed()
         with anyio.CancelScope(shield=True):
             connection = await self._snapshot()
         try:
@@ -69,15 +68,8 @@ class Readers(ABC):
                 await anyio.to_thread.run_sync(connection.close, limiter=self._limiter)
 
     def close(self) -> None:
-        """Refuse further reads; those that run end. Idempotent."""
-        self._closed = True
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise StoreError("the store is closed: open the service again")
-
-    @abstractmethod
-    async def _read(self, work: Callable[[Tx], T]) -> T: ...
+        """Take it for closed; reads that run end. Idempotent."""
+        self.closed = True
 
     @abstractmethod
     async def _snapshot(self) -> sqlite3.Connection: ...
@@ -96,14 +88,15 @@ class FileReaders(Readers):
         self._connect = connect
         self._idle: list[sqlite3.Connection] = []
 
-    async def _read(self, work: Callable[[Tx], T]) -> T:
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* in a worker thread; see ``Readers``."""
         return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
 
     async def _snapshot(self) -> sqlite3.Connection:
         return await anyio.to_thread.run_sync(self._begun, limiter=self._limiter)
 
     def _begun(self) -> sqlite3.Connection:
-        with translated("reading the store"):
+        with translated(_READING):
             connection = self._open()
             connection.execute("BEGIN")
             # Only a read takes the revision that is seen from then on.
@@ -111,29 +104,29 @@ class FileReaders(Readers):
             return connection
 
     def _run(self, work: Callable[[Tx], T]) -> T:
-        with translated("reading the store"):
+        connection: sqlite3.Connection | None = None
+        try:
             connection = self._idle.pop() if self._idle else self._open()
-            try:
-                connection.execute("BEGIN")
-                result = work(SqliteTx(connection))
-                connection.execute("ROLLBACK")
-            except BaseException:
-                # The traceback may hold a cursor, which would hold the revision it reads.
+            connection.execute("BEGIN")
+            result = work(SqliteTx(connection))
+            connection.execute("ROLLBACK")
+        except BaseException as error:
+            # The traceback may hold a cursor, which would hold the revision it reads.
+            if connection is not None:
                 connection.close()
-                raise
-            self._give_back(connection)
-            return result
+            if isinstance(error, sqlite3.Error):
+                raise ours(error, _READING) from error
+            raise
+        if self.closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return result
 
     def _open(self) -> sqlite3.Connection:
         connection = self._connect()
         connection.execute("PRAGMA query_only = ON")
         return connection
-
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        if self._closed:
-            connection.close()
-        else:
-            self._idle.append(connection)
 
     def close(self) -> None:
         """Close what is idle; a read that runs closes its own. Idempotent."""
@@ -150,7 +143,8 @@ class MemoryReaders(Readers):
         self._writer = writer
         self._copy = copy
 
-    async def _read(self, work: Callable[[Tx], T]) -> T:
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* between two writes; see ``Readers``."""
         return await self._writer.run_outside(partial(_read_only, work=work))
 
     async def _snapshot(self) -> sqlite3.Connection:
@@ -158,7 +152,7 @@ class MemoryReaders(Readers):
 
 
 def _read_only(tx: Tx, work: Callable[[Tx], T]) -> T:
-    with translated("reading the store"):
+    with translated(_READING):
         tx.run("PRAGMA query_only = ON")
         try:
             return work(tx)
@@ -178,7 +172,7 @@ class SqliteSnapshot:
         return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
 
     def _run(self, work: Callable[[Tx], T]) -> T:
-        with translated("reading the store"):
+        with translated(_READING):
             return work(SqliteTx(self._connection))
 
     async def copy(self, path: Path) -> None:

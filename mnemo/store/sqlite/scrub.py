@@ -103,37 +103,33 @@ class Scrubber:
             await self._clock.sleep(seconds)
 
     async def _scrub(self, writer: GroupWriter, at_once: bool) -> bool:
-        noted = await writer.run(_noted)
+        noted = await writer.run(_merged)
         if noted is None:
             return True
-        await writer.run(_merge_noted)
-        if self._path is not None and not await _rid(self._path, writer, noted, at_once):
-            return False
+        if self._path is not None:
+            await anyio.to_thread.run_sync(_drop_copies, self._path)
+            if not await _log_is_cut(writer):
+                return False
+            size = (await anyio.Path(self._path).stat()).st_size
+            if at_once or size <= REWRITTEN_AT_ONCE_BYTES:
+                await writer.run_outside(lambda tx: tx.run("VACUUM").rowcount)
+                if not await _log_is_cut(writer):
+                    return False
+            elif not noted.startswith("expired"):
+                return False
         await writer.run(lambda tx: tx.run(_DONE, (noted,)).rowcount)
         return True
 
 
-def _noted(tx: Tx) -> str | None:
+def _merged(tx: Tx) -> str | None:
+    """What is noted, if anything is, with the texts merged that were left for a scrub."""
     row = tx.run(_NOTED).fetchone()
-    return None if row is None else str(row[0])
-
-
-def _merge_noted(tx: Tx) -> None:
+    if row is None:
+        return None
     for (repo,) in tx.run(_UNMERGED).fetchall():
         merge_texts(tx, int(repo))
     tx.run(_MERGED)
-
-
-async def _rid(path: Path, writer: GroupWriter, noted: str, at_once: bool) -> bool:
-    """Whether log, file and copies are rid of what was erased, as far as is due now."""
-    await anyio.to_thread.run_sync(_drop_copies, path)
-    if not await _log_is_cut(writer):
-        return False
-    size = (await anyio.Path(path).stat()).st_size
-    if at_once or size <= REWRITTEN_AT_ONCE_BYTES:
-        await writer.run_outside(_rewrite)
-        return await _log_is_cut(writer)
-    return noted.startswith("expired")
+    return str(row[0])
 
 
 def _drop_copies(path: Path) -> None:
@@ -162,7 +158,3 @@ def _truncate_log(tx: Tx) -> bool:
     finally:
         tx.run(f"PRAGMA busy_timeout = {patience}")
     return not busy
-
-
-def _rewrite(tx: Tx) -> None:
-    tx.run("VACUUM")
