@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from mnemo.errors import NotFound, StoreCorrupt
+from mnemo.errors import NotFound
 from mnemo.store.codec import decode_time
-from mnemo.store.rows import Rows, log_passed, message_row, repo_row, snapshot_row, step_row
+from mnemo.store.rows import Rows, message_row, repo_row, snapshot_row, step_row
 from mnemo.store.tables import TABLES
 from mnemo.store.tombstones import remember_erased
 from mnemo.store.tx import Tx
@@ -47,10 +47,9 @@ def repository_records(tx: Tx) -> list[RepositoryRecord]:
     nodes: dict[int, dict[str, int]] = {}
     for repo, type, count in tx.run(_NODES):
         nodes.setdefault(repo, {})[type] = count
-    times, passed = dict[int, list[datetime]](), list[StoreCorrupt]()
-    for repo, at in _AT.all(tx.run(_TIMES), passed):
+    times: dict[int, list[datetime]] = {}
+    for repo, at in _AT.intact(tx.run(_TIMES)):
         times.setdefault(repo, []).append(at)
-    log_passed(passed)
     return [
         RepositoryRecord(
             id=id,

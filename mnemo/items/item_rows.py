@@ -18,7 +18,7 @@ from mnemo.store.codec import (
     utc_text,
 )
 from mnemo.store.engine import Engine
-from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, repo_number, repo_row
+from mnemo.store.rows import Rows, chunks, holes, repo_number, repo_row
 from mnemo.store.spaces import check_space
 from mnemo.store.tables import ITEMS
 from mnemo.store.tx import Tx
@@ -169,20 +169,14 @@ class ItemReader:
 
     def items(self, numbers: Sequence[int]) -> dict[int, Item]:
         """Items by number; damaged ones are passed by."""
-        passed: Passed = []
         found: dict[int, Item] = {}
         for some in chunks(numbers):
-            rows = self._tx.run(_ITEMS.format(holes(some)), some)
-            found.update(_NUMBERED.all(rows, passed))
-        log_passed(passed)
+            found.update(_NUMBERED.intact(self._tx.run(_ITEMS.format(holes(some)), some)))
         return found
 
     def namespaces(self) -> list[Namespace]:
         """Those that hold items, each once, in no order."""
-        passed: Passed = []
-        found = _NAMESPACE_ROWS.all(self._tx.run(_NAMESPACES, self._live), passed)
-        log_passed(passed)
-        return found
+        return _NAMESPACE_ROWS.intact(self._tx.run(_NAMESPACES, self._live))
 
     def places(self, prefix: Namespace) -> list[tuple[int, int]]:
         """Number of the vector and of its item, ascending, of those under *prefix*."""
@@ -204,9 +198,7 @@ class ItemReader:
         read: Rows[tuple[int, Vector]] = Rows(
             "item_vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions))
         )
-        passed: Passed = []
-        found = read.all(rows, passed)
-        log_passed(passed)
+        found = read.intact(rows)
         matrix = np.empty((len(found), dimensions), dtype=np.float32)
         for place, (_, vector) in enumerate(found):
             matrix[place] = vector
@@ -223,10 +215,7 @@ class ItemReader:
 
     def owed(self, limit: int) -> list[tuple[int, str]]:
         """Number and text of vectors that have to be made."""
-        passed: Passed = []
-        found = _OWED_ROWS.all(self._tx.run(_OWED, (self._repo, limit)), passed)
-        log_passed(passed)
-        return found
+        return _OWED_ROWS.intact(self._tx.run(_OWED, (self._repo, limit)))
 
 
 class ItemWriter(ItemReader):
@@ -378,7 +367,5 @@ def erase_items(tx: Tx, repo: int, selection: Selection) -> ErasureReport:
 def owe_items(tx: Tx, repo: int) -> None:
     """Delete the vectors of all items, to be made anew."""
     tx.run("DELETE FROM item_vectors WHERE repo = ?", (repo,))
-    passed: Passed = []
-    texts = _FIELDS.all(tx.run(_TEXTS, (repo,)), passed)
-    log_passed(passed)
+    texts = _FIELDS.intact(tx.run(_TEXTS, (repo,)))
     tx.run_many(_PUT_VECTOR, [(repo, *field, None) for fields in texts for field in fields])

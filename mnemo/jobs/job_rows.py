@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import new_id
 from mnemo.store.codec import decode_list, utc_text
-from mnemo.store.rows import Passed, Rows, listed, log_passed
+from mnemo.store.rows import Rows, listed, log_passed
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
@@ -108,13 +108,11 @@ def holder_named(tx: Tx, token: str, me: Owner) -> str:
 
 def forget_the_dead(tx: Tx, me: Owner) -> None:
     """Release what processes owned that died on this host."""
-    passed: Passed = []
     rows = tx.run(_OTHERS, (me.host,)).fetchall()
-    for _, pid, started, _, token in _OWNERS.all(rows, passed):
+    for _, pid, started, _, token in _OWNERS.intact(rows):
         same = (pid, started) == (me.pid, me.started)
         if not same and is_alive(pid, started) is False:
             unregister(tx, token)
-    log_passed(passed)
 
 
 # ── Processes ────────────────────────────────────────────────────────────────────────
@@ -229,10 +227,7 @@ def find_jobs(
     query += " ORDER BY due_at, subject"
     if limit is not None:
         query, values = query + " LIMIT ?", [*values, limit]
-    passed: Passed = []
-    found = JOBS.rows.all(tx.run(query, values), passed)
-    log_passed(passed)
-    return found
+    return JOBS.rows.intact(tx.run(query, values))
 
 
 def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) -> list[str]:
@@ -242,15 +237,13 @@ def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) ->
     Args:
         kinds: Of jobs; ``None``: all.
     """
-    passed: Passed = []
     held: dict[str | None, bool] = {None: False, me.token: False}
     found: dict[str, None] = {}
-    for id, owner, kind in _CLAIMS.all(tx.run(_OWING, (utc_text(now),)).fetchall(), passed):
+    for id, owner, kind in _CLAIMS.intact(tx.run(_OWING, (utc_text(now),)).fetchall()):
         if owner not in held:
             held[owner] = is_held_by(tx, owner, me=me, now=now)
         if not held[owner] and (kinds is None or kind in kinds):
             found[id] = None
-    log_passed(passed)
     return list(found)
 
 
@@ -269,10 +262,7 @@ def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
 
 def job_counts(tx: Tx, repo: int) -> dict[JobState, int]:
     """How many jobs there are in each state, those that are done and damaged ones aside."""
-    passed: Passed = []
-    found = _LEVELS.all(tx.run(_COUNTS, (repo,)), passed)
-    log_passed(passed)
-    return dict(found)
+    return dict(_LEVELS.intact(tx.run(_COUNTS, (repo,))))
 
 
 def extracting(tx: Tx, repo: int, thread_id: str) -> list[str]:

@@ -410,11 +410,9 @@ def _stored_messages(tx: Tx, repo: int, ids: Iterable[str]) -> set[str]:
 def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
     repo = repo_row(tx, repo_id)[0]
     found: dict[str, Step] = {}
-    passed: Passed = []
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = tx.run(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
-        found.update((step.node_id, step) for step in STEPS.rows.all(rows, passed))
-    log_passed(passed)
+        found.update((step.node_id, step) for step in STEPS.rows.intact(rows))
     return found
 
 
@@ -422,23 +420,18 @@ def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, FoundMessag
     repo = repo_row(tx, repo_id)[0]
     numbers = [no for id in dict.fromkeys(ids) if (no := document_number(id)) is not None]
     found: dict[str, FoundMessage] = {}
-    passed: Passed = []
     for chunk in chunks(numbers):
         for row in tx.run(_MESSAGES_BY_NUMBER.format(holes(chunk)), (repo, *chunk)).fetchall():
-            for message in MESSAGES.rows.all([row], passed):
+            for message in MESSAGES.rows.intact([row]):
                 found[message_document(row[-2])] = FoundMessage(message, row[-1])
-    log_passed(passed)
     return found
 
 
 def _goals(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, str]:
     repo = repo_row(tx, repo_id)[0]
     goals: dict[str, str] = {}
-    passed: Passed = []
     for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_GOALS.format(holes(chunk)), (repo, *chunk))
-        goals.update(_EPISODES.all(rows, passed))
-    log_passed(passed)
+        goals.update(_EPISODES.intact(tx.run(_GOALS.format(holes(chunk)), (repo, *chunk))))
     return goals
 
 

@@ -339,9 +339,7 @@ def _around_step(tx: Tx, row: Sequence[Any], target: Record, wanted: ViewQuery) 
 
 
 def _halves_beside(tx: Tx, statement: str, place: Sequence[int], limit: int) -> list[Record]:
-    passed: Passed = []
-    rows = HALVES.all(tx.run(statement, (*place, limit)), passed)
-    log_passed(passed)
+    rows = HALVES.intact(tx.run(statement, (*place, limit)))
     return [half for halves in rows for half in halves if half]
 
 
@@ -395,9 +393,7 @@ def _messages(tx: Tx, thread: int, seqs: tuple[int, int], since: str, count: int
     """The first *count* messages of the range; the last ones if it is negative."""
     statement = _MESSAGES_BESIDE.format("DESC" if count < 0 else "")
     rows = tx.run(statement, (thread, *seqs, since, abs(count)))
-    passed: Passed = []
-    found = [message_record(message) for message in MESSAGES.rows.all(rows, passed)]
-    log_passed(passed)
+    found = [message_record(message) for message in MESSAGES.rows.intact(rows)]
     return found[::-1] if count < 0 else found
 
 
@@ -418,9 +414,7 @@ def _surroundings(
         for statement, edge in ((_BEFORE, first), (_AFTER, last))
     ]
     rows = SNAPSHOTS.rows
-    passed: Passed = []
-    snapshots = [rows.all(((target.session_id, *r) for r in some), passed) for some in beside]
-    log_passed(passed)
+    snapshots = [rows.intact((target.session_id, *r) for r in some) for some in beside]
     return Surroundings(
         target=target,
         before=tuple(before),

@@ -22,7 +22,7 @@ from mnemo.store.codec import (
     utc_text,
 )
 from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
-from mnemo.store.rows import Passed, Rows, log_passed, repo_number
+from mnemo.store.rows import Rows, repo_number
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
 from mnemo.store.tombstones import refuse_erased
@@ -168,10 +168,7 @@ class StoredSessions:
         query = _UNFINISHED_RECORDS if unfinished else _REPO_RECORDS
 
         def read(tx: Tx) -> list[SessionRecord]:
-            passed: Passed = []
-            found = _SESSIONS.all(tx.run(query, (self._repo_id,)), passed)
-            log_passed(passed)
-            return found
+            return _SESSIONS.intact(tx.run(query, (self._repo_id,)))
 
         return await self._engine.reading(read)
 

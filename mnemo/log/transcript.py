@@ -23,11 +23,9 @@ from mnemo.protocols import Clock
 from mnemo.store.codec import decode_vector, utc_text
 from mnemo.store.engine import Engine, thread_lock
 from mnemo.store.rows import (
-    Passed,
     Rows,
     chunks,
     holes,
-    log_passed,
     message_row,
     repo_number,
     repo_row,
@@ -230,9 +228,7 @@ class TranscriptReader:
         recorded = "" if since is None else utc_text(since)
         values = (self._number(thread_id), from_seq, recorded, newest or _LAST_SEQ)
         read = Rows("vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions)))
-        passed: Passed = []
-        rows = read.all(self._tx.run(_VECTORS, values), passed)
-        log_passed(passed)
+        rows = read.intact(self._tx.run(_VECTORS, values))
         vectors = np.empty((len(rows), dimensions), dtype=np.float32)
         for place, (_, vector) in enumerate(rows):
             vectors[place] = vector
@@ -291,10 +287,7 @@ class TranscriptReader:
     def threads(self, *, watched: bool = False) -> list[Thread]:
         """All threads by id, or those with a viewport's budget; damaged ones are passed by."""
         query = _WATCHED_THREADS if watched else _ALL_THREADS
-        passed: Passed = []
-        found = THREADS.rows.all(self._tx.run(query, (self._repo,)), passed)
-        log_passed(passed)
-        return found
+        return THREADS.rows.intact(self._tx.run(query, (self._repo,)))
 
     def all(
         self,

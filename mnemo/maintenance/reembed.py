@@ -34,11 +34,9 @@ from mnemo.store.codec import (
 )
 from mnemo.store.rows import (
     SIDE_KEYS,
-    Passed,
     Rows,
     chunks,
     holes,
-    log_passed,
     repo_number,
     repo_row,
 )
@@ -364,16 +362,12 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     tx.run(_FORGET_SUBGOALS, (repo,))
     owe_items(tx, repo)
     breather = Breather()
-    passed: Passed = []
-    rows = tx.run(_CHANGESETS, (repo,)).fetchall()
-    for episode, blob in _EPISODES.all(rows, passed):
+    for episode, blob in _EPISODES.intact(tx.run(_CHANGESETS, (repo,)).fetchall()):
         tx.run(_SET_CHANGESET, (blob, episode))
         breather.breathe()
-    rows = tx.run(_TRAJECTORIES, (repo,)).fetchall()
-    for episode, key, blob in _STAGED_ROWS.all(rows, passed):
+    for episode, key, blob in _STAGED_ROWS.intact(tx.run(_TRAJECTORIES, (repo,)).fetchall()):
         tx.run(_SET_TRAJECTORY, (blob, episode, key))
         breather.breathe()
-    log_passed(passed)
     return moved
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -16,7 +16,6 @@ from mnemo.store.rows import (
     Rows,
     chunks,
     holes,
-    log_passed,
     repo_number,
     repo_row,
     thread_number,
@@ -116,7 +115,7 @@ class NoteReader:
             StoreCorrupt: One of *topics* is damaged. Without topics it is left out, and logged.
         """
         if topics is None:
-            return _passing(NOTES.rows, self._all(_THERE, self._repo))
+            return NOTES.rows.intact(self._all(_THERE, self._repo))
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
         return NOTES.rows.all(self._of_keys(query, sorted(set(topics))), self._unreadable)
 
@@ -128,7 +127,8 @@ class NoteReader:
     def versions(self, topic: str, *, intact: bool = False) -> list[NoteVersion]:
         """What is kept of its versions, oldest first."""
         rows = self._all(_VERSIONS, self._repo, topic)
-        return _passing(NOTE_VERSIONS.rows, rows) if intact else NOTE_VERSIONS.rows.all(rows)
+        read = NOTE_VERSIONS.rows
+        return read.intact(rows) if intact else read.all(rows)
 
     def changes(self, update_id: str) -> list[NoteChange]:
         """What an update did, in order."""
@@ -152,12 +152,11 @@ class NoteReader:
         """Topic → vector of its present version, where there is one of *space*."""
         rows = self._all(_VECTORS, self._repo, space.name, space.dimensions)
         read = Rows("note_vectors", "s b", lambda row: decode_vector(row[1], space.dimensions))
-        return {row[0]: vector for row in rows for vector in _passing(read, [row])}
+        return {row[0]: vector for row in rows for vector in read.intact([row])}
 
     def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
         """Notes that have no vector of *space*, by topic."""
-        rows = self._all(_OWED, space.name, space.dimensions, self._repo, limit)
-        return _passing(NOTES.rows, rows)
+        return NOTES.rows.intact(self._all(_OWED, space.name, space.dimensions, self._repo, limit))
 
     def marked(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of *keys* that are marks."""
@@ -182,14 +181,6 @@ class NoteReader:
     def usage(self, update_id: str) -> list[UsageRow]:
         """What its calls cost, in order."""
         return NOTE_USAGE.rows.all(self._all(_USAGE, self._repo, update_id))
-
-
-def _passing(read: Rows[T], rows: Iterable[Sequence[Any]]) -> list[T]:
-    """The intact ones of *rows*; the others are logged."""
-    passed: Passed = []
-    found = read.all(rows, passed)
-    log_passed(passed)
-    return found
 
 
 # ── Writing ───────────────────────────────────────────────────────────────────────

@@ -76,6 +76,13 @@ class Rows(Generic[T]):
             breather.breathe()
         return found
 
+    def intact(self, rows: Iterable[Sequence[Any]]) -> list[T]:
+        """The values of those *rows* that are not damaged; the others are logged."""
+        passed: Passed = []
+        found = self.all(rows, passed)
+        log_passed(passed)
+        return found
+
     def one(self, row: Sequence[Any]) -> T:
         """The value of *row*. *Raises* ``StoreCorrupt``: it is damaged."""
         try:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from mnemo.errors import Barred, Conflict
-from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed
+from mnemo.store.rows import Rows, chunks, holes
 from mnemo.store.tx import Tx
 from mnemo.values.graph import Claim
 from mnemo.values.lookup import former_key
@@ -133,10 +133,7 @@ def _salt(tx: Tx) -> bytes:
 
 def _stored_salt(tx: Tx) -> bytes | None:
     """``None``: there is none yet, or it is damaged, and the digests made with it mean nothing."""
-    passed: Passed = []
-    found = _SALTS.all(tx.run(_SALT), passed)
-    log_passed(passed)
-    return found[0] if found else None
+    return next(iter(_SALTS.intact(tx.run(_SALT))), None)
 
 
 def _digest(salt: bytes, id: str | bytes) -> bytes:

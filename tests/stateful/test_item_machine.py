@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from mnemo.items.item_rows import ItemWriter
-from mnemo.items.items import Batch
-from mnemo.items.items import Meant, VectorView
+from mnemo.items.items import Batch, Meant, VectorView
 from mnemo.values.items import (
     DeleteItem,
     GetItem,
