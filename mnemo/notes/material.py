@@ -27,7 +27,7 @@ from mnemo.notes.cues import (
     prefers,
     requests_in,
 )
-from mnemo.notes.writing import redact
+from mnemo.notes.writing import NoteSource, redact
 from mnemo.protocols import ChatMessage, ChatModel, Purpose
 from mnemo.runtime.text import count_tokens, fold, is_blank, one_line
 from mnemo.values.messages import Message, StoredMessage, ToolCall, measured_text
@@ -38,16 +38,6 @@ Voice: TypeAlias = Literal["user", "assistant", "other"]
 LEAST_EVIDENCE, MOST_EVIDENCE = 8, 300
 """Characters of an evidence phrase."""
 _QUOTES = str.maketrans("‘’‚‛“”„‟«»`´", "''''\"\"\"\"\"\"''")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Evidence of a change, as stored with the version."""
-
-    trust: Trust
-    text: str = ""
-    message_ids: tuple[str, ...] = ()
-    covers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +114,18 @@ class Material:
     def __init__(
         self,
         history: Sequence[Message],
+        config: NotesConfig,
         *,
         keys: Sequence[str],
         start: int = 0,
-        phrases: Phrases,
-        allow_tools: bool = False,
     ) -> None:
         self.history = tuple(history)
         self.keys = tuple(keys)
         self.start = start
-        self._phrases = phrases
-        self._allow_tools = allow_tools
+        self._phrases = Phrases(
+            config.request_phrases, config.correction_phrases, config.preference_phrases
+        )
+        self._allow_tools = config.allow_tool_evidence
 
     @cached_property
     def fresh(self) -> tuple[Message, ...]:
@@ -214,9 +205,9 @@ class Material:
         indexes = range(self.start, len(self.history))
         return {index: folded(self.history[index].text) for index in indexes}
 
-    def evidence(self, phrase: str) -> Evidence:
+    def quoting(self, phrase: str, source: NoteSource) -> NoteSource:
         """
-        Find *phrase* in the new part; the best of the voices that said it counts.
+        Let *source* rest on *phrase* of the new part; the best of the voices that said it counts.
 
         Raises:
             InvalidNote: ``evidence_missing``, ``evidence_not_found`` or ``untrusted_source``.
@@ -231,9 +222,10 @@ class Material:
             raise InvalidNote("evidence_not_found", message)
         trust = self._trust([voice_of(self.history[index]) for index in where])
         ids = (self.history[i].id for i in where if self._counts(i, trust))
-        return Evidence(
+        return replace(
+            source,
             trust=trust,
-            text=one_line(plain_text(phrase))[:MOST_EVIDENCE],
+            evidence=one_line(plain_text(phrase))[:MOST_EVIDENCE],
             message_ids=tuple(dict.fromkeys(id for id in ids if id is not None)),
             covers=tuple(a.digest for a in self.asked if self._overlaps(a, wanted)),
         )
@@ -287,14 +279,6 @@ def _places(text: str, wanted: str) -> Iterator[int]:
 PURPOSE: Purpose = "update_notes"
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """Leading messages of each request; *reused*: the task's own, unchanged and in order."""
-
-    messages: tuple[ChatMessage, ...]
-    reused: bool
-
-
 def asks_elsewhere(model: ChatModel) -> bool:
     """Whether *model* sends updates of notes to another model by an override."""
     model_for = getattr(model, "model_for", None)
@@ -326,7 +310,7 @@ def _hidden(value: Any) -> Any:
 
 def prefix(
     messages: Sequence[Message], *, fresh_from: int, instruction: str, config: NotesConfig
-) -> Prefix:
+) -> tuple[tuple[ChatMessage, ...], bool]:
     """
     Choose the leading messages of an update's requests.
 
@@ -335,15 +319,18 @@ def prefix(
 
     Args:
         fresh_from: Where the new part begins.
+
+    Returns:
+        With whether they are the task's own, unchanged and in order.
     """
     room = config.max_total_tokens // config.max_turns - count_tokens(instruction)
     whole = tuple(_chat(message) for message in messages)
     if _estimate(whole) <= room:
-        return Prefix(whole, reused=True)
+        return whole, True
     system = [_chat(m) for m in messages[:1] if m.role == "system"]
     start = max(fresh_from, len(system))
     groups = _newest(_groups(messages[start:]), room - _estimate(system))
-    return Prefix((*system, *_flat(groups)), reused=False)
+    return (*system, *(message for group in groups for message in group)), False
 
 
 def _newest(groups: list[list[ChatMessage]], room: int) -> list[list[ChatMessage]]:
@@ -367,10 +354,6 @@ def _groups(messages: Sequence[Message]) -> list[list[ChatMessage]]:
         else:
             groups.append([_chat(message)])
     return groups
-
-
-def _flat(groups: Sequence[Sequence[ChatMessage]]) -> list[ChatMessage]:
-    return [message for group in groups for message in group]
 
 
 def _estimate(messages: Sequence[ChatMessage]) -> int:

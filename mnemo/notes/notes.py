@@ -15,7 +15,7 @@ from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.note_rows import erase_note
 from mnemo.notes.shelf import NoteRecall, Shelf, by_change, one_line_of
 from mnemo.notes.tools import NoteToolbox
-from mnemo.notes.trigger import copied, phrases_of
+from mnemo.notes.trigger import copied
 from mnemo.notes.update import NotesParts, NoteUpdate, OnProgress
 from mnemo.notes.updater import Updater
 from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, present, restore, undo
@@ -353,12 +353,8 @@ class Notes:
         material = None
         if history is not None:
             messages = copied(history)
-            material = Material(
-                messages,
-                keys=mark_keys(messages, None),
-                phrases=phrases_of(self._parts.config),
-                allow_tools=self._parts.config.allow_tool_evidence,
-            )
+            keys = mark_keys(messages, None)
+            material = Material(messages, self._parts.config, keys=keys)
         source = NoteSource(by="agent", trust="unquoted")
         return NoteToolbox(
             self._shelf, source=source, material=material, touching=True, limited=limited

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from mnemo.errors import ConfigError, InvalidNote, NotFound
-from mnemo.notes.material import Evidence, Material, quoted
+from mnemo.notes.material import MOST_EVIDENCE, Material, quoted
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, redact
 from mnemo.prompts.tool_loop import uses_of
@@ -358,23 +358,16 @@ class NoteToolbox:
             raise InvalidNote("delete_limit", message)
 
     def _sourced(self, phrase: str | None) -> NoteSource:
-        found = self._evidence(phrase)
-        return replace(
-            self._source,
-            trust=found.trust,
-            evidence=redact(found.text) if self._config.redact else found.text,
-            message_ids=found.message_ids,
-            covers=found.covers,
-        )
-
-    def _evidence(self, phrase: str | None) -> Evidence:
+        found = replace(self._source, trust="unquoted")
         if is_blank(phrase) and not self._config.require_evidence:
-            return Evidence(trust="unquoted")
+            return found
         quoted(phrase)
         assert phrase is not None
         if self._material is None:
-            return Evidence(trust="unquoted", text=one_line(plain_text(phrase))[:300])
-        return self._material.evidence(phrase)
+            found = replace(found, evidence=one_line(plain_text(phrase))[:MOST_EVIDENCE])
+        else:
+            found = self._material.quoting(phrase, found)
+        return replace(found, evidence=redact(found.evidence)) if self._config.redact else found
 
 
 def _refusal(code: str, message: str) -> Answer:

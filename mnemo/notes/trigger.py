@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 
 from mnemo.config import NotesConfig
 from mnemo.errors import InvalidNote
-from mnemo.notes.cues import Phrases
 from mnemo.notes.material import Asked, Material, folded, mark_keys, pair_keys, voice_of
 from mnemo.notes.note_rows import NoteReader, NoteWriter
 from mnemo.notes.shelf import Shelf
@@ -457,13 +456,7 @@ def judge(
     if ask.task_id is not None and tx.is_done(ask.task_id):
         return Skip("already_done")
     start = _new_from(tx, ask)
-    material = Material(
-        ask.history,
-        keys=ask.keys,
-        start=start,
-        phrases=phrases_of(config),
-        allow_tools=config.allow_tool_evidence,
-    )
+    material = Material(ask.history, config, keys=ask.keys, start=start)
     if not material.speaks:
         return Skip("nothing_new")
     waiting = tuple(open_requests(tx, material.asked))
@@ -484,11 +477,6 @@ def judge(
 def by_rule(asked: Asked) -> bool:
     """Whether ``keep_by_rule`` can serve it."""
     return not asked.forgets and not is_blank(asked.text)
-
-
-def phrases_of(config: NotesConfig) -> Phrases:
-    """Phrases that the configuration adds."""
-    return Phrases(config.request_phrases, config.correction_phrases, config.preference_phrases)
 
 
 def _new_from(tx: NoteReader, ask: Ask) -> int:

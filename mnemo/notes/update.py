@@ -25,7 +25,6 @@ from mnemo.events import Event, MemoryUpdateFinished
 from mnemo.notes.material import (
     PURPOSE,
     Material,
-    Prefix,
     asks_elsewhere,
     prefix,
     redacted,
@@ -42,7 +41,6 @@ from mnemo.notes.trigger import (
     TriggeredBy,
     keep_by_rule,
     outcomes,
-    phrases_of,
     settle_said,
 )
 from mnemo.notes.writing import NoteSource, check_redacted, redact, said_of
@@ -317,11 +315,13 @@ class UpdateRun:
         self._toolbox = NoteToolbox(
             self._shelf, source=self._source("model"), material=material, touching=False
         )
-        begin = self._prefix(material, question, elsewhere=asks_elsewhere(model))
-        self._prefix_reused = begin.reused
+        begin, reused = prefix(
+            material.history, fresh_from=material.start, instruction=question, config=self._config
+        )
+        self._prefix_reused = reused and not asks_elsewhere(model)
         loop = Loop(
             purpose=PURPOSE,
-            messages=(*begin.messages, ChatMessage("user", question)),
+            messages=(*begin, ChatMessage("user", question)),
             tools=tools,
             carry_out=self._carry_out,
             max_rounds=self._config.max_turns,
@@ -345,13 +345,9 @@ class UpdateRun:
     async def _question(self, model: ChatModel) -> tuple[Material, str]:
         material = self._due.material
         if asks_elsewhere(model):
-            material = Material(
-                await anyio.to_thread.run_sync(redacted, material.history),
-                keys=material.keys,
-                start=material.start,
-                phrases=phrases_of(self._config),
-                allow_tools=self._config.allow_tool_evidence,
-            )
+            history = await anyio.to_thread.run_sync(redacted, material.history)
+            keys, start = material.keys, material.start
+            material = Material(history, self._config, keys=keys, start=start)
         told = "\n".join(m.text for m in material.fresh if m.role == "user")
         rows = await self._shelf.ranked(told[-QUERY_CHARACTERS:] or None)
         listed = [
@@ -367,12 +363,6 @@ class UpdateRun:
             body_chars=self._config.body_max_chars,
         )
         return material, instruction(question)
-
-    def _prefix(self, material: Material, question: str, *, elsewhere: bool) -> Prefix:
-        begin = prefix(
-            material.history, fresh_from=material.start, instruction=question, config=self._config
-        )
-        return replace(begin, reused=begin.reused and not elsewhere)
 
     async def _call(self, caller: Caller, request: ChatRequest) -> ChatReply:
         """One turn, with one retry of a retryable error."""
