@@ -206,11 +206,10 @@ def _taken_by(selection: Selection, place: int) -> Callable[[Sequence[Any]], Any
     As text, times do not sort as the instants do: each keeps its own zone. Where no time
     was given, none is read.
     """
-    takes = selection.takes()
 
     def taken(row: Sequence[Any]) -> Any:
         at = _ANY_TIME if selection.before is None else decode_time(row[place])
-        return row if takes(at, row[place + 1]) else None
+        return row if selection.takes(at, row[place + 1]) else None
 
     return taken
 

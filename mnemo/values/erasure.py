@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Protocol
 
 from mnemo.runtime.clock import as_utc, in_utc
 from mnemo.runtime.validation import every, known_id, known_ids, known_time
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
-
-
-class StepTest(Protocol):
-    """Looks at a step's own time, and at the thread that it was made from."""
-
-    def __call__(self, at: datetime, thread_id: str | None = None) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +102,10 @@ class Selection:
         """Whether messages can be selected: of its thread, or else of any, said *before*."""
         return self.session_id is None
 
-    def takes(self) -> StepTest:
-        """Whether a step of its session (or any session) is selected."""
-        end = in_utc(self.before) if self.before is not None else None
-
-        def test(at: datetime, thread_id: str | None = None) -> bool:
-            return self.thread_id in (None, thread_id) and (end is None or as_utc(at) < end)
-
-        return test
+    def takes(self, at: datetime, thread_id: str | None = None) -> bool:
+        """Whether a step of that time, made from that thread, is selected if its session is."""
+        is_before = self.before is None or as_utc(at) < in_utc(self.before)
+        return self.thread_id in (None, thread_id) and is_before
 
 
 def _ids(given: Sequence[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ JAPAN = timezone(timedelta(hours=9))
 )
 def test_all_that_is_given_must_hold(given, taken):
     """The thread exactly, the time exclusive and in whatever zone it was given."""
-    takes = Selection(**given).takes()
+    takes = Selection(**given).takes
     early = NOON - timedelta(seconds=1)
     assert [takes(early), takes(NOON, "t"), takes(NOON, "t:1")] == taken
 
@@ -32,7 +32,7 @@ def test_a_time_without_a_zone_is_utc():
     """Of a step, and of the selection itself."""
     selection = Selection.of(session_id=None, thread_id=None, before=datetime(2024, 3, 1, 12))
     assert selection.before == NOON
-    assert selection.takes()(datetime(2024, 3, 1, 11)) is True
+    assert selection.takes(datetime(2024, 3, 1, 11)) is True
 
 
 def test_only_a_thread_alone_goes_whole():
