@@ -194,7 +194,14 @@ def attach_all(
 def _evicted(
     tx: TranscriptWriter, thread: Thread, zone: Zone, verdict: EvictionVerdict, config: Config
 ) -> Committed:
-    snapshot = _snapshot(tx, thread, zone, verdict, config)
+    snapshot = None
+    if verdict.kind != "ok":
+        origin: Origin = "fallback" if verdict.kind == "fallback" else "model"
+        most = config.viewport.snapshot_max_chars
+        text = verdict.text if origin == "model" else digest(zone.messages, max_chars=most)
+        said = zone.messages[0].said_at, zone.messages[-1].said_at
+        snapshot = _made(tx, thread, (zone.from_seq, zone.to_seq), text, origin, said, config)
+        tx.put(snapshot)
     outcome = EvictionOutcome(
         thread_id=thread.id,
         epoch=thread.epoch,
@@ -205,23 +212,9 @@ def _evicted(
         attempts=verdict.attempts,
         at=tx.now,
     )
-    tx.put(*([snapshot] if snapshot else []), outcome)
+    tx.put(outcome)
     tx.keep(replace(thread, boundary=zone.to_seq + 1))
     return Committed(outcome, snapshot)
-
-
-def _snapshot(
-    tx: TranscriptReader, thread: Thread, zone: Zone, verdict: EvictionVerdict, config: Config
-) -> Snapshot | None:
-    if verdict.kind == "ok":
-        return None
-    origin: Origin = "model"
-    text = verdict.text
-    if verdict.kind == "fallback":
-        most = config.viewport.snapshot_max_chars
-        origin, text = "fallback", digest(zone.messages, max_chars=most)
-    said = zone.messages[0].said_at, zone.messages[-1].said_at
-    return _made(tx, thread, (zone.from_seq, zone.to_seq), text, origin, said, config)
 
 
 def _made(
@@ -283,7 +276,6 @@ class DueEviction:
     A thread whose window is above its trigger, as it was read.
 
     Attributes:
-        since: Messages recorded before it are expired.
         now: When it was read.
         units: Of the window.
         goals: The active ones, as they are listed.
@@ -292,24 +284,21 @@ class DueEviction:
 
     thread: Thread
     budget: Budget
-    since: datetime | None
     now: datetime
     units: list[Unit]
     goals: list[Goal]
     pins: list[Pin]
     deadline_s: float
 
-    def zone(self) -> Zone:
-        """Return the range that leaves the window."""
-        zone = eviction_zone(
+    def zone(self) -> Zone | None:
+        """Return the range that leaves the window; ``None``: nothing can."""
+        return eviction_zone(
             self.units,
             self.budget,
             from_seq=self.thread.boundary,
             now=self.now,
             deadline_s=self.deadline_s,
         )
-        assert zone is not None, "a thread is due only if something can leave its window"
-        return zone
 
     def view(self, config: Config) -> CompressedViewport:
         """Render the window as Mneme is shown it; takes milliseconds of computing."""
@@ -350,7 +339,7 @@ def due_eviction(
         if is_due(span[1], len(units), budget) and zone is not None:
             active = listed(tx, thread_id, active_only=True)
             held = living_pins(tx, thread, since) if active else []
-            return DueEviction(thread, budget, since, tx.now, units, active, held, deadline_s)
+            return DueEviction(thread, budget, tx.now, units, active, held, deadline_s)
     return None
 
 
@@ -503,14 +492,15 @@ def offered(
     shown = DueEviction(
         thread=replace(thread, boundary=snapshot.from_seq),
         budget=replace(Budget.of(thread.budget_tokens, config.viewport), zone=tokens, window=0),
-        since=since,
         now=tx.now,
         units=[*units_of(messages), *units_of(window)],
         goals=active,
         pins=living_pins(tx, thread, since) if active else [],
         deadline_s=0,
     )
-    return Offer(shown, snapshot, tuple(messages)) if _is_its_zone(shown, snapshot) else None
+    zone = shown.zone()
+    its_own = zone is not None and zone.to_seq == snapshot.to_seq
+    return Offer(shown, snapshot, tuple(messages)) if its_own else None
 
 
 def commit_offer(
@@ -557,13 +547,6 @@ def _unchanged(tx: TranscriptReader, fold: DueFold, config: Config) -> bool:
         return False
     current = _current(tx, thread, config)
     return all(snapshot in current for snapshot in fold.snapshots)
-
-
-def _is_its_zone(due: DueEviction, snapshot: Snapshot) -> bool:
-    zone = eviction_zone(
-        due.units, due.budget, from_seq=due.thread.boundary, now=due.now, deadline_s=0
-    )
-    return zone is not None and zone.to_seq == snapshot.to_seq
 
 
 # ── Read for the caller ───────────────────────────────────────────────────────────

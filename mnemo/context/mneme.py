@@ -283,7 +283,9 @@ class Mneme:
             return await runs.evict(due, attempt=failed + 1) if runs else by_rule(due, 0)
 
         def by_rule(due: DueEviction, failed: int) -> _Verdict:
-            return due.zone(), EvictionVerdict(kind="fallback", attempts=failed)
+            zone = due.zone()
+            assert zone is not None, "a thread is due only if something can leave its window"
+            return zone, EvictionVerdict(kind="fallback", attempts=failed)
 
         def keep(tx: TranscriptWriter, due: DueEviction, text: _Verdict) -> Committed | None:
             return commit(tx, due.thread, *text, config)
@@ -486,7 +488,13 @@ class Runs:
         desk = Desk(range, self._config.snapshot_max_chars, check_links=check)
         messages = eviction_messages(view.text, due.goals, due.pins, self._profile)
         await self._at_work(desk, messages)
-        return view.zone, _verdict(desk, attempt)
+        verdict = EvictionVerdict(
+            kind="ok" if desk.text is None else "snapshot",
+            attempts=attempt,
+            text=desk.text or "",
+            links=tuple(desk.links),
+        )
+        return view.zone, verdict
 
     async def fold(self, snapshots: Sequence[Snapshot]) -> str | None:
         """
@@ -537,13 +545,6 @@ class Runs:
             raise NoOutcome(_WHY.get(end.why, end.why))
 
 
-def _verdict(desk: Desk, attempt: int) -> EvictionVerdict:
-    links = tuple(desk.links)
-    if desk.text is None:
-        return EvictionVerdict(kind="ok", attempts=attempt, links=links)
-    return EvictionVerdict(kind="snapshot", attempts=attempt, text=desk.text, links=links)
-
-
 # ── The tools ────────────────────────────────────────────────────────────────────────────
 
 
@@ -562,7 +563,6 @@ class Desk:
         check_links: ``None``: there is no goal to attach anything to, and no tool for it.
         text: Of the last valid snapshot; ``None``: none was saved.
         links: What is to be pinned.
-        is_ok: Whether the model said that nothing is worth keeping.
     """
 
     range: tuple[int, int]
@@ -570,7 +570,6 @@ class Desk:
     check_links: CheckLinks | None = None
     text: str | None = None
     links: list[Links] = field(default_factory=list)
-    is_ok: bool = False
 
     @property
     def tools(self) -> tuple[dict[str, Any], ...]:
@@ -580,7 +579,6 @@ class Desk:
     async def carry_out(self, use: ToolUse) -> Answered:
         """Do one call; whatever is wrong with it is told in the answer."""
         if use.name == EVERYTHING_OK:
-            self.is_ok = True
             return Answered("Acknowledged: nothing to summarise", terminal=True)
         known = use.name == SAVE_SNAPSHOT or (use.name == ATTACH and self.check_links is not None)
         if not known:
