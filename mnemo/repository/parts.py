@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ import anyio
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.erasure.erase import Forgetting
 from mnemo.errors import MnemoError
 from mnemo.events import Event
 from mnemo.graph.graph import StoredGraph
@@ -309,17 +308,6 @@ def make_maintenance(
         settle=settle,
         check_usable=check_usable,
     )
-
-
-def make_forgetting(
-    parts: RepositoryParts,
-    lane: CommitLane,
-    *,
-    end_sessions: Callable[[Collection[str]], Awaitable[None]],
-    erased: Callable[[], Awaitable[None]],
-) -> Forgetting:
-    """Make what erases steps and all that was derived from them alone."""
-    return Forgetting(rows=parts.overhaul, lane=lane, end_sessions=end_sessions, erased=erased)
 
 
 async def drop_erased(index: RepositoryIndex, items: Items, tasks: Branch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from mnemo.config import Config
+from mnemo.erasure.erase import Forgetting
 from mnemo.items.items import Items
 from mnemo.notes.notes import Notes
 from mnemo.prompts.usage import UsageMeter
@@ -30,7 +31,6 @@ from mnemo.repository.parts import (
     ThreadRecord,
     drop_erased,
     make_commit_lane,
-    make_forgetting,
     make_items,
     make_maintenance,
     make_notes,
@@ -76,9 +76,9 @@ class Repository(MemoryCalls):
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
         self._items = make_items(parts, self._tasks, self._check_usable)
-        self._forgetting = make_forgetting(
-            parts,
-            lane,
+        self._forgetting = Forgetting(
+            rows=parts.overhaul,
+            lane=lane,
             end_sessions=self._sessions.end,
             erased=partial(drop_erased, parts.index, self._items, self._tasks),
         )
