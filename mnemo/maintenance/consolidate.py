@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mnemo.english.similarity import same_claim_guard
 from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
-from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
+from mnemo.maintenance.plan import Sources, holds_still, living, pieces, vector_rows
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Upkeep
@@ -53,9 +53,9 @@ class Consolidation:
         changed = (*_united(merges, self.facts), *_redirected(view, merges))
         return Upkeep(changed=changed, merges=merges, sweeps=True)
 
-    def counts(self, upkeep: Upkeep) -> Counts:
+    def counts(self, upkeep: Upkeep) -> dict[str, int]:
         """How many facts were compared."""
-        return Counts(checked=self.checked)
+        return {"checked": self.checked}
 
 
 async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolidation:

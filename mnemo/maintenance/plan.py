@@ -52,16 +52,6 @@ class Sources:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """What a report says besides what was deleted."""
-
-    checked: int = 0
-    penalized: int = 0
-    orphaned: int = 0
-    grounded: int = 0
-
-
 class Plan(Protocol):
     """What an operation found out about one revision."""
 
@@ -73,8 +63,8 @@ class Plan(Protocol):
         """
         ...
 
-    def counts(self, upkeep: Upkeep) -> Counts:
-        """What the report says if *upkeep* was done; for a worker thread, too."""
+    def counts(self, upkeep: Upkeep) -> dict[str, int]:
+        """Fields of the report if *upkeep* was done; for a worker thread, too."""
         ...
 
 

@@ -19,7 +19,7 @@ from mnemo.errors import MnemoError
 from mnemo.events import ConsolidationCompleted, DecayCompleted, ValidationCompleted
 from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.consolidate import plan_consolidation
-from mnemo.maintenance.plan import Counts, Plan, Sources, holds_still, living, pieces
+from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
 from mnemo.maintenance.validate import plan_validation
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc, elapsed
@@ -110,13 +110,10 @@ class Maintenance:
         counts = await self.sources.threads.run(plan.counts, upkeep)
         report = MaintenanceReport(
             operation=operation,
-            checked=counts.checked,
             deleted=len(applied.removed),
             deleted_ids=applied.removed,
             merged=dict(upkeep.merges),
-            penalized=counts.penalized,
-            orphaned=counts.orphaned,
-            grounded=counts.grounded,
+            **counts,
             damaged=damaged,
             revision=applied.revision,
             duration_s=elapsed() - began,
@@ -153,9 +150,9 @@ class Decay:
                 removals.append(node.id)
         return Upkeep(removals=tuple(removals), accessed_until=self.at, sweeps=True)
 
-    def counts(self, upkeep: Upkeep) -> Counts:
+    def counts(self, upkeep: Upkeep) -> dict[str, int]:
         """How many nodes were looked at."""
-        return Counts(checked=self.checked)
+        return {"checked": self.checked}
 
 
 def decaying_types(types: Sequence[str]) -> tuple[NodeType, ...]:

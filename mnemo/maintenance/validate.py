@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
 from mnemo.index.corpus import CorpusView
-from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
+from mnemo.maintenance.plan import Sources, holds_still, living, pieces, vector_rows
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.values.changeset import Upkeep
@@ -68,22 +68,20 @@ class Validation:
                 penalties[verdict.node.id] = due
         return Upkeep(penalties=penalties)
 
-    def counts(self, upkeep: Upkeep) -> Counts:
+    def counts(self, upkeep: Upkeep) -> dict[str, int]:
         """How many there are of each finding; without those left for the next run."""
         found: Counter[Finding] = Counter()
         breather = Breather()
         for verdict in self.verdicts:
             breather.breathe()
-            found[verdict.finding] += self._is_settled(verdict, upkeep)
-        return Counts(
-            checked=found.total(),
-            grounded=found["grounded"],
-            penalized=found["weak"],
-            orphaned=found["orphan"],
-        )
-
-    def _is_settled(self, verdict: Verdict, upkeep: Upkeep) -> bool:
-        return verdict.node.id in upkeep.penalties or self._due(verdict) == verdict.penalty
+            is_set = verdict.node.id in upkeep.penalties
+            found[verdict.finding] += is_set or self._due(verdict) == verdict.penalty
+        return {
+            "checked": found.total(),
+            "grounded": found["grounded"],
+            "penalized": found["weak"],
+            "orphaned": found["orphan"],
+        }
 
     def _due(self, verdict: Verdict) -> float:
         if verdict.finding == "grounded":
