@@ -361,13 +361,19 @@ def _reworded(
         *node* itself where it is worded from what remains; an intent or subgoal in
         other words; ``None`` if nothing remaining names it.
     """
-    said = [text for member in members for text in _member_texts(member)]
+    said = [
+        text
+        for member in members
+        for text in (_evidence(member) if isinstance(member, Episodic) else (_text(member),))
+    ]
     goal = node.parent_goal if isinstance(node, Subgoal) else None
     unsaid = _words([node.text]) - _words((*said, goal))
     if not unsaid or not unsaid & erased():
         return node
     if isinstance(node, Intent) and members:
-        return replace(node, description=_plainest(members[0]), vector=None)
+        first = members[0]
+        plain = first.instruction if isinstance(first, Procedural) else first.text
+        return replace(node, description=plain, vector=None)
     if isinstance(node, Subgoal):
         return replace(node, description=goal or "", vector=None)
     return None
@@ -390,14 +396,6 @@ def _unworded(intent: Intent, members: Sequence[Node], erased: Container[str]) -
     said = [*members, *(Intent(one.text) for one in kept)]
     fitting = _reworded(after, said, lambda: _words(gone)) if gone and said else after
     return fitting if isinstance(fitting, Intent) else after
-
-
-def _member_texts(member: Node) -> tuple[str | None, ...]:
-    return _evidence(member) if isinstance(member, Episodic) else (_text(member),)
-
-
-def _plainest(member: Node) -> str:
-    return member.instruction if isinstance(member, Procedural) else member.text
 
 
 # ── Sessions and episodes ────────────────────────────────────────────────────────────

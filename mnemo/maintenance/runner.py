@@ -200,12 +200,9 @@ def _faded(
         breather.breathe()
         entry = metadata.get(node.id)
         parameters = parameters_of(sources.config.scoring, node.type)
-        if entry is None or _is_young(entry, sources.config.maintenance.decay_grace_s, now):
+        grace_s = sources.config.maintenance.decay_grace_s
+        if entry is None or (now - as_utc(entry.created_at)).total_seconds() < grace_s:
             continue
         if decay_score(node, entry, parameters, now) < threshold:
             found.append(node)
     return found
-
-
-def _is_young(entry: NodeMetadata, grace_s: float, now: datetime) -> bool:
-    return (now - as_utc(entry.created_at)).total_seconds() < grace_s

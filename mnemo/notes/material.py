@@ -63,14 +63,9 @@ def folded(text: str) -> str:
     return one_line(fold(text.translate(_QUOTES)))
 
 
-def is_injected(message: Message) -> bool:
-    """Whether the host inserted it."""
-    return bool(message.metadata.get("injected")) or message.kind == "summary"
-
-
 def voice_of(message: Message) -> Voice:
-    """Speaker: the user, the assistant, or neither."""
-    if is_injected(message):
+    """Speaker: the user, the assistant, or neither, as of what the host inserted."""
+    if message.metadata.get("injected") or message.kind == "summary":
         return "other"
     if message.role == "user":
         return "user"

@@ -47,19 +47,9 @@ def last_use(row: NoteRow) -> datetime:
     return max(row.updated_at, row.last_read_at or row.updated_at)
 
 
-def by_use(rows: Sequence[NoteRow]) -> list[NoteRow]:
-    """Sort by latest use; ties by topic."""
-    return sorted(rows, key=lambda row: (-last_use(row).timestamp(), row.topic))
-
-
 def by_change(rows: Sequence[NoteRow]) -> list[NoteRow]:
     """Sort by latest change; ties by topic."""
     return sorted(rows, key=lambda row: (-row.updated_at.timestamp(), row.topic))
-
-
-def query_terms(query: str) -> list[str]:
-    """The terms of the content words of *query*, each once."""
-    return list(dict.fromkeys(terms(query)))
 
 
 def by_query(
@@ -79,7 +69,9 @@ def by_query(
         query: The query's vector; ``None``: only words count.
         half_life_d: Days of disuse in which recency halves.
     """
-    weights = {term: _weight(len(rows), len(held)) for term, held in matching.items()}
+    weights = {
+        term: math.log(1 + (len(rows) + 1) / (len(held) + 0.5)) for term, held in matching.items()
+    }
     whole = sum(weights.values()) or 1.0
     ranked = []
     for row in rows:
@@ -90,10 +82,6 @@ def by_query(
         score = RELEVANCE * relevance + RECENCY * 0.5 ** (days / half_life_d)
         ranked.append(Ranked(row, score, shared, cosine))
     return sorted(ranked, key=lambda one: (-one.score, one.row.topic))
-
-
-def _weight(notes: int, holding: int) -> float:
-    return math.log(1 + (notes + 1) / (holding + 0.5))
 
 
 def _cosine(one: Vector | None, other: Vector | None) -> float:
@@ -345,7 +333,8 @@ class Shelf:
     async def ranked(self, query: str | None) -> list[NoteRow]:
         """All notes: latest use first, or best for *query* first."""
         if query is None or is_blank(query):
-            return by_use(await self.store.reading(lambda tx: tx.rows()))
+            rows = await self.store.reading(lambda tx: tx.rows())
+            return sorted(rows, key=lambda row: (-last_use(row).timestamp(), row.topic))
         return [one.row for one in await self._ranked(query)]
 
     async def recall(self, query: str, k: int) -> NoteRecall:
@@ -369,12 +358,12 @@ class Shelf:
         query = query[:MAX_QUERY_CHARACTERS]
         await self.settle_debts()
         (vector,) = await self._embedded([query], "query")
-        terms, space = query_terms(query), self._embedder.space
+        wanted, space = list(dict.fromkeys(terms(query))), self._embedder.space
 
         def work(tx: NoteReader) -> list[Ranked]:
             return by_query(
                 tx.rows(),
-                matching=tx.matching(terms),
+                matching=tx.matching(wanted),
                 vectors=tx.vectors(space),
                 query=vector,
                 now=self._clock.now(),

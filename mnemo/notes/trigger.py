@@ -75,11 +75,6 @@ def _answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return messages[: at - 1]
 
 
-def carries_instruction(messages: Sequence[Message]) -> bool:
-    """Whether *messages* contain the question of an update."""
-    return any(m.role == "user" and m.text.startswith(INSTRUCTION_MARK) for m in messages)
-
-
 # ── Explicit requests, served by rule whether or not a model does ─────────────────
 
 
@@ -375,8 +370,8 @@ class Ask:
     @property
     def refused(self) -> SkipReason | None:
         """Reason of its history or outcome against an update; ``None``: none."""
-        if carries_instruction(self.history):
-            return "nested"
+        if any(m.role == "user" and m.text.startswith(INSTRUCTION_MARK) for m in self.history):
+            return "nested"  # they contain the question of an update
         if self.outcome == "completed" and _was_denied(self.history):
             return "task_interrupted"
         return OUTCOMES[self.outcome]

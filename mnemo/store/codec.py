@@ -11,7 +11,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -282,7 +282,10 @@ def decode_changeset(blob: bytes) -> Changeset:
         edges=tuple(Edge(*values) for values in raw["edges"]),
         metadata={id: MetadataDelta(**delta) for id, delta in raw["metadata"].items()},
         id=raw["id"],
-        changes=tuple(NodeChange(id, _rich_fields(values)) for id, values in raw["changes"]),
+        changes=tuple(
+            NodeChange(id, {name: _rich(value) for name, value in values.items()})
+            for id, values in raw["changes"]
+        ),
         replaces={id: tuple(replaced) for id, replaced in raw["replaces"].items()},
         left_out=raw.get("left_out", 0),
     )
@@ -296,7 +299,10 @@ def _head(changeset: Changeset) -> dict[str, Any]:
             id: dict(zip(_DELTA, _delta(delta), strict=True))
             for id, delta in changeset.metadata.items()
         },
-        "changes": [(c.id, _plain_fields(c.fields)) for c in changeset.changes],
+        "changes": [
+            (c.id, {name: _plain(value) for name, value in c.fields.items()})
+            for c in changeset.changes
+        ],
         "replaces": {id: list(replaced) for id, replaced in changeset.replaces.items()},
         "left_out": changeset.left_out,
     }
@@ -310,20 +316,12 @@ def _unpacked(text: str | None) -> Vector | None:
     return None if text is None else decode_vector(base64.b64decode(text))
 
 
-def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in values.items()}
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return {_TIME: encode_time(value)}
     if isinstance(value, np.ndarray):
         return {_VECTOR: _packed(value)}
     return value
-
-
-def _rich_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _rich(value) for name, value in values.items()}
 
 
 def _rich(value: Any) -> Any:

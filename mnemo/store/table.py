@@ -62,14 +62,6 @@ def _checked_item(text: str) -> str:
     return text
 
 
-def _encode_calls(calls: Sequence[ToolCall]) -> str | None:
-    return encode_json([(c.id, c.name, c.arguments) for c in calls]) if calls else None
-
-
-def _decode_calls(text: str | None) -> tuple[ToolCall, ...]:
-    return tuple(_call(*call) for call in decode_list(text, list)) if text else ()
-
-
 def _call(id: str, name: str, arguments: Any) -> ToolCall:
     """One that was checked before it was stored."""
     call = object.__new__(ToolCall)
@@ -91,7 +83,9 @@ _STORE: Mapping[Type, Callable[[Any], Any]] = {
     "objects": encode_json,
     "pairs": lambda value: "[]" if value == () else encode_json(value),
     "content": lambda value: value if isinstance(value, str) else None,
-    "calls": _encode_calls,
+    "calls": lambda calls: (
+        encode_json([(c.id, c.name, c.arguments) for c in calls]) if calls else None
+    ),
     "extras": lambda value: encode_json(dict(value)) if value else None,
 }
 _ENUM: Callable[[Any], Any] = StrEnum
@@ -108,7 +102,7 @@ _LOAD: Mapping[Type, Callable[[Any], Any]] = {
     "wholes": _tuple_of(int),
     "objects": _tuple_of(dict),
     "pairs": decode_shown,
-    "calls": _decode_calls,
+    "calls": lambda text: tuple(_call(*call) for call in decode_list(text, list)) if text else (),
     "extras": lambda text: decode_object(text) if text else {},
     "item": _checked_item,
 }

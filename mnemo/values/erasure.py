@@ -62,7 +62,9 @@ class Selection:
     ) -> Selection:
         """Check the arguments of ``forget``. *Raises* ``ValueError``: none, or they do not fit."""
         memories, messages = _ids(memory_ids), _ids(message_ids)
-        named = _ids([_node_id(step) for step in every("ids", steps)])
+        named = _ids(
+            [step.node_id if isinstance(step, Step) else step for step in every("ids", steps)]
+        )
         _check_fit(session_id, thread_id, before, memories, messages, named, sources)
         if session_id is not None:
             session_id = known_id("session_id", session_id)
@@ -110,10 +112,6 @@ class Selection:
 
 def _ids(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known_ids(given)))
-
-
-def _node_id(step: Step | str) -> str:
-    return step.node_id if isinstance(step, Step) else step
 
 
 def _check_fit(

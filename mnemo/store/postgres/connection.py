@@ -210,11 +210,7 @@ def _object(values: dict[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, default=_hex, ensure_ascii=False)
-
-
-def _hex(value: bytes) -> str:
-    return "\\x" + value.hex()
+    return json.dumps(value, default=lambda value: "\\x" + value.hex(), ensure_ascii=False)
 
 
 def _placed(names: Sequence[str], values: Values) -> Sequence[Any]:

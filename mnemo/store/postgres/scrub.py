@@ -97,13 +97,8 @@ def _is_rewritten(connection: Connection, table: str) -> bool:
 def _outlasts_readers(connection: Connection, transaction: str) -> bool:
     """Wait for readers of what *transaction* deleted; whether none is left."""
     for _ in range(_TRIES):
-        if not _has_readers(connection, transaction):
+        row = connection.execute(_READERS, (transaction,)).fetchone()
+        if row is not None and row[0] == 0:
             return True
         time.sleep(_PAUSE_S)
     return False
-
-
-def _has_readers(connection: Connection, transaction: str) -> bool:
-    """Whether somebody may still read what *transaction* deleted."""
-    row = connection.execute(_READERS, (transaction,)).fetchone()
-    return row is None or row[0] > 0

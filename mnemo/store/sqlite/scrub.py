@@ -112,7 +112,7 @@ class Scrubber:
                 return False
             size = (await anyio.Path(self._path).stat()).st_size
             if at_once or size <= REWRITTEN_AT_ONCE_BYTES:
-                await writer.run_outside(lambda tx: tx.run("VACUUM").rowcount)
+                await writer.run_outside(_rewrite)
                 if not await _log_is_cut(writer):
                     return False
             elif not noted.startswith("expired"):
@@ -158,3 +158,7 @@ def _truncate_log(tx: Tx) -> bool:
     finally:
         tx.run(f"PRAGMA busy_timeout = {patience}")
     return not busy
+
+
+def _rewrite(tx: Tx) -> None:
+    tx.run("VACUUM")
