@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from contracts.kit import draft
 
-from mnemo import Mnemo
 from mnemo.store.rows import message_row, snapshot_row, step_row
 from mnemo.store.sqlite import dialect as texts
 from mnemo.store.sqlite import schema
@@ -26,7 +25,6 @@ from mnemo.store.sqlite.dialect import (
 )
 from mnemo.store.tx import Text, Tx
 from mnemo.stores import SqliteStore
-from mnemo.testing import HashingEmbedder
 
 MakeSqlite = Callable[..., SqliteStore]
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -128,42 +126,6 @@ def test_a_table_that_is_merged_thousands_of_times_can_be_read(file, path):
     with closing(sqlite3.connect(path)) as other:
         assert found(SqliteTx(other), "words_1", "kettle")[-1] == 2_499
         assert len(found(SqliteTx(other), "grams_1", "湯が沸")) == 2_499
-
-
-def pile_up(file: Tx) -> None:
-    """Put and merge until the index has more levels than FTS5 takes."""
-    for row in range(10_000):
-        put_texts(file, 1, said({10**9 + row: f"pot {row}", 10**8 + row: "鍋が沸く"}))
-        merge_texts(file, 1)
-
-
-@pytest.mark.slow
-async def test_an_index_with_too_many_levels_is_mended_when_it_is_opened(path, monkeypatch):
-    """As stores are that were erased from thousands of times by earlier versions."""
-    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("a")
-        await repo.remember(["the kettle sings", "湯が沸く"])
-    monkeypatch.setattr(texts, "_MOST_STRUCTURE_BYTES", 10**9)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
-        with pytest.raises(sqlite3.DatabaseError, match="malformed"):
-            pile_up(SqliteTx(connection))
-    with (
-        closing(sqlite3.connect(path)) as other,
-        pytest.raises(sqlite3.DatabaseError, match="vtable constructor failed"),
-    ):
-        found(SqliteTx(other), "words_1", "kettle")
-    monkeypatch.undo()
-    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("a")
-        assert len(await repo.search("kettle")) == 1
-        await repo.remember("the kettle is cold")
-        assert len(await repo.search("kettle")) == 2
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        tx = SqliteTx(connection)
-        for table in text_tables(tx, 1):
-            tx.run(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
-        assert len(found(tx, "words_1", "pot")) > 1_000
 
 
 async def test_a_refused_unit_takes_its_table_with_it(kit):

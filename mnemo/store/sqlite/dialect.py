@@ -61,11 +61,6 @@ _STRUCTURE = "SELECT coalesce(max(length(block)), 0) FROM {}_data WHERE id = 10"
 # Each merge may leave a level empty, of two bytes; SQLite 3.40 never removes one, and
 # takes a table of more than 2,000 for damaged.
 _MOST_STRUCTURE_BYTES = 500
-_INDEXES = """
-SELECT name FROM sqlite_master WHERE type = 'table' AND
-(name GLOB 'words_*_data' OR name GLOB 'grams_*_data' OR name = 'note_words_data')
-"""
-_LATER_STRUCTURE = b"\xff\x00\x00\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,71 +147,6 @@ def merge_index(tx: Tx, table: str) -> None:
     """Merge the segments of a table of FTS5, or build its index anew where levels pile up."""
     (size,) = tx.run(_STRUCTURE.format(table)).fetchone()
     tx.run((_MERGE if size <= _MOST_STRUCTURE_BYTES else _REBUILD).format(table))
-
-
-def crowded_indexes(tx: Tx) -> list[str]:
-    """Tables of indexes whose levels have piled up, as earlier versions of mnemo let them."""
-    sized = "SELECT 1 FROM {} WHERE id = 10 AND length(block) > ?"
-    names = [name for (name,) in tx.run(_INDEXES).fetchall()]
-    bound = (2 * _MOST_STRUCTURE_BYTES,)
-    return [name for name in names if tx.run(sized.format(name), bound).fetchone()]
-
-
-def fold_levels(tx: Tx) -> None:
-    """
-    Take the empty levels out of indexes that FTS5 refuses, or soon will, for their number.
-
-    For the writer, before it has read one of them.
-    """
-    for table in crowded_indexes(tx):
-        (block,) = tx.run(f"SELECT block FROM {table} WHERE id = 10").fetchone()
-        tx.run(f"UPDATE {table} SET block = ? WHERE id = 10", (_folded(bytes(block)),))
-
-
-def _folded(structure: bytes) -> bytes:
-    """
-    The record without empty levels: a cookie, three counts, and the segments of each level.
-
-    Source:
-        SQLite's ``ext/fts5/fts5_index.c``, "structure record".
-    """
-    cookie, rest = structure[:4], structure[4:]
-    if rest.startswith(_LATER_STRUCTURE):
-        return structure
-    numbers = _varints(rest)
-    levels, segments, writes = next(numbers), next(numbers), next(numbers)
-    kept: list[int] = []
-    filled = 0
-    for _ in range(levels):
-        merging, count = next(numbers), next(numbers)
-        of_level = [next(numbers) for _ in range(3 * count)]
-        if count:
-            filled += 1
-            kept += [merging, count, *of_level]
-    return cookie + b"".join(map(_varint, (filled, segments, writes, *kept)))
-
-
-def _varints(data: bytes) -> Iterator[int]:
-    """SQLite's numbers of 1 to 9 bytes, the first bits first."""
-    number = place = 0
-    for byte in data:
-        place += 1
-        if place == 9:
-            yield number << 8 | byte
-        elif byte < 128:
-            yield number << 7 | byte
-        else:
-            number = number << 7 | byte & 127
-            continue
-        number = place = 0
-
-
-def _varint(number: int) -> bytes:
-    """Below 2**56, as all of a structure are."""
-    digits = [number & 127]
-    while number := number >> 7:
-        digits.append(number & 127 | 128)
-    return bytes(reversed(digits))
 
 
 def has_text(tx: Tx, repo: int, row: str) -> str:

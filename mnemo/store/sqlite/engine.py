@@ -32,7 +32,6 @@ from mnemo.store.sqlite.connection import (
     ours,
     translated,
 )
-from mnemo.store.sqlite.dialect import crowded_indexes, fold_levels
 from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers, SqliteSnapshot
 from mnemo.store.sqlite.schema import migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
@@ -294,23 +293,10 @@ class SqliteEngine:
             _refuse_damage(connection, location)
             _use_write_ahead_log(connection)
             migrate(connection, location.path if self._config.backup_on_migrate else None)
-            _fold_levels(connection)
         except BaseException:
             connection.close()
             raise
         return connection
-
-
-def _fold_levels(connection: sqlite3.Connection) -> None:
-    if not crowded_indexes(SqliteTx(connection)):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        fold_levels(SqliteTx(connection))
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
 
 
 def _refuse_damage(connection: sqlite3.Connection, location: Location) -> None:
