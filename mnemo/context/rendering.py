@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from mnemo import wire
 from mnemo.config import Config
 from mnemo.context.goals import goals_text
-from mnemo.context.window import Frame, ThreadWindow, whole_window
+from mnemo.context.window import Frame, ThreadWindow, WindowReader
 from mnemo.context.zones import Budget, CompressedViewport, compress, is_due
 from mnemo.conversation.scope import ThreadScope, ThreadSettings, current_snapshots, living_pins
 from mnemo.english.sentences import sentence_ends
@@ -365,7 +365,7 @@ def look(
     budget = Budget.of(next(each for each in given if each is not None), config.viewport)
     count = config.conversation.count
     frame = Frame(budget, config.conversation.tool_deadline_s, count)
-    window = whole_window(tx, scope.thread, scope.since, frame)
+    window = WindowReader(tx, scope.thread, scope.since, frame).whole()
     scene = scene_of(tx, window)
     memory, _ = memory_text(scene.snapshots, budget, count)
     state = goals_text(

@@ -23,10 +23,8 @@ from mnemo.context.rendering import (
 from mnemo.context.window import (
     Frame,
     ThreadWindow,
+    WindowReader,
     make_room,
-    newest_window,
-    whole_window,
-    window_if_fits,
 )
 from mnemo.context.zones import Budget, CompressedViewport
 from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope, ThreadSettings
@@ -155,8 +153,7 @@ class Viewport(OfThread):
         """
 
         def work(tx: TranscriptReader) -> CompressedViewport:
-            scope = self._scope(tx)
-            window = whole_window(tx, scope.thread, scope.since, self._frame)
+            window = self._reader(tx, self._scope(tx)).whole()
             return zones_of(window, self._frame, self._parts.config.viewport.max_input_tokens)
 
         return await self._parts.store.reading(work)
@@ -209,9 +206,7 @@ class Viewport(OfThread):
         self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
     ) -> _Seen[T] | None:
         scope = self._scope(tx)
-        if self._is_unstored(scope):
-            return None
-        window = window_if_fits(tx, scope.thread, scope.since, self._frame)
+        window = None if self._is_unstored(scope) else self._reader(tx, scope).if_fits()
         if window is None:
             return None
         return _Seen(look(tx, window), window.span, is_stored=not scope.is_new)
@@ -222,10 +217,11 @@ class Viewport(OfThread):
         scope = self._scope(tx)
         if self._is_unstored(scope):
             tx.keep(replace(scope.thread, budget_tokens=self.budget_tokens))
-        left, done = make_room(tx, scope.thread, scope.since, self._frame, self._parts.config)
+        reader = self._reader(tx, scope)
+        left, done = make_room(tx, reader, self._parts.config)
         if not done:
             return left, None
-        window = whole_window(tx, tx.thread(scope.thread.id), scope.since, self._frame)
+        window = replace(reader, thread=tx.thread(scope.thread.id)).whole()
         return left, _Seen(look(tx, window), window.span, is_stored=True)
 
     def _is_unstored(self, scope: ThreadScope) -> bool:
@@ -237,6 +233,8 @@ class Viewport(OfThread):
     def _as_far_as_it_fits(
         self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
     ) -> _Seen[T]:
-        scope = self._scope(tx)
-        window = newest_window(tx, scope.thread, scope.since, self._frame)
+        window = self._reader(tx, self._scope(tx)).newest()
         return _Seen(look(tx, window), window.span, is_stored=False)
+
+    def _reader(self, tx: TranscriptReader, scope: ThreadScope) -> WindowReader:
+        return WindowReader(tx, scope.thread, scope.since, self._frame)

@@ -8,9 +8,10 @@ before it is absent, never after. One aggregate decides; no list of what is visi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from mnemo.config import Config
 from mnemo.context.eviction import Committed, evict_by_fallback
@@ -63,22 +64,6 @@ class ThreadWindow:
     messages: list[Message]
     missing: tuple[int, int] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        tx: TranscriptReader,
-        thread: Thread,
-        since: datetime | None,
-        units: list[Unit],
-        frame: Frame,
-        *,
-        missing: tuple[int, int] | None = None,
-    ) -> ThreadWindow:
-        """Make the window of *units*, which end with the thread's newest one."""
-        newest_open = bool(units) and units[-1].is_open(tx.now, frame.deadline_s)
-        messages = completed(units, newest_open=newest_open, count=frame.count)
-        return cls(thread, since, tx.now, units, messages, missing)
-
     @cached_property
     def tokens(self) -> int:
         """Of what is shown, with what was made for the view."""
@@ -90,30 +75,100 @@ class ThreadWindow:
         return sum(unit.tokens for unit in self.units)
 
 
-def whole_window(
-    tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
-) -> ThreadWindow:
-    """Read the whole window, however long it is."""
-    messages = tx.messages(thread.id, from_seq=thread.boundary, since=since)
-    return ThreadWindow.of(tx, thread, since, units_of(messages), frame)
+@dataclass(frozen=True, slots=True)
+class WindowReader:
+    """
+    Reads the window of a thread in one transaction.
 
+    Attributes:
+        since: Messages recorded before it are expired.
+    """
 
-def window_if_fits(
-    tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
-) -> ThreadWindow | None:
-    """Read the window if it fits or nothing can leave it; ``None``: evict first."""
-    _, span = tx.span(thread.id, from_seq=thread.boundary, since=since)
-    if span <= frame.budget.window:
-        window = whole_window(tx, thread, since, frame)
-        if window.tokens <= frame.budget.window:
-            return window
-    if _Head.read(tx, thread, since, frame).zone(tx.now) is not None:
-        return None
-    return whole_window(tx, thread, since, frame)
+    tx: TranscriptReader
+    thread: Thread
+    since: datetime | None
+    frame: Frame
+
+    def whole(self) -> ThreadWindow:
+        """Read the whole window, however long it is."""
+        return self._window(units_of(self._messages()))
+
+    def if_fits(self) -> ThreadWindow | None:
+        """Read the window if it fits or nothing can leave it; ``None``: evict first."""
+        if self._span() <= self.frame.budget.window:
+            window = self.whole()
+            if window.tokens <= self.frame.budget.window:
+                return window
+        return self.whole() if self.head().zone(self.tx.now) is None else None
+
+    def newest(self) -> ThreadWindow:
+        """Read the newest units that fit of one that is too long; ``missing`` names the rest."""
+        tokens, wanted = self.frame.budget.window, HEAD
+        while True:
+            found = self._messages(newest=wanted)
+            if len(found) < wanted or sum(message.tokens for message in found) > tokens:
+                break
+            wanted *= 2
+        units = units_of(found)
+        if not units:
+            return self._window(units)
+        ascending = sorted((m for unit in units for m in unit.messages), key=lambda m: m.seq)
+        clean = (units[0].first_seq, *inner_cuts(units, now=self.tx.now, deadline_s=0))
+        for cut in (*clean, *_torn_cuts(ascending, clean[-1], tokens)):
+            missing = (self.thread.boundary, cut - 1) if cut > self.thread.boundary else None
+            rest = units_of(message for message in ascending if message.seq >= cut)
+            window = self._window(rest, missing)
+            if window.tokens <= tokens or len(rest) == 1:
+                break
+        return window
+
+    def head(self) -> _Head:
+        """Read as much as it takes to know the first zone, if there is one."""
+        span, boundary, wanted = self._span(), self.thread.boundary, HEAD
+        while span > self.frame.budget.window and boundary + wanted < self.thread.next_seq:
+            units = self._first_units(boundary + wanted - 1)
+            head = _Head(self, units, span=span, is_whole=False)
+            if head.zone(self.tx.now) is not None:
+                return head
+            wanted *= 2
+        return _Head(self, units_of(self._messages()), span=span, is_whole=True)
+
+    def _window(self, units: list[Unit], missing: tuple[int, int] | None = None) -> ThreadWindow:
+        """Make the window of *units*, which end with the thread's newest one."""
+        now, count = self.tx.now, self.frame.count
+        newest_open = bool(units) and units[-1].is_open(now, self.frame.deadline_s)
+        messages = completed(units, newest_open=newest_open, count=count)
+        return ThreadWindow(self.thread, self.since, now, units, messages, missing)
+
+    def _messages(self, **which: Any) -> list[StoredMessage]:
+        """Its messages, or *which* of them; see ``TranscriptReader.messages``."""
+        which = {"from_seq": self.thread.boundary} | which
+        return self.tx.messages(self.thread.id, since=self.since, **which)
+
+    def _span(self) -> int:
+        from_seq = self.thread.boundary
+        return self.tx.span(self.thread.id, from_seq=from_seq, since=self.since)[1]
+
+    def _first_units(self, to_seq: int) -> list[Unit]:
+        """The units that begin up to *to_seq*, each whole, wherever its last message lies."""
+        head = self._messages(to_seq=to_seq)
+        while head and leads(head[-1]):
+            following = head[-1].seq + 1
+            found = self._messages(from_seq=following, to_seq=following)
+            if not found:
+                break
+            head += found
+        calls = {call.id for unit in units_of(head) for call in unit.unanswered}
+        results = {id for message in head for id in answered_ids(message)}
+        made = {call.id for message in head for call in message.tool_calls}
+        parted = self.tx.of_calls(self.thread.id, sorted(calls | results - made))
+        last, since = max(to_seq, head[-1].seq if head else to_seq), self.since
+        tail = [m for m in parted if m.seq > last and (since is None or m.recorded_at >= since)]
+        return [unit for unit in units_of([*head, *tail]) if unit.first_seq <= to_seq]
 
 
 def make_room(
-    tx: TranscriptWriter, thread: Thread, since: datetime | None, frame: Frame, config: Config
+    tx: TranscriptWriter, reader: WindowReader, config: Config
 ) -> tuple[list[Committed], bool]:
     """
     Evict from the window until it fits, or nothing can leave it any more.
@@ -123,35 +178,17 @@ def make_room(
     Returns:
         What left, and whether that is all: in one transaction so many zones leave at most.
     """
-    head = _Head.read(tx, thread, since, frame)
+    head, thread_id = reader.head(), reader.thread.id
     left: list[Committed] = []
     while not head.fits and (zone := head.zone(tx.now)) is not None:
         if len(left) == MAX_ZONES:
             return left, False
-        left.append(evict_by_fallback(tx, tx.thread(thread.id), zone, config))
+        left.append(evict_by_fallback(tx, tx.thread(thread_id), zone, config))
         if head.is_torn_by(zone):
-            head = _Head.read(tx, tx.thread(thread.id), since, frame)
+            head = replace(reader, thread=tx.thread(thread_id)).head()
         else:
             head.drop(zone)
     return left, head.is_whole
-
-
-def newest_window(
-    tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
-) -> ThreadWindow:
-    """Read the newest units that fit of a window that is too long; ``missing`` names the rest."""
-    units = units_of(_newest_messages(tx, thread, since, frame.budget.window))
-    if not units:
-        return ThreadWindow.of(tx, thread, since, units, frame)
-    ascending = sorted((m for unit in units for m in unit.messages), key=lambda m: m.seq)
-    clean = (units[0].first_seq, *inner_cuts(units, now=tx.now, deadline_s=0))
-    for cut in (*clean, *_torn_cuts(ascending, clean[-1], frame.budget.window)):
-        missing = (thread.boundary, cut - 1) if cut > thread.boundary else None
-        rest = units_of(message for message in ascending if message.seq >= cut)
-        window = ThreadWindow.of(tx, thread, since, rest, frame, missing=missing)
-        if window.tokens <= frame.budget.window or len(rest) == 1:
-            break
-    return window
 
 
 def _torn_cuts(ascending: Sequence[StoredMessage], behind: int, tokens: int) -> Iterator[int]:
@@ -161,18 +198,6 @@ def _torn_cuts(ascending: Sequence[StoredMessage], behind: int, tokens: int) -> 
         if message.seq > behind and (left <= tokens or message is ascending[-1]):
             yield message.seq
         left -= message.tokens
-
-
-def _newest_messages(
-    tx: TranscriptReader, thread: Thread, since: datetime | None, tokens: int
-) -> list[StoredMessage]:
-    """The newest messages, more than *tokens* of them if there are so many."""
-    wanted = HEAD
-    while True:
-        found = tx.messages(thread.id, from_seq=thread.boundary, newest=wanted, since=since)
-        if len(found) < wanted or sum(message.tokens for message in found) > tokens:
-            return found
-        wanted *= 2
 
 
 class _Head:
@@ -187,51 +212,29 @@ class _Head:
     """
 
     def __init__(
-        self,
-        thread: Thread,
-        frame: Frame,
-        units: Sequence[Unit],
-        *,
-        span: int,
-        now: datetime,
-        is_whole: bool,
+        self, reader: WindowReader, units: Sequence[Unit], *, span: int, is_whole: bool
     ) -> None:
+        frame, now = reader.frame, reader.tx.now
         self.is_whole = is_whole
-        self._from_seq = thread.boundary
-        self._frame = frame
+        self._from_seq = reader.thread.boundary
+        self._budget = frame.budget
         self._units = list(units)
         self._span = span
         self._shown = [_shown_tokens(unit, frame) for unit in units[:-1]] if is_whole else []
         if is_whole and units:
             self._shown.append(_shown_tokens(units[-1], frame, newest_at=now))
 
-    @classmethod
-    def read(
-        cls, tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
-    ) -> _Head:
-        """Read as much as it takes to know the first zone, if there is one."""
-        _, span = tx.span(thread.id, from_seq=thread.boundary, since=since)
-        wanted = HEAD
-        while span > frame.budget.window and thread.boundary + wanted < thread.next_seq:
-            units = _first_units(tx, thread, since, thread.boundary + wanted - 1)
-            head = cls(thread, frame, units, span=span, now=tx.now, is_whole=False)
-            if head.zone(tx.now) is not None:
-                return head
-            wanted *= 2
-        messages = tx.messages(thread.id, from_seq=thread.boundary, since=since)
-        return cls(thread, frame, units_of(messages), span=span, now=tx.now, is_whole=True)
-
     @property
     def fits(self) -> bool:
         """Whether the window fits, as stored and, where that is known, as shown."""
-        return max(self._span, sum(self._shown)) <= self._frame.budget.window
+        return max(self._span, sum(self._shown)) <= self._budget.window
 
     def zone(self, now: datetime) -> Zone | None:
         """Return what leaves first; ``None``: nothing can, or more must be read."""
         if not self.is_whole and not self._reaches_far():
             return None
         zone = eviction_zone(
-            self._units, self._frame.budget, from_seq=self._from_seq, now=now, deadline_s=0
+            self._units, self._budget, from_seq=self._from_seq, now=now, deadline_s=0
         )
         if zone is None and self.is_whole:
             return torn_zone(self._units, from_seq=self._from_seq)
@@ -249,32 +252,12 @@ class _Head:
         self._from_seq = zone.to_seq + 1
 
     def _reaches_far(self) -> bool:
-        far = reach(self._frame.budget)
+        far = reach(self._budget)
         for unit in self._units[:-1]:
             far -= unit.tokens
             if far < 0:
                 return True
         return False
-
-
-def _first_units(
-    tx: TranscriptReader, thread: Thread, since: datetime | None, to_seq: int
-) -> list[Unit]:
-    """The units that begin up to *to_seq*, each whole, wherever its last message lies."""
-    head = tx.messages(thread.id, from_seq=thread.boundary, to_seq=to_seq, since=since)
-    while head and leads(head[-1]):
-        following = head[-1].seq + 1
-        found = tx.messages(thread.id, from_seq=following, to_seq=following, since=since)
-        if not found:
-            break
-        head += found
-    calls = {call.id for unit in units_of(head) for call in unit.unanswered}
-    results = {id for message in head for id in answered_ids(message)}
-    made = {call.id for message in head for call in message.tool_calls}
-    parted = tx.of_calls(thread.id, sorted(calls | results - made))
-    last = max(to_seq, head[-1].seq if head else to_seq)
-    tail = [m for m in parted if m.seq > last and (since is None or m.recorded_at >= since)]
-    return [unit for unit in units_of([*head, *tail]) if unit.first_seq <= to_seq]
 
 
 def _shown_tokens(unit: Unit, frame: Frame, *, newest_at: datetime | None = None) -> int:
