@@ -13,10 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from mnemo.conversation.scope import (
-    OfThread,
-    living_pins,
-)
+from mnemo.conversation.scope import OfThread, living_pins
 from mnemo.errors import Conflict, NotFound
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import clean, count_tokens, is_blank, one_line

@@ -20,12 +20,7 @@ from mnemo.context.rendering import (
     scene_of,
     zones_of,
 )
-from mnemo.context.window import (
-    Frame,
-    ThreadWindow,
-    WindowReader,
-    make_room,
-)
+from mnemo.context.window import Frame, ThreadWindow, WindowReader, make_room
 from mnemo.context.zones import Budget, CompressedViewport
 from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope, ThreadSettings
 from mnemo.errors import StoreError

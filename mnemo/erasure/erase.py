@@ -36,25 +36,13 @@ from mnemo.erasure.selecting import (
 from mnemo.errors import MnemoError
 from mnemo.graph.upkeep import SHOW_MEMBERS, remove_nodes
 from mnemo.items.item_rows import erase_items
-from mnemo.log.erase_messages import (
-    erase_messages,
-    erase_showing,
-    erase_thread,
-    messages_of,
-)
+from mnemo.log.erase_messages import erase_messages, erase_showing, erase_thread, messages_of
 from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.store.engine import ManagedEngine
-from mnemo.store.rows import (
-    NEXT_REVISION,
-    SIDE_KEYS,
-    Passed,
-    listed,
-    repo_row,
-    step_row,
-)
+from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
 from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import CHANGESETS, NODES
 from mnemo.store.tombstones import bar_claims, remember_erased

@@ -32,14 +32,7 @@ from mnemo.store.codec import (
     encode_node,
     encode_vector,
 )
-from mnemo.store.rows import (
-    SIDE_KEYS,
-    Rows,
-    chunks,
-    holes,
-    repo_number,
-    repo_row,
-)
+from mnemo.store.rows import SIDE_KEYS, Rows, chunks, holes, repo_number, repo_row
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor

@@ -11,15 +11,7 @@ from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.engine import Engine
-from mnemo.store.rows import (
-    Passed,
-    Rows,
-    chunks,
-    holes,
-    repo_number,
-    repo_row,
-    thread_number,
-)
+from mnemo.store.rows import Passed, Rows, chunks, holes, repo_number, repo_row, thread_number
 from mnemo.store.tables import (
     NOTE_CHANGES,
     NOTE_CONVERSATIONS,

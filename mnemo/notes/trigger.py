@@ -19,14 +19,7 @@ from mnemo.notes.note_rows import NoteReader, NoteWriter
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import AlreadyServed, Changed, NoteSource, Write, checked_text, redact
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
-from mnemo.runtime.text import (
-    content_words,
-    fold,
-    has_unspaced,
-    is_blank,
-    one_line,
-    stem,
-)
+from mnemo.runtime.text import content_words, fold, has_unspaced, is_blank, one_line, stem
 from mnemo.runtime.validation import every, one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage, answered_ids
 from mnemo.values.notes import MAX_TOPIC, Covered, NoteRow, check_neighbours, is_topic, plain_text

@@ -22,14 +22,7 @@ import anyio.to_thread
 from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded, InvalidNote, InvalidReply, ModelError
 from mnemo.events import Event, MemoryUpdateFinished
-from mnemo.notes.material import (
-    PURPOSE,
-    Material,
-    asks_elsewhere,
-    prefix,
-    redacted,
-    tokens_of,
-)
+from mnemo.notes.material import PURPOSE, Material, asks_elsewhere, prefix, redacted, tokens_of
 from mnemo.notes.note_rows import NoteWriter, StoredNotes
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
@@ -48,15 +41,7 @@ from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import (
-    ChatMessage,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Clock,
-    Embedder,
-    Usage,
-)
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Embedder, Usage
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, count_tokens, one_line

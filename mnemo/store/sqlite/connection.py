@@ -14,12 +14,7 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from mnemo.config import StoreConfig
-from mnemo.errors import (
-    MnemoError,
-    StoreCorrupt,
-    StoreError,
-    StoreLocked,
-)
+from mnemo.errors import MnemoError, StoreCorrupt, StoreError, StoreLocked
 from mnemo.runtime.text import lower_each
 from mnemo.store.sqlite import dialect
 from mnemo.store.tx import Dialect, Values
