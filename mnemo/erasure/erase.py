@@ -17,9 +17,9 @@ from mnemo.commit.lane import CommitLane
 from mnemo.erasure.plan import (
     AnnotatedStep,
     Deletions,
-    EpisodeRow,
     Said,
     SessionPlan,
+    TouchedEpisode,
     plan_annotations,
     plan_graph,
     plan_sessions,
@@ -361,7 +361,7 @@ def _delete_steps(
     )
 
 
-def _said_in(tx: Tx, ordinals: Collection[int], episodes: Iterable[EpisodeRow]) -> Said:
+def _said_in(tx: Tx, ordinals: Collection[int], episodes: Iterable[TouchedEpisode]) -> Said:
     """What the erased steps of each episode say; its goal, too, if they are all that it has."""
     known = {one.id: one for one in episodes}
 
@@ -382,7 +382,7 @@ def _text(stored: Any) -> str | None:
 
 
 def _annotations(
-    tx: Tx, ordinals: Collection[int], episodes: Iterable[EpisodeRow], said: Said
+    tx: Tx, ordinals: Collection[int], episodes: Iterable[TouchedEpisode], said: Said
 ) -> list[AnnotatedStep]:
     """The annotations of remaining steps that change."""
     breather, found = Breather(), list[AnnotatedStep]()
@@ -441,10 +441,10 @@ WHERE no IN $numbers AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessi
 """
 
 
-def _episodes(tx: Tx, chosen: Chosen) -> list[EpisodeRow]:
+def _episodes(tx: Tx, chosen: Chosen) -> list[TouchedEpisode]:
     erased = Counter(row[2] for row in chosen.steps)
     return [
-        EpisodeRow(
+        TouchedEpisode(
             no=no,
             id=id,
             session=session,

@@ -402,7 +402,7 @@ def _unworded(intent: Intent, members: Sequence[Node], erased: Container[str]) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeRow:
+class TouchedEpisode:
     """An episode of a touched session; *steps* it has, of which so many are *erased*."""
 
     no: int
@@ -438,14 +438,14 @@ class SessionPlan:
     """
 
     gone: list[int]
-    gone_episodes: list[EpisodeRow]
-    shortened: list[EpisodeRow]
-    ended: list[EpisodeRow]
+    gone_episodes: list[TouchedEpisode]
+    shortened: list[TouchedEpisode]
+    ended: list[TouchedEpisode]
     shaken: list[int]
 
 
 def plan_sessions(
-    episodes: Sequence[EpisodeRow], touched: Collection[int], whole: Container[int]
+    episodes: Sequence[TouchedEpisode], touched: Collection[int], whole: Container[int]
 ) -> SessionPlan:
     """
     Plan what becomes of the sessions that steps are erased from.

@@ -26,7 +26,7 @@ from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.tables import CHANGESETS, EDGES, NODES
 from mnemo.store.tombstones import refuse_barred, refuse_erased
 from mnemo.store.tx import Tx
-from mnemo.values.archive import ArchivedChangeset
+from mnemo.values.archive import ChangesetRow
 from mnemo.values.changeset import NodeChange, Revision
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source
 from mnemo.values.lookup import lookup_keys
@@ -152,7 +152,7 @@ def apply_write(
         revision += 1
         _move_on(tx, repo, revision, write.changeset_id, lease_time)
     if changed or write.upkeep is None:
-        applied = ArchivedChangeset(
+        applied = ChangesetRow(
             id=write.changeset_id,
             revision=revision,
             node_ids=tuple(write.node_ids),
@@ -208,7 +208,7 @@ def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
 
 
 def _apply_again(
-    tx: Tx, repo_id: str, write: GraphWrite, token: str, found: ArchivedChangeset
+    tx: Tx, repo_id: str, write: GraphWrite, token: str, found: ChangesetRow
 ) -> Applied:
     if write.settlement is not None:
         settle(tx, repo_id, write.settlement, token, found.node_ids, again=True)

@@ -27,7 +27,7 @@ from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
-from mnemo.values.archive import ArchivedEpisode, ArchivedSession
+from mnemo.values.archive import EpisodeRow, SessionRow
 from mnemo.values.journal import (
     Act,
     ChangesetStaged,
@@ -306,7 +306,7 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     """Enter a session with its open episode. *Raises* ``Conflict`` if the repository had an id."""
     repo = repo_number(tx, record.repo_id)
     refuse_erased(tx, record.repo_id, [record.id])
-    session = ArchivedSession(
+    session = SessionRow(
         id=record.id,
         state=record.state,
         updated_at=record.updated_at,
@@ -316,13 +316,13 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     with tx.refusing(Conflict(f"session id {record.id!r} was used before")):
         ((number,),) = tx.run(_ADD_SESSION, values).fetchall()
     assert record.episode_id is not None
-    episode = ArchivedEpisode(
+    episode = EpisodeRow(
         id=record.episode_id, session_id=record.id, goal=record.goal, goal_at=goal_at, status="open"
     )
     _open_episode(tx, record.repo_id, repo, number, episode)
 
 
-def _open_episode(tx: Tx, repo_id: str, repo: int, session: int, episode: ArchivedEpisode) -> None:
+def _open_episode(tx: Tx, repo_id: str, repo: int, session: int, episode: EpisodeRow) -> None:
     refuse_erased(tx, repo_id, [episode.id])
     with tx.refusing(Conflict(f"episode id {episode.id!r} was used before")):
         ((no,),) = tx.run(_ADD_EPISODE, (session, *EPISODES.values(episode), repo)).fetchall()
@@ -406,7 +406,7 @@ def _start(tx: Tx, repo_id: str, act: EpisodeStarted, token: str) -> None:
         raise Conflict(f"session {act.session_id!r} belongs to another service by now")
     if tx.run(_UNENDED, (session,)).fetchone() is not None:
         raise Conflict(f"session {act.session_id!r} has an episode that is not over")
-    episode = ArchivedEpisode(
+    episode = EpisodeRow(
         id=act.episode_id, session_id=act.session_id, goal=act.goal, goal_at=act.at, status="open"
     )
     _open_episode(tx, repo_id, repo, session, episode)

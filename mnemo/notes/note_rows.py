@@ -24,12 +24,7 @@ from mnemo.store.tables import (
 )
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
-from mnemo.values.archive import (
-    ArchivedNoteChange,
-    ArchivedNoteMark,
-    ArchivedNoteRequest,
-    ArchivedNoteTask,
-)
+from mnemo.values.archive import NoteChangeRow, NoteMark, NoteRequestRow, NoteTask
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import Vector
@@ -253,7 +248,7 @@ class NoteWriter(NoteReader):
         change = NoteChange(
             topic=row.topic, action=version.action, version=version.version, by=version.by
         )
-        entry = ArchivedNoteChange(update_id=version.update_id, change=change)
+        entry = NoteChangeRow(update_id=version.update_id, change=change)
         execute(_PUT_CHANGE, (number, *NOTE_CHANGES.values(entry), self._repo))
         self._tx.dialect.drop_note_words(self._tx, number)
         execute(_DROP_VECTOR, (number,))
@@ -313,17 +308,17 @@ class NoteWriter(NoteReader):
     def mark(self, key: str, *, keep: int) -> None:
         """Remember a judged message; *keep* marks are kept, the latest ones."""
         self._tx.run(_UNMARK, (self._repo, key))
-        NOTE_MARKS.add(self._tx, self._repo, ArchivedNoteMark(key=key))
+        NOTE_MARKS.add(self._tx, self._repo, NoteMark(key=key))
         self._tx.run(_PRUNE_MARKS, {"repo": self._repo, "keep": keep})
 
     def cover(self, digest: str, covered: Covered) -> None:
         """Remember for good what became of a request; the first word about it stays."""
-        request = ArchivedNoteRequest(digest=digest, covered=covered)
+        request = NoteRequestRow(digest=digest, covered=covered)
         NOTE_REQUESTS.add_once(self._tx, self._repo, request)
 
     def finish(self, task_id: str) -> None:
         """Remember that an update of this task has ended without error."""
-        NOTE_TASKS.add_once(self._tx, self._repo, ArchivedNoteTask(task_id=task_id))
+        NOTE_TASKS.add_once(self._tx, self._repo, NoteTask(task_id=task_id))
 
     def keep_conversation(self, row: ConversationRow) -> None:
         """Write what is known of a conversation's updates."""

@@ -55,7 +55,7 @@ class ArchiveHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedSession:
+class SessionRow:
     """A session; its present or last episode is the last of its episodes."""
 
     id: str
@@ -67,7 +67,7 @@ class ArchivedSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedEpisode:
+class EpisodeRow:
     """An episode; *changeset* is what ``ready`` waits to commit, *receipt_nodes* what is done."""
 
     id: str
@@ -81,7 +81,7 @@ class ArchivedEpisode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedVector:
+class VectorRow:
     """A vector of a node or of a step's side, or of a further passage: see ``values.vectors``."""
 
     key: str
@@ -89,7 +89,7 @@ class ArchivedVector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedChangeset:
+class ChangesetRow:
     """A changeset that was applied, so that it is not applied again."""
 
     id: str
@@ -99,7 +99,7 @@ class ArchivedChangeset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedNoteChange:
+class NoteChangeRow:
     """What was done to a note; *update_id*: by which update, if by any."""
 
     update_id: str | None
@@ -107,14 +107,14 @@ class ArchivedNoteChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedNoteMark:
+class NoteMark:
     """The mark of a message that an update has judged."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedNoteRequest:
+class NoteRequestRow:
     """What became of an explicit request; it names no note that was erased."""
 
     digest: str
@@ -122,7 +122,7 @@ class ArchivedNoteRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedNoteTask:
+class NoteTask:
     """A task that was looked back over."""
 
     task_id: str

@@ -12,14 +12,14 @@ from typing import Any, TypeVar, get_type_hints
 
 from mnemo.runtime.validation import MOST_ID_BYTES, MOST_NUMBER
 from mnemo.values.archive import (
-    ArchivedChangeset,
-    ArchivedEpisode,
-    ArchivedNoteChange,
-    ArchivedNoteMark,
-    ArchivedNoteRequest,
-    ArchivedNoteTask,
-    ArchivedSession,
-    ArchivedVector,
+    ChangesetRow,
+    EpisodeRow,
+    NoteChangeRow,
+    NoteMark,
+    NoteRequestRow,
+    NoteTask,
+    SessionRow,
+    VectorRow,
 )
 from mnemo.values.chat import Usage
 from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
@@ -48,10 +48,8 @@ MOST_BODY, MOST_DESCRIPTION = 4_000, 200
 
 # ── Journal ──────────────────────────────────────────────────────────────────────────
 
-SESSION = Entity(ArchivedSession, key=("id",), types={"updated_at": "instant"})
-EPISODE = Entity(
-    ArchivedEpisode, owners=("session_id",), key=("id",), types={"changeset": "changeset"}
-)
+SESSION = Entity(SessionRow, key=("id",), types={"updated_at": "instant"})
+EPISODE = Entity(EpisodeRow, owners=("session_id",), key=("id",), types={"changeset": "changeset"})
 STAGED = Entity(
     StagedTrajectory,
     key=("key",),
@@ -128,11 +126,11 @@ EDGE = Entity(Edge, owners=("source", "target"), key=("kind",))
 REMOVAL = Entity(Removal)
 # The id of its owner, which may be followed by the side of a step, and by a passage.
 VECTOR = Entity(
-    ArchivedVector,
+    VectorRow,
     key=("key",),
     rules={"key": partial(key_of, MOST_ID_BYTES + len("/observation#1"))},
 )
-CHANGESET_APPLIED = Entity(ArchivedChangeset, key=("id",))
+CHANGESET_APPLIED = Entity(ChangesetRow, key=("id",))
 
 # ── Conversations ────────────────────────────────────────────────────────────────────
 
@@ -269,18 +267,18 @@ NOTE_VERSION = Entity(
     checked=_version,
 )
 NOTE_CHANGE = Entity(
-    ArchivedNoteChange,
+    NoteChangeRow,
     owners=("topic",),
     key=("version",),
     inline={"change": Entity(NoteChange, rules={"version": positive})},
 )
-NOTE_MARK = Entity(ArchivedNoteMark, key=("key",))
+NOTE_MARK = Entity(NoteMark, key=("key",))
 NOTE_REQUEST = Entity(
-    ArchivedNoteRequest,
+    NoteRequestRow,
     key=("digest",),
     inline={"covered": Entity(Covered, rules={"topic": checked_topic})},
 )
-NOTE_TASK = Entity(ArchivedNoteTask, key=("task_id",))
+NOTE_TASK = Entity(NoteTask, key=("task_id",))
 NOTE_CONVERSATION = Entity(ConversationRow, key=("key",))
 NOTE_USAGE = Entity(UsageRow, inline={"usage": Entity(Usage)})
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mnemo.erasure.plan import (
     AnnotatedStep,
     Deletions,
-    EpisodeRow,
     Said,
+    TouchedEpisode,
     plan_annotations,
     plan_graph,
     plan_sessions,
@@ -205,9 +205,9 @@ def test_a_damaged_intent_of_damaged_members_does_not_stop_it():
 def test_sessions_that_nothing_is_left_of_go():
     """One with an open, untouched episode lives on; one that is named goes whole."""
 
-    def episode(no: int, session: int, status: str, steps: int, erased: int) -> EpisodeRow:
+    def episode(no: int, session: int, status: str, steps: int, erased: int) -> TouchedEpisode:
         values = {"status": status, "steps": steps, "erased": erased}
-        return EpisodeRow(no=no, id=f"e{no}", session=session, goal="", **values)
+        return TouchedEpisode(no=no, id=f"e{no}", session=session, goal="", **values)
 
     episodes = [
         episode(1, 1, "committed", 2, 2),

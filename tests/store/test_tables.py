@@ -16,7 +16,7 @@ from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.table import Table
 from mnemo.store.tables import CHANGESETS
 from mnemo.store.tx import Tx
-from mnemo.values.archive import ArchivedChangeset
+from mnemo.values.archive import ChangesetRow
 from mnemo.values.fields import Entity
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=timezone(timedelta(hours=9)))
@@ -74,7 +74,7 @@ def test_a_value_with_the_same_key_is_replaced(db: Tx) -> None:
 def test_a_value_is_got_by_its_key(db: Tx) -> None:
     """Of its own parent alone; a damaged row is named."""
     db.run(CHANGESETS.ddl)
-    applied = ArchivedChangeset(id="c", revision=3, node_ids=("n",), edge_count=1)
+    applied = ChangesetRow(id="c", revision=3, node_ids=("n",), edge_count=1)
     CHANGESETS.add(db, 1, applied)
     assert CHANGESETS.get(db, 1, "c") == applied
     assert CHANGESETS.get(db, 2, "c") is None
