@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from datetime import datetime
+from typing import Any
 
 from mnemo.errors import NotFound
 from mnemo.store.codec import decode_time
@@ -120,23 +122,9 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     for table, condition in _ROWS:
         gone[table] += tx.run(f"DELETE FROM {table} WHERE {condition}", (repo,)).rowcount
     tx.dialect.note_erased(tx)
-    return ErasureReport(
-        messages=gone["messages"],
-        compactions=gone["compactions"],
-        snapshots=gone["snapshots"],
-        pins=gone["pins"],
-        goals=gone["goals"],
-        steps=gone["steps"],
-        sessions=gone["sessions"],
-        nodes=gone["nodes"],
-        edges=gone["edges"],
-        vectors=gone["vectors"] + gone["note_vectors"] + gone["item_vectors"],
-        fulltext_rows=texts,
-        notes=gone["notes"],
-        note_versions=gone["note_versions"],
-        checkpoints=gone["checkpoints"],
-        items=gone["items"],
-    )
+    gone["vectors"] += gone["note_vectors"] + gone["item_vectors"]
+    counts: dict[str, Any] = {f.name: gone[f.name] for f in fields(ErasureReport) if f.name in gone}
+    return ErasureReport(**counts, fulltext_rows=texts)
 
 
 def _text_rows(tx: Tx, repo: int) -> Iterator[int]:
