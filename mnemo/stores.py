@@ -23,8 +23,7 @@ from mnemo.jobs.job_rows import (
 )
 from mnemo.log.feed import StoredFeed
 from mnemo.log.records import StoredRecords
-from mnemo.log.sessions import StoredSessions
-from mnemo.log.steps import append_steps
+from mnemo.log.sessions import StoredSessions, append_steps
 from mnemo.log.transcript import StoredTranscript
 from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes.note_rows import StoredNotes

@@ -16,7 +16,7 @@ from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.upkeep import keep_up, remove_nodes
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.job_rules import finish_extraction
-from mnemo.log.sessions import settle
+from mnemo.log.sessions import write_settlement
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
@@ -132,7 +132,7 @@ def apply_write(
     if earlier is not None:
         return _apply_again(tx, repo_id, write, token, earlier)
     if write.settlement is not None:
-        settle(tx, repo_id, write.settlement, token, write.node_ids, again=False)
+        write_settlement(tx, repo_id, write.settlement, token, write.node_ids, again=False)
         if write.settlement.extraction is not None:
             writer = TranscriptWriter(tx, repo_id, write.settlement.at)
             finish_extraction(writer, write.settlement.extraction)
@@ -211,7 +211,7 @@ def _apply_again(
     tx: Tx, repo_id: str, write: GraphWrite, token: str, found: ChangesetRow
 ) -> Applied:
     if write.settlement is not None:
-        settle(tx, repo_id, write.settlement, token, found.node_ids, again=True)
+        write_settlement(tx, repo_id, write.settlement, token, found.node_ids, again=True)
     return Applied(
         revision=found.revision, node_ids=found.node_ids, edge_count=found.edge_count, again=True
     )

@@ -1,18 +1,18 @@
-"""The journal of a repository's sessions, and what each act of a session writes."""
+"""The journal of a repository's sessions: acts, appended steps, and reading them back."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from mnemo.errors import Conflict, NotFound, SessionBusy
+from mnemo.errors import Conflict, NotFound, NotToFeed, SessionBusy, UsageError
 from mnemo.jobs.job_rows import LeaseTime, holder_named, still_owns
 from mnemo.log.feed import hide_uncommitted
-from mnemo.log.steps import Handed, annotate
+from mnemo.protocols import Clock
 from mnemo.store.codec import (
     decode_changeset,
     decode_list,
@@ -22,11 +22,11 @@ from mnemo.store.codec import (
     utc_text,
 )
 from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
-from mnemo.store.rows import Rows, repo_number
+from mnemo.store.rows import Rows, listed, repo_number, step_row
 from mnemo.store.table import ARRIVAL
-from mnemo.store.tables import EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
-from mnemo.store.tombstones import refuse_erased
-from mnemo.store.tx import Tx
+from mnemo.store.tables import ANNOTATIONS, EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
+from mnemo.store.tombstones import refuse_erased, was_erased
+from mnemo.store.tx import Text, Tx
 from mnemo.values.archive import EpisodeRow, SessionRow
 from mnemo.values.journal import (
     Act,
@@ -35,7 +35,6 @@ from mnemo.values.journal import (
     EpisodeDiscarded,
     EpisodeStarted,
     ExtractionAbandoned,
-    ExtractionRetried,
     Journal,
     Owner,
     SessionRecord,
@@ -44,7 +43,7 @@ from mnemo.values.journal import (
     StepsAnnotated,
     TrajectoryStaged,
 )
-from mnemo.values.steps import Step, StepDraft
+from mnemo.values.steps import Annotation, Step, StepDraft
 
 _RECORDS = """
 SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
@@ -340,36 +339,32 @@ def write_act(tx: Tx, repo_id: str, act: Act, token: str, encoded: tuple[Any, ..
         NotFound: There is no such session or episode.
         Conflict: Another owner has the session, or the episode is over.
     """
-    if isinstance(act, EpisodeStarted):
-        _start(tx, repo_id, act, token)
-        return
-    place = _place(tx, repo_id, act.session_id, act.episode_id, token)
+    place = _place(tx, repo_id, act, token)
     if place.status in ("committed", "discarded"):
         raise Conflict(f"episode {act.episode_id!r} is over")
+    error: tuple[str | None, str | None] = (None, None)
     match act:
+        case EpisodeStarted():
+            _start(tx, repo_id, place, act)
         case StepsAnnotated():
             annotate(tx, place.episode, act.annotations)
-            _touch(tx, place, act.at)
         case EpisodeClosed():
             tx.run(_SET_STATUS, ("closed", place.episode))
-            _enter(tx, place, SessionState.EXTRACTING, act.at)
         case TrajectoryStaged():
             tx.run(STAGED.upsert, (place.episode, *encoded))
-            _touch(tx, place, act.at)
         case ExtractionAbandoned():
             error = (act.error, act.trajectory_id)
-            _enter(tx, place, SessionState.FAILED, act.at, error)
-        case ExtractionRetried():
-            _enter(tx, place, SessionState.EXTRACTING, act.at)
         case ChangesetStaged():
             tx.run(_STAGE_CHANGESET, (*encoded, place.episode))
             tx.run(_DROP_STAGED, (place.episode,))
-            _enter(tx, place, SessionState.READY, act.at)
         case EpisodeDiscarded():
             hide_uncommitted(tx, place.repo, [place.episode])
             tx.run(_DROP_STAGED, (place.episode,))
             tx.run(_END_EPISODE, ("discarded", place.episode))
-            _enter(tx, place, SessionState.IDLE, act.at)
+    if act.leads_to is None:
+        tx.run(_TOUCH, (utc_text(act.at), place.session))
+    else:
+        tx.run(_SET_STATE, (act.leads_to, *error, utc_text(act.at), place.session))
 
 
 def encode_staged(act: Act) -> tuple[Any, ...]:
@@ -383,52 +378,37 @@ def encode_staged(act: Act) -> tuple[Any, ...]:
             return ()
 
 
-def _place(tx: Tx, repo_id: str, session_id: str, episode_id: str, token: str) -> _Place:
-    row = tx.run(_FIND_PLACE, (episode_id, repo_id, session_id)).fetchone()
+def _place(tx: Tx, repo_id: str, of: Act | Settlement, token: str) -> _Place:
+    """Where *of* is written; an episode that it starts has none yet."""
+    row = tx.run(_FIND_PLACE, (of.episode_id, repo_id, of.session_id)).fetchone()
     if row is None:
-        refuse_erased(tx, repo_id, [session_id, episode_id])
-        raise NotFound("session", session_id)
+        refuse_erased(tx, repo_id, [of.session_id, of.episode_id])
+        raise NotFound("session", of.session_id)
     session, repo, owner, episode, status, receipt = row
     if owner != token:
-        raise Conflict(f"session {session_id!r} belongs to another service by now")
-    if episode is None:
-        refuse_erased(tx, repo_id, [episode_id])
-        raise NotFound("episode", episode_id)
+        raise _lost(of.session_id)
+    if isinstance(of, EpisodeStarted):
+        status = ""
+    elif episode is None:
+        refuse_erased(tx, repo_id, [of.episode_id])
+        raise NotFound("episode", of.episode_id)
     return _Place(session, repo, episode, status, receipt)
 
 
-def _start(tx: Tx, repo_id: str, act: EpisodeStarted, token: str) -> None:
-    row = tx.run(_FIND_PLACE, (act.episode_id, repo_id, act.session_id)).fetchone()
-    if row is None:
-        raise NotFound("session", act.session_id)
-    session, repo, owner, *_ = row
-    if owner != token:
-        raise Conflict(f"session {act.session_id!r} belongs to another service by now")
-    if tx.run(_UNENDED, (session,)).fetchone() is not None:
+def _lost(session_id: str) -> Conflict:
+    return Conflict(f"session {session_id!r} belongs to another service by now")
+
+
+def _start(tx: Tx, repo_id: str, place: _Place, act: EpisodeStarted) -> None:
+    if tx.run(_UNENDED, (place.session,)).fetchone() is not None:
         raise Conflict(f"session {act.session_id!r} has an episode that is not over")
     episode = EpisodeRow(
         id=act.episode_id, session_id=act.session_id, goal=act.goal, goal_at=act.at, status="open"
     )
-    _open_episode(tx, repo_id, repo, session, episode)
-    values = (SessionState.COLLECTING, None, None, utc_text(act.at), session)
-    tx.run(_SET_STATE, values)
+    _open_episode(tx, repo_id, place.repo, place.session, episode)
 
 
-def _enter(
-    tx: Tx,
-    place: _Place,
-    state: SessionState,
-    at: datetime,
-    error: tuple[str | None, str | None] = (None, None),
-) -> None:
-    tx.run(_SET_STATE, (state, *error, utc_text(at), place.session))
-
-
-def _touch(tx: Tx, place: _Place, at: datetime) -> None:
-    tx.run(_TOUCH, (utc_text(at), place.session))
-
-
-def settle(
+def write_settlement(
     tx: Tx,
     repo_id: str,
     settlement: Settlement,
@@ -448,7 +428,7 @@ def settle(
     Raises:
         Conflict: Another owner has the session, or the episode was discarded.
     """
-    place = _place(tx, repo_id, settlement.session_id, settlement.episode_id, token)
+    place = _place(tx, repo_id, settlement, token)
     if place.status in ("committed", "discarded"):
         if again:
             return
@@ -461,7 +441,219 @@ def settle(
     if settlement.ends:
         tx.run(_DROP_STAGED, (place.episode,))
         tx.run(_END_EPISODE, ("committed", place.episode))
-        _enter(tx, place, SessionState.IDLE, settlement.at)
+        at = utc_text(settlement.at)
+        tx.run(_SET_STATE, (SessionState.IDLE, None, None, at, place.session))
     else:
         tx.run_many(_DROP_STAGED_KEY, [(place.episode, key) for key in settlement.staged])
-        _touch(tx, place, settlement.at)
+        tx.run(_TOUCH, (utc_text(settlement.at), place.session))
+
+
+# ── The append lane ──────────────────────────────────────────────────────────────────
+
+
+_LANES = """
+SELECT r.id, s.id, s.owner, s.no, s.repo, s.thread_id, e.id, e.no, e.status,
+       (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
+FROM repos r $join sessions s ON s.repo = r.no AND s.id IN $texts
+LEFT JOIN episodes e ON e.repo = r.no AND e.session = s.no AND e.id IN $texts
+WHERE r.id IN $texts
+"""
+# Nothing of it has to be decoded or compared; where it finds no row, ``_LANES`` tells why.
+_OPEN_LANE = """
+SELECT s.no, s.repo, e.no, (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
+FROM sessions s JOIN episodes e ON e.repo = s.repo AND e.session = s.no
+WHERE s.repo = (SELECT no FROM repos WHERE id = ?) AND s.id = ? AND s.owner = ?
+AND e.id = ? AND e.status = 'open'
+"""
+_INSERTED = ("ordinal", "repo", "session", "episode", "recorded_at", *STEPS.columns)
+_ANNOTATE = f"""
+UPDATE steps SET {", ".join(f"{column} = ?" for column in ANNOTATIONS.columns)}
+WHERE episode = ? AND idx = ?
+"""
+# What messages are: still held by their thread, and steps by hand or of a job.
+_KNOWN = """
+SELECT t.thread, t.message, CASE WHEN s.thread_id IS NULL THEN 'by hand' ELSE 'by job' END
+FROM steps t JOIN sessions s ON s.no = t.session
+WHERE t.repo = ? AND t.thread IN $texts AND t.message IN $texts
+UNION SELECT t.id, m.id, 'held' FROM threads t $join messages m $by(messages_id) ON m.thread = t.no
+WHERE t.repo = ? AND t.id IN $texts AND m.id IN $texts
+"""
+_INDEXES = "SELECT idx FROM steps WHERE episode = ?"
+
+
+class Handed(NamedTuple):
+    """A step on its way to the writer."""
+
+    repo_id: str
+    session_id: str
+    episode_id: str
+    draft: StepDraft
+    token: str
+
+
+_Found: TypeAlias = dict[tuple[str, str, str | None], tuple[Any, ...]]
+"""
+Owner, numbers of session and repository, the thread whose job the session does, and number,
+status and next index of an episode.
+"""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Where the next step of an open episode goes."""
+
+    session: int
+    repo: int
+    episode: int
+    next_index: int
+
+
+def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step | UsageError]:
+    """
+    Write steps with their full text, in order; a refused one leaves no gap.
+
+    A message that a job has made a step is refused of sessions by hand, and the other way
+    round: whichever writes first keeps the message. Of a feed and of a job one is refused that
+    was erased since.
+
+    Args:
+        clock: The service's; gives the time at which they were recorded.
+
+    Raises:
+        Conflict: A key or node id is in use (only then nothing at all is written).
+    """
+    recorded_at = utc_text(clock.now())
+    lanes, unfit = _found(tx, handed)
+    taken = [lane.repo for lane in lanes if isinstance(lane, _Lane)]
+    ordinal = tx.dialect.reserve(tx, "steps", len(taken), taken)
+    results: list[Step | UsageError] = []
+    rows: list[tuple[Any, ...]] = []
+    texts: dict[int, list[Text]] = {}
+    for one, lane in zip(handed, lanes, strict=True):
+        if isinstance(lane, UsageError):
+            results.append(lane)
+            continue
+        if one.draft.node_id in unfit:
+            what = f"message {one.draft.message_id!r} was erased, or is a step already"
+            results.append(NotToFeed(what))
+            continue
+        ordinal += 1
+        step = one.draft.step(
+            session_id=one.session_id,
+            episode_id=one.episode_id,
+            index=lane.next_index,
+            ordinal=ordinal,
+        )
+        place = (ordinal, lane.repo, lane.session, lane.episode, recorded_at)
+        rows.append((*place, *STEPS.values(step)))
+        texts.setdefault(lane.repo, []).extend(_texts(step))
+        results.append(step)
+        lane.next_index += 1
+    with tx.refusing(Conflict("the step's key or node id is in use already")):
+        tx.insert("steps", _INSERTED, rows)
+    for repo, its_texts in texts.items():
+        tx.dialect.put_texts(tx, repo, its_texts)
+    return results
+
+
+def _found(
+    tx: Tx, handed: Sequence[Handed]
+) -> tuple[Sequence[_Lane | UsageError], Collection[str]]:
+    """The lane of each, and the node ids to refuse; steps of one episode take one look."""
+    one = handed[0]
+    place = (one.repo_id, one.session_id, one.token, one.episode_id)
+    if all((h.repo_id, h.session_id, h.token, h.episode_id) == place for h in handed) and not any(
+        h.draft.message_id for h in handed
+    ):
+        row = tx.run(_OPEN_LANE, place).fetchone()
+        if row is not None:
+            session, repo, episode, next_index = row
+            return [_Lane(session, repo, episode, next_index or 0)] * len(handed), ()
+    found = _find_lanes(tx, handed)
+    return _lanes(tx, found, handed), _not_to_feed(tx, found, handed)
+
+
+def _lanes(tx: Tx, found: _Found, handed: Sequence[Handed]) -> list[_Lane | UsageError]:
+    """The lane of each; those of one episode share theirs."""
+    lanes: dict[tuple[str, str, str, str], _Lane | UsageError] = {}
+    for one in handed:
+        of = (one.repo_id, one.session_id, one.episode_id, one.token)
+        if of not in lanes:
+            lanes[of] = _lane(tx, found, one)
+    return [lanes[one.repo_id, one.session_id, one.episode_id, one.token] for one in handed]
+
+
+def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
+    """The sessions of *handed* by repository and id, and their episodes by their id, too."""
+    found: _Found = {}
+    repos = listed({one.repo_id for one in handed})
+    sessions = listed({one.session_id for one in handed})
+    episodes = listed({one.episode_id for one in handed})
+    for row in tx.run(_LANES, (sessions, episodes, repos)):
+        repo_id, id, owner, session, repo, job, episode, *rest = row
+        lane = (owner, session, repo, job, *rest)
+        found[repo_id, id, None] = found[repo_id, id, episode] = lane
+    return found
+
+
+def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
+    """
+    Node ids of the drafts to refuse.
+
+    By hand those whose message a job made a step, and the other way round; of a feed and of a
+    job, which have read the message before, those whose message was erased since.
+    """
+    by_repo: dict[int, list[tuple[StepDraft, bool]]] = {}
+    for one in handed:
+        row, draft = found.get((one.repo_id, one.session_id, None)), one.draft
+        if row is not None and draft.thread_id and draft.message_id:
+            by_repo.setdefault(row[2], []).append((draft, row[3] is not None))
+    unfit: set[str] = set()
+    for repo, drafts in by_repo.items():
+        threads = listed({str(draft.thread_id) for draft, _ in drafts})
+        ids = listed({str(draft.message_id) for draft, _ in drafts})
+        known = set(tx.run(_KNOWN, (repo, threads, ids) * 2))
+        for draft, by_job in drafts:
+            message = (draft.thread_id, draft.message_id)
+            is_erased = (by_job or draft.is_fed) and (*message, "held") not in known
+            if is_erased or (*message, "by hand" if by_job else "by job") in known:
+                unfit.add(draft.node_id)
+    return unfit
+
+
+def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
+    row = found.get((one.repo_id, one.session_id, None))
+    if row is None and was_erased(tx, one.repo_id, one.session_id):
+        return Conflict(f"session {one.session_id!r} was forgotten")
+    if row is None:
+        return NotFound("session", one.session_id)
+    if row[0] != one.token:
+        return _lost(one.session_id)
+    row = found.get((one.repo_id, one.session_id, one.episode_id))
+    if row is None:
+        return NotFound("episode", one.episode_id)
+    _, session, repo, _, episode, status, next_index = row
+    if status != "open":
+        return Conflict(f"episode {one.episode_id!r} takes no more steps")
+    return _Lane(session, repo, episode, next_index or 0)
+
+
+def _texts(step: Step) -> list[Text]:
+    """Those of the full text, one for each side."""
+    return [
+        (step_row(step.ordinal, 0), step.observation, step.at),
+        (step_row(step.ordinal, 1), step.action, step.at),
+    ]
+
+
+def annotate(tx: Tx, episode: int, annotations: Iterable[Annotation]) -> None:
+    """
+    Write what annotation found; an earlier annotation of a step is replaced whole.
+
+    Raises:
+        NotFound: A step of that index was never appended.
+    """
+    rows = [(*ANNOTATIONS.values(one), episode, one.index) for one in annotations]
+    if tx.run_many(_ANNOTATE, rows) != len(rows):
+        known = {index for (index,) in tx.run(_INDEXES, (episode,))}
+        raise NotFound("step", str(next(row[-1] for row in rows if row[-1] not in known)))

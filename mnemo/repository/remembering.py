@@ -24,7 +24,7 @@ from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import NO_AUTO_COMMIT, RepositorySessions, SessionTask
 from mnemo.runtime.text import counted, is_blank, shown
 from mnemo.runtime.validation import portions, stored_time
-from mnemo.session.drafts import drafts_of
+from mnemo.session.episode import step_drafts
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
 from mnemo.values.jobs import Extraction, Job, JobKind, JobState
@@ -234,7 +234,7 @@ class Remembering:
 
     def _drafts(self, messages: Sequence[StoredMessage]) -> list[StepDraft]:
         now, actor = self._parts.clock.now(), self._parts.config.extraction.default_actor
-        return drafts_of(messages, now=now, default_actor=actor)
+        return step_drafts(messages, now=now, default_actor=actor)
 
     async def _fitting(self, session_id: str, portion: Portion) -> Portion | None:
         """The part of *portion* that a session left behind is about; ``None``: of another one."""

@@ -30,8 +30,7 @@ from mnemo.runtime.operations import CallbackRunner
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.transactions import confirmed, found_written
-from mnemo.session.drafts import is_of
-from mnemo.session.episode import AnnotationLane, EpisodeBook
+from mnemo.session.episode import AnnotationLane, EpisodeBook, is_of
 from mnemo.session.machine import Lifecycle, PendingQueue
 from mnemo.session.parts import CommitReceipt, Extraction, SessionParts
 from mnemo.values.journal import Act, Journal, SessionState
@@ -71,10 +70,10 @@ class Appending:
         waiter: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         if self.result is not None:
-            self.settle()
+            self.answer()
         return await waiter
 
-    def settle(self) -> None:
+    def answer(self) -> None:
         """Give the answer to the callers that wait."""
         for waiter in self.waiters:
             if not waiter.done():
@@ -251,7 +250,7 @@ class SessionCore(ABC):
         if isinstance(error, StoreError):
             self._doubt = _Doubt("commit", SessionState.IDLE, lambda: None)
 
-    async def settle(self, operation: str) -> bool:
+    async def resolve_doubt(self, operation: str) -> bool:
         """
         Where in doubt, read the journal and take over what it holds.
 
@@ -368,7 +367,7 @@ class SessionCore(ABC):
         Drafts that are taken in one turn of the loop, as where there is room, are written together.
         """
         if self._doubt is not None:
-            await self.settle("append")
+            await self.resolve_doubt("append")
         draft, known = self._found(draft)
         if known is not None:
             return known
@@ -437,7 +436,7 @@ class SessionCore(ABC):
         """Note *result*, which is final, and give it to all callers."""
         self.in_flight -= 1
         appending.result = result
-        appending.settle()  # They go on in the next turn of the loop, when all is noted.
+        appending.answer()  # They go on in the next turn of the loop, when all is noted.
         key = appending.draft.key
         if isinstance(result, Step):
             if key is not None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 from itertools import takewhile
 
 import anyio
@@ -16,12 +19,16 @@ import anyio
 from mnemo.events import AnnotationFailed, StepAnnotated
 from mnemo.runtime.clock import Breather, new_id
 from mnemo.runtime.tasks import CancelHandle, shared_threads
+from mnemo.runtime.text import is_blank
 from mnemo.runtime.traffic import Pauses
 from mnemo.session.parts import Extraction, SessionParts, log_unexpected
 from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.feed import sides_of, speaker_of
 from mnemo.values.graph import Episodic
 from mnemo.values.journal import Journal, StagedTrajectory, StepsAnnotated
-from mnemo.values.steps import Annotation, Step, Trajectory, split_trajectories
+from mnemo.values.messages import Message, StoredMessage, is_view_made
+from mnemo.values.steps import Annotation, Step, StepDraft, Trajectory, split_trajectories
+from mnemo.wire import Given, messages_of
 
 log = logging.getLogger("mnemo")
 
@@ -37,7 +44,7 @@ class EpisodeBook:
     Attributes:
         steps: Ascending by index, ``steps[i].index == i``.
         committed: Indexes of steps that a commit has written.
-        in_flight: Indexes of steps that background work has taken.
+        taken: Indexes of steps that background work has taken.
         staged: Results that are durable and wait to be merged or committed, by key.
         unsure: Keys of staged results that may have been committed: the store did not say.
         unsettled: Committed steps whose reward may not have reached the graph yet.
@@ -53,7 +60,7 @@ class EpisodeBook:
     goal: str
     steps: list[Step] = field(default_factory=list)
     committed: set[int] = field(default_factory=set)
-    in_flight: set[int] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)
     staged: dict[str, StagedTrajectory] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)
     unsettled: set[int] = field(default_factory=set)
@@ -104,8 +111,8 @@ class EpisodeBook:
 
     def uncommitted(self) -> list[Step]:
         """Steps that no commit has written and no background work has taken."""
-        taken = self.committed | self.in_flight
-        return [step for step in self.steps if step.index not in taken]
+        gone = self.committed | self.taken
+        return [step for step in self.steps if step.index not in gone]
 
     def due(self, steps: Sequence[Step]) -> list[Trajectory]:
         """The trajectories (or parts) among annotated *steps* that no staged result covers."""
@@ -141,7 +148,7 @@ class EpisodeBook:
             if step.reward is not None
         )
 
-    def settle(
+    def note_commit(
         self,
         changeset: Changeset,
         steps: Iterable[int],
@@ -155,7 +162,7 @@ class EpisodeBook:
         carried |= {change.id for change in changeset.changes}
         written = set(steps)
         self.committed |= written
-        self.in_flight -= written
+        self.taken -= written
         self.unsettled = {
             i for i in self.unsettled | written if self.steps[i].node_id not in carried
         }
@@ -356,3 +363,59 @@ def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
         else:
             runs.append([step])
     return runs
+
+
+# ── Steps of messages ────────────────────────────────────────────────────────────────
+
+
+def step_drafts(
+    given: Sequence[Given], *, now: datetime, default_actor: str, is_fed: bool = False
+) -> list[StepDraft]:
+    """
+    Turn chat messages into drafts, in order.
+
+    Messages that say and do nothing, or that a view made, are left out.
+
+    Args:
+        now: When a message without a time was said.
+        default_actor: Whose words those of a user are who is not named.
+        is_fed: As in ``StepDraft``.
+
+    Raises:
+        ValueError: One of *given* is no message.
+    """
+    make = partial(_draft_of, now=now, default_actor=default_actor, is_fed=is_fed)
+    return [draft for message in messages_of(given) if (draft := make(message)) is not None]
+
+
+def _draft_of(
+    message: Message, *, now: datetime, default_actor: str, is_fed: bool
+) -> StepDraft | None:
+    """Turn *message* into a draft; ``None``: it says and does nothing, or a view made it."""
+    observation, action = sides_of(message)
+    if is_view_made(message) or (is_blank(observation) and is_blank(action)):
+        return None
+    return StepDraft(
+        observation=observation,
+        action=action,
+        at=message.at or now,
+        actor=speaker_of(message, default_actor),
+        node_id=new_id("episodic"),
+        key=message.id,
+        metadata=deepcopy(dict(message.metadata)),
+        thread_id=message.thread_id if isinstance(message, StoredMessage) else None,
+        message_id=message.id,
+        role=message.role,
+        is_fed=is_fed,
+    )
+
+
+def is_of(draft: StepDraft, known: Step | StepDraft) -> bool:
+    """
+    Whether *known*, which has *draft*'s key, was made of the same message.
+
+    A step that is of no thread is taken for it if it says the same.
+    """
+    if known.thread_id is None:
+        return (known.observation, known.action) == (draft.observation, draft.action)
+    return (known.thread_id, known.message_id) == (draft.thread_id, draft.message_id)

@@ -85,7 +85,7 @@ def destination(state: SessionState, trigger: str) -> SessionState | None:
     return _NEXT.get((state, trigger))
 
 
-def settled(state: SessionState, *, auto: bool) -> SessionState:
+def hoped(state: SessionState, *, auto: bool) -> SessionState:
     """Where *state* ends up when the work in flight in it succeeds."""
     return _HOPED.get((state, auto), state)
 
@@ -102,7 +102,7 @@ def project(state: SessionState, operation: str, *, auto: bool) -> SessionState 
     after = destination(state, operation)
     if after is None:
         return None
-    after = settled(after, auto=auto)
+    after = hoped(after, auto=auto)
     if operation == "commit" and after is READY:
         return destination(READY, "commit")
     return after
@@ -227,7 +227,7 @@ class Lifecycle:
         """Where the work in flight leads, if all of it succeeds."""
         if self.committing:
             return IDLE
-        return settled(self.aimed or self.state, auto=self.auto)
+        return hoped(self.aimed or self.state, auto=self.auto)
 
     @property
     def accepts_appends(self) -> bool:

@@ -39,7 +39,7 @@ from mnemo.runtime.validation import (
     whole_number,
 )
 from mnemo.session.core import Appending
-from mnemo.session.drafts import drafts_of
+from mnemo.session.episode import step_drafts
 from mnemo.session.parts import CommitReceipt, SessionContext, SessionParts, SessionStatistics
 from mnemo.session.work import EpisodeWork
 from mnemo.values.journal import Journal, SessionState
@@ -74,11 +74,11 @@ class Session:
     def __init__(self, parts: SessionParts, journal: Journal) -> None:
         self._home = Home(f"session {journal.record.id!r}")
         self._parts = parts
-        self._core = EpisodeWork(parts, journal, self._expire)
+        self._work = EpisodeWork(parts, journal, self._expire)
         self._named = parts.named(journal.record.id)
         self._shut: anyio.Event | None = None
         if journal.error is not None:
-            self._core.error = ExtractionFailed(
+            self._work.error = ExtractionFailed(
                 journal.error,
                 episode_id=journal.record.episode_id,
                 trajectory_id=journal.error_trajectory,
@@ -86,17 +86,17 @@ class Session:
 
     def _begin(self) -> None:
         """Start the session's task and take up what the journal left unfinished."""
-        self._parts.spawn(_drive, self._core)
-        core = self._core
-        core.set_timers()
-        if core.life.state is SessionState.EXTRACTING:
-            self._core.begin_extraction()
-        elif core.lane is not None and core.life.state is SessionState.COLLECTING:
-            core.lane.wake()
+        self._parts.spawn(_drive, self._work)
+        work = self._work
+        work.set_timers()
+        if work.life.state is SessionState.EXTRACTING:
+            self._work.begin_extraction()
+        elif work.lane is not None and work.life.state is SessionState.COLLECTING:
+            work.lane.wake()
 
     def __repr__(self) -> str:
-        steps = len(self._core.book.steps) if self._core.book else 0
-        ended = ", ended" if self._core.life.closing else ""
+        steps = len(self._work.book.steps) if self._work.book else 0
+        ended = ", ended" if self._work.life.closing else ""
         return f"<Session {self.id!r} {self.state}, {steps} step{'s' * (steps != 1)}{ended}>"
 
     # ── What it is ───────────────────────────────────────────────────────────────────
@@ -104,7 +104,7 @@ class Session:
     @property
     def id(self) -> str:
         """Unique in the repository."""
-        return self._core.id
+        return self._work.id
 
     @property
     def repo_id(self) -> str:
@@ -114,32 +114,32 @@ class Session:
     @property
     def goal(self) -> str:
         """The goal of the present, or else the last, episode."""
-        return self._core.goal
+        return self._work.goal
 
     @property
     def state(self) -> SessionState:
         """The state that the last durable act led to; kept when the session has ended."""
-        return self._core.life.state
+        return self._work.life.state
 
     @property
     def _ending(self) -> bool:
         """Whether it refuses every call, because it has ended or is about to."""
-        return self._core.life.closing
+        return self._work.life.closing
 
     @property
     def busy(self) -> bool:
         """Whether an extraction, background trajectory work or a commit is in flight."""
-        return self._core.life.busy
+        return self._work.life.busy
 
     @property
     def episode_id(self) -> str | None:
         """The open episode's; ``None`` when idle."""
-        return self._core.book.id if self._core.book else None
+        return self._work.book.id if self._work.book else None
 
     @property
     def error(self) -> Exception | None:
         """The last failure; cleared by the next success, discard or new episode."""
-        return self._core.error
+        return self._work.error
 
     @property
     def _meter(self) -> UsageMeter:
@@ -148,7 +148,7 @@ class Session:
 
     def context(self) -> SessionContext | None:
         """The goal and the last five durable steps; ``None`` when idle."""
-        book = self._core.book
+        book = self._work.book
         if book is None:
             return None
         lines = (f"{step.observation} -> {step.action}" for step in book.steps[-CONTEXT_LINES:])
@@ -164,18 +164,18 @@ class Session:
         Raises:
             ValueError: *count* is no whole number from 1.
         """
-        book, most = self._core.book, whole_number("count", count, 1)
+        book, most = self._work.book, whole_number("count", count, 1)
         return tuple(book.steps[-most:]) if book else ()
 
     def statistics(self) -> SessionStatistics:
         """Levels of every bounded thing, and what models have cost."""
-        core, meter = self._core, self._parts.meter
+        work, meter = self._work, self._parts.meter
         return SessionStatistics(
-            state=core.life.state,
-            steps=len(core.book.steps) if core.book else 0,
-            pending_operations=len(core.queue),
-            append_backlog=core.book.backlog if core.book else 0,
-            running_workers=core.running_workers,
+            state=work.life.state,
+            steps=len(work.book.steps) if work.book else 0,
+            pending_operations=len(work.queue),
+            append_backlog=work.book.backlog if work.book else 0,
+            running_workers=work.running_workers,
             model_calls=meter.total.calls,
             input_tokens=meter.total.input_tokens,
             output_tokens=meter.total.output_tokens,
@@ -184,7 +184,7 @@ class Session:
             usage=meter.by_purpose,
             stages=meter.stages,
             left_out=meter.left_out,
-            queue=core.queue.names,
+            queue=work.queue.names,
         )
 
     # ── Awaited calls ────────────────────────────────────────────────────────────────
@@ -200,7 +200,7 @@ class Session:
         """
         goal = checked_goal(goal)
         self._check_usable("start_episode")
-        await self._core.run("start_episode", goal)
+        await self._work.run("start_episode", goal)
 
     async def append(
         self,
@@ -238,7 +238,7 @@ class Session:
             self._check_usable("append")
             drafting = partial(self._draft, observation, action, at, actor, key, metadata)
             draft = await computed(drafting, observation, action, metadata)
-            return await self._core.append(draft, span)
+            return await self._work.append(draft, span)
 
     async def append_messages(self, messages: Given | Iterable[Given]) -> list[Step]:
         """
@@ -272,7 +272,7 @@ class Session:
                 suppress(NotToFeed),
             ):
                 self._check_usable("append")
-                steps.append(await self._core.append(draft, span))
+                steps.append(await self._work.append(draft, span))
         return steps
 
     async def _take_fed(self, messages: Sequence[StoredMessage]) -> None:
@@ -280,7 +280,7 @@ class Session:
         with self._parts.spans.span("append", attributes=self._named):
             drafts = await self._drafts(messages, is_fed=True)
             # Handed over in one turn of the loop, so written together.
-            taken = [await self._core.take(draft) for draft in drafts]
+            taken = [await self._work.take(draft) for draft in drafts]
             for one in taken:
                 with suppress(NotToFeed):
                     if isinstance(one, Appending):
@@ -289,7 +289,7 @@ class Session:
     async def _drafts(self, given: Sequence[Given], *, is_fed: bool) -> list[StepDraft]:
         self._check_usable("append")
         make = partial(
-            drafts_of,
+            step_drafts,
             given,
             now=self._parts.clock.now(),
             default_actor=self._parts.config.extraction.default_actor,
@@ -307,7 +307,7 @@ class Session:
         where a feed begins that is to take the whole thread: at ``from_seq=0`` if none is held,
         otherwise behind the last one, which is the default.
         """
-        return self._core.messages_of(thread_id)
+        return self._work.messages_of(thread_id)
 
     async def close(self) -> None:
         """
@@ -319,7 +319,7 @@ class Session:
                 is durable is extracted.
         """
         self._check_usable("close")
-        await self._core.run("close")
+        await self._work.run("close")
 
     async def commit(self) -> CommitReceipt:
         """
@@ -334,10 +334,10 @@ class Session:
                 *Cancellation*: completes; ``CancelledError`` is raised after the end.
         """
         self._check_usable("commit")
-        if await self._core.settle("commit"):
+        if await self._work.resolve_doubt("commit"):
             return CommitReceipt(status="retrying")
-        self._core.life.require("commit")
-        return await completed(self._core.begin_commit())
+        self._work.life.require("commit")
+        return await completed(self._work.begin_commit())
 
     async def discard(self) -> None:
         """
@@ -348,7 +348,7 @@ class Session:
                 *Cancellation*: safe; discarded or not, never half.
         """
         self._check_usable("discard")
-        await self._core.run("discard")
+        await self._work.run("discard")
 
     async def close_and_commit(
         self, *, max_retries: int = 2, timeout_s: float | None = None
@@ -374,25 +374,25 @@ class Session:
         return await on_clock(self._parts.clock.sleep, timeout_s, whole)
 
     async def _close_and_commit(self, max_retries: int) -> CommitReceipt:
-        core = self._core
-        await core.until(lambda: core.life.closing or not core.life.background)
+        work = self._work
+        await work.until(lambda: work.life.closing or not work.life.background)
         await self.close()
         for tries in range(max_retries + 1):
             state = await self.wait_for(SessionState.READY, SessionState.FAILED, SessionState.IDLE)
             if state is SessionState.READY:
-                core.life.require("commit")
-                return await self._core.begin_commit()
+                work.life.require("commit")
+                return await self._work.begin_commit()
             if state is SessionState.IDLE:
-                assert core.receipt is not None
-                return core.receipt
+                assert work.receipt is not None
+                return work.receipt
             if tries < max_retries:
                 await self._pause_before_retry()
                 await self.commit()
-        assert core.error is not None
-        raise core.error
+        assert work.error is not None
+        raise work.error
 
     async def _pause_before_retry(self) -> None:
-        cause = self._core.error.__cause__ if self._core.error else None
+        cause = self._work.error.__cause__ if self._work.error else None
         if isinstance(cause, RateLimited) and cause.retry_after_s:
             await self._parts.clock.sleep(min(cause.retry_after_s, MAX_RATE_LIMIT_PAUSE_S))
 
@@ -417,7 +417,7 @@ class Session:
         if self.state in wanted:
             return self.state
         return await on_clock(
-            self._parts.clock.sleep, timeout_s, partial(self._core.waiters.wait, wanted)
+            self._parts.clock.sleep, timeout_s, partial(self._work.waiters.wait, wanted)
         )
 
     # ── Queued calls ─────────────────────────────────────────────────────────────────
@@ -447,18 +447,18 @@ class Session:
         self._check_usable("append")
         draft = self._draft(observation, action, at, actor, key, metadata)
         operation = PendingOperation("append", (draft,), callback)
-        known = self._core.keys.get(draft.key) if draft.key is not None else None
+        known = self._work.keys.get(draft.key) if draft.key is not None else None
         if known is None and not self._goes_straight():
             return self._accept(operation)
         operation._begun = True
         if known is None:
-            self._core.refuse_full_backlog()
+            self._work.refuse_full_backlog()
         span = self._parts.spans.span("append", attributes=self._named)
         ended = partial(self._append_ended, operation, span)
         if isinstance(known, Step):
             ended(known)
         else:
-            (known or self._core.submit(draft)).listeners.append(ended)
+            (known or self._work.submit(draft)).listeners.append(ended)
         return operation
 
     def close_async(self, callback: Callback | None = None) -> PendingOperation:
@@ -485,11 +485,11 @@ class Session:
     def _accept(self, operation: PendingOperation) -> PendingOperation:
         self._check_usable(operation.name)
         operation._place = self._parts.spans.here()
-        return self._core.queue.accept(operation, self._core.life)
+        return self._work.queue.accept(operation, self._work.life)
 
     def _goes_straight(self) -> bool:
-        core = self._core
-        return core.queue.nothing_waits and core.life.accepts_appends and not core.in_doubt
+        work = self._work
+        return work.queue.nothing_waits and work.life.accepts_appends and not work.in_doubt
 
     def _append_ended(
         self, operation: PendingOperation, span: Span, result: Step | BaseException
@@ -498,12 +498,12 @@ class Session:
         if isinstance(result, Step):
             span.set("mnemo.step.index", result.index)
         span.end(error)
-        self._core.queue.end_directly(operation, error)
+        self._work.queue.end_directly(operation, error)
 
     # ── Carrying out ─────────────────────────────────────────────────────────────────
 
     def _check_usable(self, operation: str) -> None:
-        if self._core.life.closing:
+        if self._work.life.closing:
             above = self._parts.closed_above()
             help = f"{above}; repo.resume_session({self.id!r}) opens its durable work again"
             raise SessionClosed(state=self.state, operation=operation, help=help if above else None)
@@ -546,30 +546,30 @@ class Session:
 
     async def _expire(self) -> None:
         """Commit the rest and end, as the session timer is due, unless a step arrives meanwhile."""
-        core = self._core
-        await core.until(
-            lambda: core.life.closing or (not core.life.occupied and core.queue.nothing_ahead)
+        work = self._work
+        await work.until(
+            lambda: work.life.closing or (not work.life.occupied and work.queue.nothing_ahead)
         )
-        if core.life.closing or core.expiry_armed or not core.life.accepts_appends:
+        if work.life.closing or work.expiry_armed or not work.life.accepts_appends:
             return
         try:
             await self.close()
         except StoreError:
             log.exception("session %s could not be closed at its expiry; later again", self.id)
-            core.set_timers()
+            work.set_timers()
             return
         await self.wait_for(SessionState.IDLE, SessionState.READY, SessionState.FAILED)
-        core.publish(SessionExpired)
+        work.publish(SessionExpired)
         await self.aclose()
 
     def _stop_starting(self) -> None:
         """Refuse new operations and stop the timers; what runs goes on. For shutting down."""
-        self._core.stop_starting()
+        self._work.stop_starting()
 
     async def _settle_down(self) -> None:
         """Wait until nothing is in flight here. *Cancellation*: safe."""
-        core = self._core
-        await core.until(lambda: core.waits_for_others or not core.life.occupied)
+        work = self._work
+        await work.until(lambda: work.waits_for_others or not work.life.occupied)
 
     async def aclose(self) -> None:
         """
@@ -583,24 +583,24 @@ class Session:
                 *Cancellation*: completes; only the wait ends.
         """
         self._home.check()
-        self._core.stop_starting()
+        self._work.stop_starting()
         if self._shut is None:
             self._shut = anyio.Event()
             self._parts.spawn(self._shut_down, self._shut)
-        if anyio.get_current_task().id != self._core.callbacks.task_id:
+        if anyio.get_current_task().id != self._work.callbacks.task_id:
             await self._shut.wait()
 
     async def _shut_down(self, shut: anyio.Event) -> None:
-        core = self._core
+        work = self._work
         try:
             with anyio.CancelScope(shield=True):
-                await core.stop_working()
-                core.waiters.close(core.life.state)
-                await core.until(lambda: core.queue.nothing_runs)
-                core.queue.close(core.life.state)
+                await work.stop_working()
+                work.waiters.close(work.life.state)
+                await work.until(lambda: work.queue.nothing_runs)
+                work.queue.close(work.life.state)
                 with anyio.move_on_after(self._parts.config.shutdown_grace_s):
-                    await core.callbacks.drained()
-                core.callbacks.stop()
+                    await work.callbacks.drained()
+                work.callbacks.stop()
                 await self._parts.release(self.id)
         finally:
             self._parts.ended(self.id)
@@ -610,7 +610,7 @@ class Session:
 # ── The session task: runs queued operations, strictly one after the other ───────────
 
 
-async def _drive(core: EpisodeWork) -> None:
+async def _drive(work: EpisodeWork) -> None:
     """
     Run what the queue hands out, until the session closes.
 
@@ -619,54 +619,54 @@ async def _drive(core: EpisodeWork) -> None:
     """
 
     def due() -> bool:
-        return not core.life.occupied and core.queue.next() is not None
+        return not work.life.occupied and work.queue.next() is not None
 
     while True:
-        await core.until(lambda: core.life.closing or due())
-        if core.life.closing:
+        await work.until(lambda: work.life.closing or due())
+        if work.life.closing:
             return
-        operation = core.queue.next()
+        operation = work.queue.next()
         assert operation is not None
-        await _run(core, operation)
+        await _run(work, operation)
 
 
-async def _run(core: EpisodeWork, operation: PendingOperation) -> None:
+async def _run(work: EpisodeWork, operation: PendingOperation) -> None:
     operation._begun = True
     try:
-        with core.parts.spans.at(operation._place):
-            await _execute(core, operation)
+        with work.parts.spans.at(operation._place):
+            await _execute(work, operation)
     except Exception as error:
-        core.queue.fail(operation, error)
+        work.queue.fail(operation, error)
     else:
-        core.queue.succeed(operation)
+        work.queue.succeed(operation)
 
 
-async def _execute(core: EpisodeWork, operation: PendingOperation) -> None:
+async def _execute(work: EpisodeWork, operation: PendingOperation) -> None:
     match operation.name:
         case "append":
             (draft,) = operation._arguments
-            with core.parts.spans.span("append", attributes=core.parts.named(core.id)) as span:
-                await core.append(draft, span, waits=False)
+            with work.parts.spans.span("append", attributes=work.parts.named(work.id)) as span:
+                await work.append(draft, span, waits=False)
         case "commit":
-            await _commit(core)
+            await _commit(work)
         case "start_episode" | "close" | "discard" as name:
-            await core.run(name, *operation._arguments)
+            await work.run(name, *operation._arguments)
 
 
-async def _commit(core: EpisodeWork) -> None:
+async def _commit(work: EpisodeWork) -> None:
     """Commit; in ``failed``, retry first: one operation that ends when something was committed."""
-    if await core.settle("commit"):
+    if await work.resolve_doubt("commit"):
         return
-    core.life.require("commit")
-    receipt = await core.begin_commit()
+    work.life.require("commit")
+    receipt = await work.begin_commit()
     if receipt.status == "committed":
         return
-    await core.until(lambda: not core.life.extracting)
-    if core.life.state is SessionState.READY and not core.life.auto:
-        core.life.require("commit")
-        await core.begin_commit()
-    elif core.life.state is SessionState.EXTRACTING:
-        raise SessionClosed(state=core.life.state, operation="commit")
-    elif core.life.state is not SessionState.IDLE:
-        assert core.error is not None
-        raise core.error
+    await work.until(lambda: not work.life.extracting)
+    if work.life.state is SessionState.READY and not work.life.auto:
+        work.life.require("commit")
+        await work.begin_commit()
+    elif work.life.state is SessionState.EXTRACTING:
+        raise SessionClosed(state=work.life.state, operation="commit")
+    elif work.life.state is not SessionState.IDLE:
+        assert work.error is not None
+        raise work.error

@@ -72,7 +72,7 @@ class EpisodeWork(SessionCore):
             SessionError: The table does not allow it now.
             StoreError: The act was not written. *Cancellation*: only the wait ends.
         """
-        if await self.settle(operation):
+        if await self.resolve_doubt(operation):
             return
         self.life.require(operation)
         self.life.aim(operation)
@@ -158,7 +158,7 @@ class EpisodeWork(SessionCore):
     async def _annotate_rest(self) -> None:
         assert self.lane is not None
         await self.drained()
-        await self.settle("")
+        await self.resolve_doubt("")
         await self.lane.finish(closing=True)
 
     def _take_over(self, book: EpisodeBook, journal: Journal) -> None:
@@ -332,7 +332,7 @@ class EpisodeWork(SessionCore):
         if applied.again:
             # The first time, the rewards known by now may not have been.
             changeset = replace(changeset, changes=())
-        book.settle(changeset, steps, keys, applied.node_ids)
+        book.note_commit(changeset, steps, keys, applied.node_ids)
         self.parts.written()
         return applied.revision
 
@@ -351,7 +351,7 @@ class EpisodeWork(SessionCore):
 
     def _begin_background(self, steps: Sequence[Step], *, flush: bool) -> None:
         self.life.background += 1
-        self.the_book().in_flight.update(step.index for step in steps)
+        self.the_book().taken.update(step.index for step in steps)
         self.launch(self._run_background, steps, flush)
 
     async def flush(self) -> None:
@@ -376,12 +376,12 @@ class EpisodeWork(SessionCore):
                 await self.lane.finish(closing=False)
                 # A step that arrived meanwhile is annotated later and taken by the next flush.
                 taken = {s.index for s in book.uncommitted() if s.trajectory_id is not None}
-                book.in_flight |= taken
+                book.taken |= taken
             await self._commit_parts(book, taken, flush=flush)
         except Exception as error:
             self._background_failed(self._as_failure(book, error))
         finally:
-            book.in_flight -= taken
+            book.taken -= taken
             self.life.background -= 1
             self.pulse()
 

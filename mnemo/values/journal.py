@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from mnemo.errors import StoreCorrupt
 from mnemo.values.changeset import Changeset, NodeChange, Revision, Upkeep
@@ -96,7 +96,14 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """What changes a session's record, in one transaction."""
+    """
+    What changes a session's record, in one transaction.
+
+    Attributes:
+        leads_to: The state of the session after it; ``None``: the state stays.
+    """
+
+    leads_to: ClassVar[SessionState | None] = None
 
     session_id: str
     episode_id: str
@@ -105,21 +112,24 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeStarted(Act):
-    """An idle session collects for a new goal; state ``collecting``."""
+    """An idle session collects for a new goal."""
 
+    leads_to = SessionState.COLLECTING
     goal: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsAnnotated(Act):
-    """Annotations became known, or known better (a deferred reward); the state stays."""
+    """Annotations became known, or known better (a deferred reward)."""
 
     annotations: tuple[Annotation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeClosed(Act):
-    """No step is added any more; state ``extracting``."""
+    """No step is added any more."""
+
+    leads_to = SessionState.EXTRACTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,35 +150,41 @@ class StagedTrajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryStaged(Act):
-    """One trajectory's result is kept, so that it is never extracted again; the state stays."""
+    """One trajectory's result is kept, so that it is never extracted again."""
 
     staged: StagedTrajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionAbandoned(Act):
-    """Extraction gave up; state ``failed``, everything is kept."""
+    """Extraction gave up; everything is kept."""
 
+    leads_to = SessionState.FAILED
     error: str
     trajectory_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionRetried(Act):
-    """A failed extraction is tried again; state ``extracting``."""
+    """A failed extraction is tried again."""
+
+    leads_to = SessionState.EXTRACTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesetStaged(Act):
-    """The whole changeset (with its id) is kept; state ``ready``, staged trajectories go."""
+    """The whole changeset (with its id) is kept, staged trajectories go."""
 
+    leads_to = SessionState.READY
     changeset: Changeset
     steps: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeDiscarded(Act):
-    """The episode ends uncommitted; state ``idle``, staged results go, its steps leave recall."""
+    """The episode ends uncommitted; staged results go, its steps leave recall."""
+
+    leads_to = SessionState.IDLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,7 @@ def test_every_import_keeps_to_the_house():
         ("values", "from mnemo.wire.detection import detect"),
         ("commit", "from mnemo.extraction.pipeline import ExtractionPipeline"),
         ("values", "from mnemo.store.tx import Tx"),
-        ("store", "from mnemo.log.steps import append_steps"),
+        ("store", "from mnemo.log.sessions import append_steps"),
         ("log", "from mnemo.graph.apply import apply_write"),
         ("notes", "from mnemo.items.item_rows import ItemWriter"),
         ("store", "def f():\n    from mnemo.recall.pipeline import Recall"),

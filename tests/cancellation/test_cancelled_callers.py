@@ -144,7 +144,7 @@ class StartEpisode(Case):
         await self.session.start_episode("second")
 
     async def verify(self, call: Call) -> None:
-        await self.kit.until(lambda: self.session._core.life.aimed is None)
+        await self.kit.until(lambda: self.session._work.life.aimed is None)
         collecting = self.session.state == "collecting"
         assert (self.session.episode_id is not None) == collecting
         assert collecting or not call.results
@@ -167,7 +167,7 @@ class Close(Case):
         await self.session.close()
 
     async def verify(self, call: Call) -> None:
-        await self.kit.until(lambda: self.session._core.life.aimed is None)
+        await self.kit.until(lambda: self.session._work.life.aimed is None)
         if self.session.state == "collecting":
             assert not call.results
             await self.session.close()
@@ -202,7 +202,7 @@ class Discard(Case):
         await self.session.discard()
 
     async def verify(self, call: Call) -> None:
-        await self.kit.until(lambda: self.session._core.life.aimed is None)
+        await self.kit.until(lambda: self.session._work.life.aimed is None)
         if self.session.state == "ready":
             assert not call.results
             await self.session.discard()
@@ -221,12 +221,12 @@ class CloseAndCommit(Case):
         return await self.session.close_and_commit()
 
     async def verify(self, call: Call) -> None:
-        await self.kit.until(lambda: self.session._core.life.aimed is None)
+        await self.kit.until(lambda: self.session._work.life.aimed is None)
         if self.session.state == "collecting":
             await self.session.close_and_commit()
         else:
             await self.session.wait_for("ready", "idle")
-            await self.kit.until(lambda: not self.session._core.life.committing)
+            await self.kit.until(lambda: not self.session._work.life.committing)
             if self.session.state == "ready":
                 await self.session.commit()
         assert self.session.state == "idle"
@@ -342,7 +342,7 @@ CASES = [
 
 async def nothing_is_left_behind(case: Case) -> None:
     """The session is at rest, and a whole episode goes through."""
-    session, core = case.session, case.session._core
+    session, core = case.session, case.session._work
     await case.kit.until(lambda: not session.busy and not core.waiters._waiters)
     levels = session.statistics()
     assert (levels.pending_operations, levels.running_workers, levels.append_backlog) == (0, 0, 0)

@@ -382,7 +382,7 @@ async def test_a_session_is_waited_for_until_a_worker_lets_go_of_it(db):
             await session.wait_for("failed", timeout_s=0.2)
         await other._store.sessions("r").release(other._owner, "s")  # type: ignore[union-attr, arg-type]
         assert await session.wait_for("failed") == "failed"
-        assert "its job was cancelled" in str(session._core.error)
+        assert "its job was cancelled" in str(session._work.error)
 
 
 @pytest.mark.slow

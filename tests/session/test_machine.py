@@ -4,7 +4,16 @@ import pytest
 from transitions import MachineError
 
 from mnemo import SessionState
-from mnemo.session.machine import TABLE, Lifecycle, destination, diagram, project, settled
+from mnemo.session.machine import TABLE, Lifecycle, destination, diagram, hoped, project
+from mnemo.values.journal import (
+    Act,
+    ChangesetStaged,
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeStarted,
+    ExtractionAbandoned,
+    ExtractionRetried,
+)
 
 OPERATIONS = ("start_episode", "append", "close", "commit", "discard")
 
@@ -39,9 +48,9 @@ def test_projection_only_allows_what_the_table_allows(auto):
 
 def test_work_in_flight_is_hoped_to_succeed():
     """extracting settles in ready, under auto-commit in idle; other states stay."""
-    assert settled(SessionState.EXTRACTING, auto=False) is SessionState.READY
-    assert settled(SessionState.EXTRACTING, auto=True) is SessionState.IDLE
-    assert settled(SessionState.FAILED, auto=True) is SessionState.FAILED
+    assert hoped(SessionState.EXTRACTING, auto=False) is SessionState.READY
+    assert hoped(SessionState.EXTRACTING, auto=True) is SessionState.IDLE
+    assert hoped(SessionState.FAILED, auto=True) is SessionState.FAILED
 
 
 def test_a_queued_close_and_commit_project_past_extraction():
@@ -50,6 +59,23 @@ def test_a_queued_close_and_commit_project_past_extraction():
     assert project(SessionState.COLLECTING, "close", auto=True) is SessionState.IDLE
     assert project(SessionState.FAILED, "commit", auto=False) is SessionState.IDLE
     assert project(SessionState.READY, "commit", auto=False) is SessionState.IDLE
+
+
+def test_an_act_is_written_with_the_state_that_the_table_leads_to():
+    """What the journal enters is what the machine enters."""
+    acts = (
+        (EpisodeStarted, SessionState.IDLE, "start_episode"),
+        (EpisodeClosed, SessionState.COLLECTING, "close"),
+        (ChangesetStaged, SessionState.EXTRACTING, "extracted"),
+        (ExtractionAbandoned, SessionState.EXTRACTING, "extraction_failed"),
+        (ExtractionRetried, SessionState.FAILED, "commit"),
+        (EpisodeDiscarded, SessionState.READY, "discard"),
+        (EpisodeDiscarded, SessionState.FAILED, "discard"),
+    )
+    for act, source, trigger in acts:
+        assert act.leads_to is destination(source, trigger)
+    known = {a.__name__ for a in Act.__subclasses__() if a.leads_to}
+    assert {act.__name__ for act, _, _ in acts} == known
 
 
 def test_the_diagram_shows_every_row():

@@ -141,7 +141,7 @@ async def test_an_operation_that_finished_during_the_end_says_so(open_kit):
     await store.entered.wait()
     async with anyio.create_task_group() as group:
         group.start_soon(session.aclose)
-        await kit.until(lambda: session._core.life.closing)
+        await kit.until(lambda: session._work.life.closing)
         store.let_go.set()
     assert await operation == "committed"
     assert [outcome.value for outcome in outcomes] == ["committed"]
@@ -195,7 +195,7 @@ async def test_an_awaited_commit_beside_a_retrying_one_commits_once(open_kit):
 
     async with anyio.create_task_group() as group:
         group.start_soon(eager)
-        await kit.until(lambda: len(session._core.waiters._waiters) == 1)
+        await kit.until(lambda: len(session._work.waiters._waiters) == 1)
         operation = session.commit_async()
         with pytest.raises(SessionError) as told:
             await operation
@@ -336,7 +336,7 @@ async def test_a_session_that_is_ending_is_opened_anew(open_kit):
     session = await kit.started()
     async with anyio.create_task_group() as group:
         group.start_soon(session.aclose)
-        await kit.until(lambda: session._core.life.closing)
+        await kit.until(lambda: session._work.life.closing)
         again = await kit.repo.resume_session(session.id)
     assert (await again.append("seen", "done")).index == 0
 
@@ -388,15 +388,15 @@ async def test_appends_that_wait_for_room_are_not_overtaken(open_kit):
 
     async with anyio.create_task_group() as group:
         group.start_soon(append, "1")
-        await kit.until(lambda: session._core._pulsed is not None)
-        original = session._core.lane._room
+        await kit.until(lambda: session._work._pulsed is not None)
+        original = session._work.lane._room
 
         def room() -> None:
             if not steps:
                 group.start_soon(append, "2")
             original()
 
-        session._core.lane._room = room
+        session._work.lane._room = room
         kit.model.unblock("annotate")
         await kit.until(lambda: len(steps) >= 2)
     ordered = [step.observation for step in sorted(steps, key=lambda step: step.index)]

@@ -221,7 +221,7 @@ class SessionMachine(OverEngines):
         async def then_settle() -> Any:
             result = await work()
             await self.settle()
-            self.unsure |= self._core.in_doubt
+            self.unsure |= self._work.in_doubt
             return result
 
         return self.runner.run(then_settle())
@@ -236,7 +236,7 @@ class SessionMachine(OverEngines):
 
     def _calm(self) -> bool:
         owed = any(one.done and not one.outcomes for one in self.accepted)
-        if owed or self._core.life.aimed is not None or self.store.engine.waiting:
+        if owed or self._work.life.aimed is not None or self.store.engine.waiting:
             return False
         if self.ended:
             return True
@@ -247,11 +247,11 @@ class SessionMachine(OverEngines):
 
     def _about_to_expire(self) -> bool:
         collecting = self.session.state == "collecting"
-        return self.auto and collecting and not self._core.expiry_armed
+        return self.auto and collecting and not self._work.expiry_armed
 
     @property
-    def _core(self) -> Any:
-        return self.session._core
+    def _work(self) -> Any:
+        return self.session._work
 
     @property
     def ended(self) -> bool:
@@ -277,7 +277,7 @@ class SessionMachine(OverEngines):
 
     def _refusal(self, name: str) -> str | None:
         """The reason that the pages give for refusing an awaited *name* now; or none."""
-        if self._core.life.closing:
+        if self._work.life.closing:
             return "session_closed"
         reason = REFUSED.get((str(self.session.state), name))
         if reason is None and name == "close" and self.session.busy:
@@ -319,7 +319,7 @@ class SessionMachine(OverEngines):
             self.run(lambda: self._await_one(name, self._text()))
 
     async def _await_one(self, name: str, text: str) -> None:
-        if self._core.in_doubt:
+        if self._work.in_doubt:
             await self._await_one_in_doubt(name, text)
             return
         before, reason = self._snapshot(), self._refusal(name)
@@ -357,7 +357,7 @@ class SessionMachine(OverEngines):
     @precondition(lambda self: self.store.gate is None)
     def await_the_whole_end(self) -> None:
         """close_and_commit from wherever it is legal, unless the model would hold it."""
-        if self.model._blocks or self.session.state != "collecting" or self._core.life.closing:
+        if self.model._blocks or self.session.state != "collecting" or self._work.life.closing:
             return
 
         async def end() -> None:
@@ -394,7 +394,7 @@ class SessionMachine(OverEngines):
 
     def _verdict(self, name: str) -> str | None:
         """The reason that the pages give for refusing a queued *name* now; or none."""
-        if self._core.life.closing:
+        if self._work.life.closing:
             return "session_closed"
         live, state = self._live(), self._projected()
         at_once = not live and not self.session.busy
@@ -460,7 +460,7 @@ class SessionMachine(OverEngines):
         one, reason, before = Accepted(name, self._text()), self._verdict(name), self._snapshot()
         collecting = self.session.state == "collecting"
         # In doubt, an append waits for the look at the journal as queued operations do.
-        direct = name == "append" and not self._live() and collecting and not self._core.in_doubt
+        direct = name == "append" and not self._live() and collecting and not self._work.in_doubt
         if reason is not None:
             with pytest.raises(SessionError) as refused:
                 self._queue(one, slow=slow, raising=raising)

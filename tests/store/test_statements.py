@@ -11,7 +11,7 @@ from contracts.talk import said
 
 from mnemo import Mnemo, Repository, Session
 from mnemo.errors import UsageError
-from mnemo.log.steps import Handed, append_steps
+from mnemo.log.sessions import Handed, append_steps
 from mnemo.log.transcript import HandedWork, TranscriptWriter, write_together
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.tx import Dialect, Result, Tx
