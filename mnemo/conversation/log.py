@@ -467,7 +467,7 @@ class MessageLog(OfThread):
         """Run *work* in a transaction; *then* is as of ``transacted``, *written* its ``made``."""
         store = self._parts.store
         return await transacted(
-            partial(store.writing, thread_id=self.thread_id),
+            partial(store.writing, thread_id=self._thread_id),
             store.reading,
             lambda tx: work(tx, self._scope(tx)),
             written,

@@ -69,13 +69,6 @@ def carried_of(config: Config) -> dict[str, Any]:
     return {"config": sections, **named}
 
 
-def satisfies(needs: Mapping[str, Any], config: Config, space: object) -> bool:
-    """Whether a service with *config*, whose vectors are of *space*, has what *needs* names."""
-    own = resolve_profile(config.extraction.profile)
-    profiles = {None, *PROFILES, own.name if own else None}
-    return needs.get("space", str(space)) == str(space) and needs.get("profile") in profiles
-
-
 def config_of(needs: Mapping[str, Any], own: Config) -> Config:
     """
     The config to do a job with, over that of the worker.
@@ -108,6 +101,7 @@ class Jobs:
         self._tasks = tasks
         self._work: Mapping[JobKind, Work] = {}
         self._carried = carried_of(config)
+        self.renew()
         self._running: set[tuple[str, str]] = set()
         self._nap = CancelHandle()
         self._beat = anyio.Event()
@@ -115,9 +109,13 @@ class Jobs:
         self._stopped = False
         slots.wakeful.add(self)
 
+    def renew(self) -> None:
+        """Take up the embedder's present space; a plain call."""
+        self._here = {"space": str(self._parts.embedder.space)}
+
     def needs(self, carried: Mapping[str, Any]) -> dict[str, Any]:
         """What a worker must have to do a job as this service would; see ``Job.needs``."""
-        return {"space": str(self._parts.embedder.space), **carried}
+        return {**self._here, **carried}
 
     def demand(self, *, at_once: bool) -> Callable[..., bool]:
         """What demands the job of messages, with their transaction; see ``demand_extraction``."""
@@ -174,8 +172,7 @@ class Jobs:
     async def retry(self, thread_ids: Sequence[str] | None) -> tuple[str, ...]:
         """See ``Repository.retry_jobs``."""
         known = None if thread_ids is None else known_ids(thread_ids)
-        here = self.needs({})
-        again = await self._store.writing(lambda tx: retry_jobs(tx, known, here))
+        again = await self._store.writing(lambda tx: retry_jobs(tx, known, self._here))
         self.poke()
         return tuple(again)
 
@@ -254,8 +251,9 @@ class Jobs:
         return len(jobs)
 
     def _is_for_us(self, job: Job) -> bool:
-        kinds, parts = self._slots.kinds, self._parts
-        able = satisfies(job.needs, parts.config, parts.embedder.space)
+        kinds, needs = self._slots.kinds, {**self._here, **job.needs}
+        known = {None, *PROFILES, self._carried.get("profile")}
+        able = needs["space"] == self._here["space"] and needs.get("profile") in known
         return able and (kinds is None or job.kind in kinds)
 
     def _is_free(self, job: Job) -> bool:

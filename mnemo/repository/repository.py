@@ -826,6 +826,7 @@ class Repository(MemoryCalls):
 
     async def _enter_space(self) -> None:
         """Read the index anew in the embedder's present space; for ``Mnemo.reembed``."""
+        self._jobs.renew()
         await self._parts.index.renew()
         self._items._renew()
 

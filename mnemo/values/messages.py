@@ -114,7 +114,7 @@ class Message:
             put(self, name, None if value is None else checked(name, value))
         put(self, "tool_calls", _calls(self.tool_calls))
         self._check_tools()
-        put(self, "at", _time(self.at))
+        put(self, "at", None if self.at is None else stored_time("at", self.at))
         put(self, "token_count", _count(self.token_count))
         put(self, "metadata", stored_object("metadata", self.metadata))
         put(self, "extra", None if self.extra is None else _item(self.extra))
@@ -331,10 +331,6 @@ def _item(extra: object) -> str:
     if not text.isascii() or not isinstance(kept, dict) or set(kept) != {"format", "item"}:
         raise ValueError("extra is ASCII JSON with a format and an item, as mnemo.wire writes it")
     return text
-
-
-def _time(at: object) -> datetime | None:
-    return None if at is None else stored_time("at", at)
 
 
 def _count(count: object) -> int | None:
