@@ -375,11 +375,11 @@ def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
 
 def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]) -> None:
     # Of a repository that was deleted meanwhile nothing is kept, not even its name.
-    repo = repo_row(tx, repo_id)[0]
-    owned = owned_keys(tx, repo, list(vectors))
+    row = repo_row(tx, repo_id)
+    owned = owned_keys(tx, row[0], list(vectors))
     kept = {key: vector for key, vector in vectors.items() if key in owned}
-    check_space(tx, repo_id, space, kept.values())
-    put_vectors(tx, repo, kept)
+    check_space(tx, repo_id, space, kept.values(), row)
+    put_vectors(tx, row[0], kept)
 
 
 def _is_of_message(key: str) -> bool:

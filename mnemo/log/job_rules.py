@@ -54,11 +54,10 @@ def waiting_jobs(
     tx: TranscriptReader, fits: Callable[[Job], bool], *, limit: int, due: datetime | None = None
 ) -> list[Job]:
     """List the first *limit* waiting jobs that fit, by the time when they are due."""
-    found = [job for job in tx.jobs(JobState.WAITING, due=due, limit=limit) if fits(job)]
-    if len(found) == limit:
-        return found
-    more = tx.jobs(JobState.WAITING, due=due, limit=MOST_LOOKED_AT)
-    return [job for job in more if fits(job)][:limit]
+    first = tx.jobs(JobState.WAITING, due=due, limit=limit)
+    if len(first) == limit and not all(map(fits, first)):
+        first = tx.jobs(JobState.WAITING, due=due, limit=MOST_LOOKED_AT)
+    return [job for job in first if fits(job)][:limit]
 
 
 def postpone_job(tx: TranscriptWriter, job: Job, due_at: datetime) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import is_blank
 from mnemo.store.codec import decode_time, utc_text
-from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, message_row, repo_row
+from mnemo.store.rows import Rows, chunks, holes, message_row, repo_row
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
@@ -191,33 +191,31 @@ HALVES = Rows("steps", "i s s s s s s", _halves, key=(1,))
 def read_records(tx: Tx, rows: Sequence[int]) -> dict[int, Record]:
     """The records of these rows of a full text; damaged ones are passed by."""
     found: dict[int, Record] = {}
-    passed: Passed = []
     for read, sort in ((_read_halves, (0, 1)), (_read_messages, (2,)), (_read_snapshots, (3,))):
         for some in chunks(sorted({row >> 2 for row in rows if row & 3 in sort})):
-            found |= read(tx, some, passed)
-    log_passed(passed)
+            found |= read(tx, some)
     return found
 
 
-def _read_halves(tx: Tx, ordinals: Sequence[int], passed: Passed) -> dict[int, Record]:
+def _read_halves(tx: Tx, ordinals: Sequence[int]) -> dict[int, Record]:
     rows = tx.run(_STEPS.format(holes(ordinals)), ordinals)
-    records = (half for halves in HALVES.all(rows, passed) for half in halves)
+    records = (half for halves in HALVES.intact(rows) for half in halves)
     return {2 * record.seq - (record.seq & 1): record for record in records if record is not None}
 
 
-def _read_messages(tx: Tx, numbers: Sequence[int], passed: Passed) -> dict[int, Record]:
+def _read_messages(tx: Tx, numbers: Sequence[int]) -> dict[int, Record]:
     found: dict[int, Record] = {}
     for row in tx.run(_MESSAGES.format(holes(numbers)), numbers):
-        for message in MESSAGES.rows.all([row], passed):
+        for message in MESSAGES.rows.intact([row]):
             found[4 * row[-1] + 2] = message_record(message)
     return found
 
 
-def _read_snapshots(tx: Tx, numbers: Sequence[int], passed: Passed) -> dict[int, Record]:
+def _read_snapshots(tx: Tx, numbers: Sequence[int]) -> dict[int, Record]:
     query = _SNAPSHOTS.format(columns=SNAPSHOTS.of("n")).format(holes(numbers))
     found: dict[int, Record] = {}
     for no, *row in tx.run(query, numbers):
-        for snapshot in SNAPSHOTS.rows.all([row], passed):
+        for snapshot in SNAPSHOTS.rows.intact([row]):
             found[4 * no + 3] = snapshot_record(snapshot)
     return found
 

@@ -403,30 +403,26 @@ def _matches(evidence: _Evidence | None, wanted: RecordQuery) -> bool:
 
 def _evidence(tx: Tx, batch: Sequence[Lean], wanted: RecordQuery) -> dict[int, _Evidence]:
     """By row of the full text: what it is filtered by; damaged rows are passed by."""
-    passed: Passed = []
     found = {
         lean.row: _Evidence("snapshot", lean.at, (), (), lean.stream, {})
         for lean in batch
         if lean.row & 3 == 3
     }
     for ordinal, session, thread, actor, at, metadata in _read(
-        tx, _STEPS, _STEP_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 < 2}, passed
+        tx, _STEPS, _STEP_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 < 2}
     ):
         for side, kind in enumerate(PARTS):
             actors = (actor, wanted.agent_name) if side else (actor,)
             found[4 * ordinal + side] = _Evidence(kind, at, actors, (session,), thread, metadata)
     for no, thread, kind, role, named, at, metadata in _read(
-        tx, _MESSAGES, _MESSAGE_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 == 2}, passed
+        tx, _MESSAGES, _MESSAGE_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 == 2}
     ):
         own = named or (wanted.default_actor if role == "user" else role)
         actors = (own, wanted.agent_name) if role == "assistant" else (own,)
         found[4 * no + 2] = _Evidence(kind, at, actors, (), thread, metadata)
-    log_passed(passed)
     return found
 
 
-def _read(
-    tx: Tx, statement: str, rows: Rows[Any], numbers: Iterable[int], passed: Passed
-) -> Iterator[Any]:
+def _read(tx: Tx, statement: str, rows: Rows[Any], numbers: Iterable[int]) -> Iterator[Any]:
     for some in chunks(sorted(numbers)):
-        yield from rows.all(tx.run(statement.format(holes(some)), some), passed)
+        yield from rows.intact(tx.run(statement.format(holes(some)), some))

@@ -165,11 +165,9 @@ class StoredSessions:
         A damaged one is passed by, so that the others can be resumed; ``load`` names it.
         """
         query = _UNFINISHED_RECORDS if unfinished else _REPO_RECORDS
-
-        def read(tx: Tx) -> list[SessionRecord]:
-            return _SESSIONS.intact(tx.run(query, (self._repo_id,)))
-
-        return await self._engine.reading(read)
+        return await self._engine.reading(
+            lambda tx: _SESSIONS.intact(tx.run(query, (self._repo_id,)))
+        )
 
     async def claim(self, session_id: str, owner: Owner, *, left_by: str | None = None) -> None:
         """
@@ -304,7 +302,7 @@ _RECEIPTS = Rows("episodes", "s s", lambda row: decode_list(row[1], str))
 def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:
     """Enter a session with its open episode. *Raises* ``Conflict`` if the repository had an id."""
     repo = repo_number(tx, record.repo_id)
-    refuse_erased(tx, record.repo_id, [record.id])
+    refuse_erased(tx, record.repo_id, [record.id, record.episode_id])
     session = SessionRow(
         id=record.id,
         state=record.state,
@@ -318,11 +316,10 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     episode = EpisodeRow(
         id=record.episode_id, session_id=record.id, goal=record.goal, goal_at=goal_at, status="open"
     )
-    _open_episode(tx, record.repo_id, repo, number, episode)
+    _open_episode(tx, repo, number, episode)
 
 
-def _open_episode(tx: Tx, repo_id: str, repo: int, session: int, episode: EpisodeRow) -> None:
-    refuse_erased(tx, repo_id, [episode.id])
+def _open_episode(tx: Tx, repo: int, session: int, episode: EpisodeRow) -> None:
     with tx.refusing(Conflict(f"episode id {episode.id!r} was used before")):
         ((no,),) = tx.run(_ADD_EPISODE, (session, *EPISODES.values(episode), repo)).fetchall()
     tx.run(_SET_EPISODE, (no, session))
@@ -405,7 +402,8 @@ def _start(tx: Tx, repo_id: str, place: _Place, act: EpisodeStarted) -> None:
     episode = EpisodeRow(
         id=act.episode_id, session_id=act.session_id, goal=act.goal, goal_at=act.at, status="open"
     )
-    _open_episode(tx, repo_id, place.repo, place.session, episode)
+    refuse_erased(tx, repo_id, [act.episode_id])
+    _open_episode(tx, place.repo, place.session, episode)
 
 
 def write_settlement(

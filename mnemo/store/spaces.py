@@ -34,12 +34,14 @@ def check_space(
     repo_id: str,
     space: EmbeddingSpace | None,
     vectors: Iterable[bytes],
+    row: tuple[int, int, str | None, int | None] | None = None,
 ) -> None:
     """
     Compare vectors about to be stored with the repository's stamp; the first ones set it.
 
     Args:
         space: That of the vectors; ``None`` if only their length is known.
+        row: The repository's, where this transaction has read it.
 
     Raises:
         EmbeddingSpaceMismatch: They are of another space.
@@ -47,21 +49,13 @@ def check_space(
     lengths = {len(vector) // _FLOAT_BYTES for vector in vectors}
     if not lengths:
         return
-    number, _, name, dimensions = repo_row(tx, repo_id)
+    number, _, name, dimensions = row or repo_row(tx, repo_id)
     if name is None and space is not None:
         tx.run(_STAMP, (space.name, space.dimensions, number))
         _, _, name, dimensions = repo_row(tx, repo_id)
     expected = dimensions or (space.dimensions if space else min(lengths))
     stored = f"{name} ({dimensions} dimensions)" if name else f"{expected} dimensions"
-    if (
-        name is not None
-        and space is not None
-        and (space.name, space.dimensions)
-        != (
-            name,
-            dimensions,
-        )
-    ):
+    if name and space and (space.name, space.dimensions) != (name, dimensions):
         raise EmbeddingSpaceMismatch(repo_id, stored, str(space))
     if lengths != {expected}:
         other = max(lengths - {expected})
