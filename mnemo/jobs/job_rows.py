@@ -1,11 +1,11 @@
-"""Jobs as rows, what their sessions have made of messages, and the leases of owners."""
+"""Jobs as rows, and the leases of owners."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, TypeAlias
@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import new_id
-from mnemo.store.codec import decode_list, utc_text
-from mnemo.store.rows import Rows, listed, log_passed
+from mnemo.store.codec import utc_text
+from mnemo.store.rows import Rows, log_passed
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
@@ -205,16 +205,6 @@ GROUP BY r.id, j.owner, j.kind, j.state ORDER BY first, r.id
 """
 _CLAIMS = Rows("jobs", "s s? s", lambda row: (row[0], row[1], row[2]))
 _LEVELS = Rows("jobs", "s i", lambda row: (JobState(row[0]), int(row[1])))
-_EXTRACTING = """
-SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORDER BY no
-"""
-_OF_MESSAGES = """
-FROM steps t JOIN sessions s ON s.no = t.session JOIN episodes e ON e.no = t.episode
-WHERE t.repo = ? AND t.thread = ? AND t.message IN $texts AND s.thread_id IS
-"""
-_FED = f"SELECT DISTINCT t.message {_OF_MESSAGES} NULL"
-_MADE = f"SELECT DISTINCT e.id, e.receipt_nodes, e.no {_OF_MESSAGES} NOT NULL ORDER BY e.no"
-_RECEIPTS = Rows("episodes", "s s i", lambda row: decode_list(row[1], str))
 
 
 def find_jobs(
@@ -263,19 +253,3 @@ def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
 def job_counts(tx: Tx, repo: int) -> dict[JobState, int]:
     """How many jobs there are in each state, those that are done and damaged ones aside."""
     return dict(_LEVELS.intact(tx.run(_COUNTS, (repo,))))
-
-
-def extracting(tx: Tx, repo: int, thread_id: str) -> list[str]:
-    """Ids of the sessions of the thread's job that are not idle."""
-    return [id for (id,) in tx.run(_EXTRACTING, (repo, thread_id))]
-
-
-def fed(tx: Tx, repo: int, thread_id: str, ids: Iterable[str]) -> frozenset[str]:
-    """Those of the messages *ids* that are steps of a session by hand."""
-    return frozenset(id for (id,) in tx.run(_FED, (repo, thread_id, listed(ids))))
-
-
-def made_of(tx: Tx, repo: int, thread_id: str, ids: Iterable[str]) -> list[str]:
-    """Ids of the nodes that the job's commits of these messages left."""
-    receipts = _RECEIPTS.all(tx.run(_MADE, (repo, thread_id, listed(ids))))
-    return list(dict.fromkeys(id for receipt in receipts for id in receipt))

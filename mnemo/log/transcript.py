@@ -20,12 +20,13 @@ from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
 from mnemo.protocols import Clock
-from mnemo.store.codec import decode_vector, utc_text
+from mnemo.store.codec import decode_list, decode_vector, utc_text
 from mnemo.store.engine import Engine, thread_lock
 from mnemo.store.rows import (
     Rows,
     chunks,
     holes,
+    listed,
     message_row,
     repo_number,
     repo_row,
@@ -83,6 +84,16 @@ SELECT m.seq, v.vector FROM messages m $by(messages_place) $join vectors v ON v.
 AND v.key > 'message-' || m.no || '/' AND v.key < 'message-' || m.no || '0'
 WHERE m.thread = ? AND m.seq >= ? AND m.recorded_at >= ? ORDER BY m.seq DESC, v.key LIMIT ?
 """
+_EXTRACTING = """
+SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORDER BY no
+"""
+_OF_MESSAGES = """
+FROM steps t JOIN sessions s ON s.no = t.session JOIN episodes e ON e.no = t.episode
+WHERE t.repo = ? AND t.thread = ? AND t.message IN $texts AND s.thread_id IS
+"""
+_FED = f"SELECT DISTINCT t.message {_OF_MESSAGES} NULL"
+_MADE = f"SELECT DISTINCT e.id, e.receipt_nodes, e.no {_OF_MESSAGES} NOT NULL ORDER BY e.no"
+_RECEIPTS = Rows("episodes", "s s i", lambda row: decode_list(row[1], str))
 _INSERTED = ("no", "repo", "thread", *MESSAGES.columns)
 _CALL = ("thread", "call_id", "seq")
 
@@ -264,15 +275,17 @@ class TranscriptReader:
 
     def extracting(self, thread_id: str) -> list[str]:
         """Ids of the sessions of the thread's job that are not idle."""
-        return jobs.extracting(self._tx, self._repo, thread_id)
+        return [id for (id,) in self._tx.run(_EXTRACTING, (self._repo, thread_id))]
 
     def fed(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
         """Those of the messages *ids* that are steps of a session by hand."""
-        return jobs.fed(self._tx, self._repo, thread_id, ids)
+        rows = self._tx.run(_FED, (self._repo, thread_id, listed(ids)))
+        return frozenset(id for (id,) in rows)
 
     def made_of(self, thread_id: str, ids: Sequence[str]) -> list[str]:
         """Ids of the nodes that the job's commits of these messages left."""
-        return jobs.made_of(self._tx, self._repo, thread_id, ids)
+        receipts = _RECEIPTS.all(self._tx.run(_MADE, (self._repo, thread_id, listed(ids))))
+        return list(dict.fromkeys(id for receipt in receipts for id in receipt))
 
     # ── What was derived ─────────────────────────────────────────────────────────────
 

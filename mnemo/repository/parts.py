@@ -356,17 +356,6 @@ def make_notes(
     )
 
 
-def make_items(parts: RepositoryParts, tasks: Branch, check_usable: Callable[[], None]) -> Items:
-    """Make its keyed items."""
-    return Items(
-        parts.items,
-        parts.embedder,
-        clock=parts.clock,
-        spawn=tasks.spawn,
-        check_usable=check_usable,
-    )
-
-
 def overview_of(notes: Notes) -> Callable[[int], Awaitable[str]]:
     """Make the function that renders an overview of *notes*; ``""`` where there are none."""
 

@@ -31,7 +31,6 @@ from mnemo.repository.parts import (
     ThreadRecord,
     drop_erased,
     make_commit_lane,
-    make_items,
     make_maintenance,
     make_notes,
     make_recall,
@@ -75,13 +74,14 @@ class Repository(MemoryCalls):
         self._maintenance = make_maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
-        self._items = make_items(parts, self._tasks, self._check_usable)
+        self._items = Items(
+            parts.items, parts.embedder, clock=parts.clock, spawn=self._tasks.spawn,
+            check_usable=self._check_usable,
+        )  # fmt: skip
         self._forgetting = Forgetting(
-            rows=parts.overhaul,
-            lane=lane,
-            end_sessions=self._sessions.end,
+            rows=parts.overhaul, lane=lane, end_sessions=self._sessions.end,
             erased=partial(drop_erased, parts.index, self._items, self._tasks),
-        )
+        )  # fmt: skip
         self._notes = make_notes(
             parts,
             closing=lambda: self._home.closed is not None,

@@ -295,7 +295,6 @@ class RepositorySessions:
             own=self._parts.root.own,
             written=partial(self._parts.index.poke, by_job=task is not None),
             ended=self._forget_session,
-            release=partial(self._parts.sessions.release, self._parts.owner),
             closed_above=self._closed_above,
             spans=spans,
             preceding=task.preceding if task else (),

@@ -50,12 +50,6 @@ class Extraction(Protocol):
         ...
 
 
-class CommitCall(Protocol):
-    """Reconciles a changeset and writes it in one transaction, with what it does to a session."""
-
-    async def __call__(self, changeset: Changeset, settlement: Settlement) -> Applied: ...
-
-
 class Own(Protocol):
     """Runs work in a task of the service's, so that it outlives its caller."""
 
@@ -68,14 +62,14 @@ class SessionParts:
     The seams of one session.
 
     Attributes:
-        commit: Raises ``CommitFailed`` with nothing written, or ``Conflict`` for a lost owner.
+        commit: Reconciles a changeset and writes it in one transaction, with what it does to the
+            session. Raises ``CommitFailed`` with nothing written, ``Conflict`` for a lost owner.
         make_extraction: Builds the stages, at first use; *meter* counts what they ask.
         spawn: Starts a task that the service owns; what it does is no part of any trace
             that the caller is in.
         own: Runs work that outlives its caller and gives a future of its result.
         written: Called after an act that indexes follow: steps, a discard, a commit.
         ended: Called once, with the id, when the session has ended.
-        release: Gives up the ownership of a session.
         extracted_elsewhere: Has the closed episode of a session be extracted by a worker, and
             gives the journal with the outcome; ``None``: it is extracted here. Raises
             ``ExtractionFailed`` where that was given up, ``SessionClosed`` where another process
@@ -89,7 +83,7 @@ class SessionParts:
     owner: Owner
     clock: Clock
     config: Config
-    commit: CommitCall
+    commit: Callable[[Changeset, Settlement], Awaitable[Applied]]
     make_extraction: Callable[[], Extraction]
     meter: UsageMeter
     bus: EventBus[Event]
@@ -97,7 +91,6 @@ class SessionParts:
     own: Own
     written: Callable[[], None]
     ended: Callable[[str], None]
-    release: Callable[[str], Awaitable[None]]
     closed_above: Callable[[], str | None]
     spans: Spans = NO_SPANS
     extracted_elsewhere: Callable[[str], Awaitable[Journal]] | None = None

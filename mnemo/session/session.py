@@ -601,7 +601,7 @@ class Session:
                 with anyio.move_on_after(self._parts.config.shutdown_grace_s):
                     await work.callbacks.drained()
                 work.callbacks.stop()
-                await self._parts.release(self.id)
+                await self._parts.store.release(self._parts.owner, self.id)
         finally:
             self._parts.ended(self.id)
             shut.set()
