@@ -1,7 +1,8 @@
 """
 Convert messages from and to the wire formats of OpenAI and Anthropic, without loss.
 
-The formats are in ``formats``; here it is told by the keys of mappings which of them they are of.
+The formats are in ``formats``; here messages of one, or told by the keys of mappings, are read and
+written.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args
 
+from mnemo.runtime.validation import every
 from mnemo.values.messages import ENVELOPE_FIELDS, Message, Role
 from mnemo.wire.formats import (
     ANTHROPIC_BLOCKS,
@@ -18,16 +20,9 @@ from mnemo.wire.formats import (
     Given,
     Item,
     WireFormat,
-    from_anthropic,
-    from_openai,
-    from_responses,
-    listed,
+    items_of,
     message_of,
     plain,
-    several,
-    to_anthropic,
-    to_openai,
-    to_responses,
     type_of,
 )
 
@@ -43,6 +38,86 @@ __all__ = [
     "to_openai",
     "to_responses",
 ]
+
+
+def from_openai(items: Given | Iterable[Given]) -> list[Message]:
+    """
+    Messages of chat completions as ``Message`` values, one each.
+
+    Args:
+        items: One item or several: mappings, or objects of the SDK.
+
+    Raises:
+        ValueError: An item is no JSON object (bytes, NaN, a file), or has no role.
+    """
+    return _read("openai", items)
+
+
+def to_openai(messages: Iterable[Message]) -> list[Item]:
+    """*messages* as messages of chat completions; an opaque one of another format is left out."""
+    return _written("openai", messages)
+
+
+def from_responses(items: Given | Iterable[Given]) -> list[Message]:
+    """
+    Items of the Responses API as ``Message`` values, one each.
+
+    An item without a role and without a call, such as an item reference, becomes an opaque
+    message: no content, the item in ``extra``. Arguments and errors: as ``from_openai``.
+    """
+    return _read("responses", items)
+
+
+def to_responses(messages: Iterable[Message]) -> list[Item]:
+    """*messages* as input items of the Responses API; see ``to_openai``."""
+    return _written("responses", messages)
+
+
+def from_anthropic(items: Given | Iterable[Given]) -> list[Message]:
+    """
+    Messages of Anthropic's Messages API as ``Message`` values, one each.
+
+    A user message with tool results becomes a tool message. It keeps its blocks as content if
+    it holds more than one result, and then answers all of them. Arguments and errors: as
+    ``from_openai``.
+    """
+    return _read("anthropic", items)
+
+
+def to_anthropic(messages: Iterable[Message]) -> list[Item]:
+    """*messages* as messages of Anthropic's API, ``system`` ones in place; see ``to_openai``."""
+    return _written("anthropic", messages)
+
+
+def _read(format: Format, items: Given | Iterable[Given]) -> list[Message]:
+    return [message_of(WIRES[format], plain(item)) for item in several(items)]
+
+
+def _written(format: Format, messages: Iterable[Message]) -> list[Item]:
+    return [item for message in messages for item in items_of(WIRES[format], message)]
+
+
+def listed(given: Any) -> list[Any]:
+    """
+    The messages of one call, which takes one or several, as a list.
+
+    Raises:
+        ValueError: *given* is neither, or has more than ``MOST_AT_ONCE``.
+    """
+    return every("messages", several(given))
+
+
+def several(given: Any) -> Iterable[Any]:
+    """*given*, one message or several. *Raises* ``ValueError``: it is neither."""
+    if isinstance(given, Message | Mapping) or hasattr(given, "model_dump"):
+        return [given]
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        form = "such as {'role': 'user', 'content': 'Hello.'}"
+        raise ValueError(f"give one message or several, {form}, not {type(given).__name__}")
+    return given
+
+
+# --- the format told by the keys ---------------------------------------------------------------
 
 
 def messages_of(given: Given | Iterable[Given], format: Format | None = None) -> Iterator[Message]:

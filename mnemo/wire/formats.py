@@ -17,59 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import every
 from mnemo.values.messages import ITEM_FIELDS, Message, compact_json
 
 Format: TypeAlias = Literal["openai", "responses", "anthropic"]
-
-
-def from_openai(items: Given | Iterable[Given]) -> list[Message]:
-    """
-    Messages of chat completions as ``Message`` values, one each.
-
-    Args:
-        items: One item or several: mappings, or objects of the SDK.
-
-    Raises:
-        ValueError: An item is no JSON object (bytes, NaN, a file), or has no role.
-    """
-    return [message_of(_OPENAI, item) for item in plain_items(items)]
-
-
-def to_openai(messages: Iterable[Message]) -> list[Item]:
-    """*messages* as messages of chat completions; an opaque one of another format is left out."""
-    return [item for message in messages for item in _items(_OPENAI, message)]
-
-
-def from_responses(items: Given | Iterable[Given]) -> list[Message]:
-    """
-    Items of the Responses API as ``Message`` values, one each.
-
-    An item without a role and without a call, such as an item reference, becomes an opaque
-    message: no content, the item in ``extra``. Arguments and errors: as ``from_openai``.
-    """
-    return [message_of(_RESPONSES, item) for item in plain_items(items)]
-
-
-def to_responses(messages: Iterable[Message]) -> list[Item]:
-    """*messages* as input items of the Responses API; see ``to_openai``."""
-    return [item for message in messages for item in _items(_RESPONSES, message)]
-
-
-def from_anthropic(items: Given | Iterable[Given]) -> list[Message]:
-    """
-    Messages of Anthropic's Messages API as ``Message`` values, one each.
-
-    A user message with tool results becomes a tool message. It keeps its blocks as content if
-    it holds more than one result, and then answers all of them. Arguments and errors: as
-    ``from_openai``.
-    """
-    return [message_of(_ANTHROPIC, item) for item in plain_items(items)]
-
-
-def to_anthropic(messages: Iterable[Message]) -> list[Item]:
-    """*messages* as messages of Anthropic's API, ``system`` ones in place; see ``to_openai``."""
-    return [item for message in messages for item in _items(_ANTHROPIC, message)]
 
 
 # --- the three formats ------------------------------------------------------------------------
@@ -111,7 +61,7 @@ def _expressed(values: dict[str, Any]) -> Message:
     return Message(role="assistant")
 
 
-def _items(wire: WireFormat, message: Message) -> list[Item]:
+def items_of(wire: WireFormat, message: Message) -> list[Item]:
     """*message* in a format: the item it was made from, unless it has changed since."""
     if message.extra is not None:
         kept = json.loads(message.extra)
@@ -485,30 +435,6 @@ Item: TypeAlias = dict[str, Any]
 
 MOST_DEPTH = 200
 """Levels of nesting that an item may have: below Python's own bound for JSON (S)."""
-
-
-def listed(given: Any) -> list[Any]:
-    """
-    The messages of one call, which takes one or several, as a list.
-
-    Raises:
-        ValueError: *given* is neither, or has more than ``MOST_AT_ONCE``.
-    """
-    return every("messages", several(given))
-
-
-def several(given: Any) -> Iterable[Any]:
-    """*given*, one message or several. *Raises* ``ValueError``: it is neither."""
-    if isinstance(given, Message | Mapping) or hasattr(given, "model_dump"):
-        return [given]
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        form = "such as {'role': 'user', 'content': 'Hello.'}"
-        raise ValueError(f"give one message or several, {form}, not {type(given).__name__}")
-    return given
-
-
-def plain_items(items: Any) -> list[Item]:
-    return [plain(item) for item in several(items)]
 
 
 def plain(item: Any) -> Item:
