@@ -14,7 +14,6 @@ from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import new_id
-from mnemo.runtime.text import is_blank
 from mnemo.values.counting import Count
 from mnemo.values.derived import Compaction, Origin
 from mnemo.values.messages import Message, StoredMessage, answered_ids
@@ -32,9 +31,6 @@ class NewRecord:
         text: Not blank.
         tokens: Of the text.
         replacing: Live records within the range that it takes the place of.
-
-    Raises:
-        ValueError: The text is blank, or the range is negative or turned round.
     """
 
     start_seq: int
@@ -43,12 +39,6 @@ class NewRecord:
     tokens: int
     origin: Origin
     replacing: tuple[Compaction, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.text, str) or is_blank(self.text):
-            raise ValueError("a summary cannot be blank")
-        if not 0 <= self.start_seq <= self.end_seq:
-            raise ValueError(f"{self.start_seq}..{self.end_seq} is no range of seqs")
 
     def is_same(self, other: Compaction) -> bool:
         """Whether *other* has the same range and text."""

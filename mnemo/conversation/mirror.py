@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -53,15 +52,6 @@ class FeedTarget(Protocol):
     def held_messages(self, thread_id: str, /) -> Sequence[str]:
         """Ids of the thread's messages that it holds, the last one first."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Portion:
-    """Some messages, and where those behind them begin."""
-
-    messages: tuple[StoredMessage, ...]
-    next_seq: int
-    more: bool
 
 
 class Feed:
@@ -140,20 +130,17 @@ class Feed:
             with self._handle:
                 await self._feed()
         except Exception as error:
-            self._stopped(error)
+            self.error = error
+            log.warning(
+                "session %r is not fed by thread %r any more: %s",
+                self.session_id,
+                self.thread_id,
+                error,
+                exc_info=traceback_of(error),
+            )
         finally:
             self._ended = True
             self._pulse()
-
-    def _stopped(self, error: Exception) -> None:
-        self.error = error
-        log.warning(
-            "session %r is not fed by thread %r any more: %s",
-            self.session_id,
-            self.thread_id,
-            error,
-            exc_info=traceback_of(error),
-        )
 
     def _pulse(self) -> None:
         self._beat.set()
@@ -181,20 +168,20 @@ class Feed:
     async def _catch_up(self) -> None:
         more = True
         while more:
-            look = partial(self._read, self._next)
-            portion = await self._parts.store.reading(look)
-            if portion.messages:
-                await called(self._session._take_fed, portion.messages)
-            self._next, more = portion.next_seq, portion.more
+            messages, end, more = await self._parts.store.reading(self._read)
+            if messages:
+                await called(self._session._take_fed, messages)
+            self._next = end
 
-    def _read(self, start: int, tx: TranscriptReader) -> _Portion:
-        thread = tx.thread(self.thread_id)
+    def _read(self, tx: TranscriptReader) -> tuple[list[StoredMessage], int, bool]:
+        """Some messages, the seq behind them, and whether more follow."""
+        start, thread = self._next, tx.thread(self.thread_id)
         since = thread.alive_since(tx.now, self._parts.config.conversation.ttl_s)
         end = min(start + PORTION, max(start, thread.next_seq))
         messages: list[StoredMessage] = []
         if end > start:
             messages = tx.messages(thread.id, from_seq=start, to_seq=end - 1, since=since)
-        return _Portion(tuple(messages), end, end < thread.next_seq)
+        return messages, end, end < thread.next_seq
 
 
 class Feeding:

@@ -62,7 +62,7 @@ def waiting_jobs(
 
 def postpone_job(tx: TranscriptWriter, job: Job, due_at: datetime) -> None:
     """Give *job* back untried, if the claim still holds."""
-    present = _held(tx, job)
+    present = held_job(tx, job)
     if present is not None:
         tx.put_job(present.postponed(due_at))
 
@@ -76,14 +76,15 @@ def fail_job(
     tx: TranscriptWriter, job: Job, error: str, *, backoff_s: float, max_tries: int
 ) -> None:
     """Note that a try of *job* failed, if the claim still holds."""
-    present = _held(tx, job)
+    present = held_job(tx, job)
     if present is not None:
         tx.put_job(
             present.failed(error, now=tx.lease_now, backoff_s=backoff_s, max_tries=max_tries)
         )
 
 
-def _held(tx: TranscriptWriter, job: Job) -> Job | None:
+def held_job(tx: TranscriptReader, job: Job) -> Job | None:
+    """*job* as it is stored, if the claim on it still holds."""
     present = tx.job(job.kind, job.subject)
     return present if present is not None and present.is_held(job.token) else None
 
@@ -189,7 +190,7 @@ def demand_session(tx: TranscriptWriter, session_id: str, needs: Mapping[str, An
 
 def finish_job(tx: TranscriptWriter, job: Job) -> None:
     """Finish *job*, if the claim still holds."""
-    present = _held(tx, job)
+    present = held_job(tx, job)
     if present is not None:
         tx.put_job(present.finished(more=False))
 

@@ -17,7 +17,7 @@ from typing import Any
 from mnemo.config import Config
 from mnemo.conversation.scope import ThreadScope, settings_of, with_results_behind
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
-from mnemo.log.job_rules import finish_extraction, finish_job
+from mnemo.log.job_rules import finish_extraction, finish_job, held_job
 from mnemo.log.transcript import TranscriptReader
 from mnemo.repository.jobs import Jobs, Work, config_of
 from mnemo.repository.parts import RepositoryParts
@@ -221,12 +221,12 @@ class Remembering:
         for session_id in await store.reading(lambda tx: tx.extracting(job.subject)):
             part = await self._fitting(session_id, portion)
             if part is not None:
-                return await self._carry_out(job, part, partial(self._resume, session_id, job))
+                return await self._carry_out(job, part, session_id)
             await self._drop(session_id)
         if not self._said(portion.messages):
             await store.writing(partial(finish_extraction, done=_done(job, portion)))
             return None
-        return await self._carry_out(job, portion, partial(self._start, job))
+        return await self._carry_out(job, portion, None)
 
     def _said(self, messages: Sequence[StoredMessage]) -> list[str]:
         """Ids of those of *messages* that become steps."""
@@ -246,20 +246,17 @@ class Remembering:
             return portion
         return portion.up_to(str(held[-1])) if held else None
 
-    async def _start(self, job: Job, task: SessionTask) -> Session:
-        config = config_of(job.needs, self._parts.config)
-        return await self._sessions.start(GOAL, config=config, task=task)
-
-    async def _resume(self, session_id: str, job: Job, task: SessionTask) -> Session:
-        config = config_of(job.needs, self._parts.config)
-        return await self._sessions.resume(session_id, config=config, task=task)
-
     async def _carry_out(
-        self, job: Job, portion: Portion, open: Callable[[SessionTask], Awaitable[Session]]
+        self, job: Job, portion: Portion, session_id: str | None
     ) -> datetime | None:
-        """Extract and commit *portion* through the session that *open* gives."""
+        """Extract and commit *portion*, through the session left behind or a new one."""
+        config = config_of(job.needs, self._parts.config)
         preceding = _preceding(self._drafts(portion.context))
-        session = await open(SessionTask(extraction=_done(job, portion), preceding=preceding))
+        task = SessionTask(extraction=_done(job, portion), preceding=preceding)
+        if session_id is None:
+            session = await self._sessions.start(GOAL, config=config, task=task)
+        else:
+            session = await self._sessions.resume(session_id, config=config, task=task)
         try:
             await self._take_in(session, portion)
             return None
@@ -267,7 +264,7 @@ class Remembering:
             return job.due_at  # the repository closes, or what it held was forgotten
         except Conflict:
             await session.aclose()
-            if await self._parts.transcript.reading(partial(_is_held, job)):
+            if await self._parts.transcript.reading(partial(held_job, job=job)):
                 # What was erased meanwhile must not come back by the steps made of it.
                 await self._drop(session.id)
             return job.due_at
@@ -357,8 +354,3 @@ def _preceding(drafts: Sequence[StepDraft]) -> tuple[Step, ...]:
 
 def _progress(thread_id: str, tx: TranscriptReader) -> tuple[int, Job | None]:
     return tx.thread(thread_id).extracted_seq or 0, tx.job("extract", thread_id)
-
-
-def _is_held(job: Job, tx: TranscriptReader) -> bool:
-    present = tx.job(job.kind, job.subject)
-    return present is not None and present.is_held(job.token)

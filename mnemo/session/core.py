@@ -501,16 +501,13 @@ class SessionCore(ABC):
         work: Callable[..., Awaitable[None]],
         args: tuple[Any, ...],
     ) -> None:
-        try:
-            with handle, self.parts.spans.at(place):
-                await work(*args)
-        finally:
-            self._handles.discard(handle)
+        with self.cancelled_at_end(handle), self.parts.spans.at(place):
+            await work(*args)
 
     @contextmanager
-    def cancelled_at_end(self) -> Iterator[None]:
+    def cancelled_at_end(self, handle: CancelHandle | None = None) -> Iterator[None]:
         """Run the block in a scope that the end of the session cancels."""
-        handle = CancelHandle()
+        handle = handle or CancelHandle()
         self._handles.add(handle)
         try:
             with handle:
