@@ -18,7 +18,6 @@ from typing import Any
 import anyio
 
 from mnemo.errors import (
-    ExtractionFailed,
     NotToFeed,
     RateLimited,
     SessionClosed,
@@ -41,7 +40,7 @@ from mnemo.runtime.validation import (
 from mnemo.session.core import Appending
 from mnemo.session.episode import step_drafts
 from mnemo.session.parts import CommitReceipt, SessionContext, SessionParts, SessionStatistics
-from mnemo.session.work import EpisodeWork
+from mnemo.session.work import EpisodeWork, failure_of
 from mnemo.values.journal import Journal, SessionState
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step, StepDraft
@@ -78,11 +77,7 @@ class Session:
         self._named = parts.named(journal.record.id)
         self._shut: anyio.Event | None = None
         if journal.error is not None:
-            self._work.error = ExtractionFailed(
-                journal.error,
-                episode_id=journal.record.episode_id,
-                trajectory_id=journal.error_trajectory,
-            )
+            self._work.error = failure_of(journal, journal.record.episode_id)
 
     def _begin(self) -> None:
         """Start the session's task and take up what the journal left unfinished."""

@@ -81,8 +81,7 @@ class EpisodeWork(SessionCore):
     async def _start_episode(self, goal: str) -> None:
         """Write a new episode and collect for it."""
         book = EpisodeBook.new(goal)
-        now = self.parts.clock.now()
-        act = EpisodeStarted(session_id=self.id, episode_id=book.id, goal=goal, at=now)
+        act = EpisodeStarted(goal=goal, **self._named(book))
 
         def started() -> None:
             self.error, self.receipt = None, None
@@ -93,16 +92,12 @@ class EpisodeWork(SessionCore):
 
     async def _discard(self) -> None:
         """End the episode without committing."""
-        act = EpisodeDiscarded(**self._named())
+        act = EpisodeDiscarded(**self._named(self.the_book()))
         await self.perform("discard", act, self._discarded)
 
-    def _named(self) -> dict[str, Any]:
-        """Return what every act on the present episode carries."""
-        return {
-            "session_id": self.id,
-            "episode_id": self.the_book().id,
-            "at": self.parts.clock.now(),
-        }
+    def _named(self, book: EpisodeBook) -> dict[str, Any]:
+        """Return what every act on the episode of *book* carries."""
+        return {"session_id": self.id, "episode_id": book.id, "at": self.parts.clock.now()}
 
     def _discarded(self) -> None:
         self.error = None
@@ -114,7 +109,7 @@ class EpisodeWork(SessionCore):
 
     async def _close(self) -> None:
         """Write the close and hand the episode to a worker."""
-        act = EpisodeClosed(**self._named())
+        act = EpisodeClosed(**self._named(self.the_book()))
         await self.perform("close", act, partial(self._extracting_after, "close"))
 
     def _extracting_after(self, trigger: str) -> None:
@@ -123,7 +118,7 @@ class EpisodeWork(SessionCore):
 
     async def _retry(self) -> CommitReceipt:
         """Write that a failed extraction is tried again and hand it to a worker."""
-        act = ExtractionRetried(**self._named())
+        act = ExtractionRetried(**self._named(self.the_book()))
         await self.perform("commit", act, partial(self._extracting_after, "commit"))
         return CommitReceipt(status="retrying")
 
@@ -169,12 +164,7 @@ class EpisodeWork(SessionCore):
             self.error = None
             self.transition("extracted")
             return
-        failed = ExtractionFailed(
-            journal.error or "extraction failed",
-            episode_id=book.id,
-            trajectory_id=journal.error_trajectory,
-        )
-        self._failed(failed)
+        self._failed(failure_of(journal, book.id))
 
     async def _conclude(self, book: EpisodeBook) -> None:
         changeset = await anyio.to_thread.run_sync(book.merged)
@@ -196,11 +186,7 @@ class EpisodeWork(SessionCore):
         assert book.changeset is not None
         await self.parts.record_again(
             ChangesetStaged(
-                session_id=self.id,
-                episode_id=book.id,
-                changeset=book.changeset,
-                steps=book.changeset_steps,
-                at=self.parts.clock.now(),
+                changeset=book.changeset, steps=book.changeset_steps, **self._named(book)
             )
         )
 
@@ -225,11 +211,7 @@ class EpisodeWork(SessionCore):
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
         failed = self._as_failure(book, error)
         act = ExtractionAbandoned(
-            session_id=self.id,
-            episode_id=book.id,
-            error=clean(str(failed)),
-            trajectory_id=failed.trajectory_id,
-            at=self.parts.clock.now(),
+            error=clean(str(failed)), trajectory_id=failed.trajectory_id, **self._named(book)
         )
         try:
             await self.parts.record_again(act)
@@ -321,12 +303,7 @@ class EpisodeWork(SessionCore):
         covered = set(steps)
         keys = [key for key, staged in book.staged.items() if ends or covered & set(staged.steps)]
         settlement = Settlement(
-            session_id=self.id,
-            episode_id=book.id,
-            steps=tuple(steps),
-            staged=tuple(keys),
-            ends=ends,
-            at=self.parts.clock.now(),
+            steps=tuple(steps), staged=tuple(keys), ends=ends, **self._named(book)
         )
         applied = await self.parts.commit(changeset, settlement)
         if applied.again:
@@ -493,16 +470,15 @@ class EpisodeWork(SessionCore):
                 steps=steps,
                 changeset=changeset,
             )
-            await self.parts.record_again(
-                TrajectoryStaged(
-                    session_id=self.id,
-                    episode_id=book.id,
-                    staged=staged,
-                    at=self.parts.clock.now(),
-                )
-            )
+            await self.parts.record_again(TrajectoryStaged(staged=staged, **self._named(book)))
             book.staged[staged.key] = staged
             span.set("gen_ai.memory.record.count", len(changeset.nodes))
+
+
+def failure_of(journal: Journal, episode_id: str | None) -> ExtractionFailed:
+    """The ``ExtractionFailed`` that *journal* tells of."""
+    error, trajectory_id = journal.error or "extraction failed", journal.error_trajectory
+    return ExtractionFailed(error, episode_id=episode_id, trajectory_id=trajectory_id)
 
 
 def _failure(
