@@ -61,6 +61,7 @@ class EngineStore:
         self.engine = engine
         self._lease_time: LeaseTime = lease_time or (lambda tx: clock.now())
         self._clock = clock
+        self._given = engine, clock, self._lease_time
         self._lease_s = lease_s
         self._opened: OpenService | None = None
         # One object: the writer runs consecutive units of the same function together.
@@ -72,39 +73,39 @@ class EngineStore:
 
     def graph(self, repo_id: str) -> StoredGraph:
         """The graph of one repository."""
-        return StoredGraph(repo_id, self.engine, self._clock, self._lease_time)
+        return StoredGraph(repo_id, *self._given)
 
     def feed(self, repo_id: str) -> StoredFeed:
         """What one repository's indexes follow."""
-        return StoredFeed(repo_id, self.engine)
+        return StoredFeed(repo_id, *self._given)
 
     def records(self, repo_id: str) -> StoredRecords:
         """Every single thing said or observed in one repository."""
-        return StoredRecords(repo_id, self.engine, self._clock)
+        return StoredRecords(repo_id, *self._given)
 
     def overhaul(self, repo_id: str) -> StoredOverhaul:
         """What is written while nobody else writes: erasure, and another embedding space."""
-        return StoredOverhaul(repo_id, self.engine)
+        return StoredOverhaul(repo_id, *self._given)
 
     def archive(self, repo_id: str) -> StoredArchive:
         """One repository as lines, out and in."""
-        return StoredArchive(repo_id, self.engine)
+        return StoredArchive(repo_id, *self._given)
 
     def notes(self, repo_id: str) -> StoredNotes:
         """The notes of one repository."""
-        return StoredNotes(repo_id, self.engine, self._clock)
+        return StoredNotes(repo_id, *self._given)
 
     def items(self, repo_id: str) -> StoredItems:
         """The keyed items of one repository."""
-        return StoredItems(repo_id, self.engine, self._clock)
+        return StoredItems(repo_id, *self._given)
 
     def transcript(self, repo_id: str) -> StoredTranscript:
         """The conversations of one repository."""
-        return StoredTranscript(repo_id, self.engine, self._clock, self._lease_time)
+        return StoredTranscript(repo_id, *self._given)
 
     def checkpoints(self, repo_id: str) -> StoredCheckpoints:
         """The checkpoints of one repository."""
-        return StoredCheckpoints(repo_id, self.engine)
+        return StoredCheckpoints(repo_id, *self._given)
 
     async def open(self) -> Owner:
         """

@@ -41,7 +41,7 @@ from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
-from mnemo.store.engine import ManagedEngine
+from mnemo.store.engine import OfRepository
 from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
 from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import CHANGESETS, NODES
@@ -116,12 +116,8 @@ class Forgetting:
         return erased
 
 
-class StoredErasure:
+class StoredErasure(OfRepository):
     """Erasure from one repository, as transactions."""
-
-    def __init__(self, repo_id: str, engine: ManagedEngine) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
 
     async def touched(self, selection: Selection) -> tuple[str, ...]:
         """The sessions that would lose steps, or go; changes nothing."""

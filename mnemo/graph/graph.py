@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
 from mnemo.graph.apply import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
-from mnemo.jobs.job_rows import LeaseTime
-from mnemo.protocols import Applied, Clock, GraphWrite
+from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather, moved
 from mnemo.store.codec import decode_object, decode_time, encode_json, encode_time, utc_text
-from mnemo.store.engine import Engine, compute, session_lock
+from mnemo.store.engine import OfRepository, compute, session_lock
 from mnemo.store.rows import (
     Passed,
     Rows,
@@ -65,21 +64,8 @@ WHERE repo = ? AND id = ?
 """
 
 
-class StoredGraph:
+class StoredGraph(OfRepository):
     """The graph of one repository; reads are of one revision and never wait for the writer."""
-
-    def __init__(
-        self,
-        repo_id: str,
-        engine: Engine,
-        clock: Clock,
-        lease_time: LeaseTime,
-    ):
-        self._repo_id = repo_id
-        self._engine = engine
-        self._locks = [("graph", repo_id)]
-        self._clock = clock
-        self._lease_time = lease_time
 
     async def revision(self) -> Revision:
         """The present revision, of whatever process wrote it."""
@@ -96,7 +82,7 @@ class StoredGraph:
         """
         now = self._clock.now()
         prepared = await compute(partial(prepare, write, now))
-        locks = self._locks.copy()
+        locks = [("graph", self._repo_id)]
         if write.settlement is not None:
             locks.append(session_lock(self._repo_id, write.settlement.session_id))
             if write.settlement.extraction is not None:
@@ -138,7 +124,7 @@ class StoredGraph:
         *Cancellation*: completes.
         """
         return await self._engine.writing(
-            partial(delete_nodes, repo_id=self._repo_id, ids=ids), locks=self._locks
+            partial(delete_nodes, repo_id=self._repo_id, ids=ids), locks=[("graph", self._repo_id)]
         )
 
     async def nodes(
@@ -201,7 +187,7 @@ class StoredGraph:
             text = encode_time(at)
             tx.run_many(_TOUCH, [(n, text, repo, id) for id, n in counts.items()])
 
-        await self._engine.writing(add, locks=self._locks)
+        await self._engine.writing(add, locks=[("graph", self._repo_id)])
 
 
 def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> list[Node]:

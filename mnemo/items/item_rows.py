@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mnemo.protocols import Clock
 from mnemo.store.codec import (
     decode_list,
     decode_time,
@@ -17,7 +16,7 @@ from mnemo.store.codec import (
     encode_vector,
     utc_text,
 )
-from mnemo.store.engine import Engine
+from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Rows, chunks, holes, repo_number, repo_row
 from mnemo.store.spaces import check_space
 from mnemo.store.tables import ITEMS
@@ -104,22 +103,13 @@ class _Put(NamedTuple):
     space: EmbeddingSpace
 
 
-class StoredItems:
+class StoredItems(OfRepository):
     """The keyed items of one repository, as transactions."""
-
-    def __init__(self, repo_id: str, engine: Engine, clock: Clock) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
-        self._clock = clock
 
     async def reading(self, work: Callable[[ItemReader], T]) -> T:
         """Run *work* on one revision of the store. *Cancellation*: safe."""
         now = self._clock.now()
-
-        def read(tx: Tx) -> T:
-            return work(ItemReader(tx, self._repo_id, now))
-
-        return await self._engine.reading(read)
+        return await self._engine.reading(lambda tx: work(ItemReader(tx, self._repo_id, now)))
 
     async def writing(self, work: Callable[[ItemWriter], T]) -> T:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""

@@ -10,7 +10,7 @@ from typing import Any
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
-from mnemo.store.engine import Engine, compute
+from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, chunks, holes, listed, log_passed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.table import ARRIVAL
@@ -119,12 +119,8 @@ _TIMES = Rows("nodes", "s s?", lambda row: row[1] and decode_time(row[1]))
 _EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
 
 
-class StoredFeed:
+class StoredFeed(OfRepository):
     """What one repository's indexes follow."""
-
-    def __init__(self, repo_id: str, engine: Engine):
-        self._repo_id = repo_id
-        self._engine = engine
 
     async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
         """

@@ -11,11 +11,10 @@ from itertools import islice
 from typing import Any
 
 from mnemo.log.record_rows import LEANS, PARTS, Expiry, Lean, Scope, around, read_records
-from mnemo.protocols import Clock
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.codec import decode_object, decode_time
-from mnemo.store.engine import Engine
+from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, repo_row
 from mnemo.store.tx import Texts, Tx
 from mnemo.values.records import (
@@ -41,13 +40,8 @@ SHORTEST_TRIPLE = 3
 """Characters of an operand that an index of parts, *unspaced*, can look up."""
 
 
-class StoredRecords:
+class StoredRecords(OfRepository):
     """Every single thing said or observed in one repository, found by its words."""
-
-    def __init__(self, repo_id: str, engine: Engine, clock: Clock) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
-        self._clock = clock
 
     async def search(self, wanted: RecordQuery) -> list[RecordHit]:
         """

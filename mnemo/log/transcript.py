@@ -21,7 +21,7 @@ from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
 from mnemo.protocols import Clock
 from mnemo.store.codec import decode_list, decode_vector, utc_text
-from mnemo.store.engine import Engine, thread_lock
+from mnemo.store.engine import OfRepository, thread_lock
 from mnemo.store.rows import (
     Rows,
     chunks,
@@ -488,20 +488,8 @@ def _drop_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
 # ── The store of one repository ──────────────────────────────────────────────────────
 
 
-class StoredTranscript:
+class StoredTranscript(OfRepository):
     """The conversations of one repository."""
-
-    def __init__(
-        self,
-        repo_id: str,
-        engine: Engine,
-        clock: Clock,
-        lease_time: LeaseTime,
-    ) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
-        self._clock = clock
-        self._lease_time = lease_time
 
     async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
         """

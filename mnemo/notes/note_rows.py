@@ -7,10 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
-from mnemo.store.engine import Engine
+from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, Rows, chunks, holes, repo_number, repo_row, thread_number
 from mnemo.store.tables import (
     NOTE_CHANGES,
@@ -198,36 +197,23 @@ DELETE FROM note_marks WHERE repo = :repo AND seq <=
 _UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
 
 
-class StoredNotes:
+class StoredNotes(OfRepository):
     """The notes of one repository, as transactions."""
-
-    def __init__(
-        self,
-        repo_id: str,
-        engine: Engine,
-        clock: Clock,
-    ) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
-        self._clock = clock
 
     async def reading(self, work: Callable[[NoteReader], T]) -> T:
         """Run *work* on one revision of the file. *Cancellation*: safe."""
-        now = self._clock.now()
-
-        def read(tx: Tx) -> T:
-            return work(NoteReader(tx, repo_row(tx, self._repo_id)[0], now))
-
-        return await self._engine.reading(read)
+        repo_id, now = self._repo_id, self._clock.now()
+        return await self._engine.reading(
+            lambda tx: work(NoteReader(tx, repo_row(tx, repo_id)[0], now))
+        )
 
     async def writing(self, work: Callable[[NoteWriter], T]) -> T:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""
-        now = self._clock.now()
-
-        def write(tx: Tx) -> T:
-            return work(NoteWriter(tx, repo_number(tx, self._repo_id), now))
-
-        return await self._engine.writing(write, locks=[("notes", self._repo_id)])
+        repo_id, now = self._repo_id, self._clock.now()
+        return await self._engine.writing(
+            lambda tx: work(NoteWriter(tx, repo_number(tx, repo_id), now)),
+            locks=[("notes", repo_id)],
+        )
 
 
 class NoteWriter(NoteReader):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -25,7 +25,7 @@ from mnemo.notes.update import NotesParts, NoteUpdate, ProgressReporter, UpdateR
 from mnemo.notes.writing import said_of
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
-from mnemo.runtime.tasks import CancelHandle, completed, owned
+from mnemo.runtime.tasks import CancelHandle, completed, on_clock, owned
 from mnemo.runtime.text import is_blank
 
 log = logging.getLogger("mnemo")
@@ -270,19 +270,14 @@ class Updater:
         assert skip.until is not None
         left = (skip.until - self._parts.clock.now()).total_seconds()
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._release_later, call, left)
-                await call.released.wait()
-                group.cancel_scope.cancel()
+            with suppress(TimeoutError):
+                sleep = self._parts.clock.sleep
+                await on_clock(sleep, max(0.0, left), call.released.wait)
         finally:
             if self._held.get(conversation) is call:
                 del self._held[conversation]
         call.released = anyio.Event()
         return not call.superseded
-
-    async def _release_later(self, call: _Call, seconds: float) -> None:
-        await self._parts.clock.sleep(max(0.0, seconds))
-        call.released.set()
 
     async def _run(self, call: _Call, ask: Ask, due: DueUpdate) -> NoteUpdate:
         progress = ProgressReporter(call.arguments["on_progress"])

@@ -22,7 +22,7 @@ from mnemo.runtime.validation import (
     whole_number,
 )
 from mnemo.store.codec import encode_json
-from mnemo.store.engine import Engine
+from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, listed, log_passed, repo_number, repo_row
 from mnemo.store.table import Table
 from mnemo.store.tables import CHANNEL_VALUES, CHECKPOINT_WRITES, CHECKPOINTS
@@ -79,12 +79,8 @@ WHERE repo = ? AND run_id IN $texts ORDER BY thread_id, namespace
 """
 
 
-class StoredCheckpoints:
+class StoredCheckpoints(OfRepository):
     """The checkpoints of one repository, as transactions."""
-
-    def __init__(self, repo_id: str, engine: Engine) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
 
     async def reading(self, work: Callable[[CheckpointReader], T]) -> T:
         """Run *work* on one revision of the file. *Cancellation*: safe."""

@@ -35,7 +35,7 @@ from mnemo.runtime.text import terms
 from mnemo.store.archive_checks import CHECKS, INDEXES, check, prune
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
 from mnemo.store.codec import decode_time, utc_text
-from mnemo.store.engine import Engine, Snapshot, repository_locks
+from mnemo.store.engine import OfRepository, Snapshot, repository_locks
 from mnemo.store.rows import (
     Passed,
     Rows,
@@ -58,12 +58,8 @@ from mnemo.values.vectors import owner_of_vector
 _PAGE_ROWS, _PAGE_LINES = 500, 500
 
 
-class StoredArchive:
+class StoredArchive(OfRepository):
     """One repository as lines, out and in."""
-
-    def __init__(self, repo_id: str, engine: Engine) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[tuple[ArchiveHead, AsyncIterator[str]]]:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +26,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from mnemo.errors import StoreError
+from mnemo.protocols import Clock
 from mnemo.runtime.tasks import shared_threads
 from mnemo.store.tx import Tx
 
@@ -217,6 +219,27 @@ class ManagedEngine(Engine, Protocol):
         *woken* is called, on the loop, when another process may have written jobs; where
         none tells, they are found by looking for them.
         """
+
+
+class OfRepository:
+    """
+    What is kept of one repository, as transactions; rooms subclass it.
+
+    Args:
+        lease_time: What leases are compared with, in a transaction.
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        engine: ManagedEngine,
+        clock: Clock,
+        lease_time: Callable[[Tx], datetime],
+    ) -> None:
+        self._repo_id = repo_id
+        self._engine = engine
+        self._clock = clock
+        self._lease_time = lease_time
 
 
 async def compute(work: Callable[[], T]) -> T:
