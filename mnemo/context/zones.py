@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -262,16 +262,21 @@ def compress(
     """
     zone = eviction_zone(units, budget, from_seq=from_seq, now=now, deadline_s=deadline_s)
     view = _Zones.of(units, zone)
-    if view.fits(max_tokens, count):
-        return view.shown(view.text())
-    if zone is not None and not view.fits(max_tokens, count, left_out=view.remaining):
+
+    def fits(text: str) -> bool:
+        return count(text) <= max_tokens
+
+    whole = view.text()
+    if fits(whole):
+        return view.shown(whole)
+    if zone is not None and not fits(view.text(view.remaining)):
         cuts = [c for c in inner_cuts(units, now=now, deadline_s=deadline_s) if c <= zone.to_seq]
-        view = _with_fewer_units(units, [*cuts, zone.to_seq + 1], from_seq, max_tokens, count)
-    return view.shortened(max_tokens, count)
+        view = _with_fewer_units(units, [*cuts, zone.to_seq + 1], from_seq, fits)
+    return view.shortened(fits)
 
 
 def _with_fewer_units(
-    units: Sequence[Unit], cuts: Sequence[int], from_seq: int, max_tokens: int, count: Count
+    units: Sequence[Unit], cuts: Sequence[int], from_seq: int, fits: Callable[[str], bool]
 ) -> _Zones:
     """The view with the largest zone that fits where all else is left out, or the smallest."""
 
@@ -280,7 +285,7 @@ def _with_fewer_units(
 
     def too_long(place: int) -> bool:
         view = at(place)
-        return not view.fits(max_tokens, count, left_out=view.remaining)
+        return not fits(view.text(view.remaining))
 
     return at(max(bisect_left(range(len(cuts)), True, key=too_long) - 1, 0))
 
@@ -305,32 +310,27 @@ class _Zones:
     def remaining(self) -> int:
         return len(self.middle) + len(self.recent)
 
-    def fits(
-        self, max_tokens: int, count: Count, *, left_out: int = 0, most: int | None = None
-    ) -> bool:
-        return count(self.text(left_out, most)) <= max_tokens
+    def shortened(self, fits: Callable[[str], bool]) -> CompressedViewport:
+        """
+        Its view with as little left out as there must be.
 
-    def shortened(self, max_tokens: int, count: Count) -> CompressedViewport:
-        """Its view with as little left out as there must be."""
+        If that is not enough, the eviction zone alone, every text of it shown by as much head
+        and tail as fits.
+        """
         fewest = range(self.remaining + 1)
-        left_out = bisect_left(fewest, True, key=lambda n: self.fits(max_tokens, count, left_out=n))
-        text = self.text(left_out) if left_out < len(fewest) else self._cut(max_tokens, count)
-        return self.shown(text)
+        left_out = bisect_left(fewest, True, key=lambda n: fits(self.text(n)))
+        if left_out < len(fewest):
+            return self.shown(self.text(left_out))
+        longest = max((len(m.text) for m in self.zone.messages), default=0) if self.zone else 0
+        most = bisect_left(
+            range(longest + 1), True, key=lambda n: not fits(self.text(self.remaining, n))
+        )
+        return self.shown(self.text(self.remaining, max(most - 1, 0)))
 
     def shown(self, text: str) -> CompressedViewport:
         """Its view with *text*."""
         eviction = list(self.zone.messages) if self.zone else []
         return CompressedViewport(eviction, self.middle, self.recent, text, self.zone)
-
-    def _cut(self, max_tokens: int, count: Count) -> str:
-        """Its eviction zone alone, every text of it shown by as much head and tail as fits."""
-        longest = max((len(m.text) for m in self.zone.messages), default=0) if self.zone else 0
-        most = bisect_left(
-            range(longest + 1),
-            True,
-            key=lambda n: not self.fits(max_tokens, count, left_out=self.remaining, most=n),
-        )
-        return self.text(self.remaining, max(most - 1, 0))
 
     def text(self, left_out: int = 0, most: int | None = None) -> str:
         """
