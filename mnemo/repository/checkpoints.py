@@ -84,19 +84,16 @@ class StoredCheckpoints(OfRepository):
 
     async def reading(self, work: Callable[[CheckpointReader], T]) -> T:
         """Run *work* on one revision of the file. *Cancellation*: safe."""
-
-        def read(tx: Tx) -> T:
-            return work(CheckpointReader(tx, repo_row(tx, self._repo_id)[0]))
-
-        return await self._engine.reading(read)
+        return await self._engine.reading(
+            lambda tx: work(CheckpointReader(tx, repo_row(tx, self._repo_id)[0]))
+        )
 
     async def writing(self, work: Callable[[CheckpointWriter], T]) -> T:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""
-
-        def write(tx: Tx) -> T:
-            return work(CheckpointWriter(tx, repo_number(tx, self._repo_id)))
-
-        return await self._engine.writing(write, locks=[("checkpoints", self._repo_id)])
+        return await self._engine.writing(
+            lambda tx: work(CheckpointWriter(tx, repo_number(tx, self._repo_id))),
+            locks=[("checkpoints", self._repo_id)],
+        )
 
 
 class CheckpointReader:
