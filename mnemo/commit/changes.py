@@ -1,10 +1,12 @@
-"""Prepare a changeset: drop known steps, validate it, add vectors, look up what it concerns."""
+"""A changeset on its way: checked, given vectors, what it meets, and what is decided of it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from mnemo.errors import Conflict
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
+from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.changeset import NodeChange as Change
@@ -20,16 +23,18 @@ from mnemo.values.graph import (
     Edge,
     EdgeKind,
     Edit,
+    MetadataDelta,
     Node,
     NodeType,
     Procedural,
     Semantic,
     Vector,
+    node_id,
 )
 from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 from mnemo.values.vectors import COSINE_ROUNDING
 
-_EMBEDDED: frozenset[NodeType] = frozenset(("semantic", "procedural", "subgoal", "intent", "tag"))
+_VECTORED: frozenset[NodeType] = frozenset(("semantic", "procedural", "subgoal", "intent", "tag"))
 _DERIVED: frozenset[NodeType] = frozenset(("episodic", "source", "subgoal"))
 _FOUND_BY_KEY: frozenset[NodeType] = frozenset(("tag", "intent", "semantic", "procedural"))
 _FOUND_BY_VECTOR: tuple[NodeType, ...] = ("semantic", "intent")
@@ -111,13 +116,9 @@ def _check_fields(change: Change, node: Node) -> None:
     allowed = {field.name for field in fields(node)} - {"id", "created_at"}
     if unknown := set(change.fields) - allowed:
         raise ValueError(f"a {node.type} node has no field {min(unknown)!r} to change")
-    if isinstance(node, Claim) and _edits_of(change, node)[: len(node.edits)] != node.edits:
+    edits: Sequence[Edit] = change.fields.get("edits", getattr(node, "edits", ()))
+    if isinstance(node, Claim) and edits[: len(node.edits)] != node.edits:
         raise Conflict(f"memory {node.id!r} was changed meanwhile; look at it and try again")
-
-
-def _edits_of(change: Change, claim: Claim) -> Sequence[Edit]:
-    edits: Sequence[Edit] = change.fields.get("edits", claim.edits)
-    return edits
 
 
 def without(changeset: Changeset, ids: Collection[str]) -> Changeset:
@@ -137,9 +138,9 @@ def without(changeset: Changeset, ids: Collection[str]) -> Changeset:
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
 
 
-def unembedded(changeset: Changeset, stored: Mapping[str, Node]) -> list[str]:
+def texts_to_embed(changeset: Changeset, stored: Mapping[str, Node]) -> list[str]:
     """The distinct texts that need a vector, of new nodes and of changed ones."""
-    texts = [n.text for n in changeset.nodes if n.vector is None and n.type in _EMBEDDED]
+    texts = [n.text for n in changeset.nodes if n.vector is None and n.type in _VECTORED]
     texts += [node.text for node in _reworded(changeset, stored).values()]
     return list(dict.fromkeys(texts))
 
@@ -168,7 +169,7 @@ def with_vectors(
 
 
 def _with_vector(node: Node, vectors: Mapping[str, Vector]) -> Node:
-    if node.type not in _EMBEDDED:
+    if node.type not in _VECTORED:
         return node if node.vector is None else replace(node, vector=None)
     if node.vector is not None or node.text not in vectors:
         return node
@@ -182,7 +183,7 @@ def _reworded(changeset: Changeset, stored: Mapping[str, Node]) -> dict[str, Nod
     for change in changeset.changes:
         before = known[change.id]
         after = replace(before, **change.fields)
-        if after.type in _EMBEDDED and after.text != before.text:
+        if after.type in _VECTORED and after.text != before.text:
             found[change.id] = after
     given = {c.id for c in changeset.changes if c.fields.get("vector") is not None}
     return {id: node for id, node in found.items() if id not in given}
@@ -302,10 +303,14 @@ async def look_up(
             nodes[node.id] = node
             for key in lookup_keys(node):
                 found.setdefault((type, key), {})[node.id] = node
-    near = await _neighbours(asked, index, thresholds)
+    near: dict[str, tuple[tuple[str, float], ...]] = {}
+    for type, (ids, rows) in asked.vectors.items():
+        pairs = await index.nearest(rows, type=type, threshold=thresholds[type], limit=NEIGHBOURS)
+        near.update({id: tuple(found) for id, found in zip(ids, pairs, strict=True)})
     await _add(nodes, graph, (id for pairs in near.values() for id, _ in pairs))
     # Of what closed a fact at the same time, the first said decides.
-    await _add(nodes, graph, _closers(nodes.values()))
+    facts = [node for node in nodes.values() if isinstance(node, Semantic)]
+    await _add(nodes, graph, (fact.superseded_by for fact in facts if fact.superseded_by))
     edges = await _surroundings(asked, graph, nodes)
     await _add(nodes, graph, (edge.target for edge in edges))
     return Known(
@@ -315,21 +320,6 @@ async def look_up(
         near=near,
         edges=edges,
     )
-
-
-def _closers(nodes: Iterable[Node]) -> list[str]:
-    facts = (node for node in nodes if isinstance(node, Semantic))
-    return [fact.superseded_by for fact in facts if fact.superseded_by is not None]
-
-
-async def _neighbours(
-    asked: Questions, index: RepositoryIndex, thresholds: Mapping[NodeType, float]
-) -> dict[str, tuple[tuple[str, float], ...]]:
-    near: dict[str, tuple[tuple[str, float], ...]] = {}
-    for type, (ids, rows) in asked.vectors.items():
-        found = await index.nearest(rows, type=type, threshold=thresholds[type], limit=NEIGHBOURS)
-        near.update({id: tuple(pairs) for id, pairs in zip(ids, found, strict=True)})
-    return near
 
 
 async def _surroundings(
@@ -344,18 +334,12 @@ async def _surroundings(
     if supported or asked.rewarded:
         ids = tuple(dict.fromkeys((*supported, *asked.rewarded)))
         edges += await graph.edges(ids, kind=EdgeKind.PROVENANCE, intact=True)
-    if several := _with_several_steps(edges, nodes):
+    steps = Counter(edge.source for edge in edges if isinstance(nodes.get(edge.source), Semantic))
+    if several := [id for id, n in steps.items() if n > 1]:
         edges += await graph.edges(several, kind=EdgeKind.MEMBERSHIP, intact=True)
     if instructions := [id for id, n in nodes.items() if n.type == "procedural"]:
         edges += await graph.edges(instructions, kind=EdgeKind.HIERARCHICAL, intact=True)
     return tuple(edges)
-
-
-def _with_several_steps(edges: Iterable[Edge], nodes: Mapping[str, Node]) -> list[str]:
-    counts = Counter(edge.source for edge in edges)
-    return [
-        id for id, n in counts.items() if n > 1 and id in nodes and nodes[id].type == "semantic"
-    ]
 
 
 async def _add(nodes: dict[str, Node], graph: StoredGraph, ids: Iterable[str]) -> None:
@@ -392,3 +376,161 @@ class Neighbours:
             for i, j in zip(*np.nonzero(cosines >= threshold), strict=True):
                 if j < first + i:
                     self._near[facts[first + i].id].append((facts[j].id, float(cosines[i, j])))
+
+
+# ── What was decided ─────────────────────────────────────────────────────────────────
+
+_Kind = TypeVar("_Kind", bound=Node)
+_NOTHING = MetadataDelta()
+
+
+class Draft:
+    """
+    Collects decisions about a changeset; not thread-safe.
+
+    Args:
+        now: ``created_at`` of nodes that have none.
+    """
+
+    def __init__(self, changeset: Changeset, known: Known, *, now: datetime) -> None:
+        self._changeset = changeset
+        self._known = known
+        self._new: dict[str, Node] = {
+            node.id: node if node.created_at else replace(node, created_at=now)
+            for node in changeset.nodes
+        }
+        self._replaced: dict[str, str] = {}
+        self._moved: dict[tuple[str, str], str] = {}
+        self._added: list[Edge] = []
+        self._fields: dict[str, dict[str, Any]] = {}
+        self._deltas: dict[str, MetadataDelta] = dict(changeset.metadata)
+        for change in changeset.changes:
+            self.set(change.id, **change.fields)
+
+    def new(self, kind: type[_Kind]) -> list[_Kind]:
+        """The changeset's nodes of one kind that are kept so far, in its order."""
+        return [node for node in self._new.values() if isinstance(node, kind)]
+
+    def is_new(self, id: str) -> bool:
+        """Whether the node comes with this changeset and is kept."""
+        return id in self._new
+
+    def node(self, id: str) -> Node:
+        """
+        A node as it will be.
+
+        Raises:
+            KeyError: It is neither new nor known.
+        """
+        if id in self._new:
+            return self._new[id]
+        stored = self._known.nodes[id]
+        return replace(stored, **self._fields[id]) if id in self._fields else stored
+
+    def survivor(self, id: str, kind: type[_Kind]) -> _Kind | None:
+        """What stands for *id*; ``None`` if nobody knows it, or it is of another kind."""
+        end = self.end(id)
+        if end not in self._new and end not in self._known.nodes:
+            return None
+        node = self.node(end)
+        return node if isinstance(node, kind) else None
+
+    def end(self, id: str) -> str:
+        """The node that stands for *id*; survivors are never replaced themselves."""
+        return self._replaced.get(id, id)
+
+    def set(self, id: str, **values: Any) -> None:
+        """Give a node new field values; those it has already change nothing."""
+        node = self.node(id)
+        values = {name: v for name, v in values.items() if not _equal(getattr(node, name), v)}
+        if not values:
+            return
+        if id in self._new:
+            self._new[id] = replace(node, **values)
+        else:
+            self._fields.setdefault(id, {}).update(values)
+
+    def add(self, id: str, delta: MetadataDelta) -> None:
+        """Add to the difference of a node's counts."""
+        self._deltas[id] = self._deltas.get(id, _NOTHING) + delta
+
+    def supported(self, id: str) -> None:
+        """Count the statement that a new fact or instruction comes with, if nobody has."""
+        if not self._deltas.get(id, _NOTHING).support_count:
+            self.add(id, MetadataDelta(support_count=1))
+
+    def replace(
+        self,
+        id: str,
+        survivor: str,
+        *,
+        adjust: Callable[[MetadataDelta], MetadataDelta] = lambda delta: delta,
+    ) -> None:
+        """Let *survivor*, stored or new, stand for the new node *id*, and get its difference."""
+        del self._new[id]
+        self._replaced[id] = survivor
+        self.add(survivor, adjust(self._deltas.pop(id, _NOTHING)))
+
+    def split(self, id: str, steps: Collection[str], *, since: datetime) -> Semantic:
+        """Give *steps* of a fact, with its tags, to a new fact of the same words."""
+        fact = self.node(id)
+        assert isinstance(fact, Semantic)
+        piece = replace(fact, id=node_id("semantic"), valid_from=since)
+        self._new[piece.id] = piece
+        for edge in (*self._changeset.edges, *self._known.edges, *self._added):
+            if edge.kind is EdgeKind.MEMBERSHIP and self.end(edge.target) == id:
+                self._added.append(replace(edge, target=piece.id))
+        if id in self._known.nodes:
+            self._added += [Edge(id, step, EdgeKind.PROVENANCE) for step in steps]
+        self._moved.update({(id, step): piece.id for step in steps})
+        return piece
+
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges between survivors, without doubles and self-links."""
+        breather = Breather()
+        kept: dict[Edge, None] = {}
+        for given in (*self._changeset.edges, *self._added):
+            breather.breathe()
+            edge = replace(given, source=self._source(given), target=self.end(given.target))
+            if edge.source != edge.target:
+                kept[edge] = None
+        return tuple(kept)
+
+    def _source(self, edge: Edge) -> str:
+        source = edge.source
+        while True:
+            # First: a fact may have been cut before another came to stand for its rest.
+            after = self._moved.get((source, edge.target)) or self.end(source)
+            if after == source:
+                return source
+            source = after
+
+    def _dropped(self) -> tuple[Edge, ...]:
+        moved = [(id, step) for id, step in self._moved if id in self._known.nodes]
+        return tuple(Edge(id, step, EdgeKind.PROVENANCE) for id, step in moved)
+
+    def finished(self) -> GraphWrite:
+        """What was decided, as a write."""
+        deltas = {
+            id: delta for id, delta in self._deltas.items() if id in self._new or delta != _NOTHING
+        }
+        named = (self.end(node.id) for node in self._changeset.nodes)
+        touched = {*self._new, *self._fields, *deltas}
+        ids = (*(id for id in named if id in touched), *self._fields, *deltas)
+        assert self._changeset.id is not None
+        return GraphWrite(
+            changeset_id=self._changeset.id,
+            expected_revision=self._known.revision,
+            nodes=tuple(self._new.values()),
+            edges=self.edges(),
+            dropped=self._dropped(),
+            metadata=deltas,
+            changes=tuple(Change(id, values) for id, values in self._fields.items()),
+            node_ids=tuple(dict.fromkeys(ids)),
+        )
+
+
+def _equal(before: Any, after: Any) -> bool:
+    if isinstance(before, np.ndarray) or isinstance(after, np.ndarray):
+        return before is not None and after is not None and np.array_equal(before, after)
+    return bool(before == after)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,8 +25,8 @@ from mnemo.commit.changes import (
     look_up,
     named_ids,
     questions,
+    texts_to_embed,
     tidied,
-    unembedded,
     with_vectors,
     without,
 )
@@ -338,29 +338,22 @@ class CommitLane:
         )
 
 
+@dataclass(eq=False, slots=True)
 class _Reconciling:
     """One changeset, with what models answered to it, over all tries to write it."""
 
-    def __init__(
-        self,
-        lane: CommitLane,
-        changeset: Changeset,
-        settlement: Settlement | None,
-        config: CommitConfig,
-        merge: MergeIntent | None,
-    ) -> None:
-        self._lane = lane
-        self._changeset = changeset
-        self._settlement = settlement
-        self._config = config
-        self._merge = merge
-        self._vectors: dict[str, Vector] = {}
-        self._merged: dict[tuple[str, str], str] = {}
+    lane: CommitLane
+    changeset: Changeset
+    settlement: Settlement | None
+    config: CommitConfig
+    merge: MergeIntent | None
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    merged: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def write(self, barred: Collection[str]) -> GraphWrite:
         """Look up what the changeset, without *barred*, meets now, and decide what it writes."""
-        graph, index, threads = self._lane.graph, self._lane.index, self._lane.threads
-        changeset = without(self._changeset, barred) if barred else self._changeset
+        graph, index, threads = self.lane.graph, self.lane.index, self.lane.threads
+        changeset = without(self.changeset, barred) if barred else self.changeset
         revision = await index.catch_up()
         ids = await threads.run(named_ids, changeset)
         stored = {node.id: node for node in await graph.nodes(ids, intact=True)}
@@ -368,48 +361,47 @@ class _Reconciling:
         vectors = await self._vectors_of(texts)
         changeset, asked = await threads.run(_questioned, changeset, stored, vectors)
         thresholds: dict[NodeType, float] = {
-            "semantic": self._config.duplicate_threshold,
-            "intent": self._config.intent_merge_threshold,
+            "semantic": self.config.duplicate_threshold,
+            "intent": self.config.intent_merge_threshold,
         }
         known = await look_up(asked, stored, graph, index, revision=revision, thresholds=thresholds)
         intents = await plan_intents(
             changeset,
             known,
-            config=self._config,
-            merge=self._common_intent if self._merge else None,
+            config=self.config,
+            merge=self._common_intent if self.merge else None,
             vectors_of=self._vectors_of,
         )
-        decide = partial(reconcile, config=self._config, now=self._lane.clock.now())
+        decide = partial(reconcile, config=self.config, now=self.lane.clock.now())
         write = await threads.run(decide, changeset, known, intents)
-        return replace(write, settlement=self._settlement, space=self._lane.embedder.space)
+        return replace(write, settlement=self.settlement, space=self.lane.embedder.space)
 
     def _checked(
         self, changeset: Changeset, stored: Mapping[str, Node]
     ) -> tuple[Changeset, list[str]]:
         changeset = tidied(changeset, stored)
-        check(changeset, stored, dimensions=self._lane.embedder.space.dimensions)
-        return changeset, unembedded(changeset, stored)
+        check(changeset, stored, dimensions=self.lane.embedder.space.dimensions)
+        return changeset, texts_to_embed(changeset, stored)
 
     async def _vectors_of(self, texts: Sequence[str]) -> Mapping[str, Vector]:
         """Vectors of *texts*, as far as the embedder gives them; each is asked for once."""
-        missing = [text for text in texts if text not in self._vectors]
+        missing = [text for text in texts if text not in self.vectors]
         if missing:
             try:
-                reply = await self._lane.embedder.embed(missing, kind="document")
-                rows = unit_rows(
-                    reply, rows=len(missing), dimensions=self._lane.embedder.space.dimensions
-                )
-                self._vectors.update(zip(missing, rows, strict=True))
+                reply = await self.lane.embedder.embed(missing, kind="document")
+                dimensions = self.lane.embedder.space.dimensions
+                rows = unit_rows(reply, rows=len(missing), dimensions=dimensions)
+                self.vectors.update(zip(missing, rows, strict=True))
             except ModelError as error:
                 log.warning("committed without vectors, they will follow: %s", error)
-        return self._vectors
+        return self.vectors
 
     async def _common_intent(self, stored: str, new: str) -> str:
         """Ask for the common description, once per pair."""
-        assert self._merge is not None
-        if (stored, new) not in self._merged:
-            self._merged[stored, new] = await self._merge(stored, new)
-        return self._merged[stored, new]
+        assert self.merge is not None
+        if (stored, new) not in self.merged:
+            self.merged[stored, new] = await self.merge(stored, new)
+        return self.merged[stored, new]
 
 
 def _gone(upkeep: Upkeep, before: CorpusView, after: CorpusView) -> tuple[str, ...]:
@@ -436,9 +428,10 @@ def _describe(span: Span, changeset: Changeset, settlement: Settlement | None) -
     span.set("mnemo.changeset.id", str(changeset.id))
     if settlement is not None:
         span.set("mnemo.session.id", settlement.session_id)
-    span.set_content("gen_ai.memory.records", lambda: _as_json(changeset.nodes))
-
-
-def _as_json(nodes: Iterable[Node]) -> str:
-    """*nodes* as memory records in the conventions' shape."""
-    return json.dumps([{"id": n.id, "content": n.text} for n in nodes], ensure_ascii=False)
+    # As memory records in the conventions' shape.
+    span.set_content(
+        "gen_ai.memory.records",
+        lambda: json.dumps(
+            [{"id": n.id, "content": n.text} for n in changeset.nodes], ensure_ascii=False
+        ),
+    )

@@ -13,18 +13,16 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 
 import numpy as np
 
-from mnemo.commit.changes import Known, Neighbours
-from mnemo.commit.draft import Draft
-from mnemo.commit.timeline import Support, place_facts, restates
+from mnemo.commit.changes import Draft, Known, Neighbours
+from mnemo.commit.timeline import Support, place_facts, reinforce, restates
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
 from mnemo.errors import ModelError
 from mnemo.protocols import GraphWrite
-from mnemo.runtime.clock import Breather, as_utc
+from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (
@@ -33,15 +31,13 @@ from mnemo.values.graph import (
     Intent,
     MetadataDelta,
     Procedural,
-    Semantic,
     Tag,
     Vector,
     Wording,
-    united_confidence,
+    added_wording,
 )
 from mnemo.values.lookup import former_key, label_key, text_key
 from mnemo.values.vectors import COSINE_ROUNDING
-from mnemo.values.wordings import added
 
 
 def reconcile(
@@ -67,17 +63,9 @@ def reconcile(
     _pay_late_rewards(draft, changeset, known)
     _unite_tags(draft, known)
     _unite_intents(draft, intents)
-    place_facts(
-        draft,
-        changeset,
-        known,
-        near,
-        support,
-        reinforce=partial(_reinforce_fact, draft, support),
-        supersede=config.supersede,
-    )
+    place_facts(draft, changeset, known, near, support, supersede=config.supersede)
     _unite_instructions(draft, changeset, known, support)
-    return draft.write()
+    return draft.finished()
 
 
 def _pay_late_rewards(draft: Draft, changeset: Changeset, known: Known) -> None:
@@ -116,27 +104,6 @@ def _unite_intents(draft: Draft, plan: IntentPlan) -> None:
         draft.set(id, wordings=wordings)
 
 
-# ── Facts ────────────────────────────────────────────────────────────────────────────
-
-
-def _reinforce_fact(draft: Draft, support: Support, fact: Semantic, same: Semantic) -> None:
-    """Let *same* stand for *fact* too: their confidence, start and steps are united."""
-    starts = [as_utc(at) for at in (same.valid_from, fact.valid_from) if at is not None]
-    # Since when what the hand worded holds, the hand has said.
-    start = same.valid_from if same.edits else min(starts, default=None)
-    confidence = united_confidence(same.confidence, fact.confidence)
-    metadata = {**(same.metadata or {}), **(fact.metadata or {})} or None
-    draft.set(same.id, confidence=confidence, valid_from=start, metadata=metadata)
-    _reinforce(fact.id, same.id, draft, support)
-
-
-def _reinforce(id: str, survivor: str, draft: Draft, support: Support) -> None:
-    """Let *survivor* stand for *id*; an episode that states it again does not count twice."""
-    count = 0 if support.is_restated(id, by=survivor) else 1
-    support.unite(id, survivor)
-    draft.replace(id, survivor, adjust=lambda delta: replace(delta, support_count=count))
-
-
 # ── Instructions ─────────────────────────────────────────────────────────────────────
 
 
@@ -154,7 +121,7 @@ def _unite_instructions(draft: Draft, changeset: Changeset, known: Known, suppor
             kept.setdefault(key, []).append(new.id)
             draft.supported(new.id)
         else:
-            _reinforce(new.id, survivor, draft, support)
+            reinforce(draft, support, new.id, survivor)
 
 
 def _corrected(new: Procedural, known: Known) -> str | None:
@@ -249,22 +216,15 @@ def _sources(changeset: Changeset) -> dict[str, tuple[str, ...]]:
     return {id: tuple(ids) for id, ids in found.items()}
 
 
+@dataclass(eq=False, slots=True)
 class _Planner:
-    def __init__(
-        self,
-        known: Known,
-        config: CommitConfig,
-        merge: MergeIntent | None,
-        vectors_of: VectorsOf,
-        sources: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        self.plan = IntentPlan()
-        self._sources = sources
-        self._known = known
-        self._config = config
-        self._merge = merge
-        self._vectors_of = vectors_of
-        self._kept: list[Intent] = []
+    _known: Known
+    _config: CommitConfig
+    _merge: MergeIntent | None
+    _vectors_of: VectorsOf
+    _sources: Mapping[str, tuple[str, ...]]
+    plan: IntentPlan = field(default_factory=IntentPlan)
+    _kept: list[Intent] = field(default_factory=list)
 
     async def place(self, intent: Intent) -> None:
         found, cosine = self._nearest(intent)
@@ -283,12 +243,13 @@ class _Planner:
         return self.plan.worded.get(intent.id, intent.wordings)
 
     def _word(self, intent: Intent, said: Wording) -> None:
-        self.plan.worded[intent.id] = added(self._wordings(intent), said)
+        self.plan.worded[intent.id] = added_wording(self._wordings(intent), said)
 
     def _nearest(self, intent: Intent) -> tuple[Intent | None, float]:
         if equal := self._equal(intent):
             return equal, 1.0
-        found = [*self._stored_cosines(intent), *self._own_cosines(intent)]
+        own = [(kept, self._cosine(intent, self._vectors(kept))) for kept in self._kept]
+        found = [*self._stored_cosines(intent), *own]
         return max(found, key=lambda pair: pair[1], default=(None, -1.0))
 
     def _equal(self, intent: Intent) -> Intent | None:
@@ -303,26 +264,19 @@ class _Planner:
             if isinstance(stored, Intent):
                 yield stored, max(cosine, self._cosine(intent, self._vectors(stored)))
 
-    def _own_cosines(self, intent: Intent) -> Iterable[tuple[Intent, float]]:
-        for kept in self._kept:
-            yield kept, self._cosine(intent, self._vectors(kept))
-
     def _cosine(self, intent: Intent, vectors: Iterable[Vector]) -> float:
         if intent.vector is None:
             return -1.0
         return max((float(np.dot(intent.vector, vector)) for vector in vectors), default=-1.0)
 
     def _text(self, intent: Intent) -> str:
-        return self.plan.reworded[intent.id][0] if self._is_reworded(intent) else intent.description
+        return self.plan.reworded.get(intent.id, (intent.description, None))[0]
 
     def _vectors(self, intent: Intent) -> list[Vector]:
         """Its own vector and those of its wordings, as far as they are known here."""
-        own = self.plan.reworded[intent.id][1] if self._is_reworded(intent) else intent.vector
+        own = self.plan.reworded.get(intent.id, (None, intent.vector))[1]
         vectors = (own, *(one.vector for one in self._wordings(intent)))
         return [vector for vector in vectors if vector is not None]
-
-    def _is_reworded(self, intent: Intent) -> bool:
-        return intent.id in self.plan.reworded
 
     async def _reword(self, stored: Intent, intent: Intent, said: Wording) -> None:
         before = self._text(stored)
@@ -340,7 +294,7 @@ class _Planner:
                 for one in wordings
                 if one.text not in bare or one.text in vectors
             ]
-            self.plan.worded[stored.id] = added(kept, replace(said, vector=intent.vector))
+            self.plan.worded[stored.id] = added_wording(kept, replace(said, vector=intent.vector))
 
     async def _common(self, stored: str, new: str) -> str | None:
         if self._merge is None:

@@ -12,18 +12,18 @@ before it and is closed by nothing that it ends. Nothing is deleted.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import fmean
 from typing import TypeAlias
 
-from mnemo.commit.changes import Known, Neighbours, corrected
-from mnemo.commit.draft import Draft
+from mnemo.commit.changes import Draft, Known, Neighbours, corrected
 from mnemo.english.similarity import equal_text, same_claim_guard
 from mnemo.english.slots import outdates
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
-from mnemo.values.graph import Claim, EdgeKind, Episodic, MetadataDelta, Semantic
+from mnemo.values.graph import Claim, EdgeKind, Episodic, MetadataDelta, Semantic, united_confidence
 from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 
 Position: TypeAlias = tuple[datetime, str, int, str]
@@ -42,7 +42,6 @@ def place_facts(
     near: Neighbours,
     support: Support,
     *,
-    reinforce: Callable[[Semantic, Semantic], None],
     supersede: bool,
 ) -> None:
     """
@@ -51,10 +50,9 @@ def place_facts(
     A fact that the hand corrects supersedes what its new wording contradicts.
 
     Args:
-        reinforce: Lets its second argument, stored or new, stand for its first, a new fact.
         supersede: Whether contradictions count.
     """
-    timeline = _Timeline(draft, known, near, support, reinforce)
+    timeline = _Timeline(draft, known, near, support)
     breather = Breather()
     for fact in draft.new(Semantic):
         breather.breathe()
@@ -65,6 +63,13 @@ def place_facts(
             timeline.supersede(node)
 
 
+def reinforce(draft: Draft, support: Support, id: str, survivor: str) -> None:
+    """Let *survivor* stand for *id*; an episode that states it again does not count twice."""
+    count = 0 if support.is_restated(id, by=survivor) else 1
+    support.unite(id, survivor)
+    draft.replace(id, survivor, adjust=lambda delta: replace(delta, support_count=count))
+
+
 def restates(claim: Claim, new: Claim) -> bool:
     """Whether *new*, which was extracted, says what *claim* said before it was corrected."""
     return not new.edits and any(
@@ -73,22 +78,14 @@ def restates(claim: Claim, new: Claim) -> bool:
     )
 
 
+@dataclass(eq=False, slots=True)
 class _Timeline:
-    def __init__(
-        self,
-        draft: Draft,
-        known: Known,
-        near: Neighbours,
-        support: Support,
-        reinforce: Callable[[Semantic, Semantic], None],
-    ) -> None:
-        self._draft = draft
-        self._known = known
-        self._near = near
-        self._support = support
-        self._reinforce = reinforce
-        self._placed: dict[str, dict[str, None]] = {}
-        self._told: set[frozenset[str]] = set()
+    _draft: Draft
+    _known: Known
+    _near: Neighbours
+    _support: Support
+    _placed: dict[str, dict[str, None]] = field(default_factory=dict)
+    _told: set[frozenset[str]] = field(default_factory=set)
 
     def place(self, fact: Semantic, replaced: Iterable[str], *, supersede: bool) -> None:
         """Put *fact* in its place among those that say the same, and those it contradicts."""
@@ -108,6 +105,16 @@ class _Timeline:
         """Close what the new wording of the stored *fact* contradicts."""
         rivals = self._rivals(fact, (), ())
         self._close_around(fact.id, [part for r in rivals for part in self._cut(r, [fact])])
+
+    def _reinforce(self, fact: Semantic, same: Semantic) -> None:
+        """Let *same* stand for *fact* too: their confidence, start and steps are united."""
+        starts = [as_utc(at) for at in (same.valid_from, fact.valid_from) if at is not None]
+        # Since when what the hand worded holds, the hand has said.
+        start = same.valid_from if same.edits else min(starts, default=None)
+        confidence = united_confidence(same.confidence, fact.confidence)
+        metadata = {**(same.metadata or {}), **(fact.metadata or {})} or None
+        self._draft.set(same.id, confidence=confidence, valid_from=start, metadata=metadata)
+        reinforce(self._draft, self._support, fact.id, same.id)
 
     # ── What it meets ────────────────────────────────────────────────────────────────
 

@@ -34,7 +34,7 @@ from mnemo.erasure.selecting import (
     touched_sessions,
 )
 from mnemo.errors import MnemoError
-from mnemo.graph.upkeep import SHOW_MEMBERS, remove_nodes
+from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import erase_messages, erase_showing, erase_thread, messages_of
 from mnemo.log.feed import hide_uncommitted, leave_recall

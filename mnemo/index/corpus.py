@@ -25,9 +25,8 @@ from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import BOUNDS, Condition, ScalarKind, Where, kind_of, members
-from mnemo.values.graph import Node, NodeType, Vector
+from mnemo.values.graph import MOST_WORDINGS, Node, NodeType, Vector
 from mnemo.values.vectors import Heads
-from mnemo.values.wordings import MOST_WORDINGS
 
 ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"))
 """Folded names of speakers that are no names: a question that says "the user" names nobody."""

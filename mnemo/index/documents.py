@@ -14,10 +14,9 @@ from mnemo.index.corpus import ROLES, Document, Side, thread_chain
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.runtime.text import fold
 from mnemo.values.feed import FeedChanges, step_of
-from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal
+from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal, wording_key
 from mnemo.values.steps import PARTS, Step, evidence_text
 from mnemo.values.vectors import keyed_passages, passages
-from mnemo.values.wordings import wording_key
 
 _QUESTION_MARKS = ("?", "？", "؟")
 

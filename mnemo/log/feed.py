@@ -24,11 +24,10 @@ from mnemo.store.tables import (
 )
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FoundMessage, document_number, is_document, message_document
-from mnemo.values.graph import Node, Vector
+from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.messages import EMBEDDED, StoredMessage
 from mnemo.values.steps import Step
 from mnemo.values.vectors import owner_of_vector
-from mnemo.values.wordings import wording_owner
 
 _FROM_STEPS = """
 SELECT {} FROM steps t

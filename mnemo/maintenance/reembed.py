@@ -36,10 +36,9 @@ from mnemo.store.rows import SIDE_KEYS, Rows, chunks, holes, repo_number, repo_r
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
-from mnemo.values.graph import Intent, Vector
+from mnemo.values.graph import Intent, Vector, wording_key
 from mnemo.values.jobs import JobState
 from mnemo.values.vectors import PASSAGE_KEYS, passage_place, unit_rows
-from mnemo.values.wordings import wording_key
 
 BATCH = 64
 """Texts per call of the embedder, at most: what a run that is stopped may lose."""

@@ -26,8 +26,19 @@ from mnemo.runtime.clock import Breather, in_utc
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.entities import NODE_FIELDS, StoredNode
 from mnemo.values.fields import Stored, Type, exact_json
-from mnemo.values.graph import NODE_TYPES, Edge, MetadataDelta, Node, NodeMetadata, NodeType, Vector
-from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
+from mnemo.values.graph import (
+    NODE_TYPES,
+    Edge,
+    MetadataDelta,
+    Node,
+    NodeMetadata,
+    NodeType,
+    Vector,
+    plain_edits,
+    plain_wordings,
+    read_edits,
+    read_wordings,
+)
 
 # ``json.dumps`` makes a new one at each call.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)

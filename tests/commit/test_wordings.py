@@ -11,7 +11,7 @@ from helpers import Kit, OpenKit
 from mnemo import Config, Intent, Mnemo
 from mnemo.index.follower import RepositoryIndex
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
-from mnemo.values.wordings import MOST_WORDINGS
+from mnemo.values.graph import MOST_WORDINGS
 
 RYE, ROLLS, GRILL = "bake rye bread", "bake rye rolls", "grill rye bread"
 COMMON = "make dough things"
