@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import ConfigDict
 
-from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import DATA_RULE, Question, Reply, block, schema_of, step_rows
+from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import DATA_RULE, Question, Reply, block, question, step_rows
 from mnemo.protocols import Annotated, AnnotationRequest
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.steps import Step
@@ -68,19 +67,18 @@ def annotate_question(
     request: AnnotationRequest, profile: Profile | None
 ) -> Question[tuple[list[Annotated], float | None]]:
     """Ask for all that *request* wants to know, in one question."""
-    return Question(
-        purpose="annotate",
-        system=instructed(STANDING, "annotate", profile),
-        user="\n\n".join(
-            (
-                block("GOAL", [{"goal": request.goal}]),
-                block("EARLIER STEPS", step_rows(request.before)),
-                block(NEW_STEPS, step_rows(request.fresh)),
-                _task(request),
-            )
-        ),
-        schema=schema_of(AnnotateReply),
-        read=lambda value: _read(value, request),
+    return question(
+        "annotate",
+        STANDING,
+        profile,
+        [
+            block("GOAL", [{"goal": request.goal}]),
+            block("EARLIER STEPS", step_rows(request.before)),
+            block(NEW_STEPS, step_rows(request.fresh)),
+            _task(request),
+        ],
+        AnnotateReply,
+        lambda reply: _read(reply, request),
     )
 
 
@@ -101,8 +99,7 @@ def _task(request: AnnotationRequest) -> str:
     return " ".join(tasks)
 
 
-def _read(value: Any, request: AnnotationRequest) -> tuple[list[Annotated], float | None]:
-    reply = AnnotateReply.model_validate(value)
+def _read(reply: AnnotateReply, request: AnnotationRequest) -> tuple[list[Annotated], float | None]:
     if not reply.model_fields_set:
         raise ValueError("neither steps nor last_reward is given")
     entries = _matched(reply.steps, request.fresh)

@@ -74,32 +74,24 @@ class Caller:
         purpose = request.purpose
         try:
             with anyio.fail_after(self._patience_s):
-                reply = await called(self._model.complete, request)
+                reply: ChatReply = await called(self._model.complete, request)
         except ModelError as error:
             error.purpose = error.purpose or purpose
             raise
         except TimeoutError as error:
-            raise _timed_out(purpose, self._timeout_s) from error
+            late = f"no {purpose} reply within {self._timeout_s:g} s"
+            raise ModelTimeout(late, purpose=purpose) from error
         except Exception as error:
             raise foreign("the chat model", error, purpose=purpose) from error
-        if not isinstance(reply, ChatReply):
-            raise _no_reply(purpose, reply)
-        if not isinstance(reply.text, str) or not isinstance(reply.usage, Usage):
-            raise _no_reply(purpose, reply)
-        return reply
+        whole = isinstance(reply, ChatReply) and isinstance(reply.text, str)
+        if whole and isinstance(reply.usage, Usage):
+            return reply
+        what = f"the chat model answered with {type(reply).__name__}, not with a whole ChatReply"
+        raise ModelUnavailable(what, purpose=purpose, retryable=False)
 
 
 async def _as_it_is(reply: ChatReply) -> ChatReply:
     return reply
-
-
-def _timed_out(purpose: Purpose, timeout_s: float) -> ModelTimeout:
-    return ModelTimeout(f"no {purpose} reply within {timeout_s:g} s", purpose=purpose)
-
-
-def _no_reply(purpose: Purpose, reply: object) -> ModelUnavailable:
-    what = f"the chat model answered with {type(reply).__name__}, not with a whole ChatReply"
-    return ModelUnavailable(what, purpose=purpose, retryable=False)
 
 
 # ── Questions ───────────────────────────────────────────────────────────────────────────
@@ -110,21 +102,8 @@ READ_AT_ONCE_CHARACTERS = 2_000
 """Characters of a reply that are read on the event loop: a few milliseconds at worst (S)."""
 
 
-class Asker:
-    """
-    A chat model together with what it may take and what it has cost.
-
-    Args:
-        meter: Counts every call and how each question ended; may refuse one.
-        timeout_s: Seconds per call. A model that keeps time itself is told, any other cut off.
-        spans: One is made for every call, the corrective one included.
-    """
-
-    def __init__(
-        self, model: ChatModel, *, meter: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
-    ) -> None:
-        self._meter = meter
-        self._caller = Caller(model, meter=meter, timeout_s=timeout_s, spans=spans)
+class Asker(Caller):
+    """A ``Caller`` that asks whole questions; its meter counts how each of them ended, too."""
 
     async def ask(self, question: Question[T]) -> T:
         """
@@ -153,18 +132,15 @@ class Asker:
         return await self._read(question, (*question.messages, *correction))
 
     async def _read(self, question: Question[T], messages: Sequence[ChatMessage]) -> T:
-        request = ChatRequest(
-            messages=tuple(messages),
-            purpose=question.purpose,
-            response_schema=question.schema,
-        )
-        return await self._caller.read(request, partial(self._understood, question))
+        request = ChatRequest(tuple(messages), question.purpose, question.schema)
+        return await self.read(request, partial(_understood, question))
 
-    async def _understood(self, question: Question[T], reply: ChatReply) -> T:
-        if is_short(reply, READ_AT_ONCE_CHARACTERS):
-            return _read_by(question, reply)
-        # A long reply may hold many an opening brace that leads nowhere.
-        return await anyio.to_thread.run_sync(_read_by, question, reply)
+
+async def _understood(question: Question[T], reply: ChatReply) -> T:
+    if is_short(reply, READ_AT_ONCE_CHARACTERS):
+        return _read_by(question, reply)
+    # A long reply may hold many an opening brace that leads nowhere.
+    return await anyio.to_thread.run_sync(_read_by, question, reply)
 
 
 def _read_by(question: Question[T], reply: ChatReply) -> T:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
-from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import DATA_RULE, AskedQuestion, Question, Reply, block, schema_of
+from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import DATA_RULE, AskedQuestion, Question, Reply, block, question
 from mnemo.runtime.text import fold, one_line
 
 Mode: TypeAlias = Literal["semantic", "procedural", "episodic", "mixed"]
@@ -47,17 +47,18 @@ class ModeReply(Reply):
 
 def mode_question(asked: AskedQuestion, profile: Profile | None) -> Question[Mode]:
     """Ask what kind of memory answers *asked*."""
-    return Question(
-        purpose="mode",
-        system=instructed(MODE_STANDING, "mode", profile),
-        user=f"{asked.blocks}\n\nGive the mode of this question.",
-        schema=schema_of(ModeReply),
-        read=_read_mode,
+    return question(
+        "mode",
+        MODE_STANDING,
+        profile,
+        [asked.blocks, "Give the mode of this question."],
+        ModeReply,
+        _read_mode,
     )
 
 
-def _read_mode(value: Any) -> Mode:
-    said = one_line(fold(ModeReply.model_validate(value).mode))
+def _read_mode(reply: ModeReply) -> Mode:
+    said = one_line(fold(reply.mode))
     for mode in MODES:
         if said == mode:
             return mode
@@ -87,12 +88,14 @@ Answer with one JSON object: {{"tags"}}, a list of at most {MAX_TAGS}. A few goo
 
 def plan_question(asked: AskedQuestion, profile: Profile | None) -> Question[tuple[str, ...]]:
     """Ask what to look for to answer *asked*."""
-    return Question(
-        purpose="plan",
-        system=instructed(PLAN_STANDING, "plan", profile),
-        user=f"{asked.blocks}\n\nGive the tags to look for.",
-        schema=schema_of(TagsReply, tags=MAX_TAGS),
-        read=lambda value: read_tags(value, at_most=MAX_TAGS, query=asked.query),
+    return question(
+        "plan",
+        PLAN_STANDING,
+        profile,
+        [asked.blocks, "Give the tags to look for."],
+        TagsReply,
+        lambda reply: read_tags(reply, at_most=MAX_TAGS, query=asked.query),
+        tags=MAX_TAGS,
     )
 
 
@@ -102,9 +105,9 @@ class TagsReply(Reply):
     tags: tuple[str, ...]
 
 
-def read_tags(value: Any, *, at_most: int, query: str) -> tuple[str, ...]:
+def read_tags(reply: TagsReply, *, at_most: int, query: str) -> tuple[str, ...]:
     """The first *at_most* tags that say something and are not the *query* itself, each once."""
-    tags = _distinct(TagsReply.model_validate(value).tags)
+    tags = _distinct(reply.tags)
     return tuple(tag for tag in tags if _key(tag) != _key(query))[:at_most]
 
 
@@ -160,12 +163,12 @@ def refine_question(
         found: Texts of the candidates so far, best first; 20 are shown, cut to 200 characters.
     """
     rows = [{"text": one_line(text)[:SHOWN_CHARACTERS]} for text in found]
-    return Question(
-        purpose="refine",
-        system=instructed(REFINE_STANDING, "refine", profile),
-        user="\n\n".join(
-            (asked.blocks, block(FOUND, rows[:SHOWN_TEXTS]), "Give the tags to look for next.")
-        ),
-        schema=schema_of(TagsReply, tags=MAX_REFINED_TAGS),
-        read=lambda value: read_tags(value, at_most=MAX_REFINED_TAGS, query=asked.query),
+    return question(
+        "refine",
+        REFINE_STANDING,
+        profile,
+        [asked.blocks, block(FOUND, rows[:SHOWN_TEXTS]), "Give the tags to look for next."],
+        TagsReply,
+        lambda reply: read_tags(reply, at_most=MAX_REFINED_TAGS, query=asked.query),
+        tags=MAX_REFINED_TAGS,
     )

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
-from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import DATA_RULE, Question, Reply, block, schema_of, step_rows
+from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import DATA_RULE, Question, Reply, block, question, step_rows
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.steps import Instruction, Trajectory
 
@@ -56,34 +56,25 @@ def procedural_question(
     trajectory: Trajectory, profile: Profile | None, *, max_instructions: int
 ) -> Question[list[Instruction]]:
     """Ask for the instructions of *trajectory*; what exceeds *max_instructions* is left out."""
-    return Question(
-        purpose="procedural",
-        system=instructed(STANDING, "procedural", profile),
-        user="\n\n".join(
-            (
-                block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
-                block("STEPS BEFORE, FOR UNDERSTANDING ONLY", step_rows(trajectory.context)),
-                block("STEPS", step_rows(trajectory.steps)),
-                f"Give the instructions that STEPS teach, at most {max_instructions}, "
-                "the most useful first.",
-            )
-        ),
-        schema=schema_of(ProceduralReply, instructions=max_instructions),
-        read=lambda value: _read(value)[:max_instructions],
+    return question(
+        "procedural",
+        STANDING,
+        profile,
+        [
+            block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
+            block("STEPS BEFORE, FOR UNDERSTANDING ONLY", step_rows(trajectory.context)),
+            block("STEPS", step_rows(trajectory.steps)),
+            f"Give the instructions that STEPS teach, at most {max_instructions}, "
+            "the most useful first.",
+        ],
+        ProceduralReply,
+        lambda reply: [_instruction(entry) for entry in reply.instructions[:max_instructions]],
+        instructions=max_instructions,
     )
 
 
-def _read(value: Any) -> list[Instruction]:
-    return [
-        Instruction(
-            intent=entry.intent,
-            condition=entry.condition,
-            instruction=entry.instruction,
-            expected_outcome=entry.expected_outcome,
-            steps=entry.steps or (),
-        )
-        for entry in ProceduralReply.model_validate(value).instructions
-    ]
+def _instruction(entry: InstructionEntry) -> Instruction:
+    return Instruction(**{**entry.model_dump(), "steps": entry.steps or ()})
 
 
 # ── Returns ─────────────────────────────────────────────────────────────────────────────
@@ -122,19 +113,19 @@ def returns_question(
     trajectory: Trajectory, instructions: Sequence[Instruction], profile: Profile | None
 ) -> Question[list[float | None]]:
     """Ask for the return of each of *instructions*; those without a score have ``None``."""
-    return Question(
-        purpose="returns",
-        system=instructed(RETURNS_STANDING, "returns", profile),
-        user="\n\n".join(
-            (
-                block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
-                block("STEPS", step_rows(trajectory.steps)),
-                block(INSTRUCTIONS, map(_row, range(len(instructions)), instructions)),
-                "Score every one of INSTRUCTIONS.",
-            )
-        ),
-        schema=schema_of(ReturnsReply, scores=len(instructions)),
-        read=lambda value: _returns(value, len(instructions)),
+    return question(
+        "returns",
+        RETURNS_STANDING,
+        profile,
+        [
+            block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
+            block("STEPS", step_rows(trajectory.steps)),
+            block(INSTRUCTIONS, map(_row, range(len(instructions)), instructions)),
+            "Score every one of INSTRUCTIONS.",
+        ],
+        ReturnsReply,
+        lambda reply: _returns(reply, len(instructions)),
+        scores=len(instructions),
     )
 
 
@@ -148,8 +139,8 @@ def _row(index: int, instruction: Instruction) -> dict[str, Any]:
     return {"index": index} | {name: values[name] for name in _SHOWN}
 
 
-def _returns(value: Any, number: int) -> list[float | None]:
-    scores = {entry.index: entry.score for entry in ReturnsReply.model_validate(value).scores}
+def _returns(reply: ReturnsReply, number: int) -> list[float | None]:
+    scores = {entry.index: entry.score for entry in reply.scores}
     return [return_of(scores[i]) if i in scores else None for i in range(number)]
 
 
@@ -178,22 +169,18 @@ class MergeIntentReply(Reply):
 
 def merge_intent_question(stored: str, new: str, profile: Profile | None) -> Question[str]:
     """Ask for a common description of *stored* and *new*."""
-    return Question(
-        purpose="merge_intent",
-        system=instructed(MERGE_INTENT_STANDING, "merge_intent", profile),
-        user="\n\n".join(
-            (
-                block(INTENTS, [{"intent": stored}, {"intent": new}]),
-                "Give the one intent for both.",
-            )
-        ),
-        schema=schema_of(MergeIntentReply),
-        read=_merged,
+    return question(
+        "merge_intent",
+        MERGE_INTENT_STANDING,
+        profile,
+        [block(INTENTS, [{"intent": stored}, {"intent": new}]), "Give the one intent for both."],
+        MergeIntentReply,
+        _merged,
     )
 
 
-def _merged(value: Any) -> str:
-    intent = one_line(MergeIntentReply.model_validate(value).intent)
+def _merged(reply: MergeIntentReply) -> str:
+    intent = one_line(reply.intent)
     if is_blank(intent):
         raise ValueError("the intent is blank")
     return intent[:MAX_INTENT_CHARACTERS].rstrip()

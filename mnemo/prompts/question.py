@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mnemo.english.words import WEEKDAYS, date_in_words
+from mnemo.prompts.profiles import Profile, instructed
 from mnemo.protocols import ChatMessage, ChatReply, Purpose
 from mnemo.runtime.text import clean
 from mnemo.values.steps import Step
@@ -62,6 +63,33 @@ class Question(Generic[T]):
     def messages(self) -> tuple[ChatMessage, ...]:
         """The standing instructions, then the data."""
         return ChatMessage("system", self.system), ChatMessage("user", self.user)
+
+
+def question(
+    purpose: Purpose,
+    standing: str,
+    profile: Profile | None,
+    parts: Iterable[str],
+    shape: type[R],
+    read: Callable[[R], T],
+    **most: int,
+) -> Question[T]:
+    """
+    The question of *purpose*.
+
+    Args:
+        standing: Instructions, to which *profile* may add.
+        parts: Of what is asked, each a paragraph or block.
+        read: Makes the answer of a reply of *shape*; ``ValueError`` says what is wrong.
+        most: As of ``schema_of``.
+    """
+    return Question(
+        purpose=purpose,
+        system=instructed(standing, purpose, profile),
+        user="\n\n".join(parts),
+        schema=schema_of(shape, **most),
+        read=lambda value: read(shape.model_validate(value)),
+    )
 
 
 def schema_of(shape: type[Reply], **most: int) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from typing import Any, Literal, TypeAlias
 from pydantic import ConfigDict
 
 from mnemo.english.words import date_in_words
-from mnemo.prompts.profiles import Profile, instructed
+from mnemo.prompts.profiles import Profile
 from mnemo.prompts.question import (
     DATA_RULE,
     AskedQuestion,
     Question,
     Reply,
     block,
-    schema_of,
+    question,
     shortened,
 )
 from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
@@ -137,18 +137,17 @@ def reason_question(
     profile: Profile | None,
 ) -> Question[str | None]:
     """Ask what *recalled* say about *asked*; ``None`` is nothing."""
-    return Question(
-        purpose=purpose,
-        system=instructed(_STANDING[purpose], purpose, profile),
-        user="\n\n".join(
-            (
-                asked.blocks,
-                block(RECALLED[purpose], map(_row, recalled)),
-                "Give the information that these memories hold about the question.",
-            )
-        ),
-        schema=schema_of(ReasonReply),
-        read=_read,
+    return question(
+        purpose,
+        _STANDING[purpose],
+        profile,
+        [
+            asked.blocks,
+            block(RECALLED[purpose], map(_row, recalled)),
+            "Give the information that these memories hold about the question.",
+        ],
+        ReasonReply,
+        _read,
     )
 
 
@@ -197,6 +196,6 @@ def _moment(at: datetime | None) -> str | None:
     return None if at is None else f"{date_in_words(at)} {at:%H:%M}"
 
 
-def _read(value: Any) -> str | None:
-    information = ReasonReply.model_validate(value).information.strip()
+def _read(reply: ReasonReply) -> str | None:
+    information = reply.information.strip()
     return information[:MAX_INFORMATION_CHARACTERS].rstrip() or None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import DATA_RULE, Question, Reply, block, schema_of, step_rows
+from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import DATA_RULE, Question, Reply, block, question, step_rows
 from mnemo.values.steps import Fact, Trajectory
 
 DEFAULT_CONFIDENCE = 0.8
@@ -98,25 +98,24 @@ def semantic_question(
             others, and facts that it does not give, are ignored.
     """
     known = ({"number": n, "fact": fact.proposition} for n, fact in enumerate(stored, 1))
-    return Question(
-        purpose="semantic",
-        system=instructed(STANDING, "semantic", profile),
-        user="\n\n".join(
-            (
-                block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
-                block("STEPS BEFORE, FOR UNDERSTANDING ONLY", step_rows(trajectory.context)),
-                block("KNOWN FACTS", known),
-                block("STEPS", step_rows(trajectory.steps)),
-                f"Give the facts of STEPS, at most {max_facts}, in the order they came up.",
-            )
-        ),
-        schema=schema_of(SemanticReply, facts=max_facts),
-        read=lambda value: _read(value, stored),
+    return question(
+        "semantic",
+        STANDING,
+        profile,
+        [
+            block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
+            block("STEPS BEFORE, FOR UNDERSTANDING ONLY", step_rows(trajectory.context)),
+            block("KNOWN FACTS", known),
+            block("STEPS", step_rows(trajectory.steps)),
+            f"Give the facts of STEPS, at most {max_facts}, in the order they came up.",
+        ],
+        SemanticReply,
+        lambda reply: _read(reply, stored),
+        facts=max_facts,
     )
 
 
-def _read(value: Any, stored: Sequence[StoredFact]) -> list[Fact]:
-    reply = SemanticReply.model_validate(value)
+def _read(reply: SemanticReply, stored: Sequence[StoredFact]) -> list[Fact]:
     closed: dict[int, list[str]] = {}
     for entry in reply.known or ():
         is_shown = 1 <= entry.number <= len(stored)

@@ -125,69 +125,54 @@ async def run_loop(loop: Loop, call: Callable[[ChatRequest], Awaitable[ChatReply
         Exception: What *call* or ``loop.carry_out`` raises. *Cancellation*: safe; what was
             carried out stays so.
     """
-    return await _Run(loop, call).to_its_end()
-
-
-class _Run:
-    """One loop under way."""
-
-    def __init__(self, loop: Loop, call: Callable[[ChatRequest], Awaitable[ChatReply]]) -> None:
-        self._loop = loop
-        self._call = call
-        self._messages = list(loop.messages)
-        self._uses: list[ToolUse] = []
-
-    async def to_its_end(self) -> LoopEnd:
-        if self._loop.max_rounds < 1:
-            raise ValueError("max_rounds must be at least 1")
-        for number in range(1, self._loop.max_rounds + 1):
-            reply = await self._call(self._request())
-            why = await self._ended_by(reply, number)
-            if why is not None:
-                return self._end(why, number, reply)
-        return self._end("max_rounds", number, reply)
-
-    def _request(self) -> ChatRequest:
-        return ChatRequest(
-            messages=tuple(self._messages),
-            purpose=self._loop.purpose,
-            tools=tuple(self._loop.tools),
-            max_output_tokens=self._loop.max_output_tokens,
+    if loop.max_rounds < 1:
+        raise ValueError("max_rounds must be at least 1")
+    messages = list(loop.messages)
+    uses: list[ToolUse] = []
+    why: Why | None = None
+    for number in range(1, loop.max_rounds + 1):
+        request = ChatRequest(
+            messages=tuple(messages),
+            purpose=loop.purpose,
+            tools=tuple(loop.tools),
+            max_output_tokens=loop.max_output_tokens,
         )
+        reply = await call(request)
+        if loop.after_reply is not None and not loop.after_reply(reply, number):
+            why = "stopped"
+        elif reply.truncated:
+            why = "truncated"
+        elif not (made := uses_of(reply, taken={use.id for use in uses})):
+            why = "no_calls"
+        elif await _answer(loop, reply, made, messages):
+            why = "terminal"
+        if why is None or why == "terminal":
+            uses += made
+        if why is not None:
+            break
+    return LoopEnd(
+        why=why or "max_rounds",
+        rounds=number,
+        reply=reply,
+        uses=tuple(uses),
+        messages=tuple(messages),
+    )
 
-    async def _ended_by(self, reply: ChatReply, number: int) -> Why | None:
-        told = self._loop.after_reply
-        if told is not None and not told(reply, number):
-            return "stopped"
-        if reply.truncated:
-            return "truncated"
-        uses = uses_of(reply, taken={use.id for use in self._uses})
-        if not uses:
-            return "no_calls"
-        return "terminal" if await self._answer(reply, uses) else None
 
-    async def _answer(self, reply: ChatReply, uses: Sequence[ToolUse]) -> bool:
-        """Carry out *uses*; whether one of them was terminal."""
-        said = tuple(use.as_said for use in uses)
-        self._messages.append(ChatMessage("assistant", reply.text, tool_calls=said))
-        terminal = False
-        for use in uses:
-            answered = self._loop.carry_out(use)
-            if inspect.isawaitable(answered):
-                answered = await answered
-            terminal = terminal or answered.terminal
-            self._uses.append(use)
-            self._messages.append(ChatMessage("tool", answered.text, tool_call_id=use.id))
-        return terminal
-
-    def _end(self, why: Why, rounds: int, reply: ChatReply) -> LoopEnd:
-        return LoopEnd(
-            why=why,
-            rounds=rounds,
-            reply=reply,
-            uses=tuple(self._uses),
-            messages=tuple(self._messages),
-        )
+async def _answer(
+    loop: Loop, reply: ChatReply, uses: Sequence[ToolUse], messages: list[ChatMessage]
+) -> bool:
+    """Carry out *uses* and add their answers to *messages*; whether one of them was terminal."""
+    said = tuple(use.as_said for use in uses)
+    messages.append(ChatMessage("assistant", reply.text, tool_calls=said))
+    terminal = False
+    for use in uses:
+        answered = loop.carry_out(use)
+        if inspect.isawaitable(answered):
+            answered = await answered
+        terminal = terminal or answered.terminal
+        messages.append(ChatMessage("tool", answered.text, tool_call_id=use.id))
+    return terminal
 
 
 def uses_of(reply: ChatReply, *, taken: set[str] | frozenset[str] = frozenset()) -> list[ToolUse]:
