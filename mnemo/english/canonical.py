@@ -480,13 +480,12 @@ def _parts(clause: str) -> Iterator[str]:
 
 # ── "It has changed, it is …" ────────────────────────────────────────────────────────
 
-_CHANGED_TO = re.compile(
-    r"^(?P<what>.+?) (?:(?:has|have|had|is|was|been|just|now|recently) )*(?:changed|updated)"
+_CHANGED_TO = (
+    r"(?i)^(?P<what>.+?) (?:(?:has|have|had|is|was|been|just|now|recently) )*(?:changed|updated)"
     r"(?: \w+)?(?:[,;:.–—-]| and)* (?:it|that|this|the new one|they)(?: is|['’]s| are)"
-    r" (?:now )?(?P<v>.+)$",
-    re.IGNORECASE,
+    r" (?:now )?(?P<v>.+)$"
 )
-_GOT_NEW = re.compile(
+_GOT_NEW = (
     r"^(?P<who>[^\s,;:]+(?: [^\s,;:]+){0,3}?) (?:(?:has|have|got|gotten|just|now) )+an? new"
     r" (?P<what>[\w-]+(?: [\w-]+){0,2}?)(?:[,;:–—-]| and| which is| of)+ (?:it(?: is|['’]s) )?"
     r"(?P<v>.+)$"
@@ -518,47 +517,39 @@ _PERSONS = (
 _CAPITAL = r"[^\W\d_a-z][\w'’.-]*"
 _NAMED = rf"{_CAPITAL}(?: {_CAPITAL}){{0,2}}"
 _OWNER = rf"(?P<s>{_CAPITAL}(?: [\w-]+){{0,2}})['’]s"
-_ORDERS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (_CHANGED_TO, r"\g<what> is \g<v>"),
-    (_GOT_NEW, r"\g<who>'s \g<what> is \g<v>"),
-    (
-        re.compile(
+_ORDERS = [
+    (re.compile(said), order)
+    for said, order in (
+        (_CHANGED_TO, r"\g<what> is \g<v>"),
+        (_GOT_NEW, r"\g<who>'s \g<what> is \g<v>"),
+        (
             rf"^(?P<v>{_NAMED}) (?:is|became|has become) (?:now )?{_OWNER} "
-            rf"(?:(?:new|current|present) )*(?P<a>{_PERSONS})$"
+            rf"(?:(?:new|current|present) )*(?P<a>{_PERSONS})$",
+            r"\g<s>'s \g<a> is \g<v>",
         ),
-        r"\g<s>'s \g<a> is \g<v>",
-    ),
-    (
-        re.compile(rf"^{_OWNER} (?P<a>(?:new )?{_PERSONS}),? (?P<v>{_NAMED}),? [a-z].*$"),
-        r"\g<s>'s \g<a> is \g<v>",
-    ),
-    (
-        re.compile(
+        (
+            rf"^{_OWNER} (?P<a>(?:new )?{_PERSONS}),? (?P<v>{_NAMED}),? [a-z].*$",
+            r"\g<s>'s \g<a> is \g<v>",
+        ),
+        (
             rf"^(?P<v>[^,;]{{1,40}}?) (?:is|are) (?:now )?{_OWNER} (?P<a>(?:(?:new|current) )*"
-            r"favou?rite [\w-]+(?: [\w-]+)?)$"
+            r"favou?rite [\w-]+(?: [\w-]+)?)$",
+            r"\g<s>'s \g<a> is \g<v>",
         ),
-        r"\g<s>'s \g<a> is \g<v>",
-    ),
-    (
-        re.compile(
+        (
             rf"^.*\b(?:reach|call|text|phone|ring) (?P<s>{_NAMED}) (?:now )?(?:on|at|under)"
-            r" (?P<v>[\d+][\d ()/.-]+)$"
+            r" (?P<v>[\d+][\d ()/.-]+)$",
+            r"\g<s>'s phone number is \g<v>",
         ),
-        r"\g<s>'s phone number is \g<v>",
-    ),
-    (
-        re.compile(rf"^(?P<s>{_NAMED}) (?:now )?reports to (?P<v>{_NAMED})$"),
-        r"\g<s>'s boss is \g<v>",
-    ),
-    (re.compile(r"^(?P<s>.+?) (?:is|are) (?:called|named) (?P<v>.+)$"), r"\g<s> is \g<v>"),
-    (
-        re.compile(
+        (rf"^(?P<s>{_NAMED}) (?:now )?reports to (?P<v>{_NAMED})$", r"\g<s>'s boss is \g<v>"),
+        (r"^(?P<s>.+?) (?:is|are) (?:called|named) (?P<v>.+)$", r"\g<s> is \g<v>"),
+        (
             rf"^(?P<a>{_CAPITAL}) and (?P<b>{_CAPITAL}) (?:have |has |just )*"
-            r"(?P<v>broke|broken|split|separated)(?: up)?\b.*$"
+            r"(?P<v>broke|broken|split|separated)(?: up)?\b.*$",
+            r"\g<a> broke up with \g<b>",
         ),
-        r"\g<a> broke up with \g<b>",
-    ),
-)
+    )
+]
 _BOTH_WAYS = re.compile(rf"^(?P<a>{_CAPITAL}) broke up with (?P<b>{_CAPITAL})$")
 
 

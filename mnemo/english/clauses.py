@@ -205,21 +205,9 @@ _NOT_ACTS = DESCRIPTIONS | word_set(
     """
 )
 _WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
-_PREFIXES = {
-    "gonna": "I'm ",
-    "gotta": "I ",
-    "wanna": "I ",
-    "can't": "I ",
-    "couldn't": "I ",
-    "didn't": "I ",
-    "haven't": "I ",
-    "need": "I ",
-    "feel": "I ",
-    "want": "I ",
-    "hate": "I ",
-    "prefer": "I ",
-    "am": "I ",
-}
+_PREFIXES = {"gonna": "I'm "} | dict.fromkeys(
+    word_set("gotta wanna can't couldn't didn't haven't need feel want hate prefer am"), "I "
+)
 _DOING = word_set(
     """
     hoping looking planning thinking working trying heading getting taking feeling going starting

@@ -121,17 +121,10 @@ _WEEKDAY = {name: i for i, name in enumerate(WEEKDAYS)} | {
     "sun": 6,
 }  # fmt: skip
 _FIXED = {
-    "today": 0,
-    "tonight": 0,
-    "this morning": 0,
-    "this afternoon": 0,
-    "this evening": 0,
-    "yesterday": -1,
-    "last night": -1,
-    "the day before yesterday": -2,
-    "tomorrow": 1,
+    "today": 0, "tonight": 0, "this morning": 0, "this afternoon": 0, "this evening": 0,
+    "yesterday": -1, "last night": -1, "the day before yesterday": -2, "tomorrow": 1,
     "the day after tomorrow": 2,
-}
+}  # fmt: skip
 _RELATIVE = re.compile(
     r"(?<![\w-])(?:"
     rf"(?P<fixed>{'|'.join(_FIXED)})"

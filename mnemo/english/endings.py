@@ -9,21 +9,14 @@ thing, of the same person, that it is an end of: a sale what is owned, a repair 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
 from mnemo.english.canonical import said_in
 from mnemo.english.verbs import finite_verb, tokens_of
-from mnemo.english.words import (
-    ADVERBS,
-    LIGHT,
-    MONTHS,
-    WEEKDAYS,
-    is_past,
-    word_set,
-)
+from mnemo.english.words import ADVERBS, LIGHT, MONTHS, WEEKDAYS, is_past, word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
 
@@ -404,39 +397,16 @@ def _is_owned(ending: Ending, standing: Standing) -> bool:
     return standing.is_sure and _WANTING.isdisjoint(standing.said)
 
 
-def _is_habit(ending: Ending, standing: Standing) -> bool:
-    return _is_owned(ending, standing) and ending.head not in standing.owned
-
-
-def _is_open(ending: Ending, standing: Standing) -> bool:
-    return not _OPEN.isdisjoint(standing.said)
-
-
-def _is_trouble(ending: Ending, standing: Standing) -> bool:
-    return not _TROUBLE.isdisjoint(standing.said)
-
-
-def _is_planned(ending: Ending, standing: Standing) -> bool:
-    return standing.verb in _OCCASIONS or not _PLANNED.isdisjoint(standing.said)
-
-
-def _is_wanted(ending: Ending, standing: Standing) -> bool:
-    return not _WANTING.isdisjoint(standing.said)
-
-
-def _is_there(ending: Ending, standing: Standing) -> bool:
-    return True
-
-
-_FITS = {
+_FITS: Mapping[Kind, Callable[[Ending, Standing], bool]] = {
     Kind.LOST: _is_owned,
-    Kind.QUIT: _is_habit,
-    Kind.DONE: _is_open,
-    Kind.MENDED: _is_trouble,
-    Kind.CANCELLED: _is_planned,
-    Kind.GONE: _is_there,
-    Kind.FOUND: _is_wanted,
+    Kind.QUIT: lambda end, now: _is_owned(end, now) and end.head not in now.owned,
+    Kind.DONE: lambda end, now: not _OPEN.isdisjoint(now.said),
+    Kind.MENDED: lambda end, now: not _TROUBLE.isdisjoint(now.said),
+    Kind.CANCELLED: lambda end, now: now.verb in _OCCASIONS or not _PLANNED.isdisjoint(now.said),
+    Kind.GONE: lambda end, now: True,
+    Kind.FOUND: lambda end, now: not _WANTING.isdisjoint(now.said),
 }
+"""Kind of end → whether it is an end of how things stand."""
 
 
 # ── Keys ─────────────────────────────────────────────────────────────────────────────

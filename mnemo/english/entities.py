@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -27,9 +26,7 @@ from mnemo.english.words import (
     is_past,
     word_set,
 )
-from mnemo.runtime.text import STOP_WORDS, fold, one_line, stem
-
-_FINAL = ".。!！"
+from mnemo.runtime.text import STOP_WORDS, fold, stem
 
 BRACKETS = re.compile(r"\[([^\[\]]*\d[^\[\]]*)\]")
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
@@ -79,12 +76,6 @@ UNITS = {
 _UNIT = re.compile(r"([€$£¥])\s?\d|\d[\d.,]*\s?([€$£¥%]|[^\W\d_]+)")
 
 LEADING = re.compile(r"^(?:(?:in|on|at|since|after|before|by|during|as of)\b[^,]*,|now,?)\s*", re.I)
-
-
-def plain(text: str) -> str:
-    """Normalise *text*: blanks squeezed, case folded, the final point removed."""
-    squeezed = one_line(unicodedata.normalize("NFC", text)).casefold()
-    return squeezed.rstrip(_FINAL).rstrip() or squeezed
 
 
 @lru_cache(maxsize=256)

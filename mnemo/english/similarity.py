@@ -8,7 +8,6 @@ rules compare numbers, dates, names, polarity and subject besides.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 
 from mnemo.english.canonical import canonical_clauses, speaker_of
@@ -18,14 +17,13 @@ from mnemo.english.entities import (
     measures,
     names,
     numbers,
-    plain,
     same_order,
     subject,
     tokens,
     units,
 )
 from mnemo.english.slots import claims, clash
-from mnemo.runtime.text import stem, terms
+from mnemo.runtime.text import plain, stem, terms
 
 SHARED_WORDS = 0.5
 """Share of the longer text's content words that two wordings of one fact have in common (S)."""
@@ -94,16 +92,18 @@ def same_claim_guard(a: str, b: str) -> bool:
     told = {speaker.casefold() for text in (a, b) if (speaker := speaker_of(text))}
     if len(told) > 1:
         return False
-    mine, theirs = " ".join(canonical_clauses(a)), " ".join(canonical_clauses(b))
-    return all(agree(mine, theirs) for agree in _GUARDS)
-
-
-def _numbers_agree(a: str, b: str) -> bool:
-    return numbers(a) == numbers(b) and _share_a_side(units(a), units(b))
-
-
-def _dates_agree(a: str, b: str) -> bool:
-    return dates(a) == dates(b)
+    a, b = " ".join(canonical_clauses(a)), " ".join(canonical_clauses(b))
+    return (
+        numbers(a) == numbers(b)
+        and _share_a_side(units(a), units(b))
+        and dates(a) == dates(b)
+        and _polarity_agrees(a, b)
+        and _subjects_agree(a, b)
+        and _share_a_side(names(a), names(b))
+        and _words_agree(a, b)
+        # Word vectors cannot see who did it to whom.
+        and same_order(a, b, leave_out=measures())
+    )
 
 
 def _polarity_agrees(a: str, b: str) -> bool:
@@ -121,15 +121,6 @@ def _subjects_agree(a: str, b: str) -> bool:
     # "Ana" and "Ana Silva" may be one person; "Ana's dog", "Ana and Bo" are somebody else.
     short, long = sorted((mine, theirs), key=len)
     return set(short) <= set(long) and not {"'s", "and", "the"} & set(long)
-
-
-def _orders_agree(a: str, b: str) -> bool:
-    """Whether both name the parties in one order: word vectors cannot see who did it to whom."""
-    return same_order(a, b, leave_out=measures())
-
-
-def _names_agree(a: str, b: str) -> bool:
-    return _share_a_side(names(a), names(b))
 
 
 def _words_agree(a: str, b: str) -> bool:
@@ -154,17 +145,6 @@ def _content(text: str) -> frozenset[str]:
 def _share_a_side(a: frozenset[str], b: frozenset[str]) -> bool:
     """Whether one of two sets holds nothing but what is in the other."""
     return a <= b or b <= a
-
-
-_GUARDS: tuple[Callable[[str, str], bool], ...] = (
-    _numbers_agree,
-    _dates_agree,
-    _polarity_agrees,
-    _subjects_agree,
-    _names_agree,
-    _words_agree,
-    _orders_agree,
-)
 
 
 def _negations(text: str) -> int:

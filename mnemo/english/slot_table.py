@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mnemo.english.entities import UNITS, said_number
 from mnemo.english.words import MONTHS, NUMBER_WORDS, word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
@@ -236,26 +237,57 @@ SYNONYMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class SlotClaim:
     """
-    What a clause says of a slot.
+    One thing that a text says of a slot.
 
     Attributes:
-        slot: Whose or of what, and the attribute.
-        value: As said; empty: any.
-        about: Stems that tell this from others of its kind: "coffee at LUIGI'S".
-        holds: Whether the value holds, or has ended.
-        is_loose: Whether several may hold at once unless a change is told.
+        slot: Subject and attribute, e.g. ``"bo travel budget"``; of an activity the
+            subject and its verb, e.g. ``"ana drink"``.
+        value: Terms of the value; of an activity, of what it is done with.
+        holds: Whether the value is said to hold, or to have ended; an ended claim
+            without a value ends whatever held.
+        activity: Whether it is something done, of which several go together.
+        about: Stems that tell what is meant from others of its kind: "coffee at LUIGI'S".
+        is_loose: Whether several values may hold at once unless a change is told.
+        is_change: Whether a change is told: "now", "went up to".
+        is_event: Whether somebody did what ended the value; what holds later does not undo it.
+        habit: Whether it is how something is or is done, of which there is more than one kind.
     """
 
     slot: str
-    value: str
-    about: frozenset[str] = frozenset()
+    value: frozenset[str]
     holds: bool = True
+    activity: bool = False
+    about: frozenset[str] = frozenset()
     is_loose: bool = False
+    is_change: bool = False
+    habit: bool = False
+    is_event: bool = False
 
 
-def filled_slots(clause: str, speaker: str) -> Iterator[Filled]:
+_WORD = re.compile(r"[€$£¥%]|[^\W_]+(?:['’.,:/@-][^\W_]+)*")
+DIGIT = re.compile(r"\d")
+_FILLERS = frozenset(
+    ("around", "roughly", "approximately", "circa", "nearly", "almost", "exactly", "now")
+)
+
+
+def terms_of_value(said: str) -> frozenset[str]:
+    """The terms of a value: numbers and units in one spelling, other words by their stems."""
+    words = (fold(word).strip(".,:/") for word in _WORD.findall(said))
+    return frozenset(
+        _term(word) for word in words if word not in STOP_WORDS and word not in _FILLERS
+    )
+
+
+def _term(word: str) -> str:
+    if DIGIT.search(word):
+        return said_number(word.replace(",", ""))
+    return UNITS.get(word) or stem(word)
+
+
+def filled_slots(clause: str, speaker: str) -> Iterator[SlotClaim]:
     """
     The slots that *clause* fills.
 
@@ -266,13 +298,14 @@ def filled_slots(clause: str, speaker: str) -> Iterator[Filled]:
     yield from _prices(clause, speaker)
     yield from _counts(clause)
     yield from _diets(clause)
-    for pattern, slot, loose in _rows():
+    for pattern, attribute, loose in _rows():
         if found := pattern.match(clause):
             whose = _bare(found["x"])
             if whose:
-                name = f"{whose} {slot}"
+                name = f"{whose} {attribute}"
                 named = found.groupdict().get("n")
-                yield Filled(f"{name} {fold(named)}" if named else name, found["v"], is_loose=loose)
+                slot = f"{name} {fold(named)}" if named else name
+                yield SlotClaim(slot, terms_of_value(found["v"]), is_loose=loose)
 
 
 _ARTICLE = re.compile(r"^(?:the|a|an|our|my|both|all|every|each) ", re.IGNORECASE)
@@ -379,7 +412,7 @@ _KNOWN = word_set(
 )
 
 
-def _prices(clause: str, speaker: str) -> Iterator[Filled]:
+def _prices(clause: str, speaker: str) -> Iterator[SlotClaim]:
     if not any(map(str.isdigit, clause)):
         return
     for pattern, surely in ((_RAISED, False), (_WENT, False), (_PAYS, True), (_COSTS, True)):
@@ -393,17 +426,17 @@ def _prices(clause: str, speaker: str) -> Iterator[Filled]:
         return
 
 
-def _price(clause: str, words: list[str], rest: str, value: str, speaker: str) -> Filled:
+def _price(clause: str, words: list[str], rest: str, value: str, speaker: str) -> SlotClaim:
     head = words[-1]
     if head in ("price", "cost", "fee") and rest:
         words, rest = rest.split(), ""
         head = words[-1]
     if head in _HOME and _MONTHLY.search(clause):
         owner = " ".join(words[:-1]).rpartition("'s")[0]
-        return Filled(f"{owner or speaker} rent", value)
+        return SlotClaim(f"{owner or speaker} rent", terms_of_value(value))
     about = {stem(w.removesuffix("'s")) for w in (*words[:-1], *fold(rest).split())}
     about -= {*map(stem, STOP_WORDS), speaker}
-    return Filled(f"{stem(head)} price", value, frozenset(about))
+    return SlotClaim(f"{stem(head)} price", terms_of_value(value), about=frozenset(about))
 
 
 # ── Counts ───────────────────────────────────────────────────────────────────────────
@@ -436,7 +469,7 @@ _TIMED = re.compile(
 )
 
 
-def _counts(clause: str) -> Iterator[Filled]:
+def _counts(clause: str) -> Iterator[SlotClaim]:
     if _TIMED.search(clause):
         return
     for pattern in (_HAS_N, _ANOTHER, _THERE):
@@ -448,8 +481,9 @@ def _counts(clause: str) -> Iterator[Filled]:
         many = {stem(word) for word in words[:-1]}
         loose = noun not in _COUNTED and words[-1] not in _COUNTED
         said = found["v"]
-        value = _ORDINALS.get(said) or str(NUMBER_WORDS.get(said, said))
-        yield Filled(f"{whose} number of {stem(words[-1])}", value, frozenset(many), is_loose=loose)
+        value = terms_of_value(_ORDINALS.get(said) or str(NUMBER_WORDS.get(said, said)))
+        slot = f"{whose} number of {stem(words[-1])}"
+        yield SlotClaim(slot, value, about=frozenset(many), is_loose=loose)
         return
 
 
@@ -476,11 +510,12 @@ _FORBIDDEN = {
 """What one eats → who does not."""
 
 
-def _diets(clause: str) -> Iterator[Filled]:
+def _diets(clause: str) -> Iterator[SlotClaim]:
     if found := _IS_DIET.match(clause):
         if whose := _bare(found["x"]):
             ended = bool(found["not"] or found["no"])
-            yield Filled(f"{whose} diet", found["v"].replace("pesce", "pesca"), holds=not ended)
+            value = terms_of_value(found["v"].replace("pesce", "pesca"))
+            yield SlotClaim(f"{whose} diet", value, holds=not ended)
     elif (found := _EATS.match(clause)) and (whose := _bare(found["x"])):
         for diet in _FORBIDDEN[found["v"]]:
-            yield Filled(f"{whose} diet", diet, holds=False)
+            yield SlotClaim(f"{whose} diet", terms_of_value(diet), holds=False)

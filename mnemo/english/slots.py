@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from mnemo.english.canonical import Clause, Said, said_in
 from mnemo.english.endings import ending_keys, ends, standing_keys
-from mnemo.english.entities import UNITS, said_number, tokens
+from mnemo.english.entities import tokens
 from mnemo.english.slot_table import (
     ATTRIBUTES,
     CHANGED,
     COPULA,
+    DIGIT,
     ENDED,
     EVENTS,
     HOLDS,
@@ -28,52 +29,18 @@ from mnemo.english.slot_table import (
     TOLD_BY,
     UNOWNED,
     WHOSE,
+    SlotClaim,
     filled_slots,
+    terms_of_value,
 )
 from mnemo.english.words import word_set
-from mnemo.runtime.text import STOP_WORDS, fold, stem
-
-
-@dataclass(frozen=True, slots=True)
-class SlotClaim:
-    """
-    One thing that a text says of a slot.
-
-    Attributes:
-        slot: Subject and attribute, e.g. ``"bo travel budget"``; of an activity the
-            subject and its verb, e.g. ``"ana drink"``.
-        value: Terms of the value; of an activity, of what it is done with.
-        holds: Whether the value is said to hold, or to have ended; an ended claim
-            without a value ends whatever held.
-        activity: Whether it is something done, of which several go together.
-        about: Stems that tell what is meant from others of its kind: "coffee at LUIGI'S".
-        is_loose: Whether several values may hold at once unless a change is told.
-        is_change: Whether a change is told: "now", "went up to".
-        is_event: Whether somebody did what ended the value; what holds later does not undo it.
-        habit: Whether it is how something is or is done, of which there is more than one kind.
-    """
-
-    slot: str
-    value: frozenset[str]
-    holds: bool = True
-    activity: bool = False
-    about: frozenset[str] = frozenset()
-    is_loose: bool = False
-    is_change: bool = False
-    habit: bool = False
-    is_event: bool = False
-
+from mnemo.runtime.text import fold, stem
 
 # ── Reading a sentence ───────────────────────────────────────────────────────────────
 
 _SUBJECT = r"(?P<s>[^\s,;:\"“]+(?: [^\s,;:\"“]+){0,5}?) "
-_WORD = re.compile(r"[€$£¥%]|[^\W_]+(?:['’.,:/@-][^\W_]+)*")
-_DIGIT = re.compile(r"\d")
 _PRESENT = re.compile(r"^(?:(?:new|current|present|latest|updated|actual) )+")
 _VAGUE_TIME = re.compile(r"\b(?:in (?:19|20)\d\d|years ago|as a (?:child|kid|student)|back in)\b")
-_FILLERS = frozenset(
-    ("around", "roughly", "approximately", "circa", "nearly", "almost", "exactly", "now")
-)
 _TIMED = re.compile(r"(?:deadline|date|birthday|appointment)$")
 _NEGATED = re.compile(r"^(?:no longer|not) ")
 _CUT = re.compile(
@@ -83,15 +50,14 @@ _CUT = re.compile(
 _LONGEST_VALUE = 10
 
 
-def _row(attribute: str, pattern: str) -> tuple[str, re.Pattern[str]]:
-    return attribute, re.compile(_SUBJECT + pattern)
-
-
 @lru_cache(maxsize=1)
 def _rows() -> tuple[tuple[str, re.Pattern[str], bool], ...]:
     """Attribute, pattern of a sentence from its beginning, and whether the value holds."""
-    said = [(*_row(*row), True) for row in HOLDS] + [(*_row(*row), False) for row in ENDED]
-    return tuple(said)
+    return tuple(
+        (attribute, re.compile(_SUBJECT + pattern), holds)
+        for rows, holds in ((HOLDS, True), (ENDED, False))
+        for attribute, pattern in rows
+    )
 
 
 @lru_cache(maxsize=1)
@@ -126,39 +92,27 @@ def _attribute_patterns(names: str) -> Iterator[str]:
 
 _ADVERB = r"(?:(?:now|currently|still|also|really|often|usually|always) )*"
 _NAMED = r"(?P<s>(?:The |the )?[^\W\d_a-z][\w.-]*(?: [^\W\d_a-z][\w.-]*){0,3}(?:['’]s [\w-]+)?)"
-_ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
-    (
-        re.compile(
-            rf"{_NAMED} (?:is|are) (?:not|no longer) (?P<v>\w+ing\b.*?)"
-            r"(?: any ?(?:more|longer))?$"
+_ACTIVITIES = [
+    (re.compile(rf"{_NAMED} {said}"), holds)
+    for said, holds in (
+        (r"(?:is|are) (?:not|no longer) (?P<v>\w+ing\b.*?)(?: any ?(?:more|longer))?$", False),
+        (r"(?:has |have |is |are )?no longer (?P<v>\w.*)", False),
+        (
+            r"(?:(?:has|have) )?(?:recently |just |finally )?"
+            r"(?:stopped|quit|given up|gave up|ceased) (?P<v>\w+ing\b.*)",
+            False,
         ),
-        False,
-    ),
-    (re.compile(rf"{_NAMED} (?:has |have |is |are )?no longer (?P<v>\w.*)"), False),
-    (
-        re.compile(
-            rf"{_NAMED} (?:(?:has|have) )?(?:recently |just |finally )?"
-            r"(?:stopped|quit|given up|gave up|ceased) (?P<v>\w+ing\b.*)"
+        (
+            r"(?:does not|doesn['’]t|do not|don['’]t|(?:has |have )?never)"
+            r" (?P<v>\w.*?)(?: any ?(?:more|longer))?$",
+            False,
         ),
-        False,
-    ),
-    (
-        re.compile(
-            rf"{_NAMED} (?:does not|doesn['’]t|do not|don['’]t|(?:has |have )?never)"
-            r" (?P<v>\w.*?)(?: any ?(?:more|longer))?$"
-        ),
-        False,
-    ),
-    (re.compile(rf"{_NAMED} used to (?P<v>\w.*)"), False),
-    (re.compile(rf"{_NAMED} {_ADVERB}(?:is|are|has been|have been) (?P<v>\w+ing\b.*)"), True),
-    (re.compile(rf"{_NAMED} {_ADVERB}(?:has |have )?(?:started|begun) (?P<v>\w+ing\b.*)"), True),
-    (
-        re.compile(
-            rf"{_NAMED} {_ADVERB}(?!has (?:all |both |just )?\w+(?:ed|en|wn)\b)(?P<v>[a-z]+s\b.*)"
-        ),
-        True,
-    ),
-)
+        (r"used to (?P<v>\w.*)", False),
+        (rf"{_ADVERB}(?:is|are|has been|have been) (?P<v>\w+ing\b.*)", True),
+        (rf"{_ADVERB}(?:has |have )?(?:started|begun) (?P<v>\w+ing\b.*)", True),
+        (rf"{_ADVERB}(?!has (?:all |both |just )?\w+(?:ed|en|wn)\b)(?P<v>[a-z]+s\b.*)", True),
+    )
+]
 """How an activity is said to go on, or to have ended."""
 _HABIT = re.compile(
     rf"(?P<s>(?:the |The )?[^\s,;:]+(?: [^\s,;:]+){{0,4}}?) {_ADVERB}(?P<verb>is|are|[a-z]+s)"
@@ -193,17 +147,11 @@ def _claims(whole: Said) -> Iterator[SlotClaim]:
             *_slot_claims(clause.text),
             *_event_claims(clause.text),
             *_attribute_claims(clause, whole.speaker),
-            *_filled(clause.text, whole.speaker),
+            *filled_slots(clause.text, whole.speaker),
             *_activity_claims(clause.text),
         )
         yield from _habit_claims(clause)
         yield from (replace(claim, is_change=clause.is_change) for claim in found)
-
-
-def _filled(text: str, speaker: str) -> Iterator[SlotClaim]:
-    for one in filled_slots(text, speaker):
-        value = _terms(one.value)
-        yield SlotClaim(one.slot, value, one.holds, about=one.about, is_loose=one.is_loose)
 
 
 def _event_claims(text: str) -> Iterator[SlotClaim]:
@@ -227,7 +175,7 @@ def _slot_claims(text: str) -> Iterator[SlotClaim]:
         if found is None or (_VAGUE_TIME.search(text) and attribute == "residence"):
             continue
         if subject := _subject(found["s"]):
-            value = _terms(found["v"] or "")
+            value = terms_of_value(found["v"] or "")
             # Who teaches biology is a teacher.
             value |= {"teacher"} if "teach" in value else frozenset()
             yield SlotClaim(f"{subject} {attribute}", value, holds)
@@ -247,7 +195,9 @@ def _attribute_claims(clause: Clause, speaker: str) -> Iterator[SlotClaim]:
         if not subject or not shape.search(value) or len(value.split()) > _LONGEST_VALUE:
             continue
         timed = bool(clause.dates and _TIMED.search(attribute))
-        yield SlotClaim(f"{subject} {attribute}", _terms(clause.dates if timed else value), holds)
+        yield SlotClaim(
+            f"{subject} {attribute}", terms_of_value(clause.dates if timed else value), holds
+        )
 
 
 def _activity_claims(text: str) -> Iterator[SlotClaim]:
@@ -259,7 +209,7 @@ def _activity_claims(text: str) -> Iterator[SlotClaim]:
         verb, *others = tokens(_CUT.sub("", found["v"]))
         if _IS_NO_LONGER.search(text):
             verb, others = "is", [verb, *others]
-        what = _terms(" ".join(others))
+        what = terms_of_value(" ".join(others))
         yield SlotClaim(f"{subject} {stem(_BASES.get(verb, verb))}", what, holds, activity=True)
         return
 
@@ -270,7 +220,7 @@ def _habit_claims(clause: Clause) -> Iterator[SlotClaim]:
     if found is None or not (subject := _subject(found["s"])):
         return
     verb, prep = found["verb"], found["prep"] or ""
-    value = _terms(_CUT.sub("", found["v"]))
+    value = terms_of_value(_CUT.sub("", found["v"]))
     is_state = verb in ("is", "are")
     longest = _LONGEST_STATE if is_state else _LONGEST_HABIT
     if verb not in _HABITS or not 0 < len(value) <= longest:
@@ -321,19 +271,6 @@ _NO_SUBJECT = frozenset(
     no never now also still just recently currently actually
     """.split()  # noqa: SIM905
 )
-
-
-def _terms(said: str) -> frozenset[str]:
-    words = (fold(word).strip(".,:/") for word in _WORD.findall(said))
-    return frozenset(
-        _term(word) for word in words if word not in STOP_WORDS and word not in _FILLERS
-    )
-
-
-def _term(word: str) -> str:
-    if _DIGIT.search(word):
-        return said_number(word.replace(",", ""))
-    return UNITS.get(word) or stem(word)
 
 
 # ── Comparing ────────────────────────────────────────────────────────────────────────
@@ -398,7 +335,7 @@ def _differ(a: frozenset[str], b: frozenset[str]) -> bool:
     """Whether two values exclude each other: neither is a part of the other, both are of a kind."""
     if a <= b or b <= a:
         return False
-    return any(map(_DIGIT.search, a)) == any(map(_DIGIT.search, b))
+    return any(map(DIGIT.search, a)) == any(map(DIGIT.search, b))
 
 
 # ── Keys ─────────────────────────────────────────────────────────────────────────────

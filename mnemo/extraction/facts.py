@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.canonical import canonical_clauses, speaker_of, words_of
-from mnemo.english.entities import plain
 from mnemo.english.verbs import DETERMINERS, finite_verb, is_gerund, tokens_of
 from mnemo.english.words import (
     LIGHT,
@@ -26,7 +25,7 @@ from mnemo.english.words import (
     word_set,
 )
 from mnemo.runtime.clock import Breather
-from mnemo.runtime.text import STOP_WORDS, clean, fold, one_line, terms
+from mnemo.runtime.text import STOP_WORDS, clean, fold, one_line, plain, terms
 from mnemo.values.graph import Vector
 from mnemo.values.lookup import label_key
 from mnemo.values.steps import Fact, Step

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.english.entities import plain
 from mnemo.english.similarity import same_claim_guard
 from mnemo.errors import ModelError
 from mnemo.extraction.by_model import (
@@ -43,7 +42,7 @@ from mnemo.protocols import (
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import Threads
-from mnemo.runtime.text import clean, is_blank, one_line, terms
+from mnemo.runtime.text import clean, is_blank, one_line, plain, terms
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (
     Edge,

@@ -145,6 +145,15 @@ def is_blank(text: str | None) -> bool:
     return text is None or not text or text.isspace()
 
 
+_FINAL_MARKS = ".。!！"
+
+
+def plain(text: str) -> str:
+    """Normalise *text*: blanks squeezed, case folded, the final point removed."""
+    squeezed = one_line(unicodedata.normalize("NFC", text)).casefold()
+    return squeezed.rstrip(_FINAL_MARKS).rstrip() or squeezed
+
+
 def one_line(text: str) -> str:
     """Collapse every run of white space in *text*, line breaks included, to one blank."""
     return " ".join(text.split())

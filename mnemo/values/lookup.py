@@ -12,8 +12,7 @@ import unicodedata
 from hashlib import blake2b
 
 from mnemo.english import slots
-from mnemo.english.entities import plain
-from mnemo.runtime.text import one_line
+from mnemo.runtime.text import one_line, plain
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Tag
 
 _LONGEST = 200
