@@ -3,7 +3,14 @@
 import anyio
 import pytest
 
-from mnemo import CommitFailed, InvalidOperation, PendingQueueFull, SessionError, SessionState
+from mnemo import (
+    CommitFailed,
+    ExtractionFailed,
+    InvalidOperation,
+    PendingQueueFull,
+    SessionError,
+    SessionState,
+)
 from mnemo.errors import ModelUnavailable
 from mnemo.testing import ScriptedChatModel
 
@@ -90,10 +97,13 @@ async def test_a_failed_extraction_ends_all_that_wait(open_kit):
     session = await extracting(kit)
     outcomes = Outcomes()
     session.commit_async(outcomes.of("commit"))
-    session.start_episode_async("next", outcomes.of("start"))
+    start = session.start_episode_async("next", outcomes.of("start"))
     kit.model.unblock("semantic")
     await kit.until(lambda: len(outcomes.ended) == 2)
     assert outcomes.ended == [("commit", "extraction_failed"), ("start", "extraction_failed")]
+    with pytest.raises(ExtractionFailed) as failed:
+        await start
+    assert isinstance(failed.value.__cause__, ModelUnavailable)
     assert session.state is SessionState.FAILED
 
 

@@ -120,6 +120,7 @@ async def test_every_read_goes_by_an_index(kit, path, name):
         ("DELETE FROM surfaced", "records that came to mind in no turn"),
         ("UPDATE messages SET content = 'x' WHERE seq = 0", "full-text row does not fit"),
         ("UPDATE words_1 SET text = 'x' WHERE rowid % 4 = 2", "full-text row does not fit"),
+        ("DELETE FROM words_1 WHERE rowid % 4 = 2", "full-text row does not fit"),
         ("DELETE FROM words_1 WHERE rowid % 4 = 3", "snapshots without their full-text row"),
         ("DELETE FROM snapshots WHERE from_seq = 2", "full-text rows without their record"),
         ("DELETE FROM grams_1", "texts whose triples do not fit"),
