@@ -311,6 +311,25 @@ class ArchiveContract(StoreContract):
             await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
         assert await lines_of(kit.store.archive("r")) == before
 
+    async def test_a_repository_that_fills_while_an_archive_is_read_takes_nothing_in(
+        self, kit: Kit, elsewhere: Kit
+    ) -> None:
+        """It was empty when the import began: UsageError, and what was written stays as it was."""
+        await filled(elsewhere)
+        before: list[str] = []
+
+        async def write() -> None:
+            await kit.apply(Tag("mine", id="mine", created_at=NOON))
+            before.extend(await lines_of(kit.store.archive("r")))
+
+        source = followed(await lines_of(elsewhere.store.archive("r")), write)
+        with (
+            patch("mnemo.store.archive._PAGE_LINES", 2),
+            pytest.raises(UsageError, match="not empty"),
+        ):
+            await kit.store.archive("r").write(source)
+        assert await lines_of(kit.store.archive("r")) == before
+
     async def test_what_was_forgotten_here_does_not_come_back(
         self, kit: Kit, elsewhere: Kit
     ) -> None:
