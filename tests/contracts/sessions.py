@@ -348,6 +348,16 @@ class SessionStoreContract(StoreContract):
             await kit.close()
         assert (await kit.load()).record.state is SessionState.IDLE
 
+    async def test_an_unknown_episode_is_not_written_to(self, kit):
+        """An act, or a step, for an episode that does not exist is refused and changes nothing."""
+        await kit.start()
+        with pytest.raises(NotFound, match="other"):
+            await kit.close(episode="other")
+        with pytest.raises(NotFound, match="other"):
+            await kit.append("x", episode="other")
+        journal = await kit.load()
+        assert (journal.record.state, journal.steps) == (SessionState.COLLECTING, ())
+
     async def test_an_episode_begins_only_when_the_last_one_is_over(self, kit):
         """A second open episode is Conflict, also while the first one is closed but not over."""
         await kit.start()
