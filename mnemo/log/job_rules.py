@@ -38,16 +38,18 @@ def claim_jobs(
     def is_free(job: Job) -> bool:
         return job.key not in held and fits(job)
 
-    lost = [
-        job
-        for job in tx.jobs(JobState.RUNNING)
-        if is_free(job) and not tx.is_owned_elsewhere(job.owner, owner)
-    ]
+    lost = lost_jobs(tx, owner, is_free)
     due = waiting_jobs(tx, is_free, limit=limit, due=tx.lease_now) if len(lost) < limit else []
     claimed = [job.claimed(owner.token) for job in (*lost, *due)[:limit]]
     for job in claimed:
         tx.put_job(job)
     return claimed
+
+
+def lost_jobs(tx: TranscriptReader, owner: Owner, fits: Callable[[Job], bool]) -> list[Job]:
+    """List the running jobs that fit, whose worker is dead or has lost its lease to *owner*."""
+    running = tx.jobs(JobState.RUNNING)
+    return [job for job in running if fits(job) and not tx.is_owned_elsewhere(job.owner, owner)]
 
 
 def waiting_jobs(

@@ -24,6 +24,7 @@ from mnemo.log.job_rules import (
     demand_extraction,
     fail_job,
     hasten_jobs,
+    lost_jobs,
     postpone_job,
     retry_jobs,
     waiting_jobs,
@@ -243,7 +244,7 @@ class Jobs:
         # What was claimed is started or given back, whoever is cancelled.
         with anyio.CancelScope(shield=True):
             try:
-                jobs = await self._store.writing(lambda tx: claim(tx))
+                jobs = await self._store.writing(claim)
             finally:
                 self._slots.give_back(places - len(jobs))
             for job in jobs:
@@ -261,9 +262,8 @@ class Jobs:
 
     def _pause(self, tx: TranscriptReader) -> float:
         """Seconds until the next job may be claimed; 0: one is due."""
-        for job in tx.jobs(JobState.RUNNING):
-            if self._is_free(job) and not tx.is_owned_elsewhere(job.owner, self._parts.owner):
-                return 0
+        if lost_jobs(tx, self._parts.owner, self._is_free):
+            return 0
         first = waiting_jobs(tx, self._is_free, limit=1)
         return max(0.0, (first[0].due_at - tx.lease_now).total_seconds()) if first else math.inf
 
