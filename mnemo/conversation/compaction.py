@@ -164,12 +164,11 @@ def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_
 def _with_partners(
     tx: TranscriptReader, scope: ThreadScope, records: Sequence[Compaction], first: int, last: int
 ) -> list[StoredMessage]:
-    thread_id = scope.thread.id
     # One more at either end: an item may lead, or be led, across it.
-    inside = tx.messages(thread_id, from_seq=max(first - 1, 0), to_seq=last + 1, since=scope.since)
+    inside = scope.messages(tx, from_seq=max(first - 1, 0), to_seq=last + 1)
     ids = {call.id for message in inside for call in message.tool_calls}
     ids |= {id for message in inside for id in answered_ids(message)}
-    partners = tx.of_calls(thread_id, sorted(ids)) if ids else []
+    partners = tx.of_calls(scope.thread.id, sorted(ids)) if ids else []
     seen = {message.seq: message for message in [*inside, *partners] if scope.shows(message)}
     for seq in [seq for seq in seen if any(r.start_seq <= seq <= r.end_seq for r in records)]:
         del seen[seq]

@@ -449,7 +449,9 @@ def _exceed(tx: TranscriptReader, scope: ThreadScope, gaps: Sequence[_Gap], most
 
 def _tokens(tx: TranscriptReader, scope: ThreadScope, gap: _Gap) -> int:
     if gap.is_small:
-        return sum(message.tokens for message in _messages(tx, scope, gap.start, gap.end))
+        return sum(
+            message.tokens for message in scope.messages(tx, from_seq=gap.start, to_seq=gap.end)
+        )
     if gap.end is not None and not _holds_any(tx, scope, gap.start, gap.end):
         return 0
     _, tokens = tx.span(scope.thread.id, from_seq=gap.start, since=scope.since)
@@ -459,8 +461,7 @@ def _tokens(tx: TranscriptReader, scope: ThreadScope, gap: _Gap) -> int:
 
 
 def _holds_any(tx: TranscriptReader, scope: ThreadScope, start: int, end: int) -> bool:
-    thread_id = scope.thread.id
-    return bool(tx.messages(thread_id, from_seq=start, to_seq=end, newest=1, since=scope.since))
+    return bool(scope.messages(tx, from_seq=start, to_seq=end, newest=1))
 
 
 def _portion(
@@ -503,7 +504,7 @@ def _windows(
     while start <= end:
         last = min(end, start + MOST_MESSAGES - 1)
         for stop in sorted({min(last, start + PAGE - 1), last}):
-            window = _messages(tx, scope, start, stop)
+            window = scope.messages(tx, from_seq=start, to_seq=stop)
             if window:
                 yield window, stop == last
         if window:
@@ -524,17 +525,11 @@ def _affordable(window: Sequence[StoredMessage], cuts: Sequence[int]) -> int:
     return chosen
 
 
-def _messages(
-    tx: TranscriptReader, scope: ThreadScope, start: int, end: int | None
-) -> list[StoredMessage]:
-    return tx.messages(scope.thread.id, from_seq=start, to_seq=end, since=scope.since)
-
-
 def is_unchanged(tx: TranscriptReader, scope: ThreadScope, due: DueRange) -> bool:
     """Whether the epoch and every message of *due* are unchanged."""
     if scope.thread.epoch != due.epoch:
         return False
-    return tuple(_messages(tx, scope, due.start_seq, due.end_seq)) == due.messages
+    return tuple(scope.messages(tx, from_seq=due.start_seq, to_seq=due.end_seq)) == due.messages
 
 
 def due_fold(tx: TranscriptReader, scope: ThreadScope, summary: Summary) -> tuple[Compaction, ...]:

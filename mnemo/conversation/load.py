@@ -181,13 +181,7 @@ class Uncovered:
         return {m.seq: m for m in found if self._scope.shows(m) and not self.covers(m.seq)}
 
     def _messages(self, start: int, end: int | None, **arguments: Any) -> list[StoredMessage]:
-        return self._tx.messages(
-            self._scope.thread.id,
-            from_seq=start,
-            to_seq=end,
-            since=self._scope.since,
-            **arguments,
-        )
+        return self._scope.messages(self._tx, from_seq=start, to_seq=end, **arguments)
 
 
 def _runs_from_the_end(

@@ -274,9 +274,7 @@ class MessageLog(OfThread):
         """
         _require_range(from_seq, to_seq)
         return await self._read(
-            lambda tx, scope: tx.messages(
-                self.thread_id, from_seq=from_seq, to_seq=to_seq, since=scope.since
-            )
+            lambda tx, scope: scope.messages(tx, from_seq=from_seq, to_seq=to_seq)
         )
 
     async def recent(self, count: int | None = None) -> list[StoredMessage]:
@@ -292,9 +290,7 @@ class MessageLog(OfThread):
         if count is not None:
             whole_number("count", count, 1)
         return await self._read(
-            lambda tx, scope: tx.messages(
-                self.thread_id, from_seq=scope.thread.epoch_start, newest=count, since=scope.since
-            )
+            lambda tx, scope: scope.messages(tx, from_seq=scope.thread.epoch_start, newest=count)
         )
 
     async def load(

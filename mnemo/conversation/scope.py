@@ -168,6 +168,10 @@ class ThreadScope:
             is_stale=not is_new and thread != stored,
         )
 
+    def messages(self, tx: TranscriptReader, **where: Any) -> list[StoredMessage]:
+        """Read messages that have not expired; see ``TranscriptReader.messages``."""
+        return tx.messages(self.thread.id, since=self.since, **where)
+
     def shows(self, message: StoredMessage) -> bool:
         """Whether *message* is of the present epoch and has not expired."""
         return message.seq >= self.thread.epoch_start and self.is_alive(message)

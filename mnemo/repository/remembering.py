@@ -82,9 +82,7 @@ def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portio
     fed = tx.fed(thread_id, [message.stored_id for message in messages])
     before: list[StoredMessage] = []
     if start:
-        before = tx.messages(
-            thread_id, to_seq=start - 1, newest=CONTEXT_MESSAGES, since=scope.since
-        )
+        before = scope.messages(tx, to_seq=start - 1, newest=CONTEXT_MESSAGES)
     return Portion(
         messages=tuple(message for message in messages if message.id not in fed),
         context=tuple(before),
@@ -101,7 +99,7 @@ def _up_to_cut(
     for most in (MOST_MESSAGES, LONGEST_GROUP):
         end = min(thread.next_seq, start + most)
         # One more: what leads a message is not parted from it.
-        known = tx.messages(thread.id, from_seq=start, to_seq=end, since=scope.since)
+        known = scope.messages(tx, from_seq=start, to_seq=end)
         window = [message for message in known if message.seq < end]
         if not window:
             return [], end
