@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,6 @@ from bench_questions import ingest
 from mnemo import Mnemo
 from mnemo.repository.repository import Repository
 from mnemo.runtime.text import one_line
-from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.testing import HashingEmbedder
 
 FAULTS = {"false": "true", "unclear": "clear alone", "worthless": "worth keeping"}
@@ -57,34 +56,17 @@ async def facts_of(path: Path) -> list[Sampled]:
         for talk in read_talks(path):
             repo = await memory.open_repo(talk.id)
             await ingest(repo, talk)
-            found += await _facts(repo)
+            found += [await _sampled(repo, fact) for fact in await repo.get_nodes(["semantic"])]
     return found
 
 
-async def _facts(repo: Repository) -> list[Sampled]:
-    nodes: dict[str, Any] = {n.id: n for n in await repo.get_nodes(["semantic", "tag", "source"])}
-    facts = [node for node in nodes.values() if node.type == "semantic"]
-    around: dict[str, list[str]] = defaultdict(list)
-    for start in range(0, len(facts), MOST_AT_ONCE):
-        ids = [fact.id for fact in facts[start : start + MOST_AT_ONCE]]
-        for edge in await repo.get_edges(ids):
-            around[edge.source].append(edge.target)
-            around[edge.target].append(edge.source)
-    return [
-        _sampled(fact, [nodes[id] for id in map(_source_of, around[fact.id]) if id in nodes])
-        for fact in facts
-    ]
-
-
-def _source_of(id: str) -> str:
-    return id.replace("episodic", "source", 1)
-
-
-def _sampled(fact: Any, linked: Sequence[Any]) -> Sampled:
+async def _sampled(repo: Repository, fact: Any) -> Sampled:
+    linked: list[Any] = await repo.get_linked_nodes([fact.id])
     tags = sorted(node.label for node in linked if node.type == "tag")
-    steps = [node for node in linked if node.type == "source"]
     said = [
-        f"{s.actor} ({s.at:%Y-%m-%d}): {one_line(s.plain_text)[:LONGEST_SOURCE]}" for s in steps
+        f"{step.actor} ({step.at:%Y-%m-%d}): {one_line(step.text)[:LONGEST_SOURCE]}"
+        for step in linked
+        if step.type == "episodic"
     ]
     return Sampled(fact.proposition, tuple(tags), tuple(said))
 

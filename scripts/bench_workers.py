@@ -3,12 +3,11 @@ Workers of one store: how much faster two are than one, and that none loses or d
 
 The applications remember and leave the jobs to workers, each a process of its own with a scripted
 model that takes 100 ms. ``workers-chaos`` remembers, or says in a session, in every round, and one
-of three workers is killed and replaced, or stopped for longer than its lease. In ``workers-soak``
-four processes drive sessions of 20 steps, two workers extract them with a model that fails one
-time in twenty, and workers are killed. ``threads`` remembers one message in each of many threads in
-two processes, one of which is killed at half of its share and started anew, and remembers all of it
-again under the same keys. In the end each of it must be one step, every fact there once, and
-nothing may be claimed any more.
+of three workers is killed and replaced, or stopped for longer than its lease; their model fails one
+time in twenty. ``threads`` remembers one message in each of many threads in two processes, one of
+which is killed at half of its share and started anew, and remembers all of it again under the same
+keys. In the end each of it must be one step, every fact there once, and nothing may be claimed any
+more. ``scripts/soak`` kills applications, too.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ AT_ONCE = Config(
 )
 STEADY = AT_ONCE.overlaid(Config(session={"lease_s": 30.0}, jobs={"poll_s": 0.25}))
 IN_THREADS = Config(jobs={"quiet_s": 0, "poll_s": 0.2}, session={"lease_s": 5})
-STEPS, APPLICATIONS, SIDE_BY_SIDE, FAULTS = 20, 4, 4, 0.05
-"""Steps of a session, processes with sessions, sessions in each at once, and failing calls."""
+FAULTS = 0.05
+"""Share of the calls that fail where workers are killed."""
 NAMES = ("Ana", "Bo", "Chen", "Dara", "Eve", "Finn", "Gita", "Hugo")
 PARTS = 4
 
@@ -71,31 +70,11 @@ async def application(store: str, config: Config, repo: str) -> AsyncIterator[Re
 async def work(store: str, kind: str) -> None:
     """Work off jobs until the end; tell of each look."""
     config, model = STEADY if kind == "steady" else AT_ONCE, SlowModel.answering()
-    model.faults = FAULTS if kind == "faulty" else 0.0
+    model.faults = 0.0 if kind == "steady" else FAULTS
     async with Mnemo(
         store, embedder=HashingEmbedder(), chat_model=model, config=config, workers=2
     ) as memory:
         await memory.work(on_look=lambda _: tell("looked"))
-
-
-async def drive(store: str, name: str, count: int) -> None:
-    """Take *count* sessions through their steps and their commit; tell what is acknowledged."""
-    limit = anyio.CapacityLimiter(SIDE_BY_SIDE)
-    async with application(store, AT_ONCE, "soak") as repo, anyio.create_task_group() as group:
-
-        async def one(number: int) -> None:
-            async with limit:
-                session = await repo.start_session("Talk", session_id=f"{name}-{number}")
-                for place in range(STEPS):
-                    key = f"{name}-{number}-{place}"
-                    house = STEPS * number + place
-                    await session.append(f"{name}: {said(house)}", "Noted it", key=key)
-                    tell(key)
-                await session.close_and_commit(max_retries=100)
-                await session.aclose()
-
-        for number in range(count):
-            group.start_soon(one, number)
 
 
 async def talk(path: str, first: int, end: int) -> None:
@@ -178,13 +157,13 @@ async def chaos(folder: Path, *, store: str, rounds: int) -> Figures:
     async def through_a_session(repo: Repository, number: int) -> None:
         session = await repo.start_session("Talk")
         await session.append(said(number), "Noted it", key=f"key {number}")
-        await session.close_and_commit(max_retries=0)
+        await session.close_and_commit(max_retries=100)
         await session.aclose()
         ended[number // 3].set()
 
     with store_on(store, folder) as url:
         async with (
-            working(url, "short", 3, AT_ONCE, "chaos") as (repo, workers),
+            working(url, "faulty", 3, AT_ONCE, "chaos") as (repo, workers),
             anyio.create_task_group() as group,
         ):
             for number in range(rounds):
@@ -208,46 +187,6 @@ async def chaos(folder: Path, *, store: str, rounds: int) -> Figures:
             wrong = await found_wrong(repo, {f"key {number}" for number in range(rounds)})
     killed = f"{done['killed']} workers killed, {done['stopped']} stopped"
     return wrongs(f"{rounds} rounds, {killed}", wrong)
-
-
-async def soak(folder: Path, *, store: str, sessions: int) -> Figures:
-    """Sessions of four processes, which two workers extract; one of these is killed at times."""
-    chance, acknowledged, over = random.Random(9), list[str](), anyio.Event()
-    killed, running = 0, APPLICATIONS
-
-    async def driven(stack: AsyncExitStack, url: str, place: int) -> None:
-        nonlocal running
-        count = len(range(place, sessions, APPLICATIONS))
-        child = await Child.begin(stack, drive, url, NAMES[place], count)
-        acknowledged.extend([line async for line in child.lines()])
-        if code := await child.process.wait():
-            raise RuntimeError(f"an application ended with {code}")
-        running -= 1
-        if not running:
-            over.set()
-
-    with store_on(store, folder) as url:
-        async with (
-            working(url, "faulty", 2, AT_ONCE, "soak") as (repo, workers),
-            AsyncExitStack() as stack,
-            anyio.create_task_group() as group,
-        ):
-            for place in range(APPLICATIONS):
-                group.start_soon(driven, stack, url, place)
-            while not over.is_set():
-                with anyio.move_on_after(chance.uniform(1, 4)):
-                    await over.wait()
-                    continue
-                await workers.begin(chance.randrange(2))
-                killed += 1
-            await repo.settle(timeout_s=120)
-            keys = {line.strip()[2:-2] for line in acknowledged}
-            wrong = await found_wrong(repo, keys)
-            wrong["steps not acknowledged once"] = abs(sessions * STEPS - len(acknowledged))
-            wrong["sessions not committed"] = sum(
-                record.state != "idle" or record.steps != STEPS for record in await repo.sessions()
-            )
-    return wrongs(f"{sessions} sessions × {STEPS} steps, {killed} workers killed", wrong)
 
 
 async def found_wrong(repo: Repository, keys: Collection[str]) -> dict[str, int]:
@@ -321,7 +260,6 @@ ROWS = {
     "threads": Row(threads, count=(10_000, 8)),
     "workers-speed": Row(speed, store="sqlite", threads=(40, 4)),
     "workers-chaos": Row(chaos, store="sqlite", rounds=(200, 12)),
-    "workers-soak": Row(soak, store="sqlite", sessions=(200, 5)),
 }
 
 

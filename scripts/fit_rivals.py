@@ -26,10 +26,10 @@ from typing import Any
 
 import anyio
 import numpy as np
-from answers_kit import PlainBm25, read_json, read_talks
+from answers_kit import Line, PlainBm25, Question, Talk, line_measures, read_json, read_talks
+from bench_questions import area_under_curve
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.stats import rankdata
 
 from mnemo.english.words import date_in_words, index_terms
 from mnemo.models.local import MiniLMEmbedder
@@ -52,21 +52,23 @@ Row = dict[str, float]
 
 @dataclass
 class Asked:
-    """One question: its best candidates, the places of those that answer or once did, its pairs."""
+    """One question of a person: its best candidates, with the ids of their turns, and its pairs."""
 
-    file: str
-    question: str
+    question: Question
+    person: Talk
     given: rivals.Rivals
-    holds: set[int]
-    old: set[int]
-    ever_old: set[int]
-    """Places of what is outdated for any question of the person."""
+    ids: list[str]
     pairs: list[tuple[int, int]]
     rows: list[Row]
 
     @property
+    def holds(self) -> frozenset[str]:
+        return self.question.evidence
+
+    @property
     def changed(self) -> list[bool]:
-        return [a in self.old and b in self.holds | self.old for a, b in self.pairs]
+        old, ids = self.question.outdated, self.ids
+        return [ids[a] in old and ids[b] in self.holds | old for a, b in self.pairs]
 
 
 @dataclass
@@ -123,13 +125,10 @@ async def read_questions(path: Path, *, dated: bool) -> list[Asked]:
                 near=vectors[best] @ vectors[best].T,
                 cosines=vectors[best] @ vector,
             )
-            told = [
-                {place for place, turn in enumerate(turns) if turn.id in some}
-                for some in (question.evidence, question.outdated, person.outdated)
-            ]
             pairs = rivals.candidate_pairs(given)
             rows = rivals.question_numbers(question.text, given, pairs)
-            found.append(Asked(path.name, question.text, given, *told, pairs, rows))
+            ids = [turn.id for turn in turns]
+            found.append(Asked(question, person, given, ids, pairs, rows))
     return found
 
 
@@ -182,40 +181,27 @@ def fit(questions: Sequence[Asked], rows: Sequence[Row], changed: Sequence[bool]
 
 
 def is_past(asked: Asked) -> bool:
-    return rivals.asked_moment(asked.question, asked.given.times) < math.inf
-
-
-def area(labels: Sequence[bool], scores: Floats) -> float:
-    """Area under the ROC curve."""
-    truth = np.asarray(labels, bool)
-    ranks, n = rankdata(scores), int(truth.sum())
-    return float((ranks[truth].sum() - n * (n + 1) / 2) / (n * (len(truth) - n)))
+    return rivals.asked_moment(asked.question.text, asked.given.times) < math.inf
 
 
 def counted(asked: Asked, ranking: rivals.Ranking) -> Counter[str]:
     """What one question adds to the table; *ranking* of places, which are best first."""
-    shown = ranking.order[:SHOWN]
-    marked = [i for i in shown if ranking.outdated_by[i] is not None]
-    place = {i: at for at, i in enumerate(ranking.order)}
-    first = min((place[i] for i in asked.holds), default=SHOWN)
-    found = Counter(questions=1, answered=first < SHOWN, first=first == 0)
-    right = sum(i in asked.ever_old - asked.holds for i in marked)
-    found += Counter(marks=len(marked), right=right, unmarked=len(asked.old & set(shown)))
-    found -= Counter(unmarked=len(asked.old & set(marked)))
-    if asked.old:
-        worst = min(place[i] for i in asked.old)
-        found += Counter(changes=1, above=first < SHOWN and first < worst)
-    else:
-        found += Counter(stable=1, lost=0 in asked.holds and ranking.order[0] not in asked.holds)
-    return found
+    lines = [
+        Line(frozenset({asked.ids[place]}), ranking.outdated_by[place] is not None)
+        for place in ranking.order[:SHOWN]
+    ]
+    row = line_measures(lines, asked.question, asked.person)
+    was, is_first = (asked.ids[place] in asked.holds for place in (0, ranking.order[0]))
+    row["lost"] = row["stable"] and was and not is_first
+    return Counter(questions=1, **{name: int(value) for name, value in row.items()})
 
 
 def line(name: str, found: Counter[str]) -> str:
     n = found["questions"] or 1
     return (
-        f"{name:26} {found['questions']:4} {100 * found['answered'] / n:7.1f}"
-        f" {100 * found['first'] / n:6.1f} {found['above']:5}/{found['changes']:<3}"
-        f" {found['right']:5}/{found['marks']:<3}"
+        f"{name:26} {found['questions']:4} {100 * found['answered@5'] / n:7.1f}"
+        f" {100 * found['answered@1'] / n:6.1f} {found['current above']:5}/{found['changed']:<3}"
+        f" {found['right marks']:5}/{found['marks']:<3}"
         f" {found['unmarked']:8} {found['lost']:4}/{found['stable']:<3}"
     )
 
@@ -233,7 +219,7 @@ def judged(
         ranking = rivals.Ranking(list(range(n)), [None] * n)
         if table is not None:
             ranking = rivals.outdated(
-                asked.question, asked.given, table=table, order_from=order, mark_from=mark
+                asked.question.text, asked.given, table=table, order_from=order, mark_from=mark
             )
         total += counted(asked, ranking)
     return total
@@ -265,8 +251,9 @@ async def run(args: argparse.Namespace) -> None:
     for path in args.check:
         for dated, with_day in both.items():
             told, truth = await read_pairs(path, dated=dated)
-            found_area = area(truth, model.logits(told, asked=False))
-            figures[f"{path.name}, {with_day} day"] = round(found_area, 3)
+            logits, changed_at = model.logits(told, asked=False), np.asarray(truth, bool)
+            area = area_under_curve(logits[changed_at], logits[~changed_at])
+            figures[f"{path.name}, {with_day} day"] = round(area, 3)
     print("\narea under the curve, pairs alone:", figures)
     for dated, with_day in both.items() if args.held else ():
         print(f"\n{'never fitted on':26} {COLUMNS}")

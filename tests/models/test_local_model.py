@@ -5,11 +5,10 @@ The model has 135 million parameters and is nearly always wrong. What must hold 
 same: the session comes to rest, no step is lost, and whatever is replied does no harm.
 """
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,6 @@ from mnemo import Config, ExtractionFailed, InvalidReply, Mnemo, RecallResult, R
 from mnemo.models import OpenAIChatModel
 from mnemo.testing import ManualClock
 
-QUESTIONS = "local_model_questions.py"
 SCRIPT = Path(__file__).parents[2] / "scripts" / "local_model"
 NEVER_S = 480.0
 """Seconds after which the test counts as hanging; it takes a tenth of that on a free machine."""
@@ -198,12 +196,8 @@ def test_where_the_local_model_lives_is_no_setting(monkeypatch):
 
 def test_the_questions_that_are_counted_are_those_of_mnemo(monkeypatch):
     """Each purpose puts its own question, every round about other words."""
-    spec = importlib.util.spec_from_file_location("questions", SCRIPT.with_name(QUESTIONS))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    module = importlib.import_module("local_model_validate")
     assert len(module.QUESTIONS) >= 11
     for purpose in module.QUESTIONS:
         first, second = module.questions(purpose, 2)

@@ -161,12 +161,6 @@ def test_workers_killed_and_stopped_on_postgres_lose_and_double_nothing(postgres
     assert found_wrong("workers-chaos", postgres_url, rounds=9) == {}
 
 
-@pytest.mark.long
-def test_sessions_of_four_processes_on_postgres_survive_their_workers(postgres_url: str):
-    """Every acknowledged step is there once, every episode committed once, nothing claimed."""
-    assert found_wrong("workers-soak", postgres_url, sessions=5) == {}
-
-
 def found_wrong(part: str, store: str, **sizes: int) -> dict[str, float]:
     """What the bench of workers finds in one of its rows that should not be."""
     settings = [f"{name}={size}" for name, size in sizes.items()]

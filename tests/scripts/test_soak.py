@@ -12,11 +12,13 @@ from helpers import child_environment
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
+_POSTGRES = [pytest.mark.postgres, pytest.mark.long]
 
 
-def test_processes_that_are_killed_and_paused_lose_nothing():
-    """A short run on SQLite: it has acknowledged and forgotten, and nothing is wrong."""
-    command = [sys.executable, str(SCRIPTS / "soak.py"), "sqlite"]
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=_POSTGRES)])
+def test_processes_that_are_killed_and_paused_lose_nothing(engine):
+    """A short run: it has acknowledged and forgotten, and nothing is wrong."""
+    command = [sys.executable, str(SCRIPTS / "soak.py"), engine]
     command += ["--minutes", "0.3", "--live", "2", "--json"]
     environment = child_environment()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
