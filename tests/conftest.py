@@ -19,7 +19,7 @@ from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, Scrip
 from mnemo.testing.faults import FailingStore
 
 # A failing contract shows its values as any test does.
-pytest.register_assert_rewrite("contracts")
+pytest.register_assert_rewrite("contracts", "world")
 
 # A shell starts what is in its background with SIGINT ignored, which all processes inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

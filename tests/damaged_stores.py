@@ -13,9 +13,9 @@ from contracts.archive import filled
 from contracts.archive_notes import noted
 from contracts.archive_talk import talk
 from contracts.checkpoints import checkpointed
-from contracts.kit import NOON, SPACE, Kit
+from helpers import committed
+from world import NOON, SPACE, Kit, store_at
 
-from mnemo.config import StoreConfig
 from mnemo.items.item_rows import ItemWriter
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.repository import Repository
@@ -57,7 +57,7 @@ async def make_store(path: Path) -> None:
     clock = ManualClock(NOON)
 
     def store(clock: Any) -> SqliteStore:
-        return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+        return store_at(path, clock)
 
     first = store(clock)
     kit = Kit(store, clock, first, await first.open())
@@ -236,9 +236,7 @@ def writes(repo: Repository) -> Iterator[Call]:
 
 async def whole_session(repo: Repository) -> None:
     """An episode from start to commit."""
-    session = await repo.start_session("plan the journey")
-    await session.append("I live in Porto.", "")
-    await session.close_and_commit()
+    session = await committed(repo, "I live in Porto.", "", goal="plan the journey")
     await session.aclose()
 
 

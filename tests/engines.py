@@ -11,14 +11,13 @@ import pytest
 from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine
-from postgres_server import empty, execute, postgres_store
+from postgres_server import empty, execute
 
 from mnemo.config import StoreConfig
 from mnemo.store.postgres.connection import Address, PostgresTx, adapt
 from mnemo.store.postgres.schema import migrate as migrate_schema
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate as migrate_file
-from mnemo.stores import SqliteStore
 
 
 def emptied(url: str | None, folder: Path | str) -> Path | str:
@@ -36,13 +35,6 @@ def rows_of(place: Path | str, query: str) -> list[tuple[Any, ...]]:
         return execute(server, f"SET search_path = {schema}; {query}")
     with closing(sqlite3.connect(place)) as file:
         return file.execute(query).fetchall()
-
-
-def store_at(place: Path | str, clock: Any) -> Any:
-    """A store that is not open yet, in a file or in the schema that a URL names."""
-    if isinstance(place, str):
-        return postgres_store(place, clock)
-    return SqliteStore(place, config=StoreConfig(), clock=clock, lease_s=30)
 
 
 @contextmanager

@@ -4,10 +4,9 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import anyio.lowlevel
+from http_doubles import HastyClock
 from scripted_server import ScriptedServer
 
 from mnemo import Config, Mnemo, Repository, Session
@@ -16,26 +15,6 @@ from mnemo.testing import HashingEmbedder, RecordingObserver
 
 DIMENSIONS = 64
 QUICK = Config(shutdown_grace_s=0.05)
-
-
-class HastyClock:
-    """A ``Clock`` on which every sleep is over at once, and has taken its time."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    def now(self) -> datetime:
-        """The start plus all sleeps."""
-        return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
-
-    def monotonic(self) -> float:
-        """Seconds slept so far."""
-        return sum(self.slept)
-
-    async def sleep(self, seconds: float) -> None:
-        """Give the others a turn."""
-        self.slept.append(max(0.0, seconds))
-        await anyio.lowlevel.checkpoint()
 
 
 def unused_port() -> int:

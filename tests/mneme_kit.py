@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from helpers import in_memory_store
-from talk_kit import Talk, make_store, open_talk
+from talk_kit import Talk, open_talk
+from world import store_at
 
 from mnemo.config import Config, ViewportConfig
 from mnemo.context.eviction import Snapshots
@@ -147,7 +147,7 @@ async def watched(
         found[0].appended(settings)
 
     async with open_talk(
-        store or (make_store(folder, clock) if folder else in_memory_store(clock)),
+        store or (store_at(folder / "talk.db", clock) if folder else store_at(None, clock)),
         clock,
         config=settings.overlaid(config),
         chat_model=scripted,

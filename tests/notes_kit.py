@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from helpers import in_memory_store
+from world import store_at
 
-from mnemo.config import NotesConfig, StoreConfig
+from mnemo.config import NotesConfig
 from mnemo.events import Event, MemoryUpdateFinished
 from mnemo.notes.notes import Notes
 from mnemo.notes.update import NotesParts, NoteUpdate, Progress
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest, Usage
 from mnemo.runtime.tasks import TaskRoot
-from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 COST = Usage("scripted", 100, 10, 80, 0.01)
@@ -124,13 +123,6 @@ class NotesKit:
 OpenNotes = Callable[..., Awaitable[NotesKit]]
 
 
-def store_of(kind: str, path: Path, clock: Any) -> Any:
-    """An unopened store."""
-    if kind == "memory":
-        return in_memory_store(clock)
-    return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
-
-
 async def make_notes(
     stack: AsyncExitStack,
     kind: str,
@@ -147,7 +139,7 @@ async def make_notes(
     clock = ManualClock()
     model = model or ScriptedChatModel({"update_notes": list(replies or (NOTHING,))})
     if store is None:
-        store = store_of(kind, path, clock)
+        store = store_at(None if kind == "memory" else path, clock)
         await store.open()
         stack.push_async_callback(store.aclose)
     root = TaskRoot()

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import anyio
 import uvicorn
+from helpers import until
 from scripted_faults import Answer, Endpoint, Fault, Reply, error_reply
 from scripted_protocols import (
     anthropic_blocks,
@@ -255,11 +256,7 @@ class ScriptedServer:
         """Requests that have no complete reply yet."""
         return sum(not request.ended for request in list(self.requests))
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop under test run until *condition* holds; fails after two minutes."""
-        with anyio.fail_after(120):
-            while not condition():  # noqa: ASYNC110 - the condition changes in another thread
-                await anyio.sleep(0.001)
+    until = staticmethod(until)
 
     # ── Endpoints ────────────────────────────────────────────────────────────────────
 

@@ -3,18 +3,16 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import anyio
+from helpers import until
 
-from mnemo.config import Config, StoreConfig
+from mnemo.config import Config
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
 from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.tasks import TaskRoot
-from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Erased, Selection
@@ -36,6 +34,7 @@ class Talk:
     parts: ConversationParts
     seen: RecordingObserver
     appended: list[ThreadSettings] = field(default_factory=list)
+    until = staticmethod(until)
 
     def log(self, thread_id: str = "t", **keywords: Any) -> MessageLog:
         """A handle, with the keywords of ``repo.conversation``."""
@@ -55,20 +54,9 @@ class Talk:
         """What the store keeps of a thread."""
         return await self.parts.store.reading(lambda tx: tx.thread(thread_id))
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Let other tasks run until *condition* holds; fails the test after two minutes."""
-        with anyio.fail_after(120):
-            while not condition():  # noqa: ASYNC110 - any state, not one event
-                await anyio.sleep(0.001)
-
 
 OpenTalk = Callable[..., Awaitable[Talk]]
 """The fixture ``open_conversations``."""
-
-
-def make_store(folder: Path, clock: ManualClock) -> SqliteStore:
-    """A store in *folder* that is not open yet."""
-    return SqliteStore(folder / "talk.db", config=StoreConfig(), clock=clock, lease_s=30)
 
 
 @asynccontextmanager

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
+
+from talk_kit import Talk, open_talk
+from world import store_at
 
 from mnemo.config import Config
 from mnemo.context.eviction import EvictionVerdict, commit
@@ -13,17 +18,13 @@ from mnemo.context.goals import Goals, Pins
 from mnemo.context.viewport import Viewport
 from mnemo.context.zones import Budget, eviction_zone
 from mnemo.conversation.log import append_drafts, drafts_of
-from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
+from mnemo.conversation.scope import ThreadScope
 from mnemo.events import Event
 from mnemo.log.transcript import TranscriptWriter
-from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.text import count_tokens
-from mnemo.stores import EngineStore
-from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.values.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread
-from mnemo.values.erasure import Erased, Selection
+from mnemo.testing import ManualClock
+from mnemo.values.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot
 from mnemo.values.messages import Message, StoredMessage, ToolCall
-from mnemo.values.strategies import Recent
 from mnemo.values.units import units_of
 
 D = TypeVar("D", bound=Derived)
@@ -117,42 +118,25 @@ class Nobody:
         return None
 
 
-class Threads:
+@dataclass
+class Threads(Talk):
     """The conversations of one repository, and what they share."""
 
-    def __init__(
-        self, store: EngineStore, clock: ManualClock, config: Config | None = None
-    ) -> None:
-        self.store = store
-        self.clock = clock
-        self.config = config or Config()
-        self.events: list[Event] = []
-        self.mneme = Nobody()
+    mneme: Nobody = field(default_factory=Nobody)
+
+    @property
+    def config(self) -> Config:
+        """That of the parts."""
+        return self.parts.config
+
+    @property
+    def events(self) -> list[Event]:
+        """All so far."""
+        return self.seen.events
 
     def with_config(self, **sections: Any) -> Threads:
         """The same conversations, seen by a service of another configuration."""
-        return Threads(self.store, self.clock, Config(**sections))
-
-    @property
-    def parts(self) -> ConversationParts:
-        """Their seams, without a model."""
-        return ConversationParts(
-            repo_id="r",
-            store=self.store.transcript("r"),
-            embedder=HashingEmbedder(),
-            chat_model=None,
-            clock=self.clock,
-            config=self.config,
-            publish=self.events.append,
-            spawn=lambda *_: None,
-            meter=UsageMeter(),
-            forget=_unforgetting,
-            appended=lambda settings: None,
-        )
-
-    def settings(self, thread_id: str = "t", *, ttl_s: float | None = None) -> ThreadSettings:
-        """Of a handle with all defaults."""
-        return ThreadSettings(thread_id=thread_id, retrieval=Recent(), ttl_s=ttl_s)
+        return replace(self, parts=replace(self.parts, config=Config(**sections)), mneme=Nobody())
 
     def goals(self, thread_id: str = "t") -> Goals:
         """The thread's goals."""
@@ -219,14 +203,16 @@ class Threads:
 
         await self.parts.store.writing(work)
 
-    async def row(self, thread_id: str = "t") -> Thread:
-        """What the store keeps of the thread."""
-        return await self.parts.store.reading(lambda tx: tx.thread(thread_id))
-
     async def kept(self, kind: type[D], thread_id: str = "t") -> list[D]:
         """What of *kind* was derived from the thread."""
         return await self.parts.store.reading(lambda tx: tx.all(kind, thread_id))
 
 
-async def _unforgetting(selection: Selection) -> Erased:
-    raise AssertionError(f"nobody forgets {selection}")
+@asynccontextmanager
+async def open_threads(
+    place: Path | None, clock: ManualClock | None = None
+) -> AsyncIterator[Threads]:
+    """Conversations without a model and without anybody who watches, in a file or in memory."""
+    clock = clock or ManualClock(START)
+    async with open_talk(store_at(place, clock), clock, spawn=lambda *_: None) as talk:
+        yield Threads(**vars(talk))

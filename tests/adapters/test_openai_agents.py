@@ -42,7 +42,7 @@ from agents import (
 from agents.memory import OpenAIResponsesCompactionSession
 from agents.run_internal.session_persistence import rewind_session_items
 from agents.testing import ScriptedModel, assistant_message, function_call
-from helpers import Kit
+from helpers import Kit, lines_of
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Summary
@@ -322,8 +322,7 @@ async def test_an_archive_holds_what_was_not_taken_back(kit):
     await session.add_items(said("stay", SECRET))
     await session.pop_item()
     await kit.repo.settle()
-    async with kit.memory.export_repo("r") as lines:
-        archive = [line async for line in lines]
+    archive = await lines_of(kit.memory, "r")
     assert SECRET not in "".join(archive)
     await kit.memory.import_repo("copy", archive)
     copy = MnemoSession("t", await kit.memory.open_repo("copy"))

@@ -3,14 +3,10 @@
 import anyio
 import anyio.lowlevel
 import pytest
+from helpers import lines_of
 
 from mnemo import Changeset, Edge, EdgeKind, Mnemo, NotFound, Semantic, Tag
 from mnemo.testing import HashingEmbedder
-
-
-async def lines_of(memory: Mnemo, repo_id: str) -> list[str]:
-    async with memory.export_repo(repo_id) as lines:
-        return [line async for line in lines]
 
 
 @pytest.mark.slow

@@ -8,10 +8,11 @@ from contextlib import closing
 
 import anyio
 import pytest
+from helpers import committed, repository
 from scripted_server import ScriptedServer
 
 import mnemo.cli.transfer
-from mnemo import Candidate, Mnemo, RecallResult, SourceRef, Tag
+from mnemo import Candidate, RecallResult, SourceRef, Tag
 from mnemo.cli.output import explained
 from mnemo.recall.result import GROUPS, RecallTrace
 from mnemo.testing import HashingEmbedder
@@ -191,11 +192,8 @@ def test_reading_needs_no_embedder(cli, command):
     """A repository made with an embedder that the command line does not have can be read."""
 
     async def made() -> None:
-        async with Mnemo("mnemo.db", embedder=HashingEmbedder(32)) as memory:
-            repo = await memory.open_repo()
-            session = await repo.start_session("play")
-            await session.append("Omar plays the violin.", "")
-            await session.close_and_commit()
+        async with repository("mnemo.db", embedder=HashingEmbedder(32)) as repo:
+            await committed(repo, "Omar plays the violin.", "", goal="play")
 
     anyio.run(made)
     assert cli(*command).code == 0

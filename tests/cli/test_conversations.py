@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from helpers import repository
 
 from mnemo import Config, Mnemo
 
@@ -37,8 +38,7 @@ def state_of(store, thread_id):
     """What of a thread a look could change."""
 
     async def read():
-        async with Mnemo(store, config=QUIET, embedder="static") as memory:
-            repo = await memory.open_repo()
+        async with repository(store, config=QUIET, embedder="static") as repo:
             conversation = repo.conversation(thread_id)
             return await repo.threads(), await conversation.snapshots.outcomes()
 

@@ -3,8 +3,8 @@
 import anyio
 import pytest
 import typer
+from helpers import committed, repository
 
-from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
 
 LINES = [
@@ -75,11 +75,8 @@ def test_a_repository_of_another_embedder_is_moved(filled, caplog):
     """After that the command line can recall from it; once more says so."""
 
     async def made() -> None:
-        async with Mnemo("mnemo.db", embedder=HashingEmbedder(32)) as memory:
-            repo = await memory.open_repo("other")
-            session = await repo.start_session("g")
-            await session.append("Omar plays the violin.", "")
-            await session.close_and_commit()
+        async with repository("mnemo.db", "other", embedder=HashingEmbedder(32)) as repo:
+            await committed(repo, "Omar plays the violin.", "")
 
     anyio.run(made)
     assert "violin" in filled("recall", "violin", "--repo", "other").out

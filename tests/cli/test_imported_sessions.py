@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from helpers import repository
 
 from mnemo import Config, Conflict, ExtractionFailed, Mnemo, ModelUnavailable, SessionState
 from mnemo.cli.importing import dialogues
@@ -128,8 +129,7 @@ async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
 async def test_a_failed_extraction_is_one_error_and_the_next_import_retries_it(db):
     """The failure itself is raised, not a group; its steps are kept and extracted later."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
-    async with Mnemo(db, embedder=HashingEmbedder(), chat_model=model) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r", chat_model=model) as repo:
         with pytest.raises(ExtractionFailed):
             await import_talks(repo, [talk("a", 3)])
         (left,) = await repo.unfinished_sessions()
@@ -145,8 +145,7 @@ async def test_a_failed_extraction_is_one_error_and_the_next_import_retries_it(d
 async def test_auto_commit_changes_nothing_in_what_is_there(db):
     """Under auto-commit the same steps, once and committed, also the second time."""
     auto = Config(session={"auto_commit": True})
-    async with Mnemo(db, embedder=HashingEmbedder(), config=auto) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r", config=auto) as repo:
         first = await import_talks(repo, TALKS)
         second = await import_talks(repo, TALKS)
         statistics = await repo.statistics()

@@ -13,14 +13,13 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import repository
 from rich.console import Console
 
-from mnemo import Mnemo
 from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.readers import items_of, mem0, source_of
 from mnemo.cli.importing.records import Broken, MemoryRecord, Record, Skipped
 from mnemo.cli.importing.writing import import_items
-from mnemo.testing import HashingEmbedder
 
 
 def node(id: str, parent: str | None, children: list[str], message: Any = None) -> dict[str, Any]:
@@ -407,8 +406,7 @@ async def test_a_record_of_no_use_is_broken_and_its_neighbours_are_stored(tmp_pa
     """NaN, deep nesting and numbers of thousands of digits end no import."""
     path = tmp_path / "export.json"
     path.write_text(f"""[{{"id": "m1", "memory": "a"}}, {memory}, {{"id": "m3", "memory": "c"}}]""")
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
-        repo = await service.open_repo("r")
+    async with repository("memory:", "r") as repo:
         arrival = await import_items(repo, items_of(path, "mem0"))
     assert (arrival.added, arrival.broken_records) == (2, 1)
     assert arrival.broken[0].place == "memory 2"
@@ -436,8 +434,7 @@ async def test_a_second_import_of_any_format_adds_nothing(tmp_path, name, conten
     path.write_text(content)
     source = source_of(path)
     assert source is not None
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
-        repo = await service.open_repo("r")
+    async with repository("memory:", "r") as repo:
         first, second = [await import_items(repo, items_of(path, source)) for _ in range(2)]
     assert first.added > 0
     assert (second.added, second.known) == (0, first.added + first.known)
@@ -450,8 +447,7 @@ async def test_long_messages_are_stored_a_few_at_once(tmp_path):
     talks = [[{"role": "user", "content": f"{n} " * 100_000}] for n in range(9)]
     path.write_text(json.dumps([{"id": f"m{n}", "messages": one} for n, one in enumerate(talks)]))
     counts: list[int] = []
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
-        repo = await service.open_repo("r")
+    async with repository("memory:", "r") as repo:
         await import_items(repo, items_of(path, "openai"), advance=counts.append)
     assert (sum(counts), max(counts)) == (9, 3)
 
@@ -598,8 +594,7 @@ async def test_exports_arrive_with_their_speakers_times_and_counts(
     path.write_text(
         "\n".join(map(json.dumps, content)) if ".jsonl" in name else json.dumps(content)
     )
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
-        repo = await service.open_repo("r")
+    async with repository("memory:", "r") as repo:
         await import_items(repo, items_of(path, source))
         stored = await repo.conversation(thread).history()
     assert [(m.role, m.actor, m.at.astimezone(UTC).isoformat()) for m in stored] == messages
@@ -781,8 +776,7 @@ def test_store_items_become_keyed_items_once(cli, put, tmp_path):
     assert "the key 'k1' has another value already" in again.err
 
     async def values() -> list[Any]:
-        async with Mnemo(tmp_path / "mnemo.db", embedder="static") as memory:
-            repo = await memory.open_repo("default")
+        async with repository(tmp_path / "mnemo.db", "default", embedder="static") as repo:
             return [item.value for item in await repo.items.search(("users",), query="tea")]
 
     assert anyio.run(values) == [{"text": "Likes tea"}, {"colour": "red"}]

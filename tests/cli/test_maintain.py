@@ -2,8 +2,9 @@
 
 import anyio
 import pytest
+from helpers import repository
 
-from mnemo import Changeset, Config, Episodic, Mnemo, Semantic
+from mnemo import Changeset, Config, Episodic, Semantic
 
 TALK = [{"role": "user", "content": "I keep bees in Bern.", "at": "2020-01-02T10:00:00Z"}]
 
@@ -14,8 +15,7 @@ def filled(cli, write):
     assert cli("import", str(write("talk.jsonl", TALK))).code == 0
 
     async def add() -> None:
-        async with Mnemo("mnemo.db", config=Config(), embedder="static") as memory:
-            repo = await memory.open_repo()
+        async with repository("mnemo.db", config=Config(), embedder="static") as repo:
             (step,) = await repo.get_nodes(["episodic"])
             assert isinstance(step, Episodic)
             await repo.apply(Changeset((Semantic("Cy runs", id="old", created_at=step.at),)))

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from world import opened
 
 from mnemo.commit.lane import CommitLane
-from mnemo.config import CommitConfig, StoreConfig
+from mnemo.config import CommitConfig
 from mnemo.errors import ModelUnavailable
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Applied, EmbeddingSpace
-from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.models import HashingEmbedder
 from mnemo.values.changeset import Changeset
@@ -104,13 +104,11 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    clock = ManualClock()
-    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30.0)
-    owner = await store.open()
     embedder = PlacedEmbedder()
-    index = RepositoryIndex(feed=store.feed("r"), embedder=embedder, agent_name="Agent")
-    yield World(store.graph("r"), index, embedder, owner, clock)
-    await store.aclose()
+    async with opened(tmp_path / "m.db") as kit:
+        feed = kit.store.feed("r")
+        index = RepositoryIndex(feed=feed, embedder=embedder, agent_name="Agent")
+        yield World(kit.store.graph("r"), index, embedder, kit.owner, kit.clock)
 
 
 @dataclass

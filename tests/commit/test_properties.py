@@ -6,9 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import examples, in_memory_store
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from world import store_at
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
@@ -26,7 +27,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 async def graph_after(changesets: list[Changeset]) -> tuple[StoredGraph, list[tuple[str, ...]]]:
     """The graph that *changesets* leave, one after another, and their receipts."""
     clock = ManualClock()
-    store = in_memory_store(clock)
+    store = store_at(None, clock)
     owner = await store.open()
     graph: Any = store.graph("r")
     embedder = HashingEmbedder(64)

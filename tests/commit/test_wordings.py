@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit, OpenKit, lines_of
 
 from mnemo import Config, Intent, Mnemo
 from mnemo.index.follower import RepositoryIndex
@@ -126,8 +126,7 @@ async def test_forgetting_all_sources_removes_the_intent(kit):
 
 async def test_wordings_travel_with_an_archive(kit, open_kit):
     """The imported repository attracts the same intents, and exports the same lines."""
-    async with kit.memory.export_repo("r") as lines:
-        exported = [line async for line in lines]
+    exported = await lines_of(kit.memory, "r")
     other = (await open_kit()).memory
     await other.import_repo("copy", exported)
     async with other.export_repo("copy") as lines:

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 from mneme_kit import Watched, watched
-from talk_kit import make_store
-from window_kit import START, Threads
-
-from mnemo.testing import ManualClock
+from window_kit import Threads, open_threads
 
 
 @pytest.fixture
@@ -21,8 +18,5 @@ def opened(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Watched]
 @pytest.fixture
 async def threads(tmp_path: Path) -> AsyncIterator[Threads]:
     """The conversations of one repository, without a model and without anybody who watches."""
-    clock = ManualClock(START)
-    store = make_store(tmp_path, clock)
-    await store.open()
-    yield Threads(store, clock)
-    await store.aclose()
+    async with open_threads(tmp_path / "talk.db") as threads:
+        yield threads

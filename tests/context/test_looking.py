@@ -1,6 +1,7 @@
 """A look at a window: what it would be, in numbers, with nothing changed by it."""
 
 import pytest
+from helpers import repository
 
 from mnemo import Config, Mnemo
 from mnemo.testing import ManualClock
@@ -27,8 +28,7 @@ async def stored(repo, thread_id):
 
 async def test_a_look_is_what_a_viewport_would_be_and_changes_nothing():
     """The zones are those of ``compressed()``; neither budget nor boundary is touched."""
-    async with Mnemo("memory:", clock=ManualClock(), embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(clock=ManualClock(), embedder="static") as repo:
         conversation = repo.conversation("t")
         await said(conversation, 40)
         looked = await conversation.look(1_000)
@@ -43,8 +43,7 @@ async def test_a_look_is_what_a_viewport_would_be_and_changes_nothing():
 
 async def test_a_look_shows_memory_and_goals_as_a_rendering_does():
     """What has left the window, and what is pursued, within the watched budget."""
-    async with Mnemo("memory:", clock=ManualClock(), embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(clock=ManualClock(), embedder="static") as repo:
         conversation = repo.conversation("t")
         await conversation.goals.add("Get out of the harbour")
         await said(conversation, 40)
@@ -59,8 +58,7 @@ async def test_a_look_shows_memory_and_goals_as_a_rendering_does():
 
 async def test_an_unknown_thread_is_empty_and_not_made():
     """Looking is no writing."""
-    async with Mnemo("memory:", embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(embedder="static") as repo:
         looked = await repo.conversation("nobody").look()
         assert (looked.messages, looked.memory, looked.zones.text) == (0, "", "")
         assert looked.budget.total == 120_000
@@ -70,8 +68,7 @@ async def test_an_unknown_thread_is_empty_and_not_made():
 async def test_without_auto_evict_room_is_made_only_when_asked(tmp_path):
     """What is due waits for who evicts on purpose: appending and opening leave it."""
     store = str(tmp_path / "m.db")
-    async with Mnemo(store, config=LOOKING, embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(store, config=LOOKING, embedder="static") as repo:
         conversation = repo.conversation("t")
         await conversation.append({"role": "user", "content": "Hello"})
         await conversation.viewport(1_000).render()
@@ -79,8 +76,7 @@ async def test_without_auto_evict_room_is_made_only_when_asked(tmp_path):
         await conversation.settle()
         assert (await conversation.look()).is_due
         assert await stored(repo, "t") == (1_000, [])
-    async with Mnemo(store, config=LOOKING, embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(store, config=LOOKING, embedder="static") as repo:
         conversation = repo.conversation("t")
         await conversation.settle()
         assert await stored(repo, "t") == (1_000, [])
@@ -96,8 +92,7 @@ async def test_an_opened_repository_catches_up_by_default(tmp_path):
         await conversation.append({"role": "user", "content": "Hello"})
         await conversation.viewport(1_000).render()
         await said(conversation, 13)
-    async with Mnemo(store, embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(store, embedder="static") as repo:
         conversation = repo.conversation("t")
         await conversation.append({"role": "user", "content": "Go on"})
         await conversation.settle()
@@ -108,8 +103,7 @@ async def test_an_opened_repository_catches_up_by_default(tmp_path):
 async def test_threads_are_listed_with_what_they_hold():
     """By id; a cleared one keeps its messages, a purged one its place."""
     clock = ManualClock()
-    async with Mnemo("memory:", clock=clock, embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(clock=clock, embedder="static") as repo:
         for thread_id in ("b", "a", "c"):
             await repo.conversation(thread_id).append({"role": "user", "content": "four letters"})
         await repo.conversation("b").clear()
@@ -125,8 +119,7 @@ async def test_threads_are_listed_with_what_they_hold():
 async def test_messages_are_counted(store, tmp_path, monkeypatch):
     """Those of all threads that are kept; purged ones are not."""
     monkeypatch.chdir(tmp_path)
-    async with Mnemo(store, embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(store, embedder="static") as repo:
         assert (await repo.statistics()).messages == 0
         await said(repo.conversation("a"), 3)
         await said(repo.conversation("b"), 2)

@@ -6,7 +6,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
-from talk_kit import make_store, user
+from talk_kit import user
+from world import store_at
 
 from mnemo.context.eviction import due_eviction, evict_by_fallback
 from mnemo.log.transcript import TranscriptWriter
@@ -65,7 +66,7 @@ async def test_an_eviction_asked_for_after_the_append_that_makes_it_due_finds_it
     tmp_path,
 ):
     """The run under way had looked before the append, so it is not the one that answers."""
-    held_store = Held(make_store(tmp_path, ManualClock()))
+    held_store = Held(store_at(tmp_path / "talk.db", ManualClock()))
     async with watched(store=held_store, auto_evict=False) as kit:
         await kit.say(5)
         gate = held_store.gate = anyio.Event()

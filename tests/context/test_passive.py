@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import pytest
 from contracts.talk import goal
-from talk_kit import Talk, assistant, make_store, open_talk, user
+from talk_kit import Talk, assistant, open_talk, user
 from window_kit import Nobody
+from world import store_at
 
 from mnemo.config import Config, RecallConfig
 from mnemo.context import passive
@@ -75,7 +76,7 @@ async def opened(folder: Path, **recall: Any) -> AsyncIterator[Mind]:
     """A mind over one store."""
     clock = ManualClock()
     config = Config(recall=RecallConfig(**recall))
-    async with open_talk(make_store(folder, clock), clock, config=config) as talk:
+    async with open_talk(store_at(folder / "talk.db", clock), clock, config=config) as talk:
         yield Mind(talk)
 
 

@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from talk_kit import make_store
-from window_kit import START, Threads, called, said
+from window_kit import START, called, open_threads, said
 
 from mnemo.errors import NotFound
-from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome, Snapshot
 
@@ -40,37 +38,27 @@ async def test_a_reopened_store_holds_what_it_held(tmp_path):
     clock = ManualClock(START)
     found = []
     for run in range(2):
-        store = make_store(tmp_path, clock)
-        await store.open()
-        threads = Threads(store, clock)
-        if run == 0:
-            await threads.say(*numbered(0, 9))
-            await threads.goals().add("root")
-            await threads.goals().add("sub", parent_id=1)
-            await threads.pins().attach([0], [1, 2])
-        found.append(await everything(threads))
-        await store.aclose()
+        async with open_threads(tmp_path / "talk.db", clock) as threads:
+            if run == 0:
+                await threads.say(*numbered(0, 9))
+                await threads.goals().add("root")
+                await threads.goals().add("sub", parent_id=1)
+                await threads.pins().attach([0], [1, 2])
+            found.append(await everything(threads))
     assert found[0] == found[1]
     assert found[0][0].boundary == 4
 
 
 async def test_two_services_on_one_file_evict_each_message_once(tmp_path):
     """The boundary is the store's, not a process's."""
-    clock = ManualClock(START)
-    both = []
-    for _ in range(2):
-        store = make_store(tmp_path, clock)
-        assert isinstance(store, SqliteStore)
-        await store.open()
-        both.append(Threads(store, clock))
-    await both[0].say(*numbered(0, 30))
-    async with anyio.create_task_group() as group:
-        for threads in both:
-            group.start_soon(threads.viewport().messages)
-    outcomes = await both[0].kept(EvictionOutcome)
+    path, clock = tmp_path / "talk.db", ManualClock(START)
+    async with open_threads(path, clock) as one, open_threads(path, clock) as other:
+        await one.say(*numbered(0, 30))
+        async with anyio.create_task_group() as group:
+            for threads in (one, other):
+                group.start_soon(threads.viewport().messages)
+        outcomes = await one.kept(EvictionOutcome)
     assert [o.from_seq for o in outcomes] == [0, *(o.to_seq + 1 for o in outcomes[:-1])]
-    for threads in both:
-        await threads.store.aclose()
 
 
 async def test_another_counter_counts_what_is_made(threads):

@@ -1,5 +1,7 @@
 """The window: what is read, and how room is made in it before it is read."""
 
+from dataclasses import replace
+
 import pytest
 from window_kit import START, answered, called, said, thread_of
 
@@ -179,8 +181,7 @@ async def test_a_store_that_cannot_be_written_gives_the_newest_that_fits(
     """Nothing is marked as dealt with, and the rendering names what is missing from it."""
     monkeypatch.setattr(window_module, "HEAD", head)
     await threads.say(*numbered(0, 9))
-    store = Unwritable(threads.parts.store)
-    monkeypatch.setattr(threads.store, "transcript", lambda repo_id: store)
+    threads.parts = replace(threads.parts, store=Unwritable(threads.parts.store))
     viewport = threads.viewport()
     assert texts(await viewport.messages()) == [f"m{n}" for n in range(3, 10)]
     rendered = await viewport.render()
@@ -191,11 +192,10 @@ async def test_a_store_that_cannot_be_written_gives_the_newest_that_fits(
     assert {type(event) for event in threads.events} == {EvictionFailed}
 
 
-async def test_a_budget_that_cannot_be_stored_takes_nothing_away(threads, monkeypatch):
+async def test_a_budget_that_cannot_be_stored_takes_nothing_away(threads):
     """A window that fits is whole, though the store cannot be written."""
     await threads.say(*numbered(0, 4))
-    store = Unwritable(threads.parts.store)
-    monkeypatch.setattr(threads.store, "transcript", lambda repo_id: store)
+    threads.parts = replace(threads.parts, store=Unwritable(threads.parts.store))
     rendered = await threads.viewport().render()
     assert texts(rendered.window) == [f"m{n}" for n in range(5)]
     assert rendered.degraded is None
@@ -277,8 +277,7 @@ async def test_a_reading_that_cannot_write_fits_the_budget_without_a_clean_cut(
 ):
     """The newest messages that fit are shown, a result without its call as a late one."""
     await threads.say(called("a"), *numbered(0, 39), answered("a"))
-    store = Unwritable(threads.parts.store)
-    monkeypatch.setattr(threads.store, "transcript", lambda repo_id: store)
+    threads.parts = replace(threads.parts, store=Unwritable(threads.parts.store))
     rendered = await threads.viewport().render()
     assert sum(message.token_count or 0 for message in rendered.window) <= 700
     assert texts(rendered.window)[-1].startswith("[late result of ")

@@ -1,20 +1,18 @@
 """Whatever was said, at whatever size: what always holds of the window and its rendering."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers import examples, in_memory_store
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from window_kit import START, Threads, answered, called, said
+from window_kit import Threads, answered, called, open_threads, said
 
 from mnemo.config import ViewportConfig
 from mnemo.context.rendering import Overview
 from mnemo.context.zones import Budget
 from mnemo.runtime.text import count_tokens
-from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome, Snapshot
 from mnemo.values.messages import VIEW
 from mnemo.values.units import units_of
@@ -129,21 +127,11 @@ async def check_coverage(threads: Threads) -> None:
     assert first == {o.snapshot_id: (o.from_seq, o.to_seq) for o in outcomes}
 
 
-@asynccontextmanager
-async def opened() -> AsyncIterator[Threads]:
-    """Conversations of a store of their own."""
-    clock = ManualClock(START)
-    store = in_memory_store(clock)
-    await store.open()
-    yield Threads(store, clock)
-    await store.aclose()
-
-
 @pytest.mark.slow
 @given(HISTORIES, BUDGETS, NOTES)
 async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget, notes):
     """The newest unit is always in the window, and each message there or in an outcome."""
-    async with opened() as threads:
+    async with open_threads(None) as threads:
         for kind, what in history:
             await act(threads, budget, kind, what)
             await check_rendering(threads, budget, notes)
@@ -154,7 +142,7 @@ async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget, 
 @given(HISTORIES, BUDGETS, st.lists(MESSAGES, max_size=3), NOTES)
 async def test_appends_alone_leave_memory_and_prefix(history, budget, more, notes):
     """Between evictions the earlier window is a prefix, but for late results."""
-    async with opened() as threads:
+    async with open_threads(None) as threads:
         for kind, what in history:
             await act(threads, budget, kind, what)
         overview = overview_of(notes)
@@ -182,7 +170,7 @@ async def test_the_same_history_gives_the_same_bytes(history, budget):
     """Two services, two stores: every message of the rendering is the same."""
     found = []
     for _ in range(2):
-        async with opened() as threads:
+        async with open_threads(None) as threads:
             for name, what in history:
                 await act(threads, budget, name, what)
             rendered = await threads.viewport(budget).render()

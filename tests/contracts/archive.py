@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import anyio
 import pytest
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.records import found
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import Conflict, InvalidArchive, UsageError
 from mnemo.store.archive import StoredArchive

@@ -16,8 +16,8 @@ from contracts.archive import (
     put,
     setting,
 )
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.notes import row, version_of
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import UsageError
 from mnemo.notes.note_rows import NoteReader, NoteWriter

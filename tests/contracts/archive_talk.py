@@ -14,7 +14,6 @@ from contracts.archive import (
     put,
     setting,
 )
-from contracts.kit import NOON, Kit, StoreContract
 from contracts.talk import (
     call,
     compaction,
@@ -28,6 +27,7 @@ from contracts.talk import (
     surfaced,
 )
 from contracts.transcript import transcript_of
+from world import NOON, Kit, StoreContract
 
 from mnemo.errors import UsageError
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter

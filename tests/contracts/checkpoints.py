@@ -16,7 +16,7 @@ from contracts.archive import (
     put,
     setting,
 )
-from contracts.kit import Kit, StoreContract
+from world import Kit, StoreContract
 
 from mnemo.errors import Conflict, UsageError
 from mnemo.repository.checkpoints import CheckpointReader, CheckpointWriter

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.talk import call, result, said
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.protocols import EmbeddingSpace, FeedCursor

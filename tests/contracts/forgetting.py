@@ -5,7 +5,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from contracts.kit import NOON, Kit, StoreContract, unit_vector
 from contracts.talk import (
     call,
     compaction,
@@ -20,6 +19,7 @@ from contracts.talk import (
     surfaced,
 )
 from contracts.transcript import transcript_of
+from world import NOON, Kit, StoreContract, unit_vector
 
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import CommitFailed, Conflict, EmbeddingSpaceMismatch, StaleRevision
 from mnemo.protocols import EmbeddingSpace

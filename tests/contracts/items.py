@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.items.item_rows import ItemReader, ItemWriter, StoredItems

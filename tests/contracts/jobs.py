@@ -6,8 +6,8 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
-from contracts.kit import Kit, StoreContract
 from contracts.talk import said
+from world import Kit, StoreContract
 
 from mnemo.errors import Conflict
 from mnemo.log.job_rules import (
@@ -23,7 +23,7 @@ from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
 from mnemo.values.graph import Tag
 from mnemo.values.jobs import Extraction, Job, JobKind, JobState
-from mnemo.values.journal import Owner, SessionRecord, SessionState
+from mnemo.values.journal import Owner, SessionState
 
 T = TypeVar("T")
 SECOND = timedelta(seconds=1)
@@ -246,7 +246,7 @@ class JobContract(StoreContract):
         """The fence and the messages are looked at in the transaction of the graph."""
         await self._say(kit, 0, 1, at_once=True)
         (job,) = await self._claim(kit)
-        await self._open(kit, "t")
+        await kit.start("s", thread_id="t")
         done = Extraction(thread_id="t", token=job.token, to_seq=2, message_ids=("m0", "m1"))
         stale = Extraction(thread_id="t", token=0, to_seq=2, message_ids=())
         await self._refused(kit, stale, "taken over")
@@ -259,7 +259,7 @@ class JobContract(StoreContract):
 
     async def test_sessions_of_jobs_are_known_by_their_thread(self, kit):
         """They are found by the thread, are no unfinished sessions, and by-hand ones are."""
-        await self._open(kit, "t")
+        await kit.start("s", thread_id="t")
         await kit.start("by-hand")
         assert await self._read(kit, lambda tx: tx.extracting("t")) == ["s"]
         assert await self._read(kit, lambda tx: tx.extracting("by-hand")) == []
@@ -270,7 +270,7 @@ class JobContract(StoreContract):
         """Messages of sessions by hand are fed; those of a job lead to its receipt."""
         await self._say(kit, 0, 1, 2, at_once=True)
         (job,) = await self._claim(kit)
-        await self._open(kit, "t")
+        await kit.start("s", thread_id="t")
         await kit.start("by-hand")
         await kit.append("message 0", thread_id="t", message_id="m0")
         await kit.append("message 1", session="by-hand", thread_id="t", message_id="m1")
@@ -281,20 +281,6 @@ class JobContract(StoreContract):
         assert await self._read(kit, lambda tx: tx.fed("t", ids)) == {"m1"}
         assert await self._read(kit, lambda tx: tx.made_of("t", ids)) == ["tag"]
         assert await self._read(kit, lambda tx: tx.made_of("t", ["m1"])) == []
-
-    async def _open(self, kit: Kit, thread: str) -> None:
-        """Start session ``"s"`` of the thread's job."""
-        record = SessionRecord(
-            id="s",
-            repo_id="r",
-            goal="g",
-            state=SessionState.COLLECTING,
-            steps=0,
-            updated_at=kit.clock.now(),
-            episode_id="s-1",
-            thread_id=thread,
-        )
-        await kit.store.sessions("r").create(record, goal_at=kit.clock.now(), owner=kit.owner)
 
     async def _commit(self, kit: Kit, done: Extraction) -> None:
         settlement = kit.settlement(ends=True)

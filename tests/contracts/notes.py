@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.notes.note_rows import NoteWriter, StoredNotes
 from mnemo.values.chat import EmbeddingSpace, Usage

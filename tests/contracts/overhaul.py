@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.records import found
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.values.changeset import NodeChange

@@ -9,14 +9,14 @@ from operator import methodcaller
 
 import anyio
 import pytest
-from contracts.kit import Kit, StoreContract, draft
 from contracts.talk import said
+from world import Kit, StoreContract, draft
 
 from mnemo.errors import NotToFeed
 from mnemo.stores import EngineStore
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection
-from mnemo.values.journal import Owner, SessionRecord, SessionState
+from mnemo.values.journal import Owner
 from mnemo.values.records import Group, Query, Ranking, RecordQuery
 from mnemo.values.steps import Step
 
@@ -30,21 +30,6 @@ class RacesContract(StoreContract):
         message = said(0, "the harbour", thread=thread, id=thread)
         row = Thread(id=thread, next_seq=1)
         await kit.store.transcript("r").writing(lambda tx: (tx.keep(row), tx.add([message])))
-
-    async def _open(
-        self, kit: Kit, store: EngineStore, owner: Owner, id: str, thread: str | None = None
-    ) -> None:
-        record = SessionRecord(
-            id=id,
-            repo_id="r",
-            goal="g",
-            state=SessionState.COLLECTING,
-            steps=0,
-            updated_at=kit.clock.now(),
-            episode_id=f"{id}-1",
-            thread_id=thread,
-        )
-        await store.sessions("r").create(record, goal_at=kit.clock.now(), owner=owner)
 
     async def _adopt(
         self, store: EngineStore, owner: Owner, session: str, thread: str
@@ -92,7 +77,7 @@ class RacesContract(StoreContract):
     async def test_a_swept_message_is_its_step_or_gone(self, kit: Kit, first: str) -> None:
         """A held message loses its place and is found as its step; any other goes whole."""
         other, _ = await kit.another()
-        await self._open(kit, kit.store, kit.owner, "s")
+        await kit.start("s")
         kept = []
         for n in range(ROUNDS):
             thread = f"t{n}"
@@ -117,11 +102,11 @@ class RacesContract(StoreContract):
     async def test_a_message_is_a_step_by_hand_or_of_its_job(self, kit: Kit) -> None:
         """Of two sessions that take it at once the second is refused."""
         other, owner = await kit.another()
-        await self._open(kit, kit.store, kit.owner, "by-hand")
+        await kit.start("by-hand")
         for n in range(ROUNDS):
             thread = f"t{n}"
             await self._say(kit, thread)
-            await self._open(kit, other, owner, f"job{n}", thread)
+            await replace(kit, store=other, owner=owner).start(f"job{n}", thread_id=thread)
             results = await self._together(
                 partial(self._adopt, kit.store, kit.owner, "by-hand", thread),
                 partial(self._adopt, other, owner, f"job{n}", thread),
@@ -137,7 +122,7 @@ class RacesContract(StoreContract):
         for n in range(ROUNDS):
             thread, session = f"t{n}", f"s{n}"
             await self._say(kit, thread)
-            await self._open(kit, kit.store, kit.owner, session)
+            await kit.start(session)
             newest = Selection(thread_id=thread, newest=1, scrub=False)
             await self._together(
                 partial(self._adopt, kit.store, kit.owner, session, thread),

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from contracts.kit import NOON, Kit, StoreContract
 from contracts.talk import call, result, said, snapshot
+from world import NOON, Kit, StoreContract
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.stores import EngineStore

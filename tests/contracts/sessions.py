@@ -6,7 +6,7 @@ from functools import partial
 import anyio
 import numpy as np
 import pytest
-from contracts.kit import NOON, Kit, StoreContract, draft, unit_vector
+from world import NOON, Kit, StoreContract, draft, unit_vector
 
 from mnemo.errors import Conflict, NotFound, SessionBusy
 from mnemo.values.changeset import Changeset, NodeChange

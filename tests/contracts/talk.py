@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from contracts.kit import NOON, SPACE
 from guarded_rows import GuardedTx
+from world import NOON, SPACE
 
 from mnemo.log.feed import _save_vectors
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from contracts.forgetting import ForgettingContract
 from contracts.graph import GraphStoreContract
 from contracts.items import ItemStoreContract
 from contracts.jobs import JobContract
-from contracts.kit import MakeStore
 from contracts.notes import NoteStoreContract
 from contracts.overhaul import OverhaulContract
 from contracts.races import RacesContract
@@ -23,11 +23,10 @@ from contracts.sessions import SessionStoreContract
 from contracts.transcript import TranscriptContract
 from contracts.transcript_derived import DerivedContract, MessageVectorsContract
 from contracts.upkeep import UpkeepContract
-from helpers import in_memory_store
-from postgres_server import ON_POSTGRES, postgres_store
+from postgres_server import ON_POSTGRES
+from world import MakeStore, store_at
 
-from mnemo.config import StoreConfig
-from mnemo.stores import PostgresStore, SqliteStore
+from mnemo.stores import SqliteStore
 
 
 class OverEngines:
@@ -40,16 +39,14 @@ class OverEngines:
         def in_memory(clock: object) -> SqliteStore:
             if made:
                 pytest.skip("a database in memory has one service and ends with it")
-            made.append(in_memory_store(clock))
+            made.append(store_at(None, clock))
             return made[0]
 
-        def in_file(clock: object) -> SqliteStore:
-            return SqliteStore(tmp_path / "mnemo.db", config=StoreConfig(), clock=clock, lease_s=30)
-
-        def in_schema(clock: object) -> PostgresStore:
-            return postgres_store(request.getfixturevalue("postgres_url"), clock)
-
-        return {"memory": in_memory, "file": in_file, "postgres": in_schema}[request.param]
+        if request.param == "memory":
+            return in_memory
+        of_server = request.param == "postgres"
+        place = request.getfixturevalue("postgres_url") if of_server else tmp_path / "mnemo.db"
+        return partial(store_at, place)
 
 
 class TestSessions(OverEngines, SessionStoreContract):

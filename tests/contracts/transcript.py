@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
-from contracts.kit import NOON, Kit, StoreContract, draft, unit_vector
 from contracts.talk import (
     KINDS,
     call,
@@ -25,6 +24,7 @@ from contracts.talk import (
     snapshot,
     surfaced,
 )
+from world import NOON, Kit, StoreContract, draft, unit_vector
 
 from mnemo.errors import Conflict, NotToFeed, StoreError
 from mnemo.log.transcript import StoredTranscript, TranscriptReader, TranscriptWriter

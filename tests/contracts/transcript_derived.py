@@ -6,7 +6,6 @@ from operator import methodcaller
 from typing import Any, TypeVar
 
 import numpy as np
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from contracts.talk import (
     KINDS,
     call,
@@ -21,6 +20,7 @@ from contracts.talk import (
     surfaced,
 )
 from contracts.transcript import transcript_of
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import (

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from world import NOON, SPACE, Kit, StoreContract, unit_vector
 
 from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.values.changeset import Upkeep

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from talk_kit import OpenTalk, Talk, make_store, open_talk
+from talk_kit import OpenTalk, Talk, open_talk
+from world import store_at
 
 from mnemo.testing import ManualClock
 
@@ -26,7 +27,7 @@ async def open_conversations(tmp_path: Path) -> AsyncIterator[OpenTalk]:
             clock = clock or (after.clock if after else ManualClock())
             if after is not None:
                 await after.store.aclose()
-            opened = open_talk(make_store(tmp_path, clock), clock, **arguments)
+            opened = open_talk(store_at(tmp_path / "talk.db", clock), clock, **arguments)
             return await stack.enter_async_context(opened)
 
         yield make

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
-from helpers import in_memory_store
 from talk_kit import assistant, open_talk, result, turns, user
+from world import store_at
 
 from mnemo.conversation.log import MessageLog
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -76,7 +76,7 @@ async def filled(
 ) -> AsyncIterator[tuple[MessageLog, CountingStore]]:
     """A thread with these messages, on a store that counts."""
     clock = ManualClock()
-    store = in_memory_store(clock)
+    store = store_at(None, clock)
     async with open_talk(store, clock) as talk:
         for start in range(0, len(said), MOST_AT_ONCE):
             await talk.log().append(said[start : start + MOST_AT_ONCE])

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-from helpers import examples, in_memory_store
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from talk_kit import Talk, open_talk
+from world import store_at
 
 from mnemo.conversation import load as loading
 from mnemo.errors import Conflict, UsageError
@@ -79,7 +80,7 @@ def over(case: Talked, check: Callable[[Talk, Any], Any]) -> None:
 
     async def run() -> None:
         clock = ManualClock()
-        async with open_talk(in_memory_store(clock), clock) as talk:
+        async with open_talk(store_at(None, clock), clock) as talk:
             compression = ToolOutputPruner(2) if case.prune else None
             log = talk.log(retrieval=case.retrieval, compression=compression)
             split = case.clear_at if case.clear_at is not None else 0

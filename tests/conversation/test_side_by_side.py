@@ -6,7 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from talk_kit import Talk, make_store, open_talk, seqs, texts, turns, user
+from talk_kit import Talk, open_talk, seqs, texts, turns, user
+from world import store_at
 
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
@@ -20,7 +21,7 @@ async def two(tmp_path: Path) -> AsyncIterator[list[Talk]]:
     """Two services on one file."""
     async with AsyncExitStack() as stack:
         clock = ManualClock()
-        stores = [make_store(tmp_path, clock) for _ in range(2)]
+        stores = [store_at(tmp_path / "talk.db", clock) for _ in range(2)]
         yield [await stack.enter_async_context(open_talk(store, clock)) for store in stores]
 
 

@@ -19,15 +19,15 @@ from itertools import count
 from typing import Any, NoReturn
 
 import anyio
+from world import store_at
 
 from mnemo import CommitReceipt, Config, Mnemo, Repository, Session
-from mnemo.config import NotesConfig, StoreConfig
+from mnemo.config import NotesConfig
 from mnemo.maintenance import reembed
 from mnemo.notes.notes import Notes
 from mnemo.notes.update import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.clock import SystemClock
-from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder
 from mnemo.values.erasure import Selection
 
@@ -163,7 +163,7 @@ async def move(path: str) -> None:
 
 async def purge(path: str) -> None:
     """Erase a thread."""
-    store = SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=30)
+    store = store_at(path, SystemClock())
     await store.open()
     tell("open")
     await store.overhaul("r").erase(Selection(thread_id="t"))
@@ -174,7 +174,7 @@ async def purge(path: str) -> None:
 async def write_notes(path: str) -> None:
     """Version n of every note says n, in its description and in each line of its body."""
     clock = SystemClock()
-    store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+    store = store_at(path, clock)
     await store.open()
     parts = NotesParts(
         repo_id="r",

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from contracts.talk import compaction, goal, pin, said, snapshot
 from crash.lives import opened
-from notes_kit import store_of
+from helpers import lines_of, repository
+from world import store_at
 
 from mnemo import Changeset, EmbeddingSpaceMismatch, Mnemo, NotFound, Semantic
-from mnemo.config import StoreConfig
 from mnemo.erasure.erase import erase
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
-from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection
@@ -49,8 +48,7 @@ def holds_the_word(path: Path) -> bool:
 
 async def two_sessions(path: Path) -> None:
     """A store with a session to be forgotten and one to be kept."""
-    async with Mnemo(path, embedder=OLD) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(path, "r", embedder=OLD) as repo:
         for name, word in (("s", WORD), ("t", "violin")):
             session = await repo.start_session(f"goal {word}", session_id=name)
             for number in range(12):
@@ -134,8 +132,7 @@ async def test_a_kill_leaves_the_old_space_or_the_new_one(tmp_path, lives):
                 repo = await memory.open_repo("r")
             except EmbeddingSpaceMismatch:
                 assert ["done"] not in told
-                async with Mnemo(path, embedder=OLD) as other:
-                    old = await other.open_repo("r")
+                async with repository(path, "r", embedder=OLD) as old:
                     assert not (await old.recall(question)).trace.degraded
                 await memory.reembed("r")
                 repo = await memory.open_repo("r")
@@ -146,11 +143,6 @@ async def test_a_kill_leaves_the_old_space_or_the_new_one(tmp_path, lives):
 
 
 # ── Forgetting a thread ──────────────────────────────────────────────────────────────
-
-
-def store_at(path: Path) -> SqliteStore:
-    """A store over the file."""
-    return SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=30)
 
 
 def talk(tx: TranscriptWriter, thread: str, word: str) -> None:
@@ -168,7 +160,7 @@ def talk(tx: TranscriptWriter, thread: str, word: str) -> None:
 
 async def two_threads(path: Path) -> None:
     """A store with a thread to be forgotten and one to be kept."""
-    store = store_at(path)
+    store = store_at(path, SystemClock())
     await store.open()
     for thread, word in (("t", WORD), ("u", "violin")):
         await store.transcript("r").writing(partial(talk, thread=thread, word=word))
@@ -181,7 +173,7 @@ async def test_a_kill_leaves_the_purge_of_a_thread_undone_or_done(tmp_path, live
     for path in places(tmp_path, 8):
         await two_threads(path)
         told = lives.killed("purge", when=opened, delay_s=chance.uniform(0, 0.08), path=str(path))
-        store = store_at(path)
+        store = store_at(path, SystemClock())
         await store.open()
         report = await store.check()
         assert report.problems == ()
@@ -197,11 +189,6 @@ async def test_a_kill_leaves_the_purge_of_a_thread_undone_or_done(tmp_path, live
 
 
 # ── Importing ────────────────────────────────────────────────────────────────────────
-
-
-async def lines_of(memory: Mnemo, repo_id: str) -> list[str]:
-    async with memory.export_repo(repo_id) as lines:
-        return [line async for line in lines]
 
 
 async def test_a_killed_import_leaves_the_store_as_it_was(tmp_path, lives):
@@ -236,7 +223,7 @@ async def test_a_killed_write_is_whole_or_not_there(tmp_path, lives, lines):
     path = tmp_path / "notes.db"
     told = lives.killed("write_notes", when=lambda told: len(told) >= lines, path=str(path))
     acknowledged: dict[str, int] = dict(told)
-    store = store_of("sqlite", path, ManualClock())
+    store = store_at(path, ManualClock())
     await store.open()
     notes = store.notes("r")
     for row in await notes.reading(lambda tx: tx.rows()):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from world import a_step, a_trajectory, seen_as
 
 from mnemo.config import Config
 from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
@@ -14,9 +15,10 @@ from mnemo.models.named import traced
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, EmbeddingSpace
 from mnemo.runtime.spans import NO_SPANS
-from mnemo.values.steps import Annotation, Step, Trajectory
+from mnemo.values.steps import Step, Trajectory
 
 START = datetime(2024, 3, 1, 9, tzinfo=UTC)
+PLACE = {"session_id": "session-1", "episode_id": "episode-1"}
 
 
 class PlaneEmbedder:
@@ -54,17 +56,8 @@ def make_step() -> Callable[..., Step]:
     """Makes step *index* of one episode, an hour after the one before it."""
 
     def make(index: int, observation: str = "", action: str = "", **values: Any) -> Step:
-        return Step(
-            session_id="session-1",
-            episode_id="episode-1",
-            index=index,
-            observation=observation or f"observation {index}",
-            action=action,
-            at=values.pop("at", START + timedelta(hours=index)),
-            actor=values.pop("actor", "Ana"),
-            node_id=f"episodic-{index}",
-            **values,
-        )
+        told = {"at": START + timedelta(hours=index), **PLACE, **values}
+        return a_step(index, observation or f"observation {index}", action, **told)
 
     return make
 
@@ -74,22 +67,10 @@ def make_annotated(make_step: Callable[..., Step]) -> Callable[..., Step]:
     """Makes a step that is annotated already."""
 
     def make(
-        index: int,
-        observation: str = "",
-        action: str = "",
-        *,
-        subgoal: str = "find out",
-        reward: float | None = None,
-        trajectory: int = 0,
+        index: int, seen: str = "", action: str = "", *, trajectory: int = 0, **found: Any
     ) -> Step:
-        annotation = Annotation(
-            index=index,
-            state=f"state {index}",
-            subgoal=subgoal,
-            reward=reward,
-            trajectory_id=f"episode-1/{trajectory}",
-        )
-        return make_step(index, observation, action, annotation=annotation)
+        step = make_step(index, seen, action)
+        return seen_as(step, trajectory_id=f"episode-1/{trajectory}", **found)
 
     return make
 
@@ -100,13 +81,7 @@ def make_trajectory(make_annotated: Callable[..., Step]) -> Callable[..., Trajec
 
     def make(steps: Sequence[Step] | int) -> Trajectory:
         whole = [make_annotated(i) for i in range(steps)] if isinstance(steps, int) else steps
-        return Trajectory(
-            id="episode-1/0",
-            session_id="session-1",
-            episode_id="episode-1",
-            goal="plan the trip",
-            steps=tuple(whole),
-        )
+        return a_trajectory(whole, id="episode-1/0", goal="plan the trip", **PLACE)
 
     return make
 

@@ -10,6 +10,7 @@ from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from world import a_step
 
 from mnemo.english.similarity import same_claim_guard
 from mnemo.extraction.by_model import StoredFacts
@@ -206,7 +207,7 @@ def test_the_bound_grows_with_the_steps(steps, most):
 )
 def test_whatever_is_kept_can_be_stored(facts):
     """Any text at all gives facts with a source, a confidence and a line of text, or none."""
-    steps = [_step(i) for i in range(2)]
+    steps = [a_step(i) for i in range(2)]
     clean = clean_facts(facts, steps)
     assert len(clean.facts) + clean.dropped <= len(facts)
     for fact in clean.facts:
@@ -215,19 +216,6 @@ def test_whatever_is_kept_can_be_stored(facts):
         assert set(fact.steps) <= {0, 1}
         assert 0 <= fact.confidence <= 1
         assert len(fact.concepts) <= 6 * len(facts)
-
-
-def _step(index: int) -> Step:
-    return Step(
-        session_id="s",
-        episode_id="e",
-        index=index,
-        observation="some words",
-        action="",
-        at=datetime(2024, 1, 1, tzinfo=UTC),
-        actor="Ana",
-        node_id=f"episodic-{index}",
-    )
 
 
 # ── What facts are found by, where nobody gave their concepts ─────────────────────────

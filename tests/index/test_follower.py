@@ -11,6 +11,7 @@ import anyio.lowlevel
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from world import a_step
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
 from mnemo.index import corpus_writer, follower
@@ -25,17 +26,8 @@ NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 
 
 def step(number: int, text: str = "", *, session: str = "s1") -> Step:
-    return Step(
-        session_id=session,
-        episode_id=f"{session}-e1",
-        index=number,
-        observation=text or f"bees number {number}",
-        action="",
-        at=NOON,
-        actor="Ana",
-        node_id=f"episodic-{number}",
-        ordinal=number + 1,
-    )
+    place = {"session_id": session, "episode_id": f"{session}-e1", "ordinal": number + 1}
+    return a_step(number, text or f"bees number {number}", at=NOON, **place)
 
 
 class Feed:

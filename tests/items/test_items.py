@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import Moody, lines_of, repository
 
 from mnemo import (
     DeleteItem,
@@ -250,8 +251,7 @@ async def test_expired_items_are_swept(open_kit):
 
 async def test_forgotten_items_leave_no_trace(db):
     """Neither in the file nor in the vectors in memory."""
-    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         await repo.items.put(("n",), "k", {"t": "hunter2-secret"}, texts={"t": "hunter2-secret"})
         found = await repo.items.get(("n",), "k")
         report = await repo.forget(before=found.updated_at + timedelta(microseconds=1))
@@ -266,8 +266,7 @@ async def test_an_imported_item_is_found_by_its_text(db):
         repo = await memory.open_repo("r")
         await repo.items.put(("a.b", ""), "k", {"é": 1}, texts={"t": "apples"}, ttl_s=1e6)
         before = await repo.items.get(("a.b", ""), "k")
-        async with memory.export_repo("r") as lines:
-            archive = [line async for line in lines]
+        archive = await lines_of(memory, "r")
         await memory.import_repo("copy", archive)
         copy = await memory.open_repo("copy")
         assert await copy.items.get(("a.b", ""), "k") == before
@@ -365,12 +364,7 @@ async def test_a_value_of_ten_megabytes_is_kept(db):
 
 async def test_a_failing_embedder_stores_nothing(open_kit):
     """The error reaches the caller; the item that was there stays."""
-
-    class Failing(HashingEmbedder):
-        async def embed(self, texts: Any, *, kind: Any = "document") -> Any:
-            raise ConnectionError("no model")
-
-    async with Mnemo("memory:", embedder=Failing()) as memory:
+    async with Mnemo("memory:", embedder=Moody(ConnectionError("no model"))) as memory:
         items = (await memory.open_repo("r")).items
         await items.put(("n",), "k", {"v": 1})
         with pytest.raises((ModelError, ConnectionError)):

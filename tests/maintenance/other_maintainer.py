@@ -4,14 +4,12 @@ import asyncio
 import json
 import sys
 
-from mnemo import Mnemo
-from mnemo.testing import HashingEmbedder
+from helpers import repository
 
 
 async def main(store: str) -> None:
     """Print the ids that each consolidation deleted."""
-    async with Mnemo(store, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(store, "r") as repo:
         deleted = []
         for _ in range(5):
             deleted.append((await repo.consolidate()).deleted_ids)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from helpers import committed
 
 from mnemo import Config, MaintenanceReport, Repository, Semantic, Subgoal
 from mnemo.events import DecayCompleted
@@ -50,18 +51,14 @@ async def test_an_old_unused_fact_goes_with_its_tag_and_counts(memory):
 async def test_a_decayed_fact_is_found_through_its_step_or_stored_anew(open_kit):
     """The evidence stays: recall finds the step, and saying it again stores the fact again."""
     kit = await open_kit(embedded=True)
-    first = await kit.started("Talk")
-    await first.append("I keep bees in Bern.", "", actor="Ada")
-    await first.close_and_commit()
+    await committed(kit.repo, "I keep bees in Bern.", "", actor="Ada", goal="Talk")
     facts = await kit.repo.get_nodes(["semantic"])
     assert facts != []
     await kit.clock.advance(60 * 86_400)
     assert {fact.id for fact in facts} <= set((await kit.repo.decay()).deleted_ids)
     found = await kit.repo.recall("Who keeps bees?")
     assert [source.text for source in found.sources][:1] == ["I keep bees in Bern."]
-    again = await kit.started("Talk again")
-    await again.append("I keep bees in Bern.", "", actor="Ada")
-    await again.close_and_commit()
+    await committed(kit.repo, "I keep bees in Bern.", "", actor="Ada", goal="Talk again")
     assert {f.text for f in await kit.repo.get_nodes(["semantic"])} == {f.text for f in facts}
 
 

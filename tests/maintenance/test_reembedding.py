@@ -7,6 +7,7 @@ from typing import Any, Literal
 import anyio
 import numpy as np
 import pytest
+from helpers import committed
 
 from mnemo import (
     Changeset,
@@ -213,9 +214,7 @@ async def test_what_is_written_meanwhile_is_not_lost(db):
         async def work() -> None:
             await gated.arrived.wait()
             await collecting.append("Mara plays the cello.", "")
-            other = await repo.start_session("another", session_id="other")
-            await other.append("Zoe plays the harp.", "")
-            await other.close_and_commit()
+            await committed(repo, "Zoe plays the harp.", "", goal="another", session_id="other")
             gated.go_on.set()
 
         async with anyio.create_task_group() as group:
@@ -381,8 +380,7 @@ async def test_a_query_is_refused_while_the_space_changes():
 async def test_recall_goes_by_keywords_while_the_space_changes(open_kit):
     """§9: the words are searched meanwhile, and the trace says so."""
     kit = await open_kit(embedded=True)
-    session = await kit.started()
-    await session.append("Omar plays the violin.", "")
+    await kit.begun("Omar plays the violin.", "")
     embedder = kit.memory._embedders["r"]
     embedder.hold()
     found = await kit.repo.recall("Who plays the violin?")

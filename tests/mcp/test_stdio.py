@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from helpers import repository
 from mcp import Client, MCPError
 
 from mnemo import Mnemo
@@ -29,8 +30,7 @@ async def recalled(client: Client, query: str) -> str:
 
 async def stored(folder: Path) -> list[str]:
     """What the conversation in *folder* holds."""
-    async with Mnemo(folder / "mnemo.db", embedder="static") as memory:
-        repo = await memory.open_repo("default")
+    async with repository(folder / "mnemo.db", "default", embedder="static") as repo:
         return [message.text for message in await repo.conversation("default").history()]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from helpers import repository
 from http_doubles import HastyClock, completion, question
 
 from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable
@@ -80,8 +81,7 @@ async def test_whatever_a_model_raises_extraction_fails_and_can_be_tried_again(
     """The session is failed, never extracting for ever or ready without its facts."""
     model = Foreign(does, purpose)
     place = tmp_path / "m.db" if store == "file" else store
-    async with Mnemo(place, chat_model=model, embedder=HashingEmbedder(64)) as memory:
-        repo = await memory.open_repo()
+    async with repository(place, chat_model=model, embedder=HashingEmbedder(64)) as repo:
         session = await repo.start_session("g")
         await session.append("Ana has a cat", "noted it")
         await session.close()
@@ -131,8 +131,7 @@ async def test_a_deeply_nested_reply_does_not_fail_a_recall():
     """It is done without the plan, and says so."""
     deep = ChatReply('{"mode": "mixed", "tags": [], "more": ' + "[" * 900 + "]" * 900 + "}")
     model = Foreign(lambda _: deep, "mode", "plan", "refine")
-    async with Mnemo("memory:", chat_model=model, embedder=HashingEmbedder(64)) as memory:
-        repo = await memory.open_repo()
+    async with repository(chat_model=model, embedder=HashingEmbedder(64)) as repo:
         session = await repo.start_session("g")
         await session.append("Ana has a cat", "")
         found = await repo.recall("cat", use_model=True)

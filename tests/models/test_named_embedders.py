@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import repository
 
 from mnemo import ConfigError, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable
 from mnemo.models import local, wordllama
@@ -60,8 +61,7 @@ async def test_an_unknown_name_is_refused_with_those_that_there_are():
 async def test_a_store_is_opened_in_the_space_that_it_was_made_in(tmp_path):
     """Without a name; the default embeds what is new. With another name it says both ways."""
     path = tmp_path / "mnemo.db"
-    async with Mnemo(path, embedder="static") as memory:
-        repo = await memory.open_repo("old")
+    async with repository(path, "old", embedder="static") as repo:
         await repo.remember("Ana keeps bees")
         await repo.settle()
     async with Mnemo(path) as memory:
@@ -83,8 +83,7 @@ async def test_a_store_is_opened_in_the_space_that_it_was_made_in(tmp_path):
 async def test_where_its_embedder_is_missing_a_store_says_both_ways(tmp_path, lacking):
     """The command that installs it, and ``mnemo reembed``; after that it opens."""
     path = tmp_path / "mnemo.db"
-    async with Mnemo(path, embedder="static") as memory:
-        repo = await memory.open_repo("r")
+    async with repository(path, "r", embedder="static") as repo:
         await repo.remember("Ana keeps bees")
         await repo.settle()
     lacking("static")

@@ -19,6 +19,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 import scripted_faults as faults
+from helpers import until
 from http_doubles import KEY, Answers, Gate, HastyClock, ok, status
 from pydantic import SecretStr
 
@@ -256,13 +257,6 @@ async def test_retry_after_is_honoured(form, code):
         await clock.advance(1)
         await until(lambda: len(server.requests) == 2)
     await transport.aclose()
-
-
-async def until(condition: Any) -> None:
-    """Let other tasks run until *condition* holds."""
-    with anyio.fail_after(120):
-        while not condition():  # noqa: ASYNC110 - another thread may have a part in it
-            await anyio.sleep(0.001)
 
 
 @pytest.mark.parametrize("code", [429, 503, 529])

@@ -1,6 +1,7 @@
 """Listing, ranking and recall of notes; no model is needed for any of it."""
 
 import pytest
+from helpers import Moody
 
 from mnemo.errors import ModelUnavailable
 from mnemo.runtime.text import count_tokens
@@ -120,22 +121,13 @@ async def test_the_overview_is_one_line_per_note(open_notes):
 
 async def test_a_note_is_written_although_its_vector_cannot_be_made(open_notes):
     """The vector is owed, and made before the next ranking."""
-
-    class Moody(HashingEmbedder):
-        fails = True
-
-        async def embed(self, texts, *, kind="document"):
-            if self.fails:
-                raise ModelUnavailable("no")
-            return await super().embed(texts, kind=kind)
-
-    embedder = Moody()
+    embedder = Moody(ModelUnavailable("no"))
     kit = await open_notes(embedder=embedder)
     await kit.notes.write("travel", "- Tokyo in March", "Travel")
     store = kit.store.notes("r")
     assert await store.reading(lambda tx: tx.vectors(embedder.space)) == {}
     assert (await kit.notes.recall("Tokyo")).hits
-    embedder.fails = False
+    embedder.error = None
     await kit.notes.recall("Tokyo")
     assert list(await store.reading(lambda tx: tx.vectors(embedder.space))) == ["travel"]
 

@@ -5,6 +5,7 @@ import threading
 
 import anyio
 import pytest
+from helpers import repository
 from notes_kit import NOTHING, TRIP, reply, user, writes
 
 from mnemo import Config, Mnemo, UsageError
@@ -54,8 +55,7 @@ async def test_what_was_judged_stays_so_over_a_restart(db):
     """Marks, notes and history live in the store."""
     model = ScriptedChatModel({"update_notes": [reply(writes()), NOTHING]})
     for turn in range(2):
-        async with Mnemo(db, chat_model=model, embedder=HashingEmbedder()) as memory:
-            repo = await memory.open_repo("r")
+        async with repository(db, "r", chat_model=model) as repo:
             update = await repo.notes.update_after_task(TRIP, iterations=10)
             assert update.skipped_because == ("nothing_new" if turn else None)
             assert (await repo.notes.read("travel")).body == "- Tokyo in March"

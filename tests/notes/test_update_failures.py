@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from helpers import in_memory_store
+from helpers import Moody
 from notes_kit import NOTHING, TRIP, reply, task, writes
+from world import store_at
 
 from mnemo.errors import ModelUnavailable, StoreError, UsageError
 from mnemo.notes.notes import Notes
@@ -320,7 +321,7 @@ async def test_closing_gives_a_grace_and_then_stops(open_notes):
 async def test_a_task_that_is_cancelled_outright_ends_its_update_as_well(open_notes):
     """asyncio's own ``cancel`` after k turns, for every k: one end, and every answer is counted."""
     for turns in itertools.count():
-        store = in_memory_store()
+        store = store_at()
         await store.open()
         kit = await open_notes(reply(writes()), NOTHING, store=store)
         caller = asyncio.get_running_loop().create_task(kit.update(task_id="t"))
@@ -368,11 +369,7 @@ async def test_an_error_that_cannot_be_shown_is_one_all_the_same(open_notes, cap
         def __iter__(self):
             raise Unspeakable
 
-    class Mute(HashingEmbedder):
-        async def embed(self, texts, *, kind):
-            raise Unspeakable
-
-    kit = await open_notes(reply(writes()), NOTHING, embedder=Mute())
+    kit = await open_notes(reply(writes()), NOTHING, embedder=Moody(Unspeakable()))
     update = await kit.update(Broken(HISTORY))
     assert isinstance(update.error, Unspeakable)
     assert kit.finished[0].error == "Unspeakable: (it cannot be shown)"
@@ -397,13 +394,11 @@ async def test_an_error_that_is_tried_again_is_logged_without_secrets(open_notes
     """So is one of the embedder's."""
     caplog.set_level("INFO", logger="mnemo")
     said = "bad key sk-abcdefghijklmnop1234"
-
-    class Talkative(HashingEmbedder):
-        async def embed(self, texts, *, kind):
-            raise ValueError(said)
-
     kit = await open_notes(
-        ModelUnavailable(said, retryable=True), reply(writes()), NOTHING, embedder=Talkative()
+        ModelUnavailable(said, retryable=True),
+        reply(writes()),
+        NOTHING,
+        embedder=Moody(ValueError(said)),
     )
     assert (await kit.update()).wrote
     assert "[redacted:key]" in caplog.text

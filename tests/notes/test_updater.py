@@ -5,17 +5,11 @@ from types import MappingProxyType
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from helpers import until
 from notes_kit import NOTHING, TRIP, reply, user, writes
 
 from mnemo.runtime.operations import PendingOperation
 from mnemo.values.messages import Message, ToolCall
-
-
-async def until(condition) -> None:
-    """Let other tasks run until *condition* holds."""
-    with anyio.fail_after(120):
-        while not condition():  # noqa: ASYNC110 - any state of the updates, not one event
-            await anyio.sleep(0.001)
 
 
 async def test_a_background_update_gives_its_result(open_notes):

@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from world import a_step
 
 from mnemo.prompts.annotate import NEW_STEPS, annotate_question
 from mnemo.prompts.procedural import procedural_question, returns_question
@@ -23,17 +24,7 @@ from mnemo.values.steps import Annotation, Instruction, Step, Trajectory
 
 
 def step(index: int = 0, observation: str = "rain", action: str = "", **more: Any) -> Step:
-    return Step(
-        session_id="session-1",
-        episode_id="episode-1",
-        index=index,
-        observation=observation,
-        action=action,
-        at=datetime(2024, 3, 1, 9, 30, tzinfo=UTC),
-        actor="Ana",
-        node_id=f"episodic-{index}",
-        **more,
-    )
+    return a_step(index, observation, action, at=datetime(2024, 3, 1, 9, 30, tzinfo=UTC), **more)
 
 
 def questions(steps: tuple[Step, ...]) -> list[Question[Any]]:

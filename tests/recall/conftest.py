@@ -1,31 +1,26 @@
 """A small repository to ask questions of, on the memory store, without a service."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
-import anyio
 import numpy as np
 import pytest
-from helpers import in_memory_store
 from numpy.typing import NDArray
+from world import NOON, Kit, opened
 
 from mnemo.config import Config
 from mnemo.errors import ModelTimeout
 from mnemo.events import Event
 from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
+from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace
 from mnemo.recall.pipeline import Recall
 from mnemo.recall.result import RecallResult
-from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, node_id
-from mnemo.values.journal import Owner, SessionRecord, SessionState, Settlement
-from mnemo.values.steps import Step, StepDraft
-
-NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
+from mnemo.values.graph import Episodic, Node
+from mnemo.values.steps import Step
 
 
 class FailingEmbedder:
@@ -51,51 +46,34 @@ class Recalls:
         return await self._pipeline.recall(query, **keywords)
 
 
-@dataclass
 class World:
     """One repository, and what was said in it."""
 
-    store: SqliteStore
-    clock: ManualClock
-    owner: Owner
-    embedder: Embedder
-    config: Config
-    chat_model: ChatModel | None = None
-    usage: UsageMeter = field(default_factory=UsageMeter)
-    events: list[Event] = field(default_factory=list)
-    episodes: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.graph = self.store.graph("r")
-        self.feed = self.store.feed("r")
-        self.index = RepositoryIndex(feed=self.feed, embedder=self.embedder, agent_name="Agent")
+    def __init__(
+        self, kit: Kit, embedder: Embedder, config: Config, chat_model: ChatModel | None = None
+    ) -> None:
+        self.kit, self.store, self.clock, self.owner = kit, kit.store, kit.clock, kit.owner
+        self.usage, self.events, self.sessions = UsageMeter(), list[Event](), set[str]()
+        self.graph, self.feed = self.store.graph("r"), self.store.feed("r")
+        self.index = RepositoryIndex(feed=self.feed, embedder=embedder, agent_name="Agent")
         pipeline = Recall(
             repo_id="r",
             graph=self.graph,
             feed=self.feed,
             index=self.index,
-            embedder=self.embedder,
+            embedder=embedder,
             clock=self.clock,
-            config=self.config,
+            config=config,
             notify=self.events.append,
-            chat_model=self.chat_model,
+            chat_model=chat_model,
             usage=self.usage,
         )
         self.recall = Recalls(pipeline)
 
     async def begin(self, session: str, goal: str = "Talk") -> None:
         """Start a session with an open episode."""
-        episode = self.episodes[session] = f"{session}-e1"
-        record = SessionRecord(
-            id=session,
-            repo_id="r",
-            goal=goal,
-            state=SessionState.COLLECTING,
-            steps=0,
-            updated_at=NOON,
-            episode_id=episode,
-        )
-        await self.store.sessions("r").create(record, goal_at=NOON, owner=self.owner)
+        self.sessions.add(session)
+        await self.kit.start(session, goal=goal)
 
     async def say(
         self,
@@ -104,55 +82,22 @@ class World:
         *,
         session: str = "s1",
         actor: str = "User",
-        at: datetime = NOON,
-        key: str | None = None,
+        **values: Any,
     ) -> Step:
-        """Append one step; it is durable when this returns."""
-        if session not in self.episodes:
+        """Append one step, at noon unless told otherwise; it is durable when this returns."""
+        if session not in self.sessions:
             await self.begin(session)
-        draft = StepDraft(
-            observation=observation,
-            action=action,
-            at=at,
-            actor=actor,
-            node_id=node_id("episodic"),
-            key=key,
-        )
-        done = anyio.Event()
-        outcome: list[Any] = []
+        return await self.kit.append(observation, action, session=session, actor=actor, **values)
 
-        def finish(result: Step | BaseException) -> None:
-            outcome.append(result)
-            done.set()
-
-        episode = self.episodes[session]
-        self.store.sessions("r").append(session, episode, draft, self.owner, finish)
-        await done.wait()
-        assert isinstance(outcome[0], Step), outcome[0]
-        return outcome[0]
-
-    async def commit(
-        self,
-        *nodes: Node,
-        edges: Sequence[Edge] = (),
-        metadata: Mapping[str, MetadataDelta] | None = None,
-        steps: Sequence[Step] = (),
-    ) -> None:
+    async def commit(self, *nodes: Node, steps: Sequence[Step] = (), **rest: Any) -> None:
         """Write *nodes*, with the episodic nodes of *steps*, in one transaction."""
-        revision = await self.graph.revision()
-        episodic = tuple(
+        episodic = [
             Episodic(step.observation, step.action, id=step.node_id, at=step.at) for step in steps
-        )
+        ]
         stored = {node.id for node in await self.graph.nodes([node.id for node in episodic])}
-        fresh = tuple(node for node in episodic if node.id not in stored)
-        write = GraphWrite(
-            changeset_id=f"c{revision}",
-            expected_revision=revision,
-            nodes=tuple(replace(n, created_at=NOON) for n in (*nodes, *fresh)),
-            edges=tuple(edges),
-            metadata=metadata or {},
-        )
-        await self.graph.apply(write, self.owner)
+        fresh = (node for node in episodic if node.id not in stored)
+        dated = [replace(node, created_at=NOON) for node in (*nodes, *fresh)]
+        await self.kit.apply(*dated, id=f"c{await self.graph.revision()}", **rest)
 
     async def embedded(self) -> None:
         """Let every document get its vector."""
@@ -165,24 +110,18 @@ MakeWorld = Callable[..., Any]
 @pytest.fixture
 async def make_world() -> AsyncIterator[MakeWorld]:
     """Makes repositories on stores that are closed when the test ends."""
-    stores: list[SqliteStore] = []
+    async with AsyncExitStack() as stack:
 
-    async def make(
-        *,
-        embedder: Embedder | None = None,
-        config: Config | None = None,
-        model: ChatModel | None = None,
-    ) -> World:
-        clock = ManualClock(NOON)
-        store = in_memory_store(clock)
-        stores.append(store)
-        owner = await store.open()
-        embedder = embedder or HashingEmbedder()
-        return World(store, clock, owner, embedder, config or Config(), model)
+        async def make(
+            *,
+            embedder: Embedder | None = None,
+            config: Config | None = None,
+            model: ChatModel | None = None,
+        ) -> World:
+            kit = await stack.enter_async_context(opened(clock=ManualClock(NOON)))
+            return World(kit, embedder or HashingEmbedder(), config or Config(), model)
 
-    yield make
-    for store in stores:
-        await store.aclose()
+        yield make
 
 
 @pytest.fixture
@@ -199,4 +138,4 @@ async def deaf(make_world: MakeWorld) -> World:
     return made
 
 
-__all__ = ["NOON", "Settlement", "World"]
+__all__ = ["NOON", "World"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import ran
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -51,10 +51,7 @@ METHODS = BASELINES | {
 BUDGETS = (512, 1024, 2048, 4096)
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    script = str(SCRIPTS / "bench_questions.py")
-    command = [sys.executable, script, *arguments, "--embedder", "static"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+bench = partial(ran, SCRIPTS / "bench_questions.py", "--embedder", "static")
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from helpers import repository
 
-from mnemo import Config, Mnemo, RecallResult, Repository
+from mnemo import Config, RecallResult, Repository
 from mnemo.exchange import RecallShape, restored
 from mnemo.recall.result import UNSURE
-from mnemo.testing import HashingEmbedder
 
 CARGO = ("The red boat sank.", "A boat carries wine.", "The boat of Ada is white.")
 
@@ -19,8 +19,7 @@ CARGO = ("The red boat sank.", "A boat carries wine.", "The boat of Ada is white
 async def repo() -> AsyncIterator[Repository]:
     """A repository with three sentences, which warns below a confidence of 0.5."""
     config = Config(recall={"warn_below": 0.5})
-    async with Mnemo("memory:", embedder=HashingEmbedder(), config=config) as memory:
-        opened = await memory.open_repo()
+    async with repository(config=config) as opened:
         await opened.remember(CARGO, wait=True)
         yield opened
 

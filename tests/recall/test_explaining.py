@@ -4,8 +4,9 @@ import math
 
 import anyio
 import pytest
+from helpers import repository
 
-from mnemo import Changeset, Config, Edge, Mnemo, Semantic, Tag
+from mnemo import Changeset, Config, Edge, Semantic, Tag
 from mnemo.recall.score import SCALE
 from mnemo.testing import HashingEmbedder
 
@@ -16,8 +17,7 @@ HARBOUR = "How deep is the harbour of Porto?"
 async def repo():
     """Thirty steps, and more facts than are looked at first, two of them under one tag."""
     config = Config(recall={"cut": 0}, scoring={"semantic": {"top_k": 1}})
-    async with Mnemo("memory:", embedder=HashingEmbedder(), config=config) as memory:
-        repo = await memory.open_repo()
+    async with repository(config=config) as repo:
         session = await repo.start_session("talk")
         for i in range(30):
             await session.append(f"remark number {i} about the weather", "", actor="Ana")
@@ -99,8 +99,7 @@ async def test_an_explained_recall_says_what_each_line_of_its_text_costs(repo):
 
 async def test_a_store_of_one_step_explains_as_well():
     """Nothing is measured against other steps."""
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo()
+    async with repository() as repo:
         session = await repo.start_session("talk")
         await session.append("The boat is moored in Porto.", "", actor="Ana")
         (best,) = (await repo.recall("boat in Porto", explain=True)).candidates

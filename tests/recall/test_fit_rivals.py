@@ -1,11 +1,11 @@
 """The script that fits the weights by which recall tells what is outdated."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import ran
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "mnemo" / "recall" / "rivals.json"
@@ -24,9 +24,7 @@ PAIRS = [
 ]
 
 
-def fit(*arguments: Path | str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "fit_rivals.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+fit = partial(ran, ROOT / "scripts" / "fit_rivals.py")
 
 
 @pytest.mark.long

@@ -1,19 +1,16 @@
 """Keyed items among the candidates of a recall."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from helpers import Moody, over_http, repository
 
 import mnemo.sync
 from mnemo import KeyedItem, Mnemo, ModelTimeout, RecallResult
-from mnemo.client import RemoteMnemo
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.web import new_token, token_of, web_app
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TEA = "Ada drinks green tea in the morning."
@@ -33,8 +30,7 @@ async def repo(
     """A repository with a few items, on each engine."""
     stores = {"file": lambda: tmp_path / "m.db", "memory": lambda: "memory:"}
     store = stores.get(request.param, lambda: request.getfixturevalue("postgres_url"))()
-    async with Mnemo(store, embedder=HashingEmbedder(), clock=clock) as memory:
-        opened = await memory.open_repo("r")
+    async with repository(store, "r", clock=clock) as opened:
         await put(opened, ("users", "ada"), "tea", TEA, kind="taste", stars=5)
         await clock.advance(3_600)
         await put(opened, ("users", "ada"), "boat", BOAT, kind="place", stars=2)
@@ -150,21 +146,11 @@ async def test_text_of_an_item_is_data(repo):
 
 async def test_recall_goes_on_without_items_when_the_embedder_fails(db):
     """Steps answer by their words, and the trace says what was left out."""
-
-    class Failing(HashingEmbedder):
-        down = False
-
-        async def embed(self, *given: Any, **named: Any) -> Any:
-            if self.down:
-                raise ModelTimeout("the embedder is down")
-            return await super().embed(*given, **named)
-
-    embedder = Failing()
-    async with Mnemo(db, embedder=embedder) as memory:
-        repo = await memory.open_repo("r")
+    embedder = Moody()
+    async with repository(db, "r", embedder=embedder) as repo:
         await put(repo, ("n",), "tea", TEA)
         await repo.remember("Ada drinks coffee at noon.", thread_id="t", wait=True)
-        embedder.down = True
+        embedder.error = ModelTimeout("the embedder is down")
         found = await repo.recall("What does Ada drink?", types=("item", "episodic"))
         assert [c.node.type for c in found.candidates] == ["episodic"]
         assert "items: ModelTimeout" in found.trace.degraded
@@ -172,15 +158,13 @@ async def test_recall_goes_on_without_items_when_the_embedder_fails(db):
 
 async def test_the_service_and_the_blocking_api_give_the_same_items():
     """Over HTTP the node, its value and its source come back as they are."""
-    async with AsyncExitStack() as stack:
-        memory = await stack.enter_async_context(Mnemo("memory:", embedder=HashingEmbedder()))
+    async with (
+        Mnemo("memory:", embedder=HashingEmbedder()) as memory,
+        over_http(memory) as remote,
+    ):
         local = await memory.open_repo("r")
         await put(local, ("users", "ada"), "tea", TEA, stars=5, parts=[{"a": None}])
-        secret = new_token()
-        transport = httpx.ASGITransport(web_app(memory, tokens=[token_of(secret, "all")]))
-        client = RemoteMnemo("http://localhost", secret, transport=transport)
-        remote = (await stack.enter_async_context(client)).repo("r")
-        there = await remote.recall("green tea", types=("item",))
+        there = await remote.repo("r").recall("green tea", types=("item",))
         here = await local.recall("green tea", types=("item",))
         assert [c.node for c in there.candidates] == [c.node for c in here.candidates]
         assert there.sources == here.sources

@@ -6,8 +6,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from helpers import repository
 
-from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
 
 MOST_CALLS = 8_300
@@ -26,8 +26,7 @@ async def test_a_recall_computes_beside_the_event_loop(db):
         if event in ("call", "c_call"):
             calls[frame.f_code.co_qualname] += 1
 
-    async with Mnemo(db, embedder=HashingEmbedder(64)) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r", embedder=HashingEmbedder(64)) as repo:
         for name in NAMES:
             session = await repo.start_session(f"Listen to {name}")
             for thing, place in zip(THINGS, PLACES, strict=True):

@@ -4,14 +4,13 @@ import random
 from string import ascii_lowercase
 
 import pytest
+from helpers import repository
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo import Mnemo
 from mnemo.english.letters import is_gibberish
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import clean
-from mnemo.testing import HashingEmbedder
 
 said = st.lists(st.text(min_size=1, max_size=60).filter(lambda t: clean(t).strip()), min_size=1)
 questions = st.one_of(
@@ -25,8 +24,7 @@ questions = st.one_of(
 @given(stored=said, question=questions.filter(lambda q: q.strip()), k=st.integers(1, 12))
 async def test_no_answer_is_empty(stored, question, k):
     """Whatever is stored and asked, unless the question is no language."""
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo()
+    async with repository() as repo:
         for text in stored[:6]:
             await repo.remember(text)
         found = await repo.recall(question, k=k)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from world import a_step
 
 from mnemo.config import Config
 from mnemo.english.words import index_terms
@@ -22,7 +23,6 @@ from mnemo.recall.search import HopZero, hop_zero
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Filters
 from mnemo.values.graph import Semantic
-from mnemo.values.steps import Step
 from mnemo.values.vectors import passage_key
 
 WIDTH = 8
@@ -347,16 +347,7 @@ def test_the_agents_documents_are_no_worse_where_its_words_are_asked_for():
 def test_the_vector_of_an_unnamed_speaker_is_of_the_bare_text(actor, named):
     """Of one with a name it begins with day and name, as what words are sought in does."""
     at = datetime(2024, 5, 14, 13, 56, tzinfo=UTC)
-    step = Step(
-        session_id="s",
-        episode_id="e",
-        index=0,
-        observation="Bees swarm.",
-        action="Call the keeper.",
-        at=at,
-        actor=actor,
-        node_id="episodic-1",
-    )
+    step = a_step(0, "Bees swarm.", "Call the keeper.", at=at, actor=actor)
     observed, acted = step_sides(step, agent_name="Agent")
     assert observed.meaning == (observed.text if named else "Bees swarm.")
     assert observed.text == f"[Tuesday 14 May 2024 13:56] {actor}: Bees swarm."

@@ -5,8 +5,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from helpers import repository
 
-from mnemo import Mnemo, Repository
+from mnemo import Repository
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
@@ -52,8 +53,7 @@ async def asked(repo: Repository, count: int, **keywords: Any) -> Watched:
 async def test_recalls_that_compute_here_go_one_after_the_other(waits):
     """Those whose embedder may be a server do not wait for each other's."""
     embedder = HashingEmbedder() if waits else WordLlamaEmbedder()
-    async with Mnemo("memory:", embedder=embedder) as memory:
-        repo = await memory.open_repo()
+    async with repository(embedder=embedder) as repo:
         await repo.remember("Ada lives in Lund.")
         watched = await asked(repo, 4)
     assert watched.most == (4 if waits else 1)
@@ -62,8 +62,7 @@ async def test_recalls_that_compute_here_go_one_after_the_other(waits):
 async def test_recalls_that_ask_a_model_wait_for_nobody():
     """A plan by a model may take seconds."""
     model = ScriptedChatModel.answering()
-    async with Mnemo("memory:", embedder=WordLlamaEmbedder(), chat_model=model) as memory:
-        repo = await memory.open_repo()
+    async with repository(embedder=WordLlamaEmbedder(), chat_model=model) as repo:
         await repo.remember("Ada lives in Lund.")
         watched = await asked(repo, 4, use_model=True)
     assert watched.most > 1
@@ -71,8 +70,7 @@ async def test_recalls_that_ask_a_model_wait_for_nobody():
 
 async def test_who_is_cancelled_gives_its_turn_to_the_next():
     """Also in the middle."""
-    async with Mnemo("memory:", embedder=WordLlamaEmbedder()) as memory:
-        repo = await memory.open_repo()
+    async with repository(embedder=WordLlamaEmbedder()) as repo:
         await repo.remember("Ada lives in Lund.")
         with anyio.move_on_after(0) as scope:
             await repo.recall("Where does Ada live?")

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
+from helpers import Moody
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ from mnemo.recall.pipeline import reason_embedded
 from mnemo.recall.request import RecallContext, choose_mode
 from mnemo.recall.result import Candidate, SourceRef, print_candidates
 from mnemo.runtime.text import count_tokens
-from mnemo.testing import HashingEmbedder
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, Procedural, Semantic
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
@@ -221,19 +220,12 @@ def test_the_question_chooses_the_mode(query, mode):
 
 async def test_without_a_model_the_question_alone_is_embedded(make_world):
     """Its names and phrases say no more than it does: there are no tags beside it."""
-    asked: list[tuple[str, ...]] = []
-
-    class Heard(HashingEmbedder):
-        async def embed(self, texts: Sequence[str], *, kind: Any = "document") -> Any:
-            if kind == "query":
-                asked.append(tuple(texts))
-            return await super().embed(texts, kind=kind)
-
-    world = await make_world(embedder=Heard())
+    embedder = Moody()
+    world = await make_world(embedder=embedder)
     await world.say("Ana Silva read Snow Country in the train.")
     result = await world.recall.recall("Where did Ana Silva read Snow Country?")
     assert (len(result.candidates), result.tags) == (1, ())
-    assert asked == [("Where did Ana Silva read Snow Country?",)]
+    assert embedder.queries == [("Where did Ana Silva read Snow Country?",)]
 
 
 async def test_three_hits_of_a_session_show_its_goal(world):

@@ -5,29 +5,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit, OpenKit, Served, over_http
 
 from mnemo import Change, Changeset, NodeChange
-from mnemo.client import RemoteMnemo
 from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
 from mnemo.testing import ScriptedChatModel
-from mnemo.web import new_token, token_of, web_app
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
-
-
-class Served:
-    """A repository whose everyday calls go over HTTP, and the others straight to it."""
-
-    def __init__(self, remote: Any, local: Any) -> None:
-        self._remote, self._local = remote, local
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._remote, name, None) or getattr(self._local, name)
 
 
 @pytest.fixture(params=["local", "served"])
@@ -37,9 +24,7 @@ async def repo(request: Any, open_kit: OpenKit, db: Path) -> AsyncIterator[Any]:
     if request.param == "local":
         yield kit.repo
         return
-    secret = new_token()
-    transport = httpx.ASGITransport(web_app(kit.memory, tokens=[token_of(secret, "all")]))
-    async with RemoteMnemo("http://localhost", secret, transport=transport) as remote:
+    async with over_http(kit.memory) as remote:
         yield Served(remote.repo("r"), kit.repo)
 
 

@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from helpers import repository
 
 from mnemo import Mnemo, StoreCorrupt
 from mnemo.testing import HashingEmbedder
@@ -17,8 +18,7 @@ async def test_a_session_that_cannot_be_read_is_not_owned(tmp_path):
         await session.append("one", "noted")
     with closing(sqlite3.connect(db)) as connection, connection:
         connection.execute("UPDATE steps SET metadata = 'garbage'")
-    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         with pytest.raises(StoreCorrupt):
             await repo.resume_session("s")
         with closing(sqlite3.connect(db)) as connection, connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit, OpenKit, committed
 
 from mnemo import (
     Changeset,
@@ -273,9 +273,7 @@ async def test_a_bar_is_of_one_repository(kit):
     (fact,) = await facts_with(kit, "Paris")
     await kit.repo.forget(memory_ids=[fact.id], sources=False)
     other = await kit.memory.open_repo("other")
-    session = await other.start_session("talk")
-    await session.append("I live in Paris.", "", actor="Ada")
-    await session.close_and_commit()
+    await committed(other, "I live in Paris.", "", actor="Ada", goal="talk")
     assert [memory.text for memory in await other.memories()]
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import numpy as np
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit, OpenKit, Served, committed, lines_of, over_http, repository
 
 from mnemo import (
     Changeset,
@@ -19,7 +18,6 @@ from mnemo import (
     Edge,
     EdgeKind,
     Episodic,
-    Mnemo,
     ModelUnavailable,
     NodeChange,
     NotFound,
@@ -27,22 +25,10 @@ from mnemo import (
     Semantic,
     Tag,
 )
-from mnemo.client import RemoteMnemo
 from mnemo.graph import graph
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.web import new_token, token_of, web_app
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
-
-
-class Served:
-    """A repository whose everyday calls go over HTTP, and the others straight to it."""
-
-    def __init__(self, remote: Any, local: Any) -> None:
-        self._remote, self._local = remote, local
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._remote, name, None) or getattr(self._local, name)
 
 
 @pytest.fixture(params=["local", pytest.param("served", marks=[pytest.mark.long])])
@@ -52,18 +38,14 @@ async def kit(request: Any, open_kit: OpenKit, db: Path) -> AsyncIterator[Kit]:
     if request.param == "local":
         yield kit
         return
-    secret = new_token()
-    transport = httpx.ASGITransport(web_app(kit.memory, tokens=[token_of(secret, "all")]))
-    async with RemoteMnemo("http://localhost", secret, transport=transport) as remote:
+    async with over_http(kit.memory) as remote:
         yield replace(kit, repo=Served(remote.repo("r"), kit.repo))
 
 
 async def say(kit: Kit, text: str, **values: Any) -> None:
     """Have *text* said in a session of its own, extracted and committed."""
     await kit.clock.advance(60)
-    session = await kit.started("talk")
-    await session.append(text, "", actor="Ada", **values)
-    await session.close_and_commit()
+    await committed(kit.repo, text, "", actor="Ada", **values, goal="talk")
 
 
 async def texts(kit: Kit, **arguments: Any) -> list[str]:
@@ -461,8 +443,7 @@ async def test_a_correction_beside_another_service_is_a_conflict(kit, db):
     """What was changed between reading and writing is not overwritten."""
     added = await kit.repo.add_memory("Bo bakes bread")
     node = await kit.repo.get_node(added.id)
-    async with Mnemo(db, embedder=HashingEmbedder(), clock=kit.clock) as memory:
-        other = await memory.open_repo("r")
+    async with repository(db, "r", clock=kit.clock) as other:
         await other.update_memory(added.id, "Bo bakes cakes")
     assert isinstance(node, Semantic)
     stale = NodeChange(added.id, {"proposition": "Bo bakes pies", "edits": (*node.edits[:-1],)})
@@ -511,8 +492,7 @@ async def test_a_correction_survives_reopening_archive_and_consolidation(kit, db
     added = await kit.repo.add_memory("Bo bakes bread", metadata={"a": [1]})
     await kit.repo.update_memory(added.id, "Bo bakes rye bread", reason="precise")
     history = await kit.repo.history(added.id)
-    async with kit.memory.export_repo("r") as lines:
-        archive = [line async for line in lines]
+    archive = await lines_of(kit.memory, "r")
     await kit.memory.import_repo("copy", archive)
     copy = await kit.memory.open_repo("copy")
     assert await copy.history(added.id) == history
@@ -521,8 +501,7 @@ async def test_a_correction_survives_reopening_archive_and_consolidation(kit, db
     twin = Semantic("Bo bakes much rye bread", vector=vector, created_at=NOON - timedelta(days=9))
     await kit.repo.apply(Changeset((at_an_angle(twin),)))
     await kit.memory.aclose()
-    async with Mnemo(db, embedder=HashingEmbedder(), clock=kit.clock) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r", clock=kit.clock) as repo:
         await repo.consolidate(threshold=0.2)
         assert [m.id for m in await repo.memories()] == [added.id]
         assert await repo.history(added.id) == history

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
-import httpx
 import pytest
-from helpers import Kit
+from helpers import Kit, over_http
 
 from mnemo import Config, Conflict, Message, StoredMessage
-from mnemo.client import RemoteMnemo
 from mnemo.testing import ManualClock
-from mnemo.web import new_token, token_of, web_app
 
 ALLERGIC, LUND = "I am allergic to peanuts.", "I live in Lund."
 LAKE = "I own a boat on the lake."
@@ -74,9 +71,7 @@ async def test_other_handles_of_the_thread_are_not_changed(open_kit):
 async def test_it_is_the_same_over_http(open_kit):
     """A handle of the client has its messages remembered, and others not."""
     kit = await open_kit(embedded=True)
-    secret = new_token()
-    transport = httpx.ASGITransport(web_app(kit.memory, tokens=[token_of(secret, "all")]))
-    async with RemoteMnemo("http://localhost", secret, transport=transport) as remote:
+    async with over_http(kit.memory) as remote:
         repo = remote.repo("r")
         await repo.conversation("a").append([Message("user", LUND)])
         await repo.conversation("b", remember=True).append([Message("user", ALLERGIC)])

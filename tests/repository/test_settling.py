@@ -27,8 +27,7 @@ async def test_nothing_is_settled_at_once(open_kit):
     """An empty repository, and one with a session that only collects, do not wait."""
     kit = await open_kit(embedded=True)
     await kit.repo.settle(timeout_s=0.5)
-    session = await kit.started()
-    await session.append("Lea sails.", "noted")
+    session = await kit.begun("Lea sails.", "noted")
     await kit.repo.settle()
     assert session.statistics().append_backlog == 0
 
@@ -58,9 +57,7 @@ async def test_a_closed_episode_is_waited_for(open_kit):
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model)
     model.block("semantic")
-    session = await kit.started()
-    await session.append("Lea sails.", "noted")
-    await session.close()
+    session = await kit.closed("Lea sails.", "noted")
     assert "sessions that extract or commit" in (await kit.repo.statistics()).on_its_way
     model.unblock()
     await kit.repo.settle()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -13,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import lines_of, ran
 
 from mnemo import Config, Mnemo, WorkerStatistics
 from mnemo.protocols import ChatReply, ChatRequest
@@ -94,8 +93,7 @@ async def working(memory: Mnemo, looks: int) -> AsyncIterator[None]:
 
 async def archive(memory: Mnemo) -> list[str]:
     """The lines of the repository ``r``."""
-    async with memory.export_repo("r") as lines:
-        return [line async for line in lines]
+    return await lines_of(memory, "r")
 
 
 async def test_a_repository_goes_into_the_database_and_comes_back_the_same(
@@ -164,8 +162,7 @@ def test_workers_killed_and_stopped_on_postgres_lose_and_double_nothing(postgres
 def found_wrong(part: str, store: str, **sizes: int) -> dict[str, float]:
     """What the bench of workers finds in one of its rows that should not be."""
     settings = [f"{name}={size}" for name, size in sizes.items()]
-    command = [sys.executable, str(BENCH), "--json", part, f"store={store}", *settings]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = ran(BENCH, "--json", part, f"store={store}", *settings, check=True)
     figures = json.loads(done.stdout)["phases"][part]
     assert figures
     return {figure["name"]: figure["value"] for figure in figures if figure["value"]}

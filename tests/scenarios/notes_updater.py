@@ -10,15 +10,15 @@ import sys
 from typing import Any
 
 import anyio
+from world import store_at
 
-from mnemo.config import NotesConfig, StoreConfig
+from mnemo.config import NotesConfig
 from mnemo.notes.notes import Notes
 from mnemo.notes.update import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.tasks import TaskRoot
-from mnemo.stores import SqliteStore
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 TOPIC = "shared-facts"
@@ -44,7 +44,7 @@ def _call(name: str, **arguments: Any) -> ChatReply:
 async def main(path: str, name: str, facts: int) -> None:
     """Keep so many facts, some of them by the rule, and say what was written."""
     clock = SystemClock()
-    store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+    store = store_at(path, clock)
     await store.open()
     root = TaskRoot()
     root.open()

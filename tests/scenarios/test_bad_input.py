@@ -323,8 +323,7 @@ async def test_an_ended_session_refuses_every_call_and_says_how_to_go_on(
 ):
     """After aclose all calls are SessionClosed; state and context can still be read."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await session.aclose()
     awaited: list[Callable[[], Awaitable[Any]]] = [
         lambda: session.append("o", "a"),

@@ -69,9 +69,7 @@ async def test_steps_that_wait_for_the_model_cost_a_call_each(open_kit, instruct
 async def test_a_budget_ends_in_a_failed_session_that_can_go_on(open_kit):
     """A spent budget stops extraction with a typed error; with a larger one it completes."""
     kit = await open_kit(config=BATCHED.overlaid(Config(session={"max_model_calls": 2})))
-    session = await kit.started()
-    await session.append("observation", "action")
-    await session.close()
+    session = await kit.closed("observation", "action")
     assert await session.wait_for("ready", "failed") == "failed"
     assert isinstance(session.error.__cause__, BudgetExceeded)
     assert len(kit.model.requests) == session.statistics().model_calls == 2
@@ -90,9 +88,7 @@ async def test_how_the_stages_ran_is_in_the_trace(open_kit):
     kit = await open_kit(config=Config(annotation={"on_failure": "embedded"}))
     kit.model.script("annotate", "no JSON")
     kit.model.script("semantic", ["no", "no", {"facts": []}])
-    session = await kit.started()
-    await session.append("observation", "action")
-    await session.close()
+    session = await kit.closed("observation", "action")
     assert await session.wait_for("ready", "failed") == "failed"
     await session.commit()
     await session.wait_for("ready")

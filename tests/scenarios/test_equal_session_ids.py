@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 from engines import emptied
+from helpers import lines_of
 
 from mnemo import Mnemo, Repository
 from mnemo.testing import HashingEmbedder
@@ -42,8 +43,7 @@ async def lived(store: str | Path) -> None:
             assert (await session.close_and_commit()).status == "committed"
         for name in REPOS:
             await recalls(memory.repo(name), name)
-        async with memory.export_repo("ada") as lines:
-            archive = [line async for line in lines]
+        archive = await lines_of(memory, "ada")
         await memory.import_repo("copy", archive)
         copy = await memory.open_repo("copy")
         await recalls(copy, "ada")

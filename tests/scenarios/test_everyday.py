@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 import pytest
+from helpers import over_http
 
 from mnemo import (
     CommitReceipt,
@@ -21,9 +21,7 @@ from mnemo import (
     SessionError,
     SessionState,
 )
-from mnemo.client import RemoteMnemo
 from mnemo.testing import HashingEmbedder
-from mnemo.web import new_token, token_of, web_app
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
@@ -35,10 +33,7 @@ async def memory(request) -> AsyncIterator[Any]:
         if request.param == "local":
             yield local
             return
-        secret = new_token()
-        transport = httpx.ASGITransport(web_app(local, tokens=[token_of(secret, "all")]))
-        url = f"http://127.0.0.1:8642/#token={secret}"
-        async with RemoteMnemo(url, transport=transport) as remote:
+        async with over_http(local) as remote:
             yield remote
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import lines_of
 
 from mnemo import (
     Changeset,
@@ -67,12 +68,6 @@ async def embedded(repo: Repository) -> None:
             if not (await repo.statistics()).index.waiting:
                 return
             await anyio.sleep(0.001)
-
-
-async def lines_of(memory: Mnemo, repo_id: str = "r") -> list[str]:
-    """Its archive."""
-    async with memory.export_repo(repo_id) as lines:
-        return [line async for line in lines]
 
 
 async def answers(repo: Repository) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Any
 import anyio
 import pytest
 from engines import emptied
-from helpers import examples
+from helpers import examples, repository
 from hostile_values import OBJECTS, Place, places, world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo import Mnemo, Repository
+from mnemo import Repository
 from mnemo.client import RemoteMnemo
 from mnemo.testing import HashingEmbedder
 
@@ -87,8 +87,7 @@ async def test_an_address_that_is_none_is_refused(url):
 @asynccontextmanager
 async def opened(url: str | None, folder: Path) -> AsyncIterator[Repository]:
     """A repository with one fact from one message."""
-    async with Mnemo(emptied(url, folder), embedder=HashingEmbedder(64)) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(emptied(url, folder), "r", embedder=HashingEmbedder(64)) as repo:
         await repo.remember("Ada lives in Oslo.", metadata={"n": 1}, wait=True)
         yield repo
 

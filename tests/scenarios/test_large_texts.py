@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import repository
 
-from mnemo import Conversation, InvalidNote, Mnemo, Repository, Session
+from mnemo import Conversation, InvalidNote, Repository, Session
 from mnemo.recall import keyword
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import SLICE, clean, words
-from mnemo.testing import HashingEmbedder
 
 LARGE = "The fox jumps over Lisbon, é. " * 4_000
 
@@ -39,8 +39,7 @@ def watched(text: str) -> Watched:
 @asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[tuple[Repository, Session, Conversation]]:
     """A repository without a model over a file, a session and a thread of it."""
-    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(path, "r") as repo:
         yield repo, await repo.start_session("g"), repo.conversation("t")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from helpers import Kit
+from helpers import Kit, repository
 
 from mnemo import Conversation, Mnemo, Repository
 from mnemo.items.items import GetItem
@@ -85,8 +85,7 @@ ODD = [object(), {"a"}, 1.5]
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG.keys())
 async def test_an_argument_of_the_wrong_kind_is_refused(call):
     """A ``ValueError`` that says so, and nothing is written."""
-    async with Mnemo("memory:", embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(embedder="static") as repo:
         talk = repo.conversation("t")
         await talk.append({"role": "user", "content": "x"})
         for odd in ODD:
@@ -102,8 +101,7 @@ async def test_an_argument_of_the_wrong_kind_is_refused(call):
 async def test_a_thread_id_that_not_every_store_holds_is_refused(store, tmp_path, monkeypatch):
     """Ids are compared exactly, so none is changed to another that can be stored."""
     monkeypatch.chdir(tmp_path)
-    async with Mnemo(store, embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(store, embedder="static") as repo:
         for odd in ("a\0b", "a\ud800b"):
             with pytest.raises(ValueError, match="cannot hold"):
                 repo.conversation(odd)

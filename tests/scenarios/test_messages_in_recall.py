@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from helpers import repository
 
 from mnemo import Config, Message, Mnemo, Repository, ToolCall
 from mnemo.testing import HashingEmbedder, ManualClock
@@ -112,8 +113,7 @@ async def test_an_expired_message_is_found_no_more_but_its_step_is():
     """Swept or not; what a session holds of it outlives it as the session's."""
     clock = ManualClock(NOON)
     config = Config(conversation={"ttl_s": 60})
-    async with Mnemo("memory:", clock=clock, embedder=HashingEmbedder(), config=config) as memory:
-        repo = await memory.open_repo("r")
+    async with repository("memory:", "r", clock=clock, config=config) as repo:
         chat, session = repo.conversation("chat"), await repo.start_session("talk")
         await chat.append(Message(role="user", content="the red kite"))
         feed = await chat.feed(session, from_seq=1)
@@ -132,9 +132,7 @@ async def test_an_expired_message_is_found_no_more_but_its_step_is():
 async def test_messages_of_another_process_life_are_found(tmp_path):
     """A new service on the same file finds them, and once."""
     path = tmp_path / "m.db"
-    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(path, "r") as repo:
         await repo.conversation("chat").append(Message(role="user", content="the red kite"))
-    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(path, "r") as repo:
         assert await told(repo, "kite") == ["the red kite"]

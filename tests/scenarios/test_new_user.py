@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from helpers import committed
 
 from mnemo import Config, ConfigError, Mnemo, Repository, StoreError, Subscription, UsageError
 from mnemo.testing import RecordingObserver
@@ -180,9 +181,7 @@ async def test_a_store_that_may_only_be_read_is_read_and_closed_without_an_error
     path = tmp_path / "m.db"
     async with Mnemo(path) as memory:
         repo = await memory.open_repo()
-        session = await repo.start_session("g")
-        await session.append("I like figs.", "")
-        await session.close_and_commit()
+        await committed(repo, "I like figs.", "")
         await repo.notes.write("figs", "- ripe in August", "Figs")
     before = path.read_bytes()
     monkeypatch.setattr("mnemo.store.sqlite.connection._writable", lambda _: False)

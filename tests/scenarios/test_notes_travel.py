@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from helpers import lines_of
 
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel, tool_call
@@ -26,12 +27,6 @@ def writing() -> ScriptedChatModel:
     answers: list[Any] = [{"tool_calls": [call]}]
     model.script("update_notes", lambda _: answers.pop() if answers else "Nothing to note.")
     return model
-
-
-async def lines_of(memory: Mnemo, repo_id: str) -> list[str]:
-    """Its archive."""
-    async with memory.export_repo(repo_id) as lines:
-        return [line async for line in lines]
 
 
 @pytest.mark.parametrize(("from_file", "to_file"), [(True, False), (False, True)])

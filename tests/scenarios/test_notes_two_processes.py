@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from notes_kit import store_of
+from world import store_at
 
 from mnemo.testing import ManualClock
 
@@ -29,7 +29,7 @@ def start(path: Path, name: str) -> subprocess.Popen[str]:
 async def test_two_processes_lose_no_fact(tmp_path):
     """Each change finds the other's, by the version check in its transaction."""
     path = tmp_path / "notes.db"
-    store = store_of("sqlite", path, ManualClock())
+    store = store_at(path, ManualClock())
     await store.open()
     running = [start(path, name) for name in ("left", "right")]
     try:

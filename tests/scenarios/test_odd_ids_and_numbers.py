@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from helpers import lines_of
 from hostile_values import World, places, world
 
 from mnemo import Changeset, ConfigError, InvalidArchive, Mnemo, MnemoError, Semantic, StoreError
@@ -79,8 +80,7 @@ async def test_a_path_that_no_file_can_have_is_refused(path):
 async def test_an_archive_with_numbers_or_ids_that_are_none_is_refused(made):
     """NaN, infinity and integers beyond 64 bits in the place of any value; nothing is written."""
     await made.session.close_and_commit()
-    async with made.memory.export_repo("r") as archive:
-        lines = [line async for line in archive]
+    lines = await lines_of(made.memory, "r")
     for place, line in enumerate(lines):
         read = json.loads(line)
         for name, value in read.items():

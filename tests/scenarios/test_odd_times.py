@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from helpers import lines_of
 
 from mnemo import Changeset, Message, Mnemo, Repository, Semantic
 from mnemo.testing import HashingEmbedder
@@ -85,8 +86,7 @@ async def test_a_time_that_an_earlier_version_has_stored_poisons_nothing(tmp_pat
         found = await repo.recall("Where did I move last week?", since=datetime(1000, 1, 1))
         assert found.as_text() or at.year == 1
         assert (await repo.conversation("t").viewport(2_000).render()).messages
-        async with memory.export_repo("r") as lines:
-            written = [line async for line in lines]
+        written = await lines_of(memory, "r")
         damaged = [line for line in written if '"damaged":' in line]
         assert sum('"kind":"step"' in line for line in damaged) == 1
         assert sum('"kind":"message"' in line for line in damaged) == 1

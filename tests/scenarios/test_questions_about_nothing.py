@@ -4,8 +4,7 @@ import random
 from string import ascii_lowercase
 
 import pytest
-
-from mnemo import Mnemo
+from helpers import repository
 
 THINGS = ("boat", "kite", "oven", "tent", "lamp", "harp")
 
@@ -21,8 +20,7 @@ def random_letters(count: int) -> list[str]:
 async def test_random_letters_find_nothing_and_stored_words_do():
     """Through ``remember``, ``settle`` and ``recall``, with facts, steps and messages stored."""
     said = [f"I keep {n} {thing}s in the cellar." for n, thing in enumerate(THINGS * 4)]
-    async with Mnemo("memory:", embedder="static") as memory:
-        repo = await memory.open_repo("ada")
+    async with repository("memory:", "ada", embedder="static") as repo:
         await repo.remember(said, actor="Ada", wait=True)
         await repo.settle()
         for question in random_letters(20):

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from helpers import committed
 
 from mnemo import Mnemo, Repository
 
@@ -96,9 +97,7 @@ async def test_steps_of_a_loop_are_read_by_their_actors(repo):
 async def test_a_new_value_of_a_slot_supersedes_the_former(repo, first, then, holds):
     """Of two sessions that fill one slot the later one holds."""
     for said in (first, then):
-        session = await repo.start_session("talk")
-        await session.append(said, "", actor="Ana")
-        await session.close_and_commit()
+        session = await committed(repo, said, "", actor="Ana", goal="talk")
         await session.aclose()
 
     facts = await repo.get_nodes(("semantic",))

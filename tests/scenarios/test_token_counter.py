@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from helpers import repository
 
-from mnemo import Config, Mnemo, Repository
-from mnemo.testing import HashingEmbedder
+from mnemo import Config, Repository
 from mnemo.values.counting import fitted
 
 
@@ -20,8 +20,7 @@ def words(text: str) -> int:
 async def opened(path: Path, count: Callable[[str], int] | None) -> AsyncIterator[Repository]:
     """A repository with twelve steps and three notes, counted with *count*."""
     config = Config(conversation={"token_counter": count})
-    async with Mnemo(path, config=config, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(path, "r", config=config) as repo:
         session = await repo.start_session("g")
         for n in range(12):
             await session.append(f"The fox number {n} jumps over the river in Lisbon.", "Seen.")

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from helpers import committed, repository
 
 from mnemo import Config, Memory, Mnemo, Repository
 from mnemo.testing import HashingEmbedder
@@ -126,9 +127,7 @@ async def test_facts_with_the_parties_turned_round_stay_two():
         repo = await memory.open_repo("r")
         for one, other in TURNED_ROUND:
             for said in (one, other):
-                session = await repo.start_session("talk")
-                await session.append(said, "", actor="Cy")
-                await session.close_and_commit()
+                session = await committed(repo, said, "", actor="Cy", goal="talk")
                 await session.aclose()
         assert await propositions(repo) == said_all
         await repo.consolidate(threshold=0.5)
@@ -149,8 +148,7 @@ TOLD = [f"My lantern number {n} hangs in room {100 + n} of the inn." for n in ra
 
 async def test_sixty_messages_give_sixty_facts():
     """In one call, waited for, they are one trajectory, whose bound grows with them."""
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("inn")
+    async with repository("memory:", "inn") as repo:
         await repo.remember(TOLD, wait=True)
         await repo.settle()
         statistics = await repo.statistics()
@@ -160,8 +158,7 @@ async def test_sixty_messages_give_sixty_facts():
 
 async def test_sixty_messages_that_wait_for_a_worker_give_sixty_facts():
     """However many wait when the job runs."""
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("inn")
+    async with repository("memory:", "inn") as repo:
         for told in TOLD:
             await repo.remember(told)
         await repo.settle()
@@ -170,8 +167,7 @@ async def test_sixty_messages_that_wait_for_a_worker_give_sixty_facts():
 
 async def test_a_session_of_fifty_steps_gives_fifty_facts():
     """One trajectory of fifty steps."""
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("inn")
+    async with repository("memory:", "inn") as repo:
         session = await repo.start_session("Tell of the inn")
         for told in TOLD[:50]:
             await session.append(told, "Noted.")
@@ -183,8 +179,7 @@ async def test_a_session_of_fifty_steps_gives_fifty_facts():
 async def test_what_a_bound_leaves_out_is_in_the_receipt_and_the_statistics():
     """Ten facts of one step, where four steps may give three."""
     config = Config(extraction={"max_facts": 3})
-    async with Mnemo("memory:", embedder=HashingEmbedder(), config=config) as memory:
-        repo = await memory.open_repo("inn")
+    async with repository("memory:", "inn", config=config) as repo:
         session = await repo.start_session("Tell of the inn")
         await session.append(" ".join(TOLD[:10]), "Noted.")
         receipt = await session.close_and_commit()

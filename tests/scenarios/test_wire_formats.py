@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from helpers import lines_of
 
 from mnemo import Conflict, Mnemo, Recent, Repository, UsageError, wire
 from mnemo.testing import HashingEmbedder
@@ -71,8 +72,7 @@ async def test_a_history_survives_a_restart_and_an_archive(name, tmp_path):
     async with Mnemo(path, embedder=HashingEmbedder()) as memory:
         repo = await opened(memory)
         assert written(await repo.conversation("t").history()) == items
-        async with memory.export_repo("r") as exported:
-            lines = [line async for line in exported]
+        lines = await lines_of(memory, "r")
         await memory.import_repo("copy", lines)
         copy = await opened(memory, "copy")
         assert written(await copy.conversation("t").history()) == items

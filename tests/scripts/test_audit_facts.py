@@ -1,15 +1,14 @@
 """``scripts/audit_facts`` prints facts with their sources, and counts labelled faults."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import ran
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "audit_facts.py"
 PERSON = {
     "id": "ana",
     "start": "2026-01-05",
@@ -28,9 +27,7 @@ DIALOGUE = {
 }  # fmt: skip
 
 
-def audit(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+audit = partial(ran, Path(__file__).parents[2] / "scripts" / "audit_facts.py")
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """``scripts/bench closings`` counts what commits close of labelled pairs."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers import ran
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +21,7 @@ def test_closings_of_labelled_pairs_are_counted(tmp_path):
     ]
     file = tmp_path / "pairs.json"
     file.write_text(json.dumps(pairs), "utf-8")
-    command = [sys.executable, str(SCRIPT), "closings", f"file={file}", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = ran(SCRIPT, "closings", f"file={file}", "--json", check=True)
     (figures,) = json.loads(done.stdout)["phases"].values()
     assert {figure["name"]: figure["value"] for figure in figures} == {
         "pairs": 4,

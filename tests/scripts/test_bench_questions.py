@@ -1,14 +1,14 @@
 """The bench of questions about remembered messages, and the floor under recall."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import ran
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 ANA = {
@@ -63,10 +63,7 @@ def written(path: Path, *objects: dict[str, Any]) -> Path:
     return path
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the bench to its end."""
-    command = [sys.executable, str(SCRIPTS / "bench_questions.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+run = partial(ran, SCRIPTS / "bench_questions.py")
 
 
 # ── The whole bench ──────────────────────────────────────────────────────────────────

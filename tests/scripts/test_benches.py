@@ -2,12 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import child_environment
+from helpers import child_environment, ran
 
 pytestmark = pytest.mark.slow
 
@@ -16,9 +15,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a bench to its end."""
-    command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
-    environment = child_environment()
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return ran(SCRIPTS / script, *arguments, env=child_environment())
 
 
 def measured(*rows: object) -> dict[str, Any]:

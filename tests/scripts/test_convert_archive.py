@@ -2,13 +2,13 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from helpers import child_environment
+from helpers import lines_of, ran
 
 from mnemo import InvalidArchive, Mnemo
 from mnemo.testing import HashingEmbedder
@@ -17,10 +17,7 @@ ROOT = Path(__file__).parents[2]
 OLD = ROOT / "tests" / "data" / "development_archive.jsonl"
 
 
-def convert(old: Path, new: Path) -> subprocess.CompletedProcess[str]:
-    """Run the script."""
-    command = [sys.executable, str(ROOT / "scripts" / "convert_archive.py"), str(old), str(new)]
-    return subprocess.run(command, capture_output=True, text=True, env=child_environment())
+convert = partial(ran, ROOT / "scripts" / "convert_archive.py")
 
 
 @pytest.mark.slow
@@ -34,8 +31,7 @@ async def test_what_a_development_version_exported_is_imported(tmp_path):
             await memory.import_repo("r", OLD.read_text().splitlines())
         head = await memory.import_repo("r", lines)
         assert all(head.counts.values())
-        async with memory.export_repo("r") as exported:
-            assert [line async for line in exported] == lines
+        assert await lines_of(memory) == lines
         assert (await memory.check()).problems == ()
 
 

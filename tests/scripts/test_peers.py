@@ -1,22 +1,21 @@
 """``scripts/bench_peers`` makes one row of each peer, of one that fails as well."""
 
 import json
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
-def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the bench in this environment at sizes at which its figures say nothing."""
-    command = [sys.executable, SCRIPTS / "bench_peers.py", "--quick", *arguments]
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+bench = partial(ran, SCRIPTS / "bench_peers.py", "--quick")
+"""At sizes at which its figures say nothing, in this environment."""
 
 
 def dialogues(path: Path) -> Path:

@@ -2,12 +2,10 @@
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from helpers import child_environment
+from helpers import child_environment, ran
 
 pytestmark = pytest.mark.slow
 
@@ -18,10 +16,8 @@ _POSTGRES = [pytest.mark.postgres, pytest.mark.long]
 @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=_POSTGRES)])
 def test_processes_that_are_killed_and_paused_lose_nothing(engine):
     """A short run: it has acknowledged and forgotten, and nothing is wrong."""
-    command = [sys.executable, str(SCRIPTS / "soak.py"), engine]
-    command += ["--minutes", "0.3", "--live", "2", "--json"]
-    environment = child_environment()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    short = ("--minutes", 0.3, "--live", 2, "--json")
+    done = ran(SCRIPTS / "soak.py", engine, *short, env=child_environment())
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)["figures"]
     assert figures[0]["name"].startswith("messages and steps acknowledged")

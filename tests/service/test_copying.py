@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 from damaged_stores import damage
+from helpers import lines_of
 
 from mnemo import Config, Mnemo, RepositoryCopy, StoreCorrupt, UsageError
 from mnemo.testing import HashingEmbedder
@@ -48,8 +49,7 @@ async def fill(memory: Mnemo, id: str) -> None:
 
 async def archive(memory: Mnemo, id: str) -> list[str]:
     """Its lines."""
-    async with memory.export_repo(id) as lines:
-        return [line async for line in lines]
+    return await lines_of(memory, id)
 
 
 @pytest.mark.slow

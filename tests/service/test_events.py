@@ -153,7 +153,7 @@ async def test_events_and_logs_carry_no_stored_text(open_kit, caplog):
     """Ids and numbers, and of texts only a query; at INFO the logs likewise."""
     kit = await open_kit(embedded=True)
     with caplog.at_level(logging.INFO):
-        session = await kit.started("Guard the heron")
+        session = await kit.repo.start_session("Guard the heron")
         await session.append(SECRET, "Told nobody of the heron", metadata={"a": "heron"})
         await session.close_and_commit()
         await kit.repo.recall("who knows it?")
@@ -247,8 +247,7 @@ async def test_commits_go_on_beside_observers_that_raise_or_hang(open_kit, caplo
     third = RecordingObserver()
     for observer in (hanging, raising, third):
         kit.memory.subscribe(observer)
-    session = await kit.started()
-    await session.append("The pier is closed.", "Noted")
+    session = await kit.begun("The pier is closed.", "Noted")
     assert (await session.close_and_commit()).status == "committed"
     assert third.events == kit.seen.events
     states = [event.to_state for event in third.of(SessionTransitioned)]

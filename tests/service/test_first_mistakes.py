@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import repository
 
 import mnemo.sync
 from mnemo import (
@@ -74,8 +75,7 @@ async def test_a_repository_that_is_not_open_is_said_to_be(open_kit):
 async def test_while_it_is_extracted_a_session_says_what_to_await(open_kit):
     """The call that waits stands in the error."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("I sail.", "")
+    session = await kit.begun("I sail.", "")
     kit.model.block("semantic")
     await session.close()
     words = r"await session\.wait_for\('ready', 'failed'\) first"
@@ -226,8 +226,7 @@ async def test_a_session_that_this_process_has_open_is_said_to_be_open_here(open
 
 async def test_one_id_in_place_of_a_list_is_refused():
     """Its letters are no ids: the node stays, and the caller hears of it."""
-    async with Mnemo("memory:", embedder="static") as memory:
-        repo = await memory.open_repo()
+    async with repository(embedder="static") as repo:
         await repo.apply(Changeset((Semantic("Mara grows pears."),)))
         (node,) = await repo.get_nodes(("semantic",))
         with pytest.raises(ValueError, match="must be a list of ids, not one text"):

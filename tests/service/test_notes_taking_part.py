@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import in_memory_store
+from world import store_at
 
 from mnemo import Mnemo
 from mnemo.errors import StoreLocked
@@ -111,7 +111,7 @@ async def test_notes_alone_are_printed_alone(where):
 async def test_a_recall_answers_without_notes_that_fail():
     """Degraded, said so in the trace, never failed: the store's error or any other."""
     for error in (StoreLocked("busy"), RuntimeError("a bug")):
-        store = in_memory_store()
+        store = store_at()
         async with opened(store) as (_, repo):
             await told(repo)
             plain = await repo.recall("temples of Kyoto")

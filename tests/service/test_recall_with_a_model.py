@@ -197,8 +197,7 @@ async def test_a_repository_asks_its_own_model(open_kit):
 async def test_a_recall_in_flight_ends_with_its_repository(open_kit):
     """Closing ends a recall that waits for a model with a typed error; nothing goes on behind."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("The boat is in Porto.", "Noted it")
+    await kit.begun("The boat is in Porto.", "Noted it")
     kit.model.block()
     ended: list[Exception] = []
 

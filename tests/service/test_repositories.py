@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit, OpenKit, repository
 
 from mnemo import (
     Config,
@@ -164,8 +164,7 @@ async def test_an_open_or_unknown_repository_is_not_deleted(kit):
 @pytest.mark.slow
 async def test_another_service_loses_a_deleted_repository(kit, db):
     """What it had open finds nothing any more, and its session takes no more."""
-    async with Mnemo(db, embedder=HashingEmbedder(), clock=kit.clock) as there:
-        other = await there.open_repo("shared")
+    async with repository(db, "shared", clock=kit.clock) as other:
         await other.add_memory("Ada likes tea")
         session = await other.start_session("look")
         assert (await other.recall("tea")).candidates

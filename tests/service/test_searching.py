@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers import repository
 
 from mnemo import Config, Conversation, Mnemo, NotFound, Repository, UsageError
 from mnemo.events import RecallFailed
@@ -17,8 +18,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def test_an_agent_finds_what_it_does_not_see(where):
     """Other threads and sessions, and what left its window."""
-    async with Mnemo(where, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(where, "r") as repo:
         mine, other = repo.conversation("mine"), repo.conversation("other")
         (message,) = await mine.append([{"role": "user", "content": "kyoto in spring"}])
         await other.append([{"role": "user", "content": "kyoto in autumn"}])
@@ -39,8 +39,7 @@ async def test_an_agent_finds_what_it_does_not_see(where):
 
 async def test_an_agent_searches_and_views_by_tools(where):
     """Bound to its thread, the tools leave out what it sees."""
-    async with Mnemo(where, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(where, "r") as repo:
         await repo.conversation("mine").append([{"role": "user", "content": "about kyoto"}])
         searching, viewing = repo.tools("mine")
         everywhere, _ = repo.tools()
@@ -121,8 +120,7 @@ async def test_a_fed_step_comes_to_mind_as_its_message(where):
 
 async def test_a_purged_thread_is_not_found(where):
     """Erased records are neither found nor viewed."""
-    async with Mnemo(where, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(where, "r") as repo:
         thread = repo.conversation("mine")
         (message,) = await thread.append([{"role": "user", "content": "kyoto in spring"}])
         await thread.purge()

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
+from helpers import committed, repository
 
 from mnemo import (
     Changeset,
@@ -139,8 +140,7 @@ async def test_a_bad_repository_id_is_refused(open_kit, repo_id):
 async def test_closing_a_repository_leaves_its_sessions_resumable(open_kit):
     """close_repo ends the sessions; reopened, they go on."""
     kit = await open_kit()
-    session = await kit.started(session_id="s")
-    await session.append("seen", "")
+    await kit.begun("seen", "", session_id="s")
     await kit.memory.close_repo("r")
     with pytest.raises(NotFound):
         kit.memory.session("s")
@@ -189,9 +189,7 @@ async def test_equal_session_ids_are_extracted_recalled_and_forgotten_apart(open
     kit = await open_kit()
     other = await kit.memory.open_repo("other")
     for repo, text in ((kit.repo, "Mara lives in Osaka."), (other, "Mara lives in Lisbon.")):
-        session = await repo.start_session("Talk", session_id="s")
-        await session.append(text, "Noted", key="k")
-        await session.close_and_commit()
+        await committed(repo, text, "Noted", key="k", goal="Talk", session_id="s")
     for repo, here, there in ((kit.repo, "Osaka", "Lisbon"), (other, "Lisbon", "Osaka")):
         found = await repo.recall("Where does Mara live?", session_id="s")
         assert here in found.as_text()
@@ -219,8 +217,7 @@ async def test_a_session_of_another_repository_gives_no_context(open_kit):
 
 async def test_another_embedding_space_is_refused(db):
     """Equal dimensions do not make two spaces equal; the error names both."""
-    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         await repo.apply(fact("Ana lives in Porto", "Ana"))
     other = HashingEmbedder()
     other_space = type(other.space)("another", other.space.dimensions)
@@ -293,8 +290,7 @@ async def test_statistics_show_the_levels(open_kit):
     """Counts, revision, queue depths, index state and space are all there."""
     kit = await open_kit()
     kit.model.block()
-    session = await kit.started()
-    await session.append("seen", "done")
+    await kit.begun()
     await kit.repo.apply(fact("Ana lives in Porto", "Ana"))
     statistics = await kit.repo.statistics()
     assert statistics.revision == 1

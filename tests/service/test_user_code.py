@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import repository
 
 from mnemo import (
     Changeset,
@@ -108,8 +109,9 @@ async def test_an_embedder_that_raises_anything_only_fails(db, hostile):
     """Recall answers by words meanwhile; what was appended is there, and found later."""
     embedder = HostileEmbedder()
     with anyio.fail_after(120):
-        async with Mnemo(db, embedder=embedder, config=Config(shutdown_grace_s=0.05)) as memory:
-            repo = await memory.open_repo("r")
+        async with repository(
+            db, "r", embedder=embedder, config=Config(shutdown_grace_s=0.05)
+        ) as repo:
             session = await repo.start_session("g", embedder=HostileEmbedder())
             embedder.hostile = hostile
             await session.append("Ada lives in Lund.", "noted")
@@ -148,8 +150,7 @@ async def test_functions_of_a_config_that_raise_anything_only_fail(db, error):
         shutdown_grace_s=0.05,
     )
     with anyio.fail_after(120):
-        async with Mnemo(db, embedder=HashingEmbedder(), config=config) as memory:
-            repo = await memory.open_repo("r")
+        async with repository(db, "r", config=config) as repo:
             await repo.conversation("t").append({"role": "user", "content": "hello"})
             (message,) = await repo.conversation("t").load()
             assert message.content == "hello"
@@ -330,8 +331,7 @@ def test_an_interrupt_of_an_observer_leaves_the_loop_with_the_state_settled(db, 
 
 def _steps(db: Any) -> int:
     async def count() -> int:
-        async with Mnemo(db, embedder=HashingEmbedder()) as memory:
-            repo = await memory.open_repo("r")
+        async with repository(db, "r") as repo:
             return (await repo.statistics()).steps
 
     return asyncio.run(count())

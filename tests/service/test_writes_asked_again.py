@@ -233,8 +233,7 @@ async def test_what_was_forgotten_is_not_found_after_the_second_call(open_kit, f
     """The erasure was made and failed: nothing is found, and forgetting again succeeds."""
     store = failing_store()
     kit = await open_kit(store=store, config=Config())
-    session = await kit.started(session_id="s")
-    await session.append("the zebra is in the cellar", "")
+    session = await kit.begun("the zebra is in the cellar", "", session_id="s")
     await session.close_and_commit()
     await session.aclose()
     store.fail("erase", before=False)

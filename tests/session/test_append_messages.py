@@ -298,7 +298,6 @@ async def test_sources_name_the_message(open_kit):
 async def test_sources_of_plain_steps_name_no_message(open_kit):
     """A step that was appended as such comes from no message."""
     kit = await open_kit(embedded=True)
-    session = await kit.started()
-    await session.append("The ferry leaves from pier 3.", "")
+    await kit.begun("The ferry leaves from pier 3.", "")
     (source,) = (await kit.repo.recall("Where does the ferry leave from?")).sources
     assert (source.thread_id, source.message_id) == (None, None)

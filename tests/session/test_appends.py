@@ -43,8 +43,7 @@ async def test_a_waiting_append_that_is_cancelled_leaves_no_trace(open_kit):
     """Cancelling an append that waits for room records nothing."""
     kit = await open_kit(config=Config(session={"max_append_backlog": 1}))
     kit.model.block()
-    session = await kit.started()
-    await session.append("first", "")
+    session = await kit.begun("first", "")
     with anyio.move_on_after(0.02):
         await session.append("never", "")
     kit.model.unblock()

@@ -39,9 +39,7 @@ async def test_after_extraction_the_session_will_be_idle(open_kit):
     """Commit_async is refused while extracting, start_episode_async ends with "started"."""
     kit = await open_kit(config=AUTO)
     kit.model.block("semantic")
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
+    session = await kit.closed()
     with pytest.raises(SessionError) as refused:
         session.commit_async()
     assert refused.value.reason == "invalid_queued_operation"
@@ -54,8 +52,7 @@ async def test_after_extraction_the_session_will_be_idle(open_kit):
 async def test_the_flush_comes_after_two_quiet_minutes(open_kit):
     """Nothing at 119 s; at 120 s stored, TrajectoryFlushed, still collecting."""
     kit = await open_kit(config=AUTO)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await kit.pass_time(119)
     assert await stored(kit) == 0
     await kit.pass_time(1)
@@ -67,8 +64,7 @@ async def test_the_flush_comes_after_two_quiet_minutes(open_kit):
 async def test_every_append_starts_the_flush_timer_anew(open_kit):
     """A step, 100 s, a step, 100 s: nothing; 20 s more: both."""
     kit = await open_kit(config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     await kit.pass_time(100)
     await session.append("two", "")
     await kit.pass_time(100)
@@ -80,8 +76,7 @@ async def test_every_append_starts_the_flush_timer_anew(open_kit):
 async def test_parts_of_a_trajectory_share_their_subgoal(open_kit):
     """A flush, two more steps and another flush: three steps, one subgoal node."""
     kit = await open_kit(config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     await kit.pass_time(120)
     await session.append("two", "")
     await session.append("three", "")
@@ -94,8 +89,7 @@ async def test_parts_of_a_trajectory_share_their_subgoal(open_kit):
 async def test_an_abandoned_session_expires_with_everything_committed(open_kit):
     """600 s without an append: rest committed, SessionExpired, then SessionClosed."""
     kit = await open_kit(config=Config(session={"auto_commit": True, "flush_timeout_s": None}))
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await kit.clock.advance(600)
     await kit.until(lambda: bool(kit.seen.of(SessionExpired)))
     await session.aclose()
@@ -108,8 +102,7 @@ async def test_an_abandoned_session_expires_with_everything_committed(open_kit):
 async def test_a_flush_and_then_the_expiry_commit_each_step_once(open_kit):
     """600 s in one go: the flush and the expiry meet, and the step is stored once."""
     kit = await open_kit(config=AUTO)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await kit.clock.advance(600)
     await kit.until(lambda: bool(kit.seen.of(SessionExpired)))
     assert await stored(kit) == 1
@@ -126,8 +119,7 @@ async def test_a_flush_and_then_the_expiry_commit_each_step_once(open_kit):
 async def test_without_timers_time_changes_nothing(open_kit, config):
     """Any advance of the clock stores nothing and ends nothing."""
     kit = await open_kit(config=config)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await kit.pass_time(100_000)
     assert await stored(kit) == 0
     assert session.state is SessionState.COLLECTING
@@ -139,8 +131,7 @@ async def test_background_work_holds_back_a_close(open_kit):
     model = ScriptedChatModel.answering({"annotate": annotating([TRIP, BUILD])})
     kit = await open_kit(model=model, config=AUTO)
     kit.model.block("semantic")
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     await session.append("two", "")
     await kit.until(lambda: session.busy)
     with pytest.raises(SessionError) as refused:
@@ -159,8 +150,7 @@ async def test_close_and_commit_covers_the_whole_episode(open_kit):
     """Under auto-commit the receipt names all nodes, those of the background included."""
     model = ScriptedChatModel.answering({"annotate": annotating([TRIP, BUILD])})
     kit = await open_kit(model=model, config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     await session.append("two", "")
     await kit.until(lambda: bool(kit.seen.of(TrajectoryCommitted)))
     receipt = await session.close_and_commit()
@@ -174,8 +164,7 @@ async def test_a_failed_background_extraction_is_done_again(open_kit):
     """Its steps stay uncommitted, the session collects, and the next flush takes them."""
     answers = [ModelUnavailable("down"), {"facts": []}]
     kit = await open_kit(model=ScriptedChatModel.answering({"semantic": answers}), config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     await kit.pass_time(120)
     assert len(kit.seen.of(TrajectoryExtractionFailed)) == 1
     assert session.state is SessionState.COLLECTING
@@ -194,8 +183,7 @@ async def test_a_failed_background_commit_makes_no_second_model_call(
     store = failing_store()
     store.fail("apply", error=CommitFailed("the disk is full"))
     kit = await open_kit(store=store, config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     await kit.pass_time(120)
     assert await stored(kit) == 0
     assert isinstance(session.error, CommitFailed)
@@ -215,10 +203,7 @@ async def test_a_failed_automatic_commit_leaves_ready(open_kit, failing_store):
     store = failing_store()
     store.fail("apply", error=CommitFailed("the disk is full"))
     kit = await open_kit(store=store, config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed("one", "", until="ready")
     assert isinstance(session.error, CommitFailed)
     receipt = await session.commit()
     assert receipt.status == "committed"
@@ -234,8 +219,7 @@ async def test_a_failed_automatic_commit_leaves_ready(open_kit, failing_store):
 async def test_a_late_reward_reaches_the_stored_step(open_kit):
     """A step flushed before its reward was known gets it with the next changeset."""
     kit = await open_kit(config=AUTO)
-    session = await kit.started()
-    await session.append("one", "did it")
+    session = await kit.begun("one", "did it")
     await kit.pass_time(120)
     (early,) = await kit.repo.get_nodes(["episodic"])
     assert early.reward is None
@@ -252,8 +236,7 @@ async def test_an_unforeseen_failure_of_a_commit_is_logged(
     store = failing_store()
     store.fail("apply", error=RuntimeError("a bug"))
     kit = await open_kit(store=store, config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     if leads_to == "flush":
         await kit.pass_time(120)
     else:
@@ -276,8 +259,7 @@ async def test_an_expiry_that_could_not_be_written_comes_again(open_kit, failing
     """The session whose closing failed at its expiry goes on, and expires the next time."""
     store = failing_store()
     kit = await open_kit(store=store, config=UNFLUSHED)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await kit.at_rest()
     await expired_in_vain(kit, store)
     assert session.state == "collecting"

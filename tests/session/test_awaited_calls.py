@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
+from helpers import committed
 
 from mnemo import Session, SessionError, SessionState
 from mnemo.errors import ModelUnavailable
@@ -40,8 +41,7 @@ REFUSALS = [
 
 async def in_state(kit, state: str) -> Session:
     """A session that was led to *state* by real work."""
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     if state == "failed":
         kit.model.script("semantic", ModelUnavailable("down"))
     if state == "extracting":
@@ -117,9 +117,7 @@ async def test_an_empty_episode_commits_to_nothing(open_kit):
 async def test_a_new_episode_starts_clean(open_kit):
     """Nothing of an earlier episode is carried into the next one of the same session."""
     kit = await open_kit()
-    session = await kit.started("first")
-    await session.append("one", "")
-    await session.close_and_commit()
+    session = await committed(kit.repo, "one", "", goal="first")
     await session.start_episode("second")
     assert session.context().goal == "second"
     assert session.context().steps == ()

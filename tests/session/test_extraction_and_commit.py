@@ -2,13 +2,13 @@
 
 import anyio
 import pytest
-from helpers import BREAD, BUILD, TRIP, annotating, in_memory_store, steps_of
+from helpers import BREAD, BUILD, TRIP, annotating, steps_of
+from world import PausingStore
 
 from mnemo import CommitFailed, Config, ExtractionFailed, InvalidReply, RateLimited, SessionState
 from mnemo.errors import ModelUnavailable
 from mnemo.events import ChangesetApplied, SessionTransitioned, WriteFailed
 from mnemo.testing import ScriptedChatModel
-from mnemo.testing.faults import FailingStore
 
 
 def transitions(kit) -> list[tuple[str, str]]:
@@ -18,9 +18,7 @@ def transitions(kit) -> list[tuple[str, str]]:
 async def test_a_close_leads_through_extracting_to_ready(open_kit):
     """Close gives collecting→extracting, extracting→ready; wait_for returns by itself."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
+    session = await kit.closed()
     assert await session.wait_for("ready") is SessionState.READY
     assert transitions(kit) == [("collecting", "extracting"), ("extracting", "ready")]
 
@@ -29,10 +27,7 @@ async def test_failing_semantic_calls_fail_the_episode(open_kit):
     """The state is failed, the error names the episode, the steps are still there."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down")})
     kit = await open_kit(model=model)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("failed")
+    session = await kit.closed(until="failed")
     assert isinstance(session.error, ExtractionFailed)
     assert session.error.episode_id == session.episode_id
     assert session.context().steps == ("seen -> done",)
@@ -43,10 +38,7 @@ async def test_two_bad_replies_fail_with_the_raw_text(open_kit):
     """Exactly two calls, cause InvalidReply with .raw, nothing stored."""
     model = ScriptedChatModel.answering({"semantic": "no json at all"})
     kit = await open_kit(model=model)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("failed")
+    session = await kit.closed(until="failed")
     assert isinstance(session.error.__cause__, InvalidReply)
     assert session.error.__cause__.raw == "no json at all"
     assert len(kit.model.calls("semantic")) == 2
@@ -92,8 +84,7 @@ async def test_a_retry_asks_about_the_failed_trajectory_only(open_kit):
 async def test_what_a_commit_names_can_be_read(open_kit):
     """After commit every id of the receipt exists, and the state is idle."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("Ana lives in Porto", "noted it")
+    session = await kit.begun("Ana lives in Porto", "noted it")
     receipt = await session.close_and_commit()
     assert receipt.status == "committed"
     assert receipt.revision == 1
@@ -112,10 +103,7 @@ async def test_a_failing_transaction_keeps_the_changeset(open_kit, failing_store
     store = failing_store()
     store.fail("apply", error=CommitFailed("the disk is full"))
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed(until="ready")
     with pytest.raises(CommitFailed):
         await session.commit()
     assert session.state is SessionState.READY
@@ -133,8 +121,7 @@ async def test_a_commit_whose_answer_was_lost_has_happened(open_kit, failing_sto
     store = failing_store()
     store.fail("apply", before=False)
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     receipt = await session.close_and_commit()
     assert receipt.status == "committed"
     assert session.state is SessionState.IDLE
@@ -142,28 +129,11 @@ async def test_a_commit_whose_answer_was_lost_has_happened(open_kit, failing_sto
     assert {n.id for n in await kit.repo.get_nodes(["episodic"])} <= set(receipt.node_ids)
 
 
-class PausingStore(FailingStore):
-    """A store whose next commit waits, inside its call, until it is let go."""
-
-    def __init__(self, store) -> None:
-        super().__init__(store)
-        self.entered, self.let_go = anyio.Event(), anyio.Event()
-
-    async def run(self, call, subject, work):
-        if call == "apply":
-            self.entered.set()
-            await self.let_go.wait()
-        return await super().run(call, subject, work)
-
-
 async def test_a_cancelled_commit_runs_to_its_end(open_kit):
     """Cancelled while the transaction runs, the state is idle and each node is there once."""
-    store = PausingStore(in_memory_store())
+    store = PausingStore("apply")
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed(until="ready")
     ended = []
 
     async def commit(scope: anyio.CancelScope) -> None:
@@ -188,8 +158,7 @@ async def test_close_and_commit_retries_so_often(open_kit, failures, ends):
     """Two failures and a success give a receipt; three give the last ExtractionFailed."""
     answers = [ModelUnavailable(f"down {n}") for n in range(failures)] + [{"facts": []}]
     kit = await open_kit(model=ScriptedChatModel.answering({"semantic": answers}))
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     if ends == "idle":
         assert (await session.close_and_commit(max_retries=2)).status == "committed"
     else:
@@ -203,8 +172,7 @@ async def test_a_rate_limit_is_waited_for_on_the_clock(open_kit):
     """Between two tries retry_after_s is honoured, up to 30 s of the clock."""
     answers = [RateLimited("slow down", retry_after_s=90), {"facts": []}]
     kit = await open_kit(model=ScriptedChatModel.answering({"semantic": answers}))
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     async with anyio.create_task_group() as group:
         group.start_soon(session.close_and_commit)
         await session.wait_for("failed")
@@ -219,8 +187,7 @@ async def test_the_timeout_bounds_the_waiting_not_the_work(open_kit):
     """TimeoutError after 5 s of clock, state extracting; unblocked it becomes ready."""
     kit = await open_kit()
     kit.model.block("semantic")
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     timed_out = []
 
     async def wait_five_seconds() -> None:
@@ -258,8 +225,7 @@ async def test_the_costs_of_models_are_counted(open_kit):
     """statistics() counts every call of the session, corrective ones included."""
     model = ScriptedChatModel.answering({"semantic": ["not json", {"facts": []}]})
     kit = await open_kit(model=model)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await session.close_and_commit()
     statistics = session.statistics()
     assert statistics.model_calls == len(kit.model.requests)

@@ -221,8 +221,7 @@ async def test_an_act_that_was_made_is_done_when_it_is_asked_for_again(
     """Close, commit, start and discard, each with answer and look lost, each called again."""
     store = failing_store()
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     calls = {
         "close": session.close_async if queued else session.close,
         "commit": session.commit_async if queued else session.commit,
@@ -250,8 +249,7 @@ async def test_another_call_after_an_act_that_was_made_meets_its_state(open_kit,
     """A close in doubt: an append is refused by the table, and the episode is extracted."""
     store = failing_store()
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     store.fail("record", before=False, only=lambda act: isinstance(act, EpisodeClosed))
     store.fail("load")
     with pytest.raises(StoreError):
@@ -267,10 +265,7 @@ async def test_a_discard_after_a_commit_that_was_made_is_refused(open_kit, faili
     """The commit is shown with its nodes, and nothing is discarded."""
     store = failing_store()
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed(until="ready")
     store.fail("apply", before=False)
     store.fail("apply")
     with pytest.raises(CommitFailed):

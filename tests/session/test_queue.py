@@ -18,10 +18,7 @@ from mnemo.testing import ScriptedChatModel
 async def extracting(kit):
     """A session whose extraction is held back by a blocked model."""
     kit.model.block("semantic")
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    return session
+    return await kit.closed()
 
 
 class Outcomes:
@@ -223,10 +220,7 @@ async def test_a_queued_commit_in_failed_retries_and_commits(open_kit):
     """commit_async in failed is one operation that ends only when something was committed."""
     answers = [ModelUnavailable("down"), {"facts": []}]
     kit = await open_kit(model=ScriptedChatModel.answering({"semantic": answers}))
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("failed")
+    session = await kit.closed(until="failed")
     commit, start = session.commit_async(), session.start_episode_async("next")
     assert await commit == "committed"
     assert await start == "started"
@@ -236,10 +230,7 @@ async def test_a_start_can_be_queued_behind_a_commit_that_retries(open_kit):
     """A commit in failed is one operation that projects to idle, also while it extracts."""
     answers = [ModelUnavailable("down"), {"facts": []}]
     kit = await open_kit(model=ScriptedChatModel.answering({"semantic": answers}))
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("failed")
+    session = await kit.closed(until="failed")
     kit.model.block("semantic")
     commit = session.commit_async()
     await kit.until(lambda: kit.model.waiting > 0)
@@ -254,10 +245,7 @@ async def test_a_queued_commit_in_failed_that_fails_again_says_so(open_kit):
     """The retry's failure is the operation's own, and those behind end with extraction_failed."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down")})
     kit = await open_kit(model=model)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("failed")
+    session = await kit.closed(until="failed")
     outcomes = Outcomes()
     session.commit_async(outcomes.of("commit"))
     session.start_episode_async("next", outcomes.of("start"))

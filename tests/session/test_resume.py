@@ -31,9 +31,7 @@ async def test_a_resumed_extraction_goes_on_by_itself(open_kit, db):
     """A session that stopped while extracting is listed so and reaches ready."""
     kit = await open_kit(store=db)
     kit.model.block("semantic")
-    session = await kit.started(session_id="s")
-    await session.append("seen", "done")
-    await session.close()
+    session = await kit.closed(session_id="s")
     kit = await reopened(open_kit, db, kit)
     (record,) = await kit.repo.unfinished_sessions()
     assert record.state == "extracting"
@@ -44,10 +42,7 @@ async def test_a_resumed_extraction_goes_on_by_itself(open_kit, db):
 async def test_a_resumed_ready_session_commits_without_a_model(open_kit, db):
     """The staged changeset is written under its own id, and no model is called."""
     kit = await open_kit(store=db)
-    session = await kit.started(session_id="s")
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed(until="ready", session_id="s")
     kit = await reopened(open_kit, db, kit)
     session = await kit.repo.resume_session("s")
     assert session.state is SessionState.READY
@@ -71,8 +66,7 @@ async def test_staged_trajectories_are_not_extracted_again(open_kit, db):
 
     scripts = {"annotate": annotating([TRIP, BUILD]), "semantic": semantic}
     kit = await open_kit(store=db, model=ScriptedChatModel.answering(scripts))
-    session = await kit.started(session_id="s")
-    await session.append("tokyo trains", "")
+    session = await kit.begun("tokyo trains", "", session_id="s")
     await session.append("compiler errors", "")
     await session.close()
     await kit.until(lambda: session.statistics().running_workers == 1)
@@ -92,10 +86,7 @@ async def test_a_failed_session_resumes_failed_with_its_error(open_kit, db):
 
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("the model is down")})
     kit = await open_kit(store=db, model=model)
-    session = await kit.started(session_id="s")
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("failed")
+    session = await kit.closed(until="failed", session_id="s")
     kit = await reopened(open_kit, db, kit)
     session = await kit.repo.resume_session("s")
     assert session.state is SessionState.FAILED
@@ -108,8 +99,7 @@ async def test_auto_commit_takes_up_the_uncommitted_rest(open_kit, db):
     """After a restart each step is still committed exactly once."""
     config = Config(session={"auto_commit": True})
     kit = await open_kit(store=db, config=config)
-    session = await kit.started(session_id="s")
-    await session.append("one", "")
+    session = await kit.begun("one", "", session_id="s")
     await kit.pass_time(120)
     await session.append("two", "")
     kit = await reopened(open_kit, db, kit, config=config)
@@ -158,9 +148,7 @@ async def test_the_shutdown_lets_a_short_extraction_finish(open_kit, db):
     """An extraction shorter than the grace is staged before the service closes."""
     kit = await open_kit(store=db, config=Config(shutdown_grace_s=5))
     kit.model.block("semantic")
-    session = await kit.started(session_id="s")
-    await session.append("seen", "done")
-    await session.close()
+    await kit.closed(session_id="s")
     async with anyio.create_task_group() as group:
         group.start_soon(kit.memory.aclose)
         await anyio.sleep(0.01)
@@ -174,9 +162,7 @@ async def test_the_shutdown_stops_a_long_extraction_with_nothing_lost(open_kit, 
     """One longer than the grace is found again as extracting."""
     kit = await open_kit(store=db)
     kit.model.block("semantic")
-    session = await kit.started(session_id="s")
-    await session.append("seen", "done")
-    await session.close()
+    await kit.closed(session_id="s")
     await kit.memory.aclose()
     kit = await open_kit(store=db)
     (record,) = await kit.repo.unfinished_sessions()

@@ -5,43 +5,23 @@ import asyncio
 import anyio
 import anyio.lowlevel
 import pytest
-from helpers import annotating, in_memory_store
+from helpers import annotating
+from world import PausingStore
 
 from mnemo import Changeset, Config, SessionError, SessionState
 from mnemo.errors import CommitFailed, ModelUnavailable, StoreError
 from mnemo.events import SessionExpired, SessionTransitioned, TrajectoryExtractionFailed
 from mnemo.testing import ScriptedChatModel
-from mnemo.testing.faults import FailingStore
 
 AUTO = Config(session={"auto_commit": True})
 
 
-class PausingStore(FailingStore):
-    """A store whose calls of one kind wait, before they are done, until they are let go."""
-
-    def __init__(self, paused: str) -> None:
-        super().__init__(in_memory_store())
-        self.paused = paused
-        self.entered, self.let_go = anyio.Event(), anyio.Event()
-
-    async def run(self, call, subject, work):
-        if call == self.paused:
-            self.entered.set()
-            await self.let_go.wait()
-        return await super().run(call, subject, work)
-
-
 async def ready_to_merge(kit):
     """A ready session whose commit will ask a model to merge intents, which does not answer."""
-    first = await kit.started()
-    await first.append("the door was shut", "knock at the door")
+    first = await kit.begun("the door was shut", "knock at the door")
     await first.close_and_commit()
     kit.model.block("merge_intent")
-    second = await kit.started()
-    await second.append("the door was shut again", "knock at the door twice")
-    await second.close()
-    await second.wait_for("ready")
-    return second
+    return await kit.closed("the door was shut again", "knock at the door twice", until="ready")
 
 
 def instructed(request):
@@ -87,12 +67,10 @@ async def test_a_timeout_of_close_and_commit_bounds_the_commit_too(open_kit):
         model=ScriptedChatModel.answering({"procedural": instructed}),
         config=MERGING,
     )
-    first = await kit.started()
-    await first.append("the door was shut", "knock at the door")
+    first = await kit.begun("the door was shut", "knock at the door")
     await first.close_and_commit()
     kit.model.block("merge_intent")
-    session = await kit.started()
-    await session.append("the door was shut again", "knock at the door twice")
+    session = await kit.begun("the door was shut again", "knock at the door twice")
     ended = []
 
     async def whole() -> None:
@@ -132,10 +110,7 @@ async def test_an_operation_that_finished_during_the_end_says_so(open_kit):
     """A commit whose transaction was running at aclose ends with "committed"."""
     store = PausingStore("apply")
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed(until="ready")
     outcomes = []
     operation = session.commit_async(outcomes.append)
     await store.entered.wait()
@@ -159,8 +134,7 @@ async def test_an_append_during_the_annotation_of_a_flush_does_not_fail_it(open_
 
     model.script("annotate", annotate)
     kit = await open_kit(model=model, config=AUTO)
-    session = await kit.started()
-    await session.append("one", "")
+    session = await kit.begun("one", "")
     await kit.at_rest()
     kit.model.block("annotate")
     await kit.clock.advance(120)
@@ -183,10 +157,7 @@ async def test_an_awaited_commit_beside_a_retrying_one_commits_once(open_kit):
         {"semantic": [ModelUnavailable("down", retryable=False), {"facts": []}]}
     )
     kit = await open_kit(model=model)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("failed")
+    session = await kit.closed(until="failed")
     receipts = []
 
     async def eager() -> None:
@@ -227,8 +198,7 @@ async def test_a_commit_queued_by_an_observer_of_extracting_ends_with_its_failur
     """The session is busy when it tells of extracting; what is queued then fails with it."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
     kit = await open_kit(model=model)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     seen = []
 
     def observer(event) -> None:
@@ -248,8 +218,7 @@ async def test_an_observer_may_discard_a_failed_episode(open_kit):
     """An operation accepted after an extraction failed does not end with that failure."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
     kit = await open_kit(model=model)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     operations = []
 
     def observer(event) -> None:
@@ -265,10 +234,7 @@ async def test_an_observer_may_discard_a_failed_episode(open_kit):
 async def test_who_hears_of_a_discard_sees_an_empty_session(open_kit):
     """When the event of a discard arrives, the episode is gone and so is the error."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed(until="ready")
     seen = []
     kit.memory.subscribe(lambda event: seen.append((session.state, session.context())))
     await session.discard()
@@ -321,9 +287,7 @@ async def test_a_refusal_names_the_present_state(open_kit):
     """A refusal names the state of that moment, not the one that is projected."""
     kit = await open_kit()
     kit.model.block("semantic")
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
+    session = await kit.closed()
     with pytest.raises(SessionError) as refused:
         session.close_async()
     assert refused.value.state is SessionState.EXTRACTING
@@ -379,8 +343,7 @@ async def test_appends_that_wait_for_room_are_not_overtaken(open_kit):
     """Beyond the backlog index order is arrival order too."""
     kit = await open_kit(config=Config(session={"max_append_backlog": 1}))
     kit.model.block("annotate")
-    session = await kit.started()
-    await session.append("0", "")
+    session = await kit.begun("0", "")
     steps = []
 
     async def append(text: str) -> None:
@@ -408,10 +371,7 @@ async def test_queued_work_behind_an_awaited_commit_falls_with_it(open_kit):
     store = PausingStore("apply")
     store.fail("apply", error=CommitFailed("the disk is full"))
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
-    await session.wait_for("ready")
+    session = await kit.closed(until="ready")
 
     async def commit() -> None:
         with pytest.raises(CommitFailed):
@@ -431,9 +391,7 @@ async def test_closing_a_repository_and_the_service_at_once_ends_both(open_kit):
     """close_repo beside aclose: neither caller is cancelled, what waits is ended."""
     kit = await open_kit()
     kit.model.block("semantic")
-    session = await kit.started()
-    await session.append("seen", "done")
-    await session.close()
+    session = await kit.closed()
     operation = session.commit_async()
     closed = []
 
@@ -455,8 +413,7 @@ async def test_the_flush_comes_although_a_close_failed_as_it_was_due(open_kit):
     """A close that could not be written leaves the session collecting, and its timers set."""
     store = PausingStore("nothing")
     kit = await open_kit(store=store, config=AUTO)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await kit.at_rest()
     store.paused = "record"
     store.fail("record")
@@ -492,8 +449,7 @@ async def test_an_ended_service_leaves_no_task(open_kit):
 async def test_the_expiry_lets_a_waiting_close_go_first(open_kit):
     """A session that is due to expire while operations wait ends after them, not before."""
     kit = await open_kit(config=Config(session={"auto_commit": True, "session_timeout_s": 200}))
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     await kit.at_rest()
     kit.model.block("semantic")
     await kit.clock.advance(120)
@@ -511,8 +467,7 @@ async def test_discard_after_a_partial_commit_keeps_what_was_committed(open_kit)
     """What auto-commit committed before a discard stays, and the rest leaves recall."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model, config=AUTO)
-    session = await kit.started()
-    await session.append("the first fact", "noted")
+    session = await kit.begun("the first fact", "noted")
     await kit.pass_time(120)
     model.script("semantic", ModelUnavailable("down", retryable=False))
     await session.append("the second fact", "noted")
@@ -531,8 +486,7 @@ async def test_callbacks_of_a_failed_queue_run_in_order(open_kit, failing_store)
     store = failing_store()
     store.fail("apply", error=CommitFailed("the disk is full"))
     kit = await open_kit(store=store)
-    session = await kit.started()
-    await session.append("seen", "done")
+    session = await kit.begun()
     ended = []
     session.close_async()
     session.commit_async(lambda outcome: ended.append("commit"))
@@ -547,12 +501,10 @@ async def test_an_automatic_commit_that_asks_a_model_keeps_no_end_waiting(open_k
     kit = await open_kit(
         model=ScriptedChatModel.answering({"procedural": instructed}), config=MERGING.overlaid(AUTO)
     )
-    first = await kit.started()
-    await first.append("the door was shut", "knock at the door")
+    first = await kit.begun("the door was shut", "knock at the door")
     await first.close_and_commit()
     kit.model.block("merge_intent")
-    session = await kit.started()
-    await session.append("the door was shut again", "knock at the door twice")
+    session = await kit.begun("the door was shut again", "knock at the door twice")
     await kit.at_rest()
     if closed:
         await session.close()

@@ -13,12 +13,13 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from engines import OverEngines, emptied, on_postgres, store_at
+from engines import OverEngines, emptied, on_postgres
 from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from talk_kit import open_talk
+from world import store_at
 
 from mnemo.conversation.compression import Compressing
 from mnemo.conversation.log import ExpirySweep

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 
 import pytest
 from contracts import talk as told
-from contracts.kit import NOON, SPACE, Kit, MakeStore, unit_vector
 from contracts.records import found
 from contracts.transcript import transcript_of
 from engines import emptied
-from helpers import examples, in_memory_store
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from postgres_server import postgres_store
+from world import NOON, SPACE, Kit, opened, unit_vector
 
 from mnemo.errors import Barred, Conflict, NotFound
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -620,7 +619,7 @@ async def lives(
     known: list[Known],
     spoken: list[Spoken],
     selections: list[Selection | Picked],
-    make: MakeStore = in_memory_store,
+    place: str | None = None,
     *,
     scrubs: bool = True,
 ) -> None:
@@ -631,9 +630,8 @@ async def lives(
         scrubs: Whether the engine takes the bytes with the rows; else ``scrub`` does later.
     """
     model, clock = Model.of(talks, known, spoken), ManualClock(NOON + timedelta(days=1))
-    store = make(clock)
-    kit = Kit(make, clock, store, await store.open())
-    try:
+    async with opened(place, clock) as kit:
+        store = kit.store
         await play(kit, talks, known)
         await transcript_of(store).writing(partial(speak, spoken=spoken))
         await compare(kit, model)
@@ -655,8 +653,6 @@ async def lives(
             if not selection.sources:
                 await barred(kit, texts)
             await refused(kit, before - model.sessions)
-    finally:
-        await store.aclose()
 
 
 async def erased_once(kit: Kit, selection: Selection) -> None:
@@ -722,8 +718,8 @@ def test_forgetting_on_postgres_keeps_its_promises(
     selections: list[Selection | Picked],
 ) -> None:
     """As in memory; the bytes go with the next scrub."""
-    make = partial(postgres_store, emptied(postgres_url, ""))
-    asyncio.run(lives(talks, known, spoken, selections, make, scrubs=False))
+    emptied(postgres_url, "")
+    asyncio.run(lives(talks, known, spoken, selections, postgres_url, scrubs=False))
 
 
 FED = st.builds(replace, SAID, thread=st.sampled_from(["t", "u"]))

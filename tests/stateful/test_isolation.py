@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from engines import emptied
-from helpers import examples
+from helpers import examples, lines_of
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -155,8 +155,7 @@ class Tenant:
 
     async def archive(self) -> list[str]:
         """Everything it holds."""
-        async with self.memory.export_repo(self.repo.id) as lines:
-            return [line async for line in lines]
+        return await lines_of(self.memory, self.repo.id)
 
     def events(self) -> list[Event]:
         """Those that name its repository."""

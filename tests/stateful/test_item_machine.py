@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import numpy as np
-from contracts.kit import NOON, SPACE
 from engines import OverEngines, bare_transaction, on_postgres
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from world import NOON, SPACE
 
 from mnemo.items.item_rows import ItemWriter
 from mnemo.items.items import Batch, Meant, VectorView

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from contracts.kit import NOON
 from contracts.talk import said
 from engines import OverEngines, bare_transaction, on_postgres
 from helpers import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from world import NOON
 
 from mnemo.errors import Conflict
 from mnemo.jobs.job_rows import register, unregister

@@ -6,11 +6,12 @@ import tempfile
 from typing import Any
 
 import pytest
-from engines import OverEngines, emptied, on_postgres, store_at
+from engines import OverEngines, emptied, on_postgres
 from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from world import store_at
 
 from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound

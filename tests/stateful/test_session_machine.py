@@ -9,11 +9,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from engines import OverEngines, emptied, on_postgres, store_at
-from helpers import BREAD, BUILD, TRIP, annotating, examples, in_memory_store
+from engines import OverEngines, emptied, on_postgres
+from helpers import BREAD, BUILD, TRIP, annotating, examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from world import store_at
 
 from mnemo import (
     CommitFailed,
@@ -180,7 +181,7 @@ class SessionMachine(OverEngines):
 
     def _empty_store(self) -> Any:
         if self.url is None:
-            return in_memory_store(self.clock)
+            return store_at(None, self.clock)
         return store_at(emptied(self.url, ""), self.clock)
 
     async def _open(self) -> None:

@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from contracts.kit import NOON, SPACE, Kit, unit_vector
 from contracts.records import found
-from engines import OverEngines, emptied, on_postgres, store_at
+from engines import OverEngines, emptied, on_postgres
 from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
+from world import NOON, SPACE, Kit, store_at, unit_vector
 
 from mnemo.errors import MnemoError
 from mnemo.protocols import FeedChanges, FeedCursor

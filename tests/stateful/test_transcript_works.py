@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from contracts import talk as told
-from contracts.kit import NOON, unit_vector
-from engines import emptied, store_at
+from engines import emptied
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from world import NOON, store_at, unit_vector
 
 from mnemo.errors import MnemoError
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 import anyio
-from contracts.kit import NOON, Kit
 from scenarios.other_service import serve
+from world import NOON, Kit
 
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.log import append_drafts, drafts_of

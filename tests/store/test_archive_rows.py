@@ -13,13 +13,13 @@ from contracts.archive_notes import noted
 from contracts.archive_talk import talk
 from contracts.checkpoints import checkpointed
 from contracts.items import item, put
-from contracts.kit import SPACE, Kit, unit_vector
 from contracts.notes import row as row_of_note
 from contracts.notes import version_of
 from contracts.talk import said
-from helpers import examples, in_memory_store
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from world import SPACE, opened, unit_vector
 
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.text import clean
@@ -27,7 +27,6 @@ from mnemo.store import tables
 from mnemo.store.archive import LinesReader
 from mnemo.store.archive_rows import KINDS
 from mnemo.store.codec import stored_node
-from mnemo.testing.clock import ManualClock
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.graph import NodeMetadata, Semantic
 from mnemo.values.steps import Annotation, Step
@@ -155,17 +154,15 @@ def test_ids_of_the_greatest_length_are_read():
 
 async def everything() -> list[str]:
     """The lines of a repository with records of every kind."""
-    clock = ManualClock()
-    store = in_memory_store(clock)
-    kit = Kit(in_memory_store, clock, store, await store.open())
-    await filled(kit)
-    await store.transcript("r").writing(talk)
-    await store.notes("r").writing(noted)
-    await store.checkpoints("r").writing(checkpointed)
-    await put(store.items("r"), item("b", "c.d", texts=(("f", "boats"),), value={"é": [1, None]}))
-    lines = await lines_of(store.archive("r"))
-    await store.aclose()
-    return lines
+    async with opened() as kit:
+        store = kit.store
+        await filled(kit)
+        await store.transcript("r").writing(talk)
+        await store.notes("r").writing(noted)
+        await store.checkpoints("r").writing(checkpointed)
+        value = {"é": [1, None]}
+        await put(store.items("r"), item("b", "c.d", texts=(("f", "boats"),), value=value))
+        return await lines_of(store.archive("r"))
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
-from contracts.kit import NOON
 from damaged_stores import KINDS, ContractEmbedder, damage, erasures, make_store, reads, writes
+from world import NOON
 
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig

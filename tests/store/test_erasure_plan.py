@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from contracts.kit import NOON
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from world import NOON
 
 from mnemo.erasure.plan import (
     AnnotatedStep,

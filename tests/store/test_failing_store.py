@@ -1,8 +1,7 @@
 """``FailingStore``: fails when told to, and only then."""
 
 import pytest
-from contracts.kit import NOON, Kit
-from helpers import in_memory_store
+from world import NOON, Kit, store_at
 
 from mnemo.errors import Conflict, StoreError
 from mnemo.testing.clock import ManualClock
@@ -16,7 +15,7 @@ TAG = Tag("Porto", id="tag", created_at=NOON)
 @pytest.fixture
 async def failing() -> Kit:
     clock = ManualClock()
-    store = FailingStore(in_memory_store(clock))
+    store = FailingStore(store_at(None, clock))
     return Kit(lambda _: store, clock, store, await store.open())
 
 

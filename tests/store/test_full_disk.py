@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from helpers import repository
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError, StoreReadOnly
@@ -62,8 +63,7 @@ def fill(folder: Path, *, but: int = 0) -> None:
 
 
 async def remember(path: Path) -> None:
-    async with Mnemo(str(path), clock=ManualClock(), embedder="static") as memory:
-        repo = await memory.open_repo("r")
+    async with repository(str(path), "r", clock=ManualClock(), embedder="static") as repo:
         session = await repo.start_session("plan the journey")
         await session.append("we take the train to kyoto", "book it")
         talk = repo.conversation("t", ttl_s=60)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.kit import Kit
 from contracts.talk import said
-from engines import emptied, store_at
+from engines import emptied
 from guarded_rows import UNGUARDED, UnguardedWrite
 from postgres_server import ON_POSTGRES
+from world import Kit, opened
 
 from mnemo.graph.apply import apply_write, prepare
 from mnemo.log.job_rules import claim_jobs, demand_extraction
@@ -21,7 +21,6 @@ from mnemo.store.engine import GUARDS, Locks, repository_locks, session_lock
 from mnemo.store.rows import repo_number
 from mnemo.store.tables import TABLES, THREADS
 from mnemo.store.tx import Tx
-from mnemo.testing.clock import ManualClock
 from mnemo.values.derived import Thread
 from mnemo.values.jobs import Extraction
 
@@ -33,20 +32,18 @@ WRITTEN_BY_ANYBODY = {"repos", "removals", "erased", "meta"}
 async def kit(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kit]:
     """An opened store with a thread whose job is claimed, and a session of that."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    place, clock = emptied(url, tmp_path), ManualClock()
-    store = store_at(place, clock)
-    kit = Kit(lambda clock: store_at(place, clock), clock, store, await store.open())
-    await kit.start()
 
     def remember(tx: TranscriptWriter) -> None:
         tx.add([said(0)])
         tx.keep(Thread(id="t", next_seq=1))
         demand_extraction(tx, [said(0)], quiet_s=5, most_waiting=12, at_once=True)
 
-    await store.transcript("r").writing(remember)
-    await store.transcript("r").writing(partial(claim_jobs, owner=kit.owner, limit=1))
-    yield kit
-    await store.aclose()
+    async with opened(emptied(url, tmp_path)) as kit:
+        await kit.start()
+        transcript = kit.store.transcript("r")
+        await transcript.writing(remember)
+        await transcript.writing(partial(claim_jobs, owner=kit.owner, limit=1))
+        yield kit
 
 
 async def test_every_table_is_guarded_once(kit):

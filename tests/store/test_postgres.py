@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from helpers import lines_of, repository
 from postgres_server import empty, execute, new_schema, postgres_store
 
 import mnemo.store.postgres
@@ -40,8 +41,7 @@ async def made(url: str) -> None:
 
 async def test_a_memory_in_postgres_is_there_for_the_next_service(postgres_url):
     """What is appended, committed and remembered is recalled and searched from another one."""
-    async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("trips")
+    async with repository(postgres_url, "trips") as repo:
         session = await repo.start_session("Help plan a trip to Japan")
         await session.append("User wants to visit Tokyo", "Asked for the dates")
         await session.close_and_commit()
@@ -181,8 +181,7 @@ async def an_archive() -> list[str]:
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
         await repo.notes.write("harbour", "Closed on Mondays.", "Opening hours")
-        async with memory.export_repo("r") as lines:
-            return [line async for line in lines]
+        return await lines_of(memory, "r")
 
 
 async def test_a_role_without_ddl_runs_what_an_owner_made(fresh_url):
@@ -222,8 +221,7 @@ async def test_connections_that_the_administrator_ended_are_opened_anew(
     postgres_url, postgres_server
 ):
     """After pg_terminate_backend reads and writes go on, and nothing acknowledged is lost."""
-    async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(postgres_url, "r") as repo:
         session = await repo.start_session("Count")
         for number in range(5):
             await session.append(f"number {number}", "noted")
@@ -248,8 +246,7 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(postgres_url, monkeypa
             raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     monkeypatch.setattr("psycopg.connect", Connection.connect)
-    async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(postgres_url, "r") as repo:
         session = await repo.start_session("Count")
         lost.append("from now on")
         await session.append("number 1", "noted")
@@ -280,8 +277,7 @@ async def test_an_import_whose_answer_is_lost_is_looked_up(postgres_url, monkeyp
     async with Mnemo("memory:", embedder=HashingEmbedder()) as here:
         repo = await here.open_repo("r")
         await repo.remember("Ana lives in Bern.", key="first")
-        async with here.export_repo("r") as exported:
-            lines = [line async for line in exported]
+        lines = await lines_of(here, "r")
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as there:
         monkeypatch.setattr("psycopg.connect", Connection.connect)  # not the writer's
         if not is_committed:

@@ -16,9 +16,10 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
-from contracts.kit import Kit
+from helpers import repository
 from postgres_proxy import proxied
 from postgres_server import execute, new_schema, postgres_store
+from world import Kit
 
 from mnemo import Mnemo, StoreError, StoreLocked, StoreUnavailable
 from mnemo.runtime.validation import MOST_TEXT_BYTES
@@ -313,8 +314,7 @@ async def test_a_full_disk_is_told_and_loses_nothing(postgres_server, small_disk
 async def test_an_older_schema_waits_for_its_owner(postgres_server, monkeypatch):
     """A role without DDL is told both versions; the owner opens it, and then both go on."""
     with new_schema(postgres_server) as url:
-        async with Mnemo(url, embedder=HashingEmbedder()) as memory:
-            repo = await memory.open_repo("before")
+        async with repository(url, "before") as repo:
             await repo.remember("I saw Tokyo, 東京.", thread_id="t")
         execute(
             postgres_server,
@@ -346,8 +346,7 @@ async def test_what_cannot_be_stored_is_changed_as_in_a_file(postgres_url, tmp_p
     """U+0000 and half pairs become U+FFFD in both, and are found; too long a text is refused."""
     stored = []
     for url in (postgres_url, tmp_path / "m.db"):
-        async with Mnemo(url, embedder=HashingEmbedder()) as memory:
-            repo = await memory.open_repo("r")
+        async with repository(url, "r") as repo:
             session = await repo.start_session("plan\0it")
             await session.append("a pear\0tree", "\ud800", key="k", metadata={"k\0": ["v\0"]})
             with pytest.raises(ValueError, match=r"67,108,864 bytes; store it in parts"):

@@ -8,9 +8,10 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
-from contracts.kit import NOON, SPACE, Kit, unit_vector
 from contracts.talk import said
+from helpers import lines_of
 from postgres_server import execute, postgres_store
+from world import NOON, SPACE, Kit, unit_vector
 
 from mnemo import Mnemo
 from mnemo.errors import EmbeddingSpaceMismatch
@@ -34,8 +35,7 @@ async def exported() -> list[str]:
         repo = await memory.open_repo("r")
         session = await repo.start_session("Count")
         await session.append("number 1", "noted")
-        async with memory.export_repo("r") as lines:
-            return [line async for line in lines]
+        return await lines_of(memory, "r")
 
 
 async def test_an_import_keeps_no_other_repository_waiting(postgres_url, postgres_server):

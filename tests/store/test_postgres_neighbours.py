@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from helpers import committed, lines_of
 from postgres_server import execute
 
 from mnemo import Config, Mnemo, StoreCorrupt
@@ -54,16 +55,13 @@ def service(url: str) -> Mnemo:
 
 
 async def archive(memory: Mnemo, id: str) -> list[str]:
-    async with memory.export_repo(id) as lines:
-        return [line async for line in lines]
+    return await lines_of(memory, id)
 
 
 async def lived(memory: Mnemo) -> None:
     """Everyday calls."""
     repo = await memory.open_repo("r", exist_ok=True)
-    session = await repo.start_session("Plan a trip")
-    await session.append("The harbour of Porto is closed.", "Noted it")
-    await session.close_and_commit()
+    await committed(repo, "The harbour of Porto is closed.", "Noted it", goal="Plan a trip")
     await repo.remember("I live in Bern.", thread_id="t")
     await repo.remember("My word is xyzzy.", thread_id="gone")
     await repo.settle()

@@ -7,8 +7,8 @@ import anyio
 import anyio.lowlevel
 import psycopg
 import pytest
-from contracts.kit import Kit
 from postgres_server import execute, postgres_store
+from world import Kit
 
 from mnemo import StoreError, StoreLocked
 from mnemo.protocols import FeedCursor

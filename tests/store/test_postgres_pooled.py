@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import psycopg
 import pytest
+from helpers import committed, lines_of
 from postgres_server import execute
 
 from mnemo import Conflict, Mnemo
@@ -64,12 +65,9 @@ async def an_archive() -> list[str]:
     """The lines of a repository with a session and a note."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
-        session = await repo.start_session("Note it")
-        await session.append("The harbour is closed on Mondays.", "Noted it")
-        await session.close_and_commit()
+        await committed(repo, "The harbour is closed on Mondays.", "Noted it", goal="Note it")
         await repo.notes.write("harbour", "Closed on Mondays.", "Opening hours")
-        async with memory.export_repo("r") as lines:
-            return [line async for line in lines]
+        return await lines_of(memory, "r")
 
 
 async def test_everything_goes_behind_a_pooler(pooler, postgres_server, postgres_url):

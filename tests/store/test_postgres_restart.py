@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import anyio
 import anyio.to_thread
 import pytest
-from contracts.kit import Kit
 from postgres_server import Server, new_schema, postgres_store, running_server
+from world import Kit
 
 from mnemo import StoreError
 from mnemo.testing.clock import ManualClock

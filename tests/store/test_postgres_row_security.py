@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 import pytest
+from helpers import lines_of
 from postgres_server import execute, new_schema, postgres_store
 
 from mnemo import Changeset, Mnemo, MnemoError, Semantic, StoreError
@@ -65,8 +66,7 @@ async def lived(url: str, name: str) -> list[str]:
         await repo.notes.write("harbour", f"Closed on Mondays for {name}.", "Opening hours")
         await repo.items.put(("a",), "k", {"text": f"A pear of {name}."})
         await repo.settle()
-        async with memory.export_repo(name) as lines:
-            return [line async for line in lines]
+        return await lines_of(memory, name)
 
 
 async def test_every_table_with_rows_of_a_repository_has_a_policy(urls, postgres_server):

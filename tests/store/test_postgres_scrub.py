@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from helpers import committed
 from postgres_server import execute, new_schema
 
 from mnemo import Mnemo
@@ -43,9 +44,7 @@ def _holds(server: str, file: str) -> bool:
 async def forget_secret(memory: Mnemo) -> bool:
     """Remember and forget it; give whether the report says that its bytes are gone."""
     repo = await memory.open_repo("r")
-    session = await repo.start_session("talk", session_id="s")
-    await session.append(f"the word is {SECRET}", "noted")
-    await session.close_and_commit()
+    await committed(repo, f"the word is {SECRET}", "noted", goal="talk", session_id="s")
     return (await repo.forget(session_id="s")).scrubbed
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio.lowlevel
 import pytest
-from contracts.kit import NOON, Kit
 from scenarios import other_service
+from world import NOON, Kit
 
 from mnemo.errors import SessionBusy
 from mnemo.jobs import job_rows as owners

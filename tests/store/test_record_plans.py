@@ -5,23 +5,18 @@ from pathlib import Path
 
 import pytest
 from contracts.talk import said
+from world import opened
 
-from mnemo.config import StoreConfig
 from mnemo.log.record_rows import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS, Scope
 from mnemo.store.sqlite.dialect import _BY_RELEVANCE, spelled
-from mnemo.stores import SqliteStore
-from mnemo.testing.clock import ManualClock
 from mnemo.values.records import Hidden
 
 
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
     """A store's file, with a text in it."""
-    clock = ManualClock()
-    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30)
-    await store.open()
-    await store.transcript("r").writing(lambda tx: tx.add([said(0, "tea 東京都")]))
-    await store.aclose()
+    async with opened(tmp_path / "m.db") as kit:
+        await kit.store.transcript("r").writing(lambda tx: tx.add([said(0, "tea 東京都")]))
     return tmp_path / "m.db"
 
 

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import anyio
 import pytest
-from contracts.kit import NOON, Kit
 from contracts.talk import said
-from engines import emptied, store_at
+from engines import emptied
 from postgres_server import ON_POSTGRES
+from world import NOON, Kit, opened
 
 from mnemo.index.follower import RepositoryIndex
 from mnemo.log import feed
 from mnemo.protocols import FeedCursor
 from mnemo.testing import HashingEmbedder
-from mnemo.testing.clock import ManualClock
 from mnemo.values.changeset import Upkeep
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Tag
@@ -30,12 +29,8 @@ async def kit(
     """An opened store that logs few removals."""
     monkeypatch.setattr(feed, "KEPT", KEPT)
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    place, clock = emptied(url, tmp_path), ManualClock()
-    store = store_at(place, clock)
-    kit = Kit(lambda clock: store_at(place, clock), clock, store, await store.open())
-    yield kit
-    for other in (*kit.others, kit.store):
-        await other.aclose()
+    async with opened(emptied(url, tmp_path)) as kit:
+        yield kit
 
 
 async def logged(kit: Kit) -> int:

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from contracts.kit import SPACE, Kit, unit_vector
 from contracts.talk import said
-from engines import emptied, store_at
+from engines import emptied
 from postgres_server import ON_POSTGRES
+from world import SPACE, Kit, opened, unit_vector
 
 from mnemo.log.job_rules import claim_jobs, demand_extraction, finish_extraction
 from mnemo.log.transcript import TranscriptWriter
@@ -22,9 +22,8 @@ async def kit(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[K
     """An opened store."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
     place, clock = emptied(url, tmp_path), ManualClock()
-    store = store_at(place, clock)
-    yield Kit(lambda clock: store_at(place, clock), clock, store, await store.open())
-    await store.aclose()
+    async with opened(place, clock) as kit:
+        yield kit
 
 
 async def remember(kit: Kit, thread: str, *seqs: int) -> None:

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from contracts.kit import NOON, Kit
+from helpers import repository
+from world import NOON, Kit
 
-from mnemo import Mnemo
 from mnemo.errors import StoreError
 from mnemo.store.sqlite.engine import Identity
 from mnemo.stores import SqliteStore
@@ -108,8 +108,7 @@ async def test_checkpoints_and_a_rewritten_file_are_no_loss(kit: Kit) -> None:
 
 async def test_a_service_whose_file_was_deleted_says_so_and_closes(path: Path) -> None:
     """Appends and commits through the public API raise ``StoreError``; closing does not hang."""
-    async with Mnemo(str(path), embedder="static") as memory:
-        repo = await memory.open_repo("r")
+    async with repository(str(path), "r", embedder="static") as repo:
         session = await repo.start_session("plan the journey")
         await session.append("we go to Kyoto", "")
         path.unlink()

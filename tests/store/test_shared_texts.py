@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from contracts.records import asked
 from contracts.talk import said, snapshot
+from world import opened
 
-from mnemo.config import StoreConfig
 from mnemo.store.sqlite import dialect as texts
 from mnemo.stores import SqliteStore
-from mnemo.testing.clock import ManualClock
 from mnemo.values.records import Ranking, RecordQuery, SurfacingQuery
 
 RANKING = Ranking(datetime(2024, 3, 2, tzinfo=UTC))
@@ -21,15 +20,13 @@ RANKING = Ranking(datetime(2024, 3, 2, tzinfo=UTC))
 async def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
     """A store that has no table left for a repository of its own."""
     monkeypatch.setattr(texts, "_OWN_TABLES", 0)
-    clock = ManualClock()
-    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30)
-    await store.open()
-    for repo in ("a", "b"):
-        spoken = [said(n, f"green tea in {repo}, 東京の話") for n in range(3)]
-        await store.transcript(repo).writing(lambda tx, spoken=spoken: tx.add(spoken))
-    await store.transcript("b").writing(lambda tx: tx.put(snapshot(0, 1, text="green tea")))
-    yield store
-    await store.aclose()
+    async with opened(tmp_path / "m.db") as kit:
+        for repo in ("a", "b"):
+            spoken = [said(n, f"green tea in {repo}, 東京の話") for n in range(3)]
+            await kit.store.transcript(repo).writing(lambda tx, spoken=spoken: tx.add(spoken))
+        one = snapshot(0, 1, text="green tea")
+        await kit.store.transcript("b").writing(lambda tx: tx.put(one))
+        yield kit.store
 
 
 @pytest.mark.parametrize("word", ["tea", "東京の", "東京"])

@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from contracts.kit import NOON, Kit, unit_vector
 from contracts.talk import (
     compaction,
     goal,
@@ -21,6 +20,7 @@ from contracts.talk import (
     snapshot,
     surfaced,
 )
+from world import NOON, Kit, unit_vector
 
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.store.sqlite import scrub

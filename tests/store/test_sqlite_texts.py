@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from contracts.kit import draft
+from world import draft
 
 from mnemo.store.rows import message_row, snapshot_row, step_row
 from mnemo.store.sqlite import dialect as texts

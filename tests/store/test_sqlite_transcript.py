@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from contracts.kit import NOON
 from contracts.talk import (
     KINDS,
     call,
@@ -21,6 +20,7 @@ from contracts.talk import (
     snapshot,
     surfaced,
 )
+from world import NOON
 
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.store.sqlite.connection import SqliteTx

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from contracts.kit import draft
 from contracts.talk import said
+from world import draft
 
 from mnemo import Mnemo, Repository, Session
 from mnemo.errors import UsageError

@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from contracts.kit import NOON, SPACE, Kit, draft, unit_vector
+from world import NOON, SPACE, Kit, draft, unit_vector
 
 from mnemo.errors import CommitFailed, StoreError
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic

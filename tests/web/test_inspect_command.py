@@ -1,6 +1,7 @@
 """``mnemo inspect``: the page of a store, which cannot write."""
 
 import pytest
+from helpers import repository
 
 from mnemo import Config, Mnemo
 from mnemo.cli.app import run
@@ -9,8 +10,7 @@ from mnemo.cli.app import run
 @pytest.mark.slow
 async def test_inspect_serves_a_store_to_readers_only(tmp_path, serve):
     """What is stored can be read, every write is refused, and what waits goes on waiting."""
-    async with Mnemo(tmp_path / "mnemo.db", workers=0, embedder="static") as memory:
-        repo = await memory.open_repo("ada")
+    async with repository(tmp_path / "mnemo.db", "ada", workers=0, embedder="static") as repo:
         await repo.add_memory("Ada plays the cello.")
         await repo.remember("I live in Lund.")
     async with serve(what="inspect").client() as client:
@@ -26,8 +26,7 @@ async def test_inspect_serves_a_store_to_readers_only(tmp_path, serve):
 
 async def known(path):
     """Memories with the counts of their accesses, and the revision."""
-    async with Mnemo(path, workers=0, embedder="static") as memory:
-        repo = await memory.open_repo("ada")
+    async with repository(path, "ada", workers=0, embedder="static") as repo:
         nodes = await repo.get_nodes(("semantic", "tag"))
         metadata = await repo.get_metadata([node.id for node in nodes])
         return nodes, metadata, (await repo.statistics()).revision

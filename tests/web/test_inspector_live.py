@@ -8,11 +8,11 @@ import anyio
 import pytest
 import pytest_asyncio
 from cut_proxy import CutProxy
-from helpers import TRIP, annotating
+from helpers import TRIP, annotating, repository
 from http_kit import unused_port
 from inspector_kit import inspected, inspected_at, served
 
-from mnemo import Message, Mnemo
+from mnemo import Message
 from mnemo.errors import ModelUnavailable
 from mnemo.testing import ScriptedChatModel
 from mnemo.web import new_token, token_of
@@ -219,8 +219,7 @@ async def test_a_killed_server_that_returns_is_followed_from_where_it_stopped(
         return serve("--token-file", "tokens.toml", "--store", "memory.db", port=port)
 
     async def stored(first, last):
-        async with Mnemo(tmp_path / "memory.db", workers=0, embedder="static") as memory:
-            repo = await memory.open_repo("ada")
+        async with repository(tmp_path / "memory.db", "ada", workers=0, embedder="static") as repo:
             for n in range(first, last + 1):
                 await said(repo, n)
 

@@ -5,59 +5,30 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from world import a_step, a_trajectory, seen_as
 
 from mnemo.config import Config
 from mnemo.extraction.instructions import EmbeddedProceduralExtractor
 from mnemo.extraction.speech import EmbeddedSemanticExtractor
-from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
+from mnemo.values.steps import Fact, Instruction, Step, Trajectory
 
 FRIDAY = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
 """1 March 2024."""
+BUILD = "fix the build"
 
 StepMaker = Callable[..., Step]
 FactsOf = Callable[..., Awaitable[Sequence[Fact]]]
 InstructionsOf = Callable[..., Awaitable[Sequence[Instruction]]]
 
 
-def _step(
-    index: int,
-    observation: str,
-    action: str = "",
-    *,
-    at: datetime | None = None,
-    actor: str = "User",
-) -> Step:
-    return Step(
-        session_id="s",
-        episode_id="e",
-        index=index,
-        observation=observation,
-        action=action,
-        at=at or FRIDAY + timedelta(minutes=index),
-        actor=actor,
-        node_id=f"episodic-{index}",
-    )
+def _step(index: int, observation: str, action: str = "", **values: Any) -> Step:
+    told = {"at": FRIDAY + timedelta(minutes=index), "actor": "User", **values}
+    return a_step(index, observation, action, **told)
 
 
-def _trajectory(
-    steps: Sequence[Step], context: int = 0, subgoal: str = "fix the build"
-) -> Trajectory:
-    annotated = tuple(
-        step
-        if step.annotation
-        else step.annotated(
-            Annotation(index=step.index, state="s", subgoal=subgoal, reward=None, trajectory_id="t")
-        )
-        for step in steps
-    )
-    return Trajectory(
-        id="t",
-        session_id="s",
-        episode_id="e",
-        goal="a goal",
-        steps=annotated[context:],
-        context=annotated[:context],
-    )
+def _trajectory(steps: Sequence[Step], context: int = 0, subgoal: str = BUILD) -> Trajectory:
+    known = [step if step.annotation else seen_as(step, subgoal, state="s") for step in steps]
+    return a_trajectory(known[context:], context=tuple(known[:context]))
 
 
 @pytest.fixture
@@ -81,7 +52,7 @@ def facts_of() -> FactsOf:
 def instructions_of() -> InstructionsOf:
     """Extract the instructions of some steps under *subgoal*."""
 
-    async def extract(*steps: Step, subgoal: str = "fix the build") -> Sequence[Instruction]:
+    async def extract(*steps: Step, subgoal: str = BUILD) -> Sequence[Instruction]:
         extractor = EmbeddedProceduralExtractor(Config())
         return await extractor.extract_instructions(_trajectory(steps, subgoal=subgoal))
 

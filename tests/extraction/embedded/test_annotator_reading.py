@@ -10,6 +10,7 @@ from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
+from world import a_step
 
 from mnemo.config import Config
 from mnemo.english.words import content_count, topics
@@ -58,18 +59,7 @@ def _steps(count: int) -> list[Step]:
         at += timedelta(minutes=pick.choice([0, 1, 29, 30, 31]))
         observation, action = (pick.choice(["", *pick.choices(TEXTS, k=4)])[:2_000] for _ in "oa")
         actor = pick.choice(["user", "Ana Silva", "tool"])
-        steps.append(
-            Step(
-                session_id="s",
-                episode_id="e",
-                index=index,
-                observation=observation,
-                action=action,
-                at=at,
-                actor=actor,
-                node_id=f"n{index}",
-            )
-        )
+        steps.append(a_step(index, observation, action, at=at, actor=actor))
     return steps
 
 

@@ -1,14 +1,9 @@
 """What a service tells of its work by spans, and whose child each of them is."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import anyio
 import anyio.lowlevel
-import numpy as np
 import pytest
-from helpers import BUILD, TRIP, annotating
-from numpy.typing import NDArray
+from helpers import BUILD, TRIP, Moody, annotating
 from opentelemetry.trace import SpanKind, StatusCode
 from span_watch import facts, parent_of
 
@@ -21,23 +16,17 @@ from mnemo.errors import (
     SessionError,
     StoreError,
 )
-from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.testing import ScriptedChatModel
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Semantic
 
 
-class Outside(HashingEmbedder):
+class Outside(Moody):
     """An embedder that says whom it asks."""
 
     provider = "openai"
     model = "embed-1"
     server = ("127.0.0.1", 8000)
-    fails = False
-
-    async def embed(self, texts: Sequence[str], *, kind: Any = "document") -> NDArray[np.float32]:
-        if self.fails:
-            raise ModelTimeout("no vectors in time")
-        return await super().embed(texts, kind=kind)
 
 
 # ── append ───────────────────────────────────────────────────────────────────────────
@@ -82,8 +71,7 @@ async def test_a_cancelled_append_ends_its_span(open_kit, watch):
     """One that waits for room and is cancelled is neither good nor bad, and says so."""
     kit = await open_kit(config=Config(session={"max_append_backlog": 1}))
     kit.model.block("annotate")
-    session = await kit.started()
-    await session.append("a", "b")
+    session = await kit.begun("a", "b")
     with anyio.move_on_after(0.01) as scope:
         await session.append("c", "d")
     assert scope.cancelled_caught
@@ -131,8 +119,7 @@ async def test_an_annotated_batch_is_a_trace_of_its_own(open_kit, watch):
     """It is nobody's child, says which steps it is about, and the model call is its child."""
     kit = await open_kit()
     with watch.tracer.start_as_current_span("request"):
-        session = await kit.started()
-        await session.append("a", "b")
+        session = await kit.begun("a", "b")
         await kit.at_rest()
     span = watch.one("annotate")
     assert facts(span) == {
@@ -148,8 +135,7 @@ async def test_an_annotated_batch_is_a_trace_of_its_own(open_kit, watch):
 async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(open_kit, watch):
     """Annotation is nobody's child also where a close waits for it; no step is named then."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("a", "b")
+    session = await kit.begun("a", "b")
     await kit.at_rest()
     watch.clear()
     with watch.tracer.start_as_current_span("request"):
@@ -163,8 +149,7 @@ async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(open_ki
 async def test_a_failed_annotation_says_so(open_kit, watch):
     """The model's error is that of the call and of the batch."""
     kit = await open_kit(model=ScriptedChatModel({"annotate": RateLimited("slow down")}))
-    session = await kit.started()
-    await session.append("a", "b")
+    await kit.begun("a", "b")
     await kit.at_rest()
     for name in ("annotate", "chat"):
         assert facts(watch.named(name)[0])["error.type"] == "RateLimited"
@@ -204,8 +189,7 @@ async def test_what_auto_commit_does_is_in_nobodys_trace(open_kit, watch):
     model = ScriptedChatModel.answering({"annotate": annotating([TRIP, BUILD])})
     kit = await open_kit(model=model, config=Config(session={"auto_commit": True}))
     with watch.tracer.start_as_current_span("request"):
-        session = await kit.started()
-        await session.append("a", "b")
+        session = await kit.begun("a", "b")
         await session.append("c", "d")
         await kit.at_rest()
     assert parent_of(watch.one("extract")) is None
@@ -260,8 +244,7 @@ async def test_a_failed_commit_says_which_error(open_kit, watch, failing_store):
 async def test_a_recall_searches_memory(open_kit, watch):
     """It counts what it found and is the parent of the questions that a model was asked."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("The parrot speaks Basque.", "Noted")
+    await kit.begun("The parrot speaks Basque.", "Noted")
     with watch.tracer.start_as_current_span("request") as request:
         found = await kit.repo.recall("What does the parrot speak?", mode="semantic", reason=False)
     span = watch.one("search_memory")
@@ -279,8 +262,7 @@ async def test_a_recall_searches_memory(open_kit, watch):
 async def test_a_recall_in_the_context_of_a_session_is_one_span(open_kit, watch):
     """``recall_in_context`` searches memory once, too."""
     kit = await open_kit(embedded=True)
-    session = await kit.started()
-    await session.append("The parrot speaks Basque.", "Noted")
+    session = await kit.begun("The parrot speaks Basque.", "Noted")
     await kit.repo.recall_in_context(session, "parrot")
     assert facts(watch.one("search_memory"))["gen_ai.memory.store.id"] == "r"
 
@@ -292,7 +274,7 @@ async def test_a_recall_says_what_it_did_without(open_kit, watch):
     repo = await kit.memory.open_repo("outside", embedder=outside)
     session = await repo.start_session("g")
     await session.append("The parrot speaks Basque.", "Noted")
-    outside.fails = True
+    outside.error = ModelTimeout("no vectors in time")
     await repo.recall("parrot")
     assert facts(watch.one("search_memory"))["mnemo.recall.degraded"] == ("embedder: ModelTimeout",)
     assert watch.one("search_memory").status.status_code is StatusCode.UNSET
@@ -327,8 +309,7 @@ async def test_deleted_nodes_are_deleted_memory(open_kit, watch):
 async def test_forgetting_deletes_memory(open_kit, watch):
     """It counts steps and nodes, names the session, and is its caller's child."""
     kit = await open_kit()
-    session = await kit.started()
-    await session.append("The parrot speaks Basque.", "Noted")
+    session = await kit.begun("The parrot speaks Basque.", "Noted")
     await session.close_and_commit()
     with watch.tracer.start_as_current_span("request") as request:
         report = await kit.repo.forget(session_id=session.id)
@@ -384,9 +365,8 @@ async def test_a_sessions_own_embedder_has_spans(open_kit, watch):
     """One given to a session is seen as one given to the repository, errors included."""
     kit = await open_kit()
     outside = Outside()
-    outside.fails = True
-    session = await kit.started(embedder=outside)
-    await session.append("a", "b")
+    outside.error = ModelTimeout("no vectors in time")
+    await kit.begun("a", "b", embedder=outside)
     await kit.at_rest()
     assert facts(watch.named("embeddings embed-1")[0])["error.type"] == "ModelTimeout"
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit, OpenKit, repository
 
-from mnemo import Changeset, Edge, Intent, Mnemo, Procedural, Repository, Semantic, Tag
+from mnemo import Changeset, Edge, Intent, Procedural, Repository, Semantic, Tag
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
 from mnemo.store.sqlite import scrub
-from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.testing import ScriptedChatModel
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
@@ -142,9 +142,9 @@ async def kit(open_kit: OpenKit, db: Path, planted: Planted) -> Kit:
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "staged"])
 async def test_no_byte_of_any_text_is_left(kit, planted, db, commit):
     """Every kind of text is gone from file and log, and still is after the close."""
-    other = await kit.started("something else", session_id="other")
-    await other.append("The violin of Omar is in Leeds.", "Noted it")
-    await other.close_and_commit()
+    session = await kit.repo.start_session("something else", session_id="other")
+    await session.append("The violin of Omar is in Leeds.", "Noted it")
+    await session.close_and_commit()
     await plant(kit.repo, planted, "s", commit=commit)
     there = planted.found_in(db.parent)
     packed = set() if commit else {"fact", "tag", "instruction", "condition", "outcome", "intent"}
@@ -157,8 +157,7 @@ async def test_no_byte_of_any_text_is_left(kit, planted, db, commit):
     await kit.memory.aclose()
     assert planted.found_in(db.parent) == {}
     assert [path.name for path in db.parent.iterdir()] == [db.name]
-    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         assert await repo.search("violin")
         assert not await repo.search(planted["observation"])
 

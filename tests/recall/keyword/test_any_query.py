@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from contracts.talk import said, snapshot
-from helpers import examples, in_memory_store
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from world import store_at
 
-from mnemo.config import Config, RecallConfig, StoreConfig
+from mnemo.config import Config, RecallConfig
 from mnemo.recall.keyword import SearchHit, excerpt, parse, search
 from mnemo.runtime.text import index_stem, is_blank, lower_each
-from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 
 TEXTS = [
@@ -70,8 +70,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     clock = ManualClock()
     folder: Path = tmp_path_factory.mktemp("both")
     stores = [
-        in_memory_store(clock),
-        SqliteStore(folder / "m.db", config=StoreConfig(), clock=clock, lease_s=30),
+        store_at(None, clock),
+        store_at(folder / "m.db", clock),
     ]
     messages = [said(n, text) for n, text in enumerate(TEXTS)]
 

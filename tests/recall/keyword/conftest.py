@@ -2,35 +2,38 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
+from world import Kit, opened
 
-from mnemo.config import Config, StoreConfig
+from mnemo.config import Config
 from mnemo.context.rendering import seen_by
 from mnemo.log.records import StoredRecords
 from mnemo.recall.keyword import SearchHit, search
-from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.derived import Thread
-from mnemo.values.journal import Owner, SessionRecord, SessionState
 from mnemo.values.messages import StoredMessage
 from mnemo.values.records import Hidden
-from mnemo.values.steps import Step, StepDraft
 
 
 @dataclass
 class Talk:
     """Steps of one store's sessions, and searching them."""
 
-    store: SqliteStore
-    owner: Owner
-    clock: ManualClock
+    kit: Kit
     sessions: set[str] = field(default_factory=set)
     steps: int = 0
+
+    @property
+    def store(self) -> Any:
+        return self.kit.store
+
+    @property
+    def clock(self) -> ManualClock:
+        return self.kit.clock
 
     def records(self, repo: str = "r") -> StoredRecords:
         return self.store.records(repo)
@@ -46,26 +49,14 @@ class Talk:
     ) -> str:
         """Append a step; gives its node's id once it is durable."""
         at = self.clock.now() - timedelta(days=days_ago)
-        await self._start(session, repo, at)
+        if session not in self.sessions:
+            self.sessions.add(session)
+            await self.kit.start(session, repo=repo)
         self.steps += 1
-        draft = StepDraft(
-            observation=observation,
-            action=action,
-            at=at,
-            actor="User",
-            node_id=f"episodic-{self.steps}",
-        )
-        durable = anyio.Event()
-        results: list[Step | BaseException] = []
-
-        def done(result: Step | BaseException) -> None:
-            results.append(result)
-            durable.set()
-
-        self.store.sessions(repo).append(session, f"{session}-episode", draft, self.owner, done)
-        await durable.wait()
-        assert isinstance(results[0], Step), results[0]
-        return draft.node_id
+        id = f"episodic-{self.steps}"
+        values = {"at": at, "actor": "User", "node_id": id}
+        await self.kit.append(observation, action, session=session, repo=repo, **values)
+        return id
 
     async def write(self, *messages: StoredMessage, repo: str = "r") -> None:
         """Add messages to their threads."""
@@ -84,21 +75,6 @@ class Talk:
         """What the agent of a thread or session sees."""
         return await self.store.transcript(repo).reading(lambda tx: seen_by(tx, stream, Config()))
 
-    async def _start(self, session: str, repo: str, at: datetime) -> None:
-        if session in self.sessions:
-            return
-        self.sessions.add(session)
-        record = SessionRecord(
-            id=session,
-            repo_id=repo,
-            goal="talk",
-            state=SessionState.COLLECTING,
-            steps=0,
-            updated_at=at,
-            episode_id=f"{session}-episode",
-        )
-        await self.store.sessions(repo).create(record, goal_at=at, owner=self.owner)
-
     async def search(
         self, query: str | None, *, repo: str = "r", config: Config | None = None, **options: Any
     ) -> list[SearchHit]:
@@ -112,7 +88,5 @@ class Talk:
 
 @pytest.fixture
 async def talk(tmp_path: Path) -> AsyncIterator[Talk]:
-    clock = ManualClock()
-    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30.0)
-    yield Talk(store, await store.open(), clock)
-    await store.aclose()
+    async with opened(tmp_path / "m.db") as kit:
+        yield Talk(kit)

@@ -120,8 +120,7 @@ async def test_disabled_spans_are_not_made(open_kit, watch, where):
     kit = await open_kit(config=off if where == "service" else None)
     if where == "repository":
         kit.repo = await kit.memory.open_repo("quiet", config=off)
-    session = await kit.started(config=off if where == "session" else None)
-    await session.append("a", "b")
+    session = await kit.begun("a", "b", config=off if where == "session" else None)
     await session.close_and_commit()
     assert watch.all == []
 

@@ -1,16 +1,20 @@
-"""What the contracts are told with: an opened store, and short words for its calls."""
+"""An opened store below the service, and short words for its calls."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
 import pytest_asyncio
-from helpers import in_memory_store
+from postgres_server import postgres_store
 
+from mnemo.config import StoreConfig
 from mnemo.protocols import (
     Applied,
     Clock,
@@ -19,8 +23,9 @@ from mnemo.protocols import (
     FeedCursor,
     GraphWrite,
 )
-from mnemo.stores import EngineStore
+from mnemo.stores import EngineStore, SqliteStore
 from mnemo.testing.clock import ManualClock
+from mnemo.testing.faults import FailingStore
 from mnemo.values.changeset import NodeChange
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, Vector
 from mnemo.values.journal import (
@@ -34,12 +39,26 @@ from mnemo.values.journal import (
     SessionState,
     Settlement,
 )
-from mnemo.values.steps import Step, StepDraft
+from mnemo.values.steps import Annotation, Step, StepDraft, Trajectory
 
 MakeStore = Callable[[Clock], EngineStore]
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 SPACE = EmbeddingSpace("contract-space", 4)
+
+
+def store_at(place: Path | str | None = None, clock: Any = None, **config: Any) -> Any:
+    """
+    A store that is not open yet; keywords are those of ``StoreConfig``.
+
+    Args:
+        place: A file, or the URL of a schema; ``None``: in memory, as ``Mnemo("memory:")`` has it.
+        clock: ``None`` is a ``ManualClock`` of its own.
+    """
+    if isinstance(place, str) and "://" in place:
+        return postgres_store(place, clock, **config)
+    settings = StoreConfig(**config)
+    return SqliteStore(place, config=settings, clock=clock or ManualClock(), lease_s=30)
 
 
 def unit_vector(*values: float) -> Vector:
@@ -48,7 +67,7 @@ def unit_vector(*values: float) -> Vector:
     return vector / np.float32(np.linalg.norm(vector))
 
 
-@dataclass(slots=True)
+@dataclass
 class Kit:
     """An opened store, its owner, and the repository and session that tests talk about."""
 
@@ -73,7 +92,9 @@ class Kit:
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────
 
-    async def start(self, session: str = "s", *, repo: str = "r", goal: str = "plan") -> None:
+    async def start(
+        self, session: str = "s", *, repo: str = "r", goal: str = "plan", **values: Any
+    ) -> None:
         """A new session with the open episode ``"<session>-1"``."""
         record = SessionRecord(
             id=session,
@@ -83,6 +104,7 @@ class Kit:
             steps=0,
             updated_at=self.clock.now(),
             episode_id=f"{session}-1",
+            **values,
         )
         sessions = self.store.sessions(repo)
         await sessions.create(record, goal_at=self.clock.now(), owner=self.owner)
@@ -204,6 +226,63 @@ def draft(observation: str, action: str = "", **rest: Any) -> StepDraft:
     return StepDraft(observation=observation, action=action, **values)
 
 
+@asynccontextmanager
+async def opened(
+    place: Path | str | None = None,
+    clock: ManualClock | None = None,
+    *,
+    make: MakeStore | None = None,
+) -> AsyncIterator[Kit]:
+    """A kit on an opened store, that at *place* or one of *make*; closed with the kit's others."""
+    clock, make = clock or ManualClock(), make or partial(store_at, place)
+    store = make(clock)
+    kit = Kit(make, clock, store, await store.open())
+    yield kit
+    for other in (*kit.others, kit.store):
+        await other.aclose()
+
+
+def a_step(index: int = 0, observation: str = "seen", action: str = "", **values: Any) -> Step:
+    """Step *index* of episode ``"e"`` of session ``"s"``, said by Ana, a minute after the last."""
+    given = {
+        "session_id": "s",
+        "episode_id": "e",
+        "at": NOON + timedelta(minutes=index),
+        "actor": "Ana",
+        "node_id": f"episodic-{index}",
+    }
+    return Step(index=index, observation=observation, action=action, **{**given, **values})
+
+
+def seen_as(step: Step, subgoal: str = "find out", **values: Any) -> Step:
+    """*step* as it is annotated."""
+    given = {"index": step.index, "state": f"state {step.index}", "reward": None}
+    found = {"subgoal": subgoal, "trajectory_id": "t", **given, **values}
+    return step.annotated(Annotation(**found))
+
+
+def a_trajectory(steps: Sequence[Step], **values: Any) -> Trajectory:
+    """Trajectory ``"t"`` of the episode of *steps*, which are annotated or become so."""
+    whole = tuple(step if step.annotation else seen_as(step) for step in steps)
+    given = {"id": "t", "session_id": "s", "episode_id": "e", "goal": "a goal", "steps": whole}
+    return Trajectory(**{**given, **values})
+
+
+class PausingStore(FailingStore):
+    """A store whose calls of one kind wait, before they are done, until they are let go."""
+
+    def __init__(self, paused: str) -> None:
+        super().__init__(store_at())
+        self.paused = paused
+        self.entered, self.let_go = anyio.Event(), anyio.Event()
+
+    async def run(self, call, subject, work):
+        if call == self.paused:
+            self.entered.set()
+            await self.let_go.wait()
+        return await super().run(call, subject, work)
+
+
 class StoreContract:
     """The fixtures that all contracts share."""
 
@@ -215,17 +294,11 @@ class StoreContract:
     @pytest_asyncio.fixture
     async def kit(self, make_store: MakeStore) -> AsyncIterator[Kit]:
         """An opened, empty store."""
-        clock = ManualClock(NOON + timedelta(days=1))
-        store = make_store(clock)
-        kit = Kit(make_store, clock, store, await store.open())
-        yield kit
-        for other in (*kit.others, kit.store):
-            await other.aclose()
+        async with opened(make=make_store, clock=ManualClock(NOON + timedelta(days=1))) as kit:
+            yield kit
 
     @pytest_asyncio.fixture
     async def elsewhere(self) -> AsyncIterator[Kit]:
         """Another opened, empty store, in memory."""
-        clock = ManualClock(NOON + timedelta(days=1))
-        store = in_memory_store(clock)
-        yield Kit(lambda _: store, clock, store, await store.open())
-        await store.aclose()
+        async with opened(clock=ManualClock(NOON + timedelta(days=1))) as kit:
+            yield kit

@@ -12,9 +12,8 @@ from contracts.talk import said
 from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from world import store_at
 
-from mnemo.config import StoreConfig
-from mnemo.stores import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.values.records import Ranking, RecordQuery
 
@@ -58,7 +57,7 @@ class Filled:
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     clock = ManualClock()
     path = tmp_path_factory.mktemp("ranked") / "m.db"
-    store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+    store = store_at(path, clock)
     loop = asyncio.new_event_loop()
     filled = Filled(store, clock, loop)
     loop.run_until_complete(filled.open())

@@ -32,9 +32,7 @@ async def story(**config):
     async with Mnemo("memory:", config=config, embedder=HashingEmbedder()) as memory:
         later()
         repo = await memory.open_repo()
-        session = await repo.start_session("g")
-        await session.append("The parrot speaks Basque.", "Noted")
-        await session.close_and_commit()
+        session = await committed(repo, "The parrot speaks Basque.", "Noted")
         return len((await repo.recall("parrot")).candidates)
 
 def later():
