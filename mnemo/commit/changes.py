@@ -505,10 +505,6 @@ class Draft:
                 return source
             source = after
 
-    def _dropped(self) -> tuple[Edge, ...]:
-        moved = [(id, step) for id, step in self._moved if id in self._known.nodes]
-        return tuple(Edge(id, step, EdgeKind.PROVENANCE) for id, step in moved)
-
     def finished(self) -> GraphWrite:
         """What was decided, as a write."""
         deltas = {
@@ -517,13 +513,14 @@ class Draft:
         named = (self.end(node.id) for node in self._changeset.nodes)
         touched = {*self._new, *self._fields, *deltas}
         ids = (*(id for id in named if id in touched), *self._fields, *deltas)
+        moved = [(id, step) for id, step in self._moved if id in self._known.nodes]
         assert self._changeset.id is not None
         return GraphWrite(
             changeset_id=self._changeset.id,
             expected_revision=self._known.revision,
             nodes=tuple(self._new.values()),
             edges=self.edges(),
-            dropped=self._dropped(),
+            dropped=tuple(Edge(id, step, EdgeKind.PROVENANCE) for id, step in moved),
             metadata=deltas,
             changes=tuple(Change(id, values) for id, values in self._fields.items()),
             node_ids=tuple(dict.fromkeys(ids)),

@@ -39,7 +39,7 @@ from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Applied, Clock, Embedder, GraphWrite
 from mnemo.runtime.clock import new_id
-from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
+from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.transactions import confirmed
 from mnemo.values.changeset import ROUTING, Changeset, Upkeep
@@ -124,7 +124,10 @@ class CommitLane:
         reconciling = _Reconciling(self, changeset, settlement, config or self.config, merge_intent)
         named = memory_attributes("upsert_memory", self.repo_id)
         with (spans or self.spans).span("upsert_memory", attributes=named) as span:
-            _describe(span, changeset, settlement)
+            span.set("mnemo.changeset.id", id)
+            if settlement is not None:
+                span.set("mnemo.session.id", settlement.session_id)
+            span.set_content("gen_ai.memory.records", lambda: _records(changeset.nodes))
             try:
                 async with self.turn:
                     applied = await self._apply_once(
@@ -424,14 +427,6 @@ def _questioned(
     return changeset, questions(changeset, stored)
 
 
-def _describe(span: Span, changeset: Changeset, settlement: Settlement | None) -> None:
-    span.set("mnemo.changeset.id", str(changeset.id))
-    if settlement is not None:
-        span.set("mnemo.session.id", settlement.session_id)
-    # As memory records in the conventions' shape.
-    span.set_content(
-        "gen_ai.memory.records",
-        lambda: json.dumps(
-            [{"id": n.id, "content": n.text} for n in changeset.nodes], ensure_ascii=False
-        ),
-    )
+def _records(nodes: Sequence[Node]) -> str:
+    """*nodes* as memory records in the conventions' shape."""
+    return json.dumps([{"id": n.id, "content": n.text} for n in nodes], ensure_ascii=False)

@@ -254,10 +254,6 @@ class _Timeline:
         return fact
 
 
-def _position(at: datetime, step: Episodic) -> Position:
-    return as_utc(at), step.episode_id or step.id, step.step_index or 0, step.id
-
-
 def _pair(a: Semantic, b: Semantic) -> frozenset[str]:
     return frozenset((a.proposition, b.proposition))
 
@@ -292,7 +288,11 @@ class Support:
         A wording that the hand gave it is its one statement: its steps say something else.
         """
         steps = () if fact.worded_at is not None else self._steps.get(fact.id, ())
-        found = {_position(step.at, step) for step in steps if step.at is not None}
+        found = {
+            (as_utc(step.at), step.episode_id or step.id, step.step_index or 0, step.id)
+            for step in steps
+            if step.at is not None
+        }
         return sorted(found) or [(self.start(fact), fact.id, 0, fact.id)]
 
     def start(self, fact: Semantic) -> datetime:

@@ -90,10 +90,15 @@ def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
         if not _stands_alone(fact.proposition):
             dropped += 1
             continue
-        whole = _completed(fact, support)
-        key = plain(whole.proposition)
-        kept[key] = _united(kept[key], whole) if key in kept else whole
-    return CleanFacts(_with_concepts(list(kept.values())), dropped)
+        fact = _completed(fact, support)
+        key = plain(fact.proposition)
+        kept[key] = _united(kept[key], fact) if key in kept else fact
+    own = concepts_of([fact.proposition for fact in kept.values()])
+    whole = (
+        fact if fact.concepts else replace(fact, concepts=concepts)
+        for fact, concepts in zip(kept.values(), own, strict=True)
+    )
+    return CleanFacts(tuple(whole), dropped)
 
 
 def most_facts(max_facts: int, steps: int) -> int:
@@ -127,7 +132,8 @@ def distinct_facts(
             kept.append(known)
         else:
             kept[at] = _united_known(kept[at], known)
-    return _most_confident(kept, limit), max(0, len(kept) - limit)
+    ranked = sorted(range(len(kept)), key=lambda i: -kept[i].fact.confidence)
+    return [kept[i] for i in sorted(ranked[:limit])], max(0, len(kept) - limit)
 
 
 def _stands_alone(proposition: str) -> bool:
@@ -152,15 +158,6 @@ def _completed(fact: Fact, support: _Support) -> Fact:
     )
 
 
-def _with_concepts(facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """*facts*, those without concepts with what their words give."""
-    own = concepts_of([fact.proposition for fact in facts])
-    return tuple(
-        fact if fact.concepts else replace(fact, concepts=concepts)
-        for fact, concepts in zip(facts, own, strict=True)
-    )
-
-
 def _concepts(labels: Iterable[str]) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for label in labels:
@@ -180,21 +177,16 @@ class _Support:
         self._words: list[frozenset[str]] | None = None
 
     def of(self, proposition: str, named: Iterable[int]) -> tuple[int, ...]:
-        own = tuple(sorted(self._indexes.intersection(named)))
-        return own or self._nearest(proposition)
-
-    def _nearest(self, proposition: str) -> tuple[int, ...]:
+        if own := self._indexes.intersection(named):
+            return tuple(sorted(own))
+        if self._words is None:
+            self._words = [_words_of(step) for step in self._steps]
         wanted = frozenset(terms(proposition))
-        shared = [(len(wanted & words), -i) for i, words in enumerate(self._step_words())]
+        shared = [(len(wanted & words), -i) for i, words in enumerate(self._words)]
         best = max(shared)[0]
         # A step that shares a stray word with the fact beside one that shares five is no source.
         near = sorted((pair for pair in shared if 2 * pair[0] >= best), reverse=True)
         return tuple(sorted(self._steps[-i].index for _, i in near[:MAX_SUPPORT]))
-
-    def _step_words(self) -> list[frozenset[str]]:
-        if self._words is None:
-            self._words = [_words_of(step) for step in self._steps]
-        return self._words
 
 
 def _words_of(step: Step) -> frozenset[str]:
@@ -236,13 +228,6 @@ def _united(a: Fact, b: Fact) -> Fact:
         steps=tuple(sorted({*a.steps, *b.steps})),
         replaces=tuple(dict.fromkeys((*a.replaces, *b.replaces))),
     )
-
-
-def _most_confident(known: list[KnownFact], limit: int) -> list[KnownFact]:
-    if len(known) <= limit:
-        return known
-    ranked = sorted(range(len(known)), key=lambda i: -known[i].fact.confidence)
-    return [known[i] for i in sorted(ranked[:limit])]
 
 
 # ── Concepts ────────────────────────────────────────────────────────────────────────────

@@ -174,7 +174,8 @@ def _done(acts: Sequence[_Act], intent: str, subgoal: str) -> Iterator[Instructi
     """A run of actions that ended in success, with nothing failing on the way."""
     run: list[_Act] = []
     for at, act in enumerate(acts):
-        tangible = act.succeeded and not (act.seen.polite and not _is_call(acts, at - 1))
+        after_call = at > 0 and bool(calls_in(acts[at - 1].step.action))
+        tangible = act.succeeded and (after_call or not act.seen.polite)
         if tangible and run:
             yield _instruction(
                 intent=intent, condition=_when(subgoal), acts=run, outcome=_success(act)
@@ -188,10 +189,6 @@ def _when(subgoal: str) -> str:
     """*subgoal* behind "When"; a verb that opens it loses its capital, a name does not."""
     verb = subgoal.split(" ", 1)[0].lower() in BASE_VERBS
     return f"When {subgoal[:1].lower() if verb else subgoal[:1]}{subgoal[1:]}"
-
-
-def _is_call(acts: Sequence[_Act], at: int) -> bool:
-    return at >= 0 and bool(calls_in(acts[at].step.action))
 
 
 def _is_deed(action: str) -> bool:

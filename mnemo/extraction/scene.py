@@ -133,10 +133,12 @@ def kind_of(text: str, *, said: bool = False) -> Kind:
     first, _, rest = text.partition("\n")
     if parsed_json(text) is not None or text.startswith("$ ") or (rest and call_name(first)):
         return Kind.TOOL
-    lines = [line for line in text.split("\n", 400)[:400] if line and not line.isspace()]
+    lines = [line[:400] for line in text.split("\n", 400)[:400] if line and not line.isspace()]
     alone = len(lines) == 1
     logs = sum(
-        _is_log_line(line[:400]) and not (said and _is_note(line[:400], alone=alone))
+        _LOG_LINE.match(line) is not None
+        and not _SPOKEN_PAIR.match(line)
+        and not (said and _is_note(line, alone=alone))
         for line in lines
     )
     return Kind.TOOL if logs * 2 > len(lines) else Kind.SPEECH
@@ -144,10 +146,6 @@ def kind_of(text: str, *, said: bool = False) -> Kind:
 
 def _is_note(line: str, *, alone: bool) -> bool:
     return (_PAIR if alone else _TITLED_PAIR).match(line) is not None and not verdict(line).bad
-
-
-def _is_log_line(line: str) -> bool:
-    return _LOG_LINE.match(line) is not None and not _SPOKEN_PAIR.match(line)
 
 
 def call_name(action: str) -> str | None:
@@ -171,7 +169,8 @@ def calls_in(action: str) -> tuple[str, ...]:
 
 def calls_behind(action: str) -> tuple[str, ...]:
     """The calls in the lines behind the words of *action*."""
-    return tuple(match.group(1) for line in _lines_of_calls(action) if (match := _call_in(line)))
+    matches = map(_CALL_LINE.match, _lines_of_calls(action))
+    return tuple(match.group(1) for match in matches if match)
 
 
 def without_calls(action: str) -> str:
@@ -184,12 +183,8 @@ def _lines_of_calls(action: str) -> list[str]:
     if not action.rstrip().endswith(")") or len(action) > HEAD:
         return []
     lines = action.rstrip().split("\n")
-    first = next((at for at in range(len(lines), 0, -1) if not _call_in(lines[at - 1])), 0)
+    first = next((at for at in range(len(lines), 0, -1) if not _CALL_LINE.match(lines[at - 1])), 0)
     return lines[first:]
-
-
-def _call_in(line: str) -> re.Match[str] | None:
-    return _CALL_LINE.match(line)
 
 
 def _json_tool(value: Any) -> str | None:

@@ -415,9 +415,10 @@ def _says_enough(clause: str, scene: Scene) -> bool:
 def _told(turn: SpeechTurn, words: str) -> Statement:
     clause = with_subject(with_apostrophes(FINAL.sub("", words)))
     own = speaks_of_self(clause)
+    is_sentence = not clause[0].islower() and has_verb(clause)
     if own and is_certain(clause):
         text = third_person(clause, turn.speaker)
-    elif own or turn.scene.is_talk or not (is_note(words) or _is_sentence(clause)):
+    elif own or turn.scene.is_talk or not (is_note(words) or is_sentence):
         other = turn.scene.other(turn.speaker) if speaks_of_other(clause) else None
         text = said_by(turn.speaker, words, to=other)
     else:
@@ -427,10 +428,6 @@ def _told(turn: SpeechTurn, words: str) -> Statement:
         confidence=confidence_of(words),
         steps=(turn.step,),
     )
-
-
-def _is_sentence(clause: str) -> bool:
-    return not clause[0].islower() and has_verb(clause)
 
 
 # ── The agent's side: only what it states as done ───────────────────────────────────────

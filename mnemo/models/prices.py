@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mnemo.errors import ConfigError
@@ -84,11 +84,7 @@ def usage_of(
     model = said if isinstance(said, str) and said.strip() else asked
     usage = Usage(model, input_tokens, output_tokens, min(cached_tokens, input_tokens))
     price = prices.get(model) or prices.get(asked)
-    if price is None:
-        return usage
-    return Usage(
-        model, usage.input_tokens, usage.output_tokens, usage.cached_tokens, price.cost(usage)
-    )
+    return usage if price is None else replace(usage, cost_usd=price.cost(usage))
 
 
 def counted(value: Any, *path: str) -> int:
