@@ -37,13 +37,13 @@ def kind_of(value: object) -> ScalarKind | None:
 
     Values of two kinds are never equal and never ordered: ``true`` is not 1.
     """
-    if value is None:
-        return "null"
+    if isinstance(value, str):
+        return "text"
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
         return "number"
-    return "text" if isinstance(value, str) else None
+    return "null" if value is None else None
 
 
 def members(metadata: Mapping[str, Any], path: Sequence[str]) -> list[Any] | None:
@@ -53,6 +53,9 @@ def members(metadata: Mapping[str, Any], path: Sequence[str]) -> list[Any] | Non
     A key that holds the rest of the path, dots and all, is preferred to descending; through
     a list the path descends into each of its objects.
     """
+    whole = ".".join(path)
+    if whole in metadata and not isinstance(metadata[whole], list | tuple):
+        return [metadata[whole]]
     found = list(_at(metadata, tuple(path)))
     return [one for value in found for one in _flat(value)] if found else None
 
@@ -98,6 +101,11 @@ class Condition:
     bounds: tuple[tuple[str, Scalar], ...] = ()
     unequal: tuple[Scalar, ...] = ()
     exists: bool | None = None
+    _wanted: frozenset[tuple[ScalarKind | None, Scalar]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        wanted = frozenset((kind_of(one), one) for one in self.any_of or ())
+        object.__setattr__(self, "_wanted", wanted)
 
     @property
     def tests_members(self) -> bool:
@@ -114,7 +122,7 @@ class Condition:
         kind = kind_of(member)
         if kind is None:
             return False
-        if self.any_of is not None and not any(_equal(member, one) for one in self.any_of):
+        if self.any_of is not None and (kind, member) not in self._wanted:
             return False
         return all(
             kind == kind_of(operand) and BOUNDS[operator](member, operand)
