@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import repeat
 from threading import Lock
 from typing import Any
 
@@ -26,7 +25,6 @@ from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import Where
 from mnemo.values.graph import MOST_WORDINGS, Node, NodeType, Vector
-from mnemo.values.vectors import Heads
 
 ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"))
 """Folded names of speakers that are no names: a question that says "the user" names nobody."""
@@ -355,7 +353,6 @@ class DocumentsView:
         facets: Of the whole corpus, of the writer.
         vectors: Unit rows of the documents named by ``vector_documents``, one for each
             passage, ``vector_passages`` its number from 0: see ``values.vectors``.
-        heads: Of ``vectors``; ``None`` for steps, of which none is sought by nearness alone.
         documents: Node id → document numbers, of the writer: look up, then check
             against ``count`` and ``alive``.
         aliases: Node id of a step that was made of a message → the id of the document, likewise.
@@ -378,7 +375,6 @@ class DocumentsView:
     vectors: Floats
     vector_documents: Ints
     vector_passages: NDArray[np.uint8]
-    heads: Heads | None
     postings: Postings
     documents: Mapping[str, tuple[int, ...]]
     aliases: Mapping[str, str]
@@ -387,21 +383,6 @@ class DocumentsView:
         """The living documents of a node, or of a message by its document's id."""
         found = self.documents.get(self.aliases.get(id, id), ())
         return found and tuple([d for d in found if d < self.count and self.alive[d]])
-
-    def cosines(self, question: Floats) -> tuple[Floats, Mask]:
-        """
-        The best cosine of every document with the unit vector *question*.
-
-        The mask says which documents have a vector; the others have cosine 0.
-        """
-        known = np.zeros(self.count, np.bool_)
-        # Of another width is a question of another space, asked while that changes.
-        if not len(self.vectors) or self.vectors.shape[1] != len(question):
-            return np.zeros(self.count, np.float32), known
-        known[self.vector_documents[self._passages[0]]] = True
-        # Not BLAS: its threads spin for one another, and on a busy machine a product that
-        # takes 2 ms took 50. Memory is the limit, not arithmetic.
-        return self.best_of(np.einsum("ij,j->i", self.vectors, question)), known
 
     def best_of(self, values: Floats) -> Floats:
         """The best of a document's *values*, of which each vector has one; 0 without any."""
@@ -517,8 +498,9 @@ class CorpusView:
 # ── Nearness ──────────────────────────────────────────────────────────────────────────
 
 
-MOST_HOPEFUL = 0.1
-"""Share of the vectors beyond which all are compared: single rows are read more slowly."""
+_TOGETHER = 16
+_MULTIPLIED = 2**14
+"""Numbers of rows per product, so few that BLAS starts no threads: they spin for one another."""
 
 
 def nearest(
@@ -526,47 +508,32 @@ def nearest(
 ) -> list[list[tuple[str, float]]]:
     """For each of *vectors* the best of all *views*, each id once."""
     breather, found = Breather(), []
-    hopeful = [_hopeful(view, vectors, threshold) for view in views]
-    for vector, *rows in zip(vectors, *hopeful, strict=True):
-        near: list[tuple[str, float]] = []
-        for view, some in zip(views, rows, strict=True):
-            near += _near(view, vector, threshold, some, MOST_WORDINGS * limit)
-        # Several documents may speak for one step or intent: the best one counts.
-        best: dict[str, float] = {}
-        for id, cosine in sorted(near, key=lambda pair: -pair[1]):
-            best.setdefault(id, cosine)
-        found.append(list(best.items())[:limit])
-        breather.breathe()
+    known = [view for view in views if view.vectors.shape[1] == vectors.shape[1]]
+    for at in range(0, len(vectors), _TOGETHER):
+        some = vectors[at : at + _TOGETHER]
+        cosines = [_products(view.vectors, some) for view in known]
+        for number in range(len(some)):
+            near: list[tuple[str, float]] = []
+            for view, columns in zip(known, cosines, strict=True):
+                column, documents = columns[number], view.vector_documents
+                rows = np.flatnonzero((column >= threshold) & view.alive[documents])
+                best = rows[np.lexsort((documents[rows], -column[rows]))][: MOST_WORDINGS * limit]
+                near += [(view.ids[documents[row]], float(column[row])) for row in best]
+            # Several rows may speak for one step or intent: the best one counts.
+            by_id: dict[str, float] = {}
+            for id, cosine in sorted(near, key=lambda pair: -pair[1]):
+                by_id.setdefault(id, cosine)
+            found.append(list(by_id.items())[:limit])
+            breather.breathe()
     return found
 
 
-def _hopeful(
-    view: DocumentsView, vectors: Floats, threshold: float
-) -> Iterable[NDArray[np.intp] | None]:
-    if view.heads is None or view.vectors.shape[1] != vectors.shape[1]:
-        return repeat(None, len(vectors))
-    return view.heads.hopeful(vectors, threshold)
-
-
-def _near(
-    view: DocumentsView,
-    vector: Floats,
-    threshold: float,
-    rows: NDArray[np.intp] | None,
-    most: int,
-) -> list[tuple[str, float]]:
-    """The living documents whose cosine with *vector* is ≥ *threshold*, at best among *rows*."""
-    if rows is not None and len(rows) <= MOST_HOPEFUL * len(view.vectors):
-        documents = view.vector_documents[rows].astype(np.intp)
-        cosines = np.einsum("ij,j->i", view.vectors[rows], vector)
-        near = view.alive[documents] & (cosines >= threshold)
-        documents, cosines = documents[near], cosines[near]
-    else:
-        every, known = view.cosines(vector)
-        documents = np.flatnonzero(known & view.alive & (every >= threshold))
-        cosines = every[documents]
-    best = np.argsort(-cosines, kind="stable")[:most]
-    return [(view.ids[documents[at]], float(cosines[at])) for at in best]
+def _products(rows: Floats, vectors: Floats) -> Floats:
+    """The cosines of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
+    found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // rows.shape[1] or 1
+    for at in range(0, len(rows), step):
+        found[at : at + step] = rows[at : at + step] @ vectors.T
+    return found.T
 
 
 # ── Pieces ───────────────────────────────────────────────────────────────────────────

@@ -37,9 +37,6 @@ from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
 from mnemo.values.steps import Step
 from mnemo.values.vectors import (
-    HEAD,
-    Heads,
-    head_and_tail,
     keyed_passages,
     passage_key,
     passage_place,
@@ -83,8 +80,6 @@ class _Documents:
         self.vector_documents = Column(np.int32)
         self.vector_passages = Column(np.uint8)
         self.aliases: dict[str, str] = {}
-        self._heads: Column | None = Column(np.float32, min(HEAD, dimensions))
-        self._tails = Column(np.float32)
         self.living = 0
         self._terms = array("i")
         self._published = 0
@@ -139,10 +134,6 @@ class _Documents:
         self.vectors.extend(vectors)
         self.vector_documents.extend(numbers)
         self.vector_passages.extend(passages)
-        if self._heads is not None:
-            heads, tails = head_and_tail(self.vectors.view()[-len(numbers) :])
-            self._heads.extend(heads)
-            self._tails.extend(tails)
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -153,7 +144,6 @@ class _Documents:
             "vectors": self.vectors.view(),
             "vector_documents": self.vector_documents.view(),
             "vector_passages": self.vector_passages.view(),
-            "heads": self._heads and Heads(self._heads.view(), self._tails.view()),
             "facets": self.facets,
             "postings": self.postings,
             "documents": self.documents,
@@ -183,7 +173,6 @@ class _Steps(_Documents):
         self._joined = Column(np.int32, 2)
         self._sessions_of: dict[str, str] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
-        self._heads = None
 
     def add_side(self, side: Side, breather: Breather) -> int:
         session = self._sessions[side.chain]

@@ -121,9 +121,8 @@ def test_a_document_is_as_near_as_its_best_passage(order):
         assert corpus.add_vectors(vectors) == set(vectors)
     view = corpus.view(0, breather)
     for documents, number in ((view.steps, 1), (view.nodes["semantic"], 0)):
-        best, known = documents.cosines(_QUESTION)
+        best = documents.best_of(documents.vectors @ _QUESTION)
         assert best[number] == pytest.approx(-0.3)
-        assert known.tolist() == [False] * number + [True]
         assert best[:number].tolist() == [0.0] * number
     first = view.steps.first_of(view.steps.vectors @ _QUESTION)
     assert first.tolist() == pytest.approx([0.0, -0.9])
@@ -135,8 +134,8 @@ def test_a_document_without_its_first_passage_has_no_cosine_yet():
     corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
     keys = list(corpus.add_side(_long_side(0), breather))
     corpus.add_vectors({keys[1]: _TURNED[1]})
-    cosines, known = corpus.view(0, breather).steps.cosines(_QUESTION)
-    assert (cosines.tolist(), known.tolist()) == ([0.0], [False])
+    steps = corpus.view(0, breather).steps
+    assert steps.best_of(steps.vectors @ _QUESTION).tolist() == [0.0]
 
 
 def test_a_node_keeps_its_passages_while_its_text_stays():
@@ -146,8 +145,8 @@ def test_a_node_keeps_its_passages_while_its_text_stays():
     texts = corpus.put(node_document(fact, {}), breather)
     corpus.add_vectors(dict(zip(texts, _TURNED, strict=True)))
     assert corpus.put(node_document(fact, {"tags": ("x",)}), breather) == {}
-    cosines, _ = corpus.view(0, breather).nodes["semantic"].cosines(_QUESTION)
-    assert cosines[-1] == pytest.approx(-0.3)
+    facts = corpus.view(0, breather).nodes["semantic"]
+    assert facts.best_of(facts.vectors @ _QUESTION)[-1] == pytest.approx(-0.3)
     other = replace(fact, proposition=f"{_LONG} eleven twelve")
     assert len(corpus.put(node_document(other, {}), breather)) == 3
     corpus.remove(["fact"])
