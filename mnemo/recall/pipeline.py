@@ -25,7 +25,6 @@ from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, Usag
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.graph import StoredGraph
-from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.profiles import resolve_profile
@@ -39,7 +38,6 @@ from mnemo.recall.result import (
     FoundNotes,
     ReasonedMemory,
     RecallResult,
-    RecallTrace,
     SourceRef,
     condition_text,
     line_tokens,
@@ -180,9 +178,9 @@ class Recall:
 
     async def _answer(self, run: RecallRun) -> RecallResult:
         """Search, add items, put into words, add notes."""
-        request, notes = run.request, None
-        corpus, candidates = await self._searched(run)
-        sure = confidence(run.evidence) if candidates else 0.0
+        request, trace, notes = run.request, run.trace, None
+        candidates = await self._searched(run)
+        sure = confidence(trace.evidence) if candidates else 0.0
         if request.items and self.find_items is not None:
             candidates = await self._with_items(run, candidates, self.find_items)
         if sure < request.min_confidence:
@@ -192,7 +190,7 @@ class Recall:
             if candidates and request.reason and self.chat_model is not None:
                 answer = await reason_by_model(run, candidates)
             elif candidates and request.reason:
-                run.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
+                trace.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
                 answer = reason_embedded(candidates, self._count)
         goals = await self._goals(candidates)
         if request.notes and self.find_notes is not None:
@@ -201,42 +199,27 @@ class Recall:
             except Exception as error:
                 # Notes come on top: whatever their store or embedder does, the answer stands.
                 run.does_without("notes", error)
-        tokens: tuple[int, ...] = ()
         if request.explain:
-            tokens = await self._threads.run(line_tokens, candidates, self._count)
+            trace.tokens = await self._threads.run(line_tokens, candidates, self._count)
+        trace.model_calls = run.calls
         return RecallResult(
-            mode=run.mode,
-            tags=run.tags,
+            mode=trace.mode,
+            tags=trace.tags,
             candidates=candidates,
             answer=answer,
-            trace=RecallTrace(
-                run.mode,
-                run.chosen_by,
-                run.tags,
-                corpus.revision,
-                found=dict(run.found),
-                evidence=run.evidence,
-                refinements=tuple(run.refinements),
-                seconds=run.seconds,
-                degraded=tuple(run.degraded),
-                stages=run.stages,
-                model_calls=run.calls,
-                tokens=tokens,
-                owed=corpus.owed,
-                abstained=run.abstained,
-            ),
+            trace=trace,
             goals=goals,
             group_min_hits=self.config.recall.group_min_hits,
             confidence=sure,
             # Items are not judged: of them alone nothing is said.
-            warn_below=self.config.recall.warn_below if run.evidence else 0.0,
+            warn_below=self.config.recall.warn_below if trace.evidence else 0.0,
             notes=notes,
             count=self._count,
         )
 
-    async def _searched(self, run: RecallRun) -> tuple[CorpusView, list[Candidate]]:
+    async def _searched(self, run: RecallRun) -> list[Candidate]:
         """Read what is stored, plan, and find the steps and nodes that answer."""
-        request, candidates = run.request, list[Candidate]()
+        request, trace, candidates = run.request, run.trace, list[Candidate]()
         read = partial(self.index.corpus, embedded=True, query=request.query)
         # Recalls that wait for no model go one after the other: two that compute at once take
         # the interpreter from each other and need longer for it. A static embedder computes
@@ -254,18 +237,19 @@ class Recall:
                     corpus = await read()
                 is_searched = not corpus.is_empty
             elif is_searched:
-                stages = ("plan",) if run.chosen_by == "caller" else ("mode", "plan")
-                run.stages |= dict.fromkeys(stages, "embedded")
+                stages = ("plan",) if trace.mode_chosen_by == "caller" else ("mode", "plan")
+                trace.stages |= dict.fromkeys(stages, "embedded")
             if is_searched:
                 search = Search(
                     run, corpus, self.graph, self.feed, self.embedder, self.config, self._threads
                 )
                 await search.begin()
-                if not run.abstained:
+                if not trace.abstained:
                     await expand(search, run, self.config.recall)
                     with run.phase("sources"):
                         candidates = await search.finish()
-        return corpus, candidates
+            trace.revision, trace.owed = corpus.revision, corpus.owed
+        return candidates
 
     async def _with_items(
         self, run: RecallRun, candidates: list[Candidate], find: FindItems
@@ -278,8 +262,8 @@ class Recall:
         except (ModelError, TimeoutError) as error:
             # Items are found by their vectors alone; whatever else is stored still answers.
             run.does_without("items", error)
-        run.found["items"] = len(items)
-        run.abstained = run.abstained and not items
+        run.trace.found["items"] = len(items)
+        run.trace.abstained = run.trace.abstained and not items
         merged = sorted([*candidates, *items], key=lambda found: -found.score)
         return merged[: run.request.k]
 

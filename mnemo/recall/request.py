@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from mnemo.prompts.profiles import Profile
 from mnemo.prompts.question import AskedQuestion, Question
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Purpose, Usage
+from mnemo.recall.result import RecallTrace
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import clean, fold, is_blank, one_line
@@ -159,46 +159,29 @@ class RecallRun:
     Attributes:
         now: When it was asked.
         dense_weight: What a cosine counts in the embedding space.
-        mode: The caller's, or of the query's words, until a model chooses one.
-        chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``: who chose it.
-        tags: What a chat model would look for beside the query. Without one there are none:
-            phrases of the query's own words changed no order on any development file.
         profile: What the prompts are told of the memory's use.
         plans: Whether it plans and refines.
         timeout_s: Seconds per question to it, a correction and its own retries included.
         hangs: Whether it did not answer in time, so that asking again is no use.
         failures: What each failed purpose ended with.
-        seconds: Phase → seconds.
-        degraded: What failed and was done without, in order, each once.
-        stages: Purpose → how it ran; purposes that were not needed are absent.
-        found, refinements, evidence, abstained: As in ``RecallTrace``.
     """
 
     request: RecallRequest
     now: datetime
     dense_weight: float = 1.0
-    tags: tuple[str, ...] = ()
     profile: Profile | None = None
     plans: bool = False
     timeout_s: float = 0.0
     hangs: bool = False
     failures: dict[Purpose, ModelError] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    degraded: list[str] = field(default_factory=list)
-    stages: dict[str, How] = field(default_factory=dict)
-    found: Counter[str] = field(default_factory=Counter)
-    refinements: list[Mapping[str, Any]] = field(default_factory=list)
-    evidence: Mapping[str, float] = field(default_factory=dict)
-    abstained: bool = False
-    mode: Mode = field(init=False)
-    chosen_by: str = field(init=False)
+    trace: RecallTrace = field(init=False)
     _asker: Asker | None = field(default=None, init=False)
     _meter: UsageMeter | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        given = self.request.mode
-        self.mode = given or choose_mode(self.request.query)
-        self.chosen_by = "caller" if given else "embedded"
+        given, query = self.request.mode, self.request.query
+        chosen_by = "caller" if given else "embedded"
+        self.trace = RecallTrace(given or choose_mode(query), chosen_by)
 
     def advised_by(
         self, model: ChatModel, usage: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
@@ -211,7 +194,7 @@ class RecallRun:
     def weights(self) -> Mapping[NodeType, float]:
         """The types that are searched, and the weight of each one's candidates."""
         types = self.request.types
-        return MODE_WEIGHTS[self.mode] if types is None else dict.fromkeys(types, 1.0)
+        return MODE_WEIGHTS[self.trace.mode] if types is None else dict.fromkeys(types, 1.0)
 
     @property
     def calls(self) -> int:
@@ -232,13 +215,14 @@ class RecallRun:
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed() - began
+            seconds = self.trace.seconds
+            seconds[name] = seconds.get(name, 0.0) + elapsed() - began
 
     def does_without(self, part: str, error: BaseException) -> None:
         """Record that *part* failed and the recall went on without it."""
         line = f"{part}: {type(error).__name__}"
-        if line not in self.degraded:
-            self.degraded.append(line)
+        if line not in self.trace.degraded:
+            self.trace.degraded += (line,)
             log.warning("recall goes on without %s: %s", part, error)
 
     async def plan(self) -> None:
@@ -247,16 +231,17 @@ class RecallRun:
 
         A question that fails changes nothing; a caller's mode is not asked for.
         """
+        trace = self.trace
 
         async def ask_mode() -> None:
             if mode := await self.ask(mode_question(self.asked, self.profile), None):
-                self.mode, self.chosen_by = mode, "model"
+                trace.mode, trace.mode_chosen_by = mode, "model"
 
         async def ask_tags() -> None:
-            self.tags = await self.ask(plan_question(self.asked, self.profile), self.tags)
+            trace.tags = await self.ask(plan_question(self.asked, self.profile), ())
 
         async with anyio.create_task_group() as group:
-            if self.chosen_by != "caller":
+            if trace.mode_chosen_by != "caller":
                 group.start_soon(ask_mode)
             group.start_soon(ask_tags)
 
@@ -271,7 +256,7 @@ class RecallRun:
             if self._asker is not None and self._meter is not None and not self.hangs:
                 with anyio.move_on_after(self.timeout_s):
                     answer = await self._asker.ask(question)
-                    self.stages[purpose] = "model"
+                    self.trace.stages[purpose] = "model"
                     return answer
                 self.hangs = True
                 self._meter.ran(purpose, "failed")
@@ -279,7 +264,7 @@ class RecallRun:
             raise ModelTimeout(what, purpose=purpose)
         except ModelError as error:
             self.failures[purpose] = error
-            self.stages[purpose] = "failed"
+            self.trace.stages[purpose] = "failed"
             self.does_without(purpose, error)
             return otherwise
 

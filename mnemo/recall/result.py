@@ -207,13 +207,16 @@ class ReasonedMemory:
     sources: tuple[SourceRef, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecallTrace:
     """
-    The trace of a recall.
+    The trace of a recall, written while it runs.
 
     Attributes:
+        mode: The caller's, or of the query's words, until a model chooses one.
         mode_chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``.
+        tags: What a chat model would look for beside the query. Without one there are none:
+            phrases of the query's own words changed no order on any development file.
         revision: Of the graph, that all candidates belong to.
         found: Phase, and for hops their number (``"multi_hop 1"``) → candidates found.
         evidence: What ``RecallResult.confidence`` was made of: ``cosine``, ``margin`` over the
@@ -234,14 +237,14 @@ class RecallTrace:
 
     mode: Mode
     mode_chosen_by: str
-    tags: tuple[str, ...]
-    revision: Revision
-    found: Mapping[str, int] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    revision: Revision = 0
+    found: dict[str, int] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
     refinements: tuple[Mapping[str, Any], ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     degraded: tuple[str, ...] = ()
-    stages: Mapping[str, How] = field(default_factory=dict)
+    stages: dict[str, How] = field(default_factory=dict)
     model_calls: int = 0
     tokens: tuple[int, ...] = ()
     owed: int = 0

@@ -109,7 +109,7 @@ def hop_zero(
     said = scorer.of_steps(steps) if corpus.steps.count else None
     hits: dict[NodeType, Hits] = {}
     gains = []
-    for kind in dict.fromkeys((*searched, *ROUTES[run.mode])):
+    for kind in dict.fromkeys((*searched, *ROUTES[run.trace.mode])):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
             hits[kind] = scorer.of_nodes(view, score.eligible_nodes(corpus, kind, filters, steps))
@@ -232,12 +232,14 @@ class Search:
         """Find and value what the question itself finds."""
         run, request = self.run, self.run.request
         with run.phase("embed"):
-            question = await self._embedded(score.ask(request.query, run.tags, request.context))
+            question = await self._embedded(
+                score.ask(request.query, run.trace.tags, request.context)
+            )
         with run.phase("score"):
             zero = await self.threads.run(hop_zero, self.corpus, question, run, self.config)
-        self._zero, run.evidence, run.abstained = zero, zero.evidence, zero.abstained
+        self._zero, run.trace.evidence, run.trace.abstained = zero, zero.evidence, zero.abstained
         if not zero.abstained:
-            run.found["initial"] += len(zero.found)
+            run.trace.found["initial"] = len(zero.found)
             with run.phase("load"):
                 await self._take(zero.found)
 
@@ -261,7 +263,7 @@ class Search:
             return 0.0
         await self._load_edges(route.id for route in routes)
         targets = self._targets(routes, hop)
-        self.run.found[f"multi_hop {hop}"] += len(targets)
+        self.run.trace.found[f"multi_hop {hop}"] = len(targets)
         reached = targets[0].relevance if targets else 0.0
         await self._take(targets[: self.config.recall.max_candidates])
         return reached
@@ -273,7 +275,7 @@ class Search:
         As relevant as the best seed of each times itself.
         """
         routes: list[Found] = []
-        for type in ROUTES[self.run.mode]:
+        for type in ROUTES[self.run.trace.mode]:
             if (hits := self._zero.hits.get(type)) is None:
                 continue
             parameters = score.parameters_of(self.config.scoring, type)
@@ -322,7 +324,7 @@ class Search:
             own = self._zero.hits[f.type].relevance(f.id)
             f.relevance = max(own, REFINED_WEIGHT * f.relevance)
             f.phase, f.hop = "refinement", hop
-        self.run.found[f"refinement {hop}"] += len(found)
+        self.run.trace.found[f"refinement {hop}"] = len(found)
         reached = max((f.relevance for f in found), default=0.0)
         await self._take(found)
         return reached
@@ -565,7 +567,7 @@ async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
     followed by a refinement, as long as the budget lasts. One without tags does not count
     against it; a model that returns none is asked at most once more per refinement.
     """
-    made, in_vain = run.refinements, 0
+    trace, in_vain = run.trace, 0
     budget = min(config.refinement_budget, run.request.max_hops)
     best = config.refinement_threshold
     for hop in range(1, run.request.max_hops + 1):
@@ -573,14 +575,14 @@ async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
             reached = await search.hop(hop)
         gain, best = reached - best, max(best, reached)
         can_ask = run.plans and not run.hangs
-        if gain < config.plateau_delta and can_ask and len(made) < budget >= in_vain:
+        if gain < config.plateau_delta and can_ask and len(trace.refinements) < budget >= in_vain:
             with run.phase("refine"):
                 texts = [scored.node.text for scored in search.ranked]
                 tags = await run.ask(refine_question(run.asked, texts, run.profile), ())
                 if tags:
                     after = max(best, await search.refine(tags, hop))
                     told = {"hop": hop, "tags": tags, "best_before": best, "best_after": after}
-                    made.append(told)
+                    trace.refinements += (told,)
                     best = after
                 else:
                     in_vain += 1

@@ -40,7 +40,7 @@ async def expanded(search: SteppingSearch, *, budget: int = 1, model: bool = Tru
     run = RecallRun(request, datetime(2024, 3, 1, tzinfo=UTC), plans=model)
     run.advised_by(scripted, UsageMeter(), timeout_s=5)
     await expand(search, run, RecallConfig(refinement_budget=budget))  # type: ignore[arg-type]
-    return tuple(run.refinements)
+    return run.trace.refinements
 
 
 @pytest.mark.parametrize(
