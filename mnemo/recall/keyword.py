@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import islice
-from typing import Any
+from heapq import merge
+from itertools import chain, islice, repeat
+from typing import Any, TypeAlias
 
 import anyio.to_thread
 
@@ -235,21 +237,12 @@ def _is_function_word(operand: _Operand) -> bool:
 # ── Excerpts ────────────────────────────────────────────────────────────────────────────
 
 
-_WINDOW = 32_768
-_OVERLAP = 512
-_AROUND = 4_000
 _BORDER = 40
 _JOINING = "\u200d"
 """Makes one sign of two."""
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Match:
-    """Where in a text an operand occurs."""
-
-    start: int
-    end: int
-    operand: int
+Match: TypeAlias = tuple[int, int, int]
+"""Where in a text an operand occurs: start, end, number of the operand."""
 
 
 def excerpt(text: str, operands: Sequence[str], chars: int, *, substrings: bool = False) -> str:
@@ -276,106 +269,74 @@ class Excerpts:
     """
 
     def __init__(self, text: str, operands: Sequence[str], *, substrings: bool = False) -> None:
-        self._text = text
-        self._patterns: dict[int, re.Pattern[str]] = {}
-        self._phrases: dict[int, tuple[str, ...]] = {}
-        self._seen: dict[str, list[_Match]] = {}
-        sought = [*map(one_line, operands)]
-        self._overlap = max(_OVERLAP, 4 * max(map(len, sought), default=0))
-        for number, operand in enumerate(sought):
+        self._text = one_line(text)
+        self._breather = Breather()
+        phrases: dict[int, tuple[str, ...]] = {}
+        streams: list[Iterator[Match]] = []
+        for number, operand in enumerate(map(one_line, operands)):
             if substrings or has_unspaced(operand):
-                pattern = r"\s+".join(map(re.escape, operand.split()))
-                self._patterns[number] = re.compile(pattern, re.IGNORECASE)
+                streams.append(self._substrings(number, operand))
             elif phrase := tuple(stem for stem, _, _ in index_words(operand)):
-                self._phrases[number] = phrase
+                phrases[number] = phrase
+        self._findable = len(streams) + len(phrases)
+        self._seen: list[Match] = []
+        self._unseen = merge(*streams, self._phrases(phrases))
 
     def of(self, chars: int) -> str:
         """Return the excerpt of at most so many characters; see ``excerpt``."""
-        before, region, after = self._region(chars)
-        region = one_line(region)
-        if len(region) <= chars and not (before or after):
-            return region
-        _, first, last = _best(self._matches(region, chars - 2), chars - 2)
-        start, end = _stretch(region, first, last, chars - 2)
-        left = "…" if before or start > 0 else ""
-        right = "…" if after or end < len(region) else ""
-        return left + region[start:end].strip() + right
+        text = self._text
+        if len(text) <= chars:
+            return text
+        start, end = _stretch(text, *self._best(chars - 2), chars - 2)
+        left = "…" if start > 0 else ""
+        right = "…" if end < len(text) else ""
+        return left + text[start:end].strip() + right
 
-    def _region(self, chars: int) -> tuple[bool, str, bool]:
-        """The part of a long text around its best match; is there more on its sides?"""
-        text, around = self._text, _AROUND + 2 * chars
-        if len(text) <= 2 * around:
-            return False, text, False
-        _, first, last = _best(self._matches(text, chars), chars)
-        start, end = max(0, first - around), min(len(text), max(last, first) + around)
-        return bool(text[:start].strip()), text[start:end], bool(text[end:].strip())
+    def _best(self, room: int) -> tuple[int, int]:
+        """Where the first stretch that holds the most distinct operands begins and ends."""
+        most, best = 0, (0, 0)
+        held, counts = deque[Match](), Counter[int]()
+        for match in chain(self._matches(), (None,)):
+            while held and (match is None or match[1] - held[0][0] > room):
+                if len(counts) > most:
+                    most, best = len(counts), (held[0][0], max(end for _, end, _ in held))
+                    if most == self._findable:
+                        return best
+                _, _, operand = held.popleft()
+                counts[operand] -= 1
+                if not counts[operand]:
+                    del counts[operand]
+            if match is not None:
+                held.append(match)
+                counts[match[2]] += 1
+        return best
 
-    # ── Where operands occur ─────────────────────────────────────────────────────────
+    def _matches(self) -> Iterator[Match]:
+        """Where the operands occur, in order; each is looked for once."""
+        yield from self._seen
+        for match in self._unseen:
+            self._seen.append(match)
+            yield match
 
-    def _matches(self, text: str, room: int) -> list[_Match]:
-        """
-        Where the operands occur, in order, up to the first stretch that holds them all.
+    def _substrings(self, number: int, operand: str) -> Iterator[Match]:
+        for found in re.finditer(re.escape(operand), self._text, re.IGNORECASE):
+            yield found.start(), _past_marks(self._text, found.end()), number
 
-        By windows, so that a huge text blocks nobody; one is looked through once.
-        """
-        breather = Breather()
-        findable = len(self._patterns) + len(self._phrases)
-        found: dict[tuple[int, int], _Match] = {}
-        for start in range(0, max(len(text), 1), _WINDOW):
-            breather.breathe()
-            window = text[start : start + _WINDOW + self._overlap]
-            if window not in self._seen:
-                phrases = self._phrases_in(window, breather)
-                self._seen[window] = sorted((*self._substrings_in(window), *phrases))
-            here = [_Match(start + m.start, start + m.end, m.operand) for m in self._seen[window]]
-            for match in here:
-                found.setdefault((match.start, match.operand), match)
-            if here and _best(here, room)[0] == findable:
-                break
-        return sorted(found.values())
-
-    def _substrings_in(self, window: str) -> Iterator[_Match]:
-        for operand, pattern in self._patterns.items():
-            for found in pattern.finditer(window):
-                yield _Match(found.start(), _past_marks(window, found.end()), operand)
-
-    def _phrases_in(self, window: str, breather: Breather) -> Iterator[_Match]:
-        folded = fold(window) if self._phrases else ""
-        if not any(phrase[0][:2] in folded for phrase in self._phrases.values()):
-            return
-        words: list[tuple[str, int, int]] = []
-        for found in index_words(window):
-            breather.breathe()
-            words.append(found)
-        for i, (word, start, _) in enumerate(words):
-            breather.breathe()
-            for operand, phrase in self._phrases.items():
-                run = words[i : i + len(phrase)]
-                if word == phrase[0] and tuple(w for w, _, _ in run) == phrase:
-                    yield _Match(start, _past_marks(window, run[-1][2]), operand)
-
-
-def _best(matches: Sequence[_Match], room: int) -> tuple[int, int, int]:
-    """
-    The stretch that holds the most distinct operands, the first such one.
-
-    Returns:
-        How many it holds, where its matches begin, and where they end.
-    """
-    best = (0, 0, 0)
-    last = 0
-    counts: dict[int, int] = {}
-    for i, first in enumerate(matches):
-        last = max(last, i)
-        while last < len(matches) and (matches[last].end - first.start <= room or last == i):
-            counts[matches[last].operand] = counts.get(matches[last].operand, 0) + 1
-            last += 1
-        if len(counts) > best[0]:
-            best = (len(counts), first.start, max(m.end for m in matches[i:last]))
-        counts[first.operand] -= 1
-        if not counts[first.operand]:
-            del counts[first.operand]
-    return best
+    def _phrases(self, phrases: Mapping[int, tuple[str, ...]]) -> Iterator[Match]:
+        longest = max(map(len, phrases.values()), default=0)
+        run = deque[tuple[str, int, int]](maxlen=longest)
+        words = index_words(self._text) if phrases else iter(())
+        # Behind the last word nothing that is one, so that each word is once the first.
+        for word in chain(words, repeat(("\n", 0, 0), longest - 1)):
+            self._breather.breathe()
+            run.append(word)
+            if len(run) < longest:
+                continue
+            for number, phrase in phrases.items():
+                if run[0][0] == phrase[0]:
+                    said = [*islice(run, len(phrase))]
+                    if tuple(stem for stem, _, _ in said) == phrase:
+                        yield run[0][1], _past_marks(self._text, said[-1][2]), number
 
 
 # ── Where to cut ─────────────────────────────────────────────────────────────────────
