@@ -442,10 +442,6 @@ class StepsView(DocumentsView):
     actors: Sequence[str]
     centre: Floats
 
-    def canonical(self, id: str) -> str:
-        """The id that the step with episodic node *id* is found under."""
-        return self.aliases.get(id, id)
-
     def first_of(self, values: Floats) -> Floats:
         """A document's first of *values*, of which each vector has one; 0 without any."""
         known = (self.rows >= 0) & (self.rows < len(values))

@@ -9,9 +9,10 @@ sees one state, and never waits for the writer.
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -475,58 +476,42 @@ MAX_INDEXED_CHARACTERS = 1_000_000
 """Characters of one document that are indexed; the store keeps, and its search finds, the rest."""
 MAX_REMEMBERED = 500_000
 """Words whose terms are remembered; texts repeat few words, and stemming one takes 20 µs."""
-_PIECE = 4_096
+_PIECE = re.compile(r".{1,4096}(?= |\Z)|.{1,4096}", re.DOTALL)
+"""A part of a text, cut at a blank if there is one."""
 
 
-class Lexicon:
+class Lexicon(dict[str, tuple[int, ...]]):
     """
-    Gives index terms numbers from 0 in order of first sight. One writer reads texts.
+    Folded word → numbers of its index terms: none of a stop word, many without blanks.
+
+    Terms are numbered from 0 in order of first sight. One writer reads texts.
 
     Attributes:
         numbers: Index term → number; others may look up.
     """
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self._remembered = _Remembered(self.numbers)
-
-    def read(self, text: str, breather: Breather) -> tuple[list[int], int]:
-        """The numbers of *text*'s index terms, in order, and how many words it has."""
-        if len(self._remembered) > MAX_REMEMBERED:
-            self._remembered.clear()
-        numbers: list[int] = []
-        spoken = 0
-        for piece in _pieces(text[:MAX_INDEXED_CHARACTERS]):
-            folded = words(piece)
-            numbers.extend(chain.from_iterable(map(self._remembered.__getitem__, folded)))
-            spoken += len(folded)
-            breather.breathe()
-        return numbers, spoken
-
-
-class _Remembered(dict[str, tuple[int, ...]]):
-    """Folded word → numbers of its terms: none of a stop word, many without blanks."""
-
-    def __init__(self, numbers: dict[str, int]) -> None:
         super().__init__()
-        self._numbers = numbers
+        self.numbers: dict[str, int] = {}
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        known = self._numbers
+        known = self.numbers
         found = tuple(known.setdefault(term, len(known)) for term in index_terms_of((word,)))
         self[word] = found
         return found
 
-
-def _pieces(text: str) -> Iterator[str]:
-    """*text* in parts of about 4,096 characters, cut at a blank if there is one."""
-    start = 0
-    while len(text) - start > _PIECE:
-        cut = text.rfind(" ", start, start + _PIECE)
-        end = cut if cut > start else start + _PIECE
-        yield text[start:end]
-        start = end
-    yield text[start:]
+    def read(self, text: str, breather: Breather) -> tuple[list[int], int]:
+        """The numbers of *text*'s index terms, in order, and how many words it has."""
+        if len(self) > MAX_REMEMBERED:
+            self.clear()
+        numbers: list[int] = []
+        spoken = 0
+        for piece in _PIECE.findall(text[:MAX_INDEXED_CHARACTERS]):
+            folded = words(piece)
+            numbers.extend(chain.from_iterable(map(self.__getitem__, folded)))
+            spoken += len(folded)
+            breather.breathe()
+        return numbers, spoken
 
 
 # ── What is owed ────────────────────────────────────────────────────────────────────────

@@ -10,19 +10,20 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import TypeAlias
 
 from mnemo.config import Config
 from mnemo.log.records import StoredRecords
 from mnemo.recall.keyword import stream_id
-from mnemo.runtime.text import count_tokens, one_line
+from mnemo.runtime.text import count_tokens, counted, one_line
 from mnemo.runtime.validation import known_id, whole_number
 from mnemo.values.counting import Count, fitted
 from mnemo.values.derived import Snapshot
 from mnemo.values.messages import THINKING_TOOL, ToolCall
-from mnemo.values.records import Record, ViewQuery
+from mnemo.values.records import Record, Surroundings, ViewQuery
 from mnemo.values.untrusted import without_marks
 
 LEAST_BUDGET = 100
@@ -39,7 +40,7 @@ _INDENT = "\n    "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageView:
+class MessageView(Surroundings):
     """
     A record and what lies around it in its stream, ascending, whole.
 
@@ -51,12 +52,6 @@ class MessageView:
         count: What they are counted with.
     """
 
-    target: Record
-    before: tuple[Record, ...]
-    after: tuple[Record, ...]
-    snapshots_before: tuple[Snapshot, ...] = ()
-    snapshots_after: tuple[Snapshot, ...] = ()
-    last_seq: int = 0
     budget_tokens: int = 4_000
     count: Count = field(default=count_tokens, repr=False, compare=False)
 
@@ -133,49 +128,22 @@ class _Piece:
     A record or a snapshot beside the target.
 
     Attributes:
+        noun: ``"message"`` or ``"snapshot"``.
         first, last: The seqs it stands for.
         forms: In which it can be shown, from the whole to the shortest; past the last one it
             is dropped.
     """
 
+    noun: str
     first: int
     last: int
     forms: tuple[str, ...]
-    is_snapshot: bool = False
 
 
 Lost: TypeAlias = Counter[_Piece]
 """Of each piece, how many of its forms are passed over."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One side of the target; both from the nearest to the farthest."""
-
-    word: str
-    messages: list[_Piece]
-    snapshots: list[_Piece]
-
-    @classmethod
-    def of(cls, word: str, records: Iterable[Record], snapshots: Iterable[Snapshot]) -> _Side:
-        """What is beside the target on this side."""
-        return cls(word, [*map(_neighbour, records)], [*map(_compressed, snapshots)])
-
-    def note(self, lost: Lost) -> list[str]:
-        """The line that says what is missing on this side, if anything is."""
-        gone = [p for p in (*self.messages, *self.snapshots) if lost[p] == len(p.forms)]
-        if not gone:
-            return []
-        first, last = min(p.first for p in gone), max(p.last for p in gone)
-        seqs = str(first) if first == last else f"{first}..{last}"
-        return [f"… {_counted(self.word, gone)} not shown ({seqs})"]
-
-
-def _counted(word: str, gone: Sequence[_Piece]) -> str:
-    snapshots = sum(piece.is_snapshot for piece in gone)
-    counts = [(len(gone) - snapshots, "message"), (snapshots, "snapshot")]
-    told = [f"{n} {word} {noun}{'' if n == 1 else 's'}" for n, noun in counts if n]
-    return " and ".join(told)
+Sides: TypeAlias = tuple[list[_Piece], list[_Piece]]
+"""What is ahead of the target and what is behind it, both from the nearest to the farthest."""
 
 
 class _Page:
@@ -184,13 +152,17 @@ class _Page:
     def __init__(self, view: MessageView, bytes: int) -> None:
         self._view = view
         self._bytes = bytes
-        self._earlier = _Side.of("earlier", view.before[::-1], view.snapshots_before[::-1])
-        self._later = _Side.of("later", view.after, view.snapshots_after)
+        ahead, behind = view.snapshots_before[::-1], view.snapshots_after
+        self._messages = [*map(_neighbour, view.before[::-1])], [*map(_neighbour, view.after)]
+        self._snapshots = [*map(_compressed, ahead)], [*map(_compressed, behind)]
 
     def text(self) -> str:
         """Everything, shrunk as far as it takes; at last the target loses its middle."""
         whole = told(self._view.target, None)
-        order = list(self._shrinking())
+        # Pieces in the order in which each is to lose one form.
+        snapshots, messages = _farthest_first(self._snapshots), _farthest_first(self._messages)
+        short = (piece for piece in messages if len(piece.forms) > 1)
+        order = [*snapshots, *short, *messages, *snapshots]
 
         def shrunk(steps: int) -> str:
             return self._written(Counter(order[:steps]), whole)
@@ -198,15 +170,6 @@ class _Page:
         steps = bisect_left(range(len(order)), True, key=lambda n: self._fits(shrunk(n)))
         text = shrunk(steps)
         return text if self._fits(text) else self._cut(Counter(order), whole)
-
-    def _shrinking(self) -> Iterator[_Piece]:
-        """Pieces in the order in which each is to lose one form."""
-        snapshots = list(_farthest_first(self._earlier.snapshots, self._later.snapshots))
-        messages = list(_farthest_first(self._earlier.messages, self._later.messages))
-        yield from snapshots
-        yield from (piece for piece in messages if len(piece.forms) > 1)
-        yield from messages
-        yield from snapshots
 
     def _fits(self, text: str) -> bool:
         return size(text) <= self._bytes
@@ -222,26 +185,39 @@ class _Page:
         return with_kept(bisect_left(lengths, True, key=lambda n: not self._fits(with_kept(n))))
 
     def _written(self, lost: Lost, target: str, *, notes: bool = True) -> str:
-        view, earlier, later = self._view, self._earlier, self._later
+        view = self._view
 
         def shown(pieces: Iterable[_Piece]) -> list[str]:
             return [p.forms[lost[p]] for p in pieces if lost[p] < len(p.forms)]
 
-        ahead, behind = shown(reversed(earlier.snapshots)), shown(later.snapshots)
+        earlier, later = self._messages
+        ahead, behind = shown(reversed(self._snapshots[0])), shown(self._snapshots[1])
         seqs = [record.seq for record in (*view.before, view.target, *view.after)]
         last = max(*seqs, view.last_seq) if view.target.kind == "snapshot" else seqs[-1]
         lines = [
             f"── recalled from: {cut_bytes(view.target.session_id, max(24, self._bytes // 16))} ──",
             *(["── PREVIOUS CONTEXT (compressed) ──", *ahead] if ahead else ()),
             f"── FULL CONTEXT (messages {min(seqs)}..{last}) ──",
-            *(earlier.note(lost) if notes else ()),
-            *shown(reversed(earlier.messages)),
+            *(_note("earlier", (*earlier, *self._snapshots[0]), lost) if notes else ()),
+            *shown(reversed(earlier)),
             f"→ {line_of(view.target, indented(target), last_seq=view.last_seq)}",
-            *shown(later.messages),
-            *(later.note(lost) if notes else ()),
+            *shown(later),
+            *(_note("later", (*later, *self._snapshots[1]), lost) if notes else ()),
             *(["── FOLLOWING CONTEXT (compressed) ──", *behind] if behind else ()),
         ]
         return "\n".join(lines)
+
+
+def _note(side: str, pieces: Iterable[_Piece], lost: Lost) -> list[str]:
+    """The line that says which of *pieces*, messages first, are missing, if any are."""
+    gone = [piece for piece in pieces if lost[piece] == len(piece.forms)]
+    if not gone:
+        return []
+    first, last = min(p.first for p in gone), max(p.last for p in gone)
+    seqs = str(first) if first == last else f"{first}..{last}"
+    nouns = Counter(piece.noun for piece in gone)
+    missing = " and ".join(counted(n, f"{side} {noun}") for noun, n in nouns.items())
+    return [f"… {missing} not shown ({seqs})"]
 
 
 def _kept(whole: str, characters: int) -> str:
@@ -255,21 +231,19 @@ def _neighbour(record: Record) -> _Piece:
     text = told(record)
     short = text if len(text) <= SHORTENED else text[: SHORTENED - 1].rstrip() + "…"
     forms = dict.fromkeys("  " + line_of(record, indented(form)) for form in (text, short))
-    return _Piece(record.seq, record.seq, tuple(forms))
+    return _Piece("message", record.seq, record.seq, tuple(forms))
 
 
 def _compressed(snapshot: Snapshot) -> _Piece:
     head = range_line(snapshot)
     text = "\n".join("  " + line for line in without_marks(snapshot.text).splitlines())
-    return _Piece(snapshot.from_seq, snapshot.to_seq, (f"{head}\n{text}", head), is_snapshot=True)
+    return _Piece("snapshot", snapshot.from_seq, snapshot.to_seq, (f"{head}\n{text}", head))
 
 
-def _farthest_first(earlier: Sequence[_Piece], later: Sequence[_Piece]) -> Iterator[_Piece]:
-    """Both from the nearest on; at equal distance the earlier one first."""
-    for distance in reversed(range(max(len(earlier), len(later)))):
-        for side in (earlier, later):
-            if distance < len(side):
-                yield side[distance]
+def _farthest_first(sides: Sides) -> list[_Piece]:
+    """The pieces of both sides; at equal distance the earlier one first."""
+    pairs = reversed([*zip_longest(*sides)])
+    return [piece for pair in pairs for piece in pair if piece is not None]
 
 
 # ── Lines ────────────────────────────────────────────────────────────────────────────

@@ -207,7 +207,7 @@ class Surroundings:
     target: Record
     before: tuple[Record, ...]
     after: tuple[Record, ...]
-    last_seq: int
+    last_seq: int = 0
     snapshots_before: tuple[Snapshot, ...] = ()
     snapshots_after: tuple[Snapshot, ...] = ()
 
