@@ -212,7 +212,7 @@ class Postings:
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
         self._first = (np.zeros(1, np.int64), np.zeros(0, np.int64))
-        self._later: dict[int, Column | Codes] = {}
+        self._later: dict[int, Column] = {}
 
     def add(self, first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> None:
         """
@@ -231,18 +231,9 @@ class Postings:
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         ends = [*begins[1:].tolist(), len(codes)]
         for term, begin, end in zip(owners[begins].tolist(), begins.tolist(), ends, strict=True):
-            known = self._later.get(term)
-            if known is None:
-                # Most terms come once: a part of this page, until there is more of it.
-                self._later[term] = codes[begin:end]
-            elif isinstance(known, Column):
-                known.extend(codes[begin:end])
-            else:
-                column = Column(np.int64, capacity=2 * (len(known) + end - begin))
-                column.extend(known)
-                column.extend(codes[begin:end])
-                # Only now may a reader meet it: a column is never seen without what it had.
-                self._later[term] = column
+            known = self._later.get(term) or Column(np.int64, capacity=end - begin)
+            known.extend(codes[begin:end])
+            self._later[term] = known
 
     def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
         """The documents below *documents* that hold *term*, with counts; ``None`` if none."""
@@ -253,8 +244,7 @@ class Postings:
         begin, end = begins[number : number + 2] if number + 1 < len(begins) else (0, 0)
         codes = codes[begin:end]
         if (later := self._later.get(number)) is not None:
-            added = later.view() if isinstance(later, Column) else later
-            codes = np.concatenate((codes, added)) if len(codes) else added
+            codes = np.concatenate((codes, later.view())) if len(codes) else later.view()
         if len(codes) and codes[-1] >> _TF_BITS >= documents:
             codes = codes[: int(np.searchsorted(codes, documents << _TF_BITS))]
         if not len(codes):
@@ -321,7 +311,8 @@ class Facets:
         """By number, whether *where* holds; shape ``(n,)``, n all that are numbered by now."""
         asked, breather = repr(where), Breather()  # Not by equality: 1 equals True.
         with self._lock:
-            answers = self._answers[asked] = self._answers.pop(asked, None) or Column(np.bool_)
+            answers = self._answers.pop(asked, None) or Column(np.bool_)
+            self._answers[asked] = answers
             if len(self._answers) > MOST_ASKED:
                 del self._answers[next(iter(self._answers))]
             for metadata in self._objects[answers.count :]:

@@ -49,7 +49,8 @@ class RecallContext:
 
     Attributes:
         goal: Of the session's episode.
-        steps: Its last steps, at most three; they augment the query and are not returned.
+        steps: Its last steps, at most three; they augment the query and are not returned:
+            the caller has them already.
     """
 
     goal: str
@@ -60,11 +61,6 @@ class RecallContext:
         """Its text, which augments the query with less weight."""
         said = (self.goal, *(step.text for step in self.steps))
         return "\n".join(part[:MAX_CONTEXT_CHARACTERS] for part in said)
-
-    @property
-    def node_ids(self) -> frozenset[str]:
-        """The ids of its steps, which the caller has already."""
-        return frozenset(step.node_id for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

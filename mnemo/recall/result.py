@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -348,32 +348,17 @@ class RecallResult:
         """
         if budget_tokens is not None:
             whole_number("budget_tokens", budget_tokens, 0)
-        print_within = partial(
-            print_candidates,
+        text = print_candidates(
             self.candidates,
             goals=self.goals,
             group_min_hits=self.group_min_hits,
+            budget_tokens=budget_tokens,
             count=self.count,
             style=one_of("style", style, get_args(Style)),
             order=one_of("order", order, get_args(Order)),
+            head=UNSURE if self.candidates and self.confidence < self.warn_below else "",
         )
-        if self.candidates and self.confidence < self.warn_below:
-            text = _warned(print_within, budget_tokens, self.count)
-        else:
-            text = print_within(budget_tokens=budget_tokens)
         return behind(text, self.notes, budget_tokens, self.count)
-
-
-def _warned(print_within: Callable[..., str], budget_tokens: int | None, count: Count) -> str:
-    """The candidates behind the line ``UNSURE``; no candidate stands without it."""
-    whole = f"{UNSURE}\n{print_within(budget_tokens=None)}"
-    if budget_tokens is None or count(whole) <= budget_tokens:
-        return whole
-    left = budget_tokens - count(f"{UNSURE}\n")
-    if left < 0:
-        return ""
-    part = f"{UNSURE}\n{print_within(budget_tokens=left)}".rstrip("\n")
-    return part if count(part) <= budget_tokens else UNSURE
 
 
 def behind(
@@ -441,6 +426,7 @@ def print_candidates(
     count: Count = count_tokens,
     style: Style = "full",
     order: Order = "relevance",
+    head: str = "",
 ) -> str:
     """
     Print *candidates*; see ``RecallResult.as_text``.
@@ -448,30 +434,33 @@ def print_candidates(
     Args:
         goals: Session id → goal, for the lines above groups.
         count: What *budget_tokens* are counted with.
+        head: The first line, without which no candidate stands; ``""``: none.
     """
     entries = _entries(candidates, style, order)
     if style == "full" and order == "relevance":
         entries = _grouped(entries, goals, group_min_hits)
     if budget_tokens is None:
-        return _lines(entries)
-    return fitted(partial(_within, entries), budget_tokens, count)
+        return _lines(entries, head)
+    return fitted(partial(_within, entries, head), budget_tokens, count)
 
 
-def _within(entries: Sequence[_Entry], size: int) -> str:
+def _within(entries: Sequence[_Entry], head: str, size: int) -> str:
     """
-    The lines that fit *size* bytes, or as much of the first one.
+    The lines below *head* that fit *size* bytes, or as much of the first one.
 
     The best so many, without a gap: so a larger budget never shows fewer.
     """
     ranked = _news_first(entries)
 
     def is_too_long(count: int) -> bool:
-        return len(_lines(ranked[:count]).encode("utf-8", "replace")) > size
+        return len(_lines(ranked[:count], head).encode("utf-8", "replace")) > size
 
     count = bisect_left(range(1, len(ranked) + 1), True, key=is_too_long)
-    if not count and entries:
-        return _lines([replace(entries[0], head=None)]).encode()[:size].decode("utf-8", "ignore")
-    return _lines(ranked[:count])
+    if count or not entries:
+        return _lines(ranked[:count], head)
+    first = _lines([replace(entries[0], head=None)], head)
+    cut = first.encode()[:size].decode("utf-8", "ignore")
+    return cut.rstrip("\n") if cut.startswith(head) else ""
 
 
 def _entries(candidates: Sequence[Candidate], style: Style, order: Order) -> list[_Entry]:
@@ -558,8 +547,8 @@ def _news_first(entries: Iterable[_Entry]) -> list[_Entry]:
     return news + repeats
 
 
-def _lines(entries: Iterable[_Entry]) -> str:
-    lines: list[str] = []
+def _lines(entries: Iterable[_Entry], first: str) -> str:
+    lines = [first] if first else []
     above: tuple[int, str | None] | None = None
     for entry in _years_once(sorted(entries, key=lambda entry: (entry.place, entry.rank))):
         head = (entry.place[0], entry.head)

@@ -122,8 +122,8 @@ def hop_zero(
             parts = {**said.parts, "restated": gained}
             said = replace(said, scores=said.scores + gained, parts=parts)
         hits["episodic"] = hits["source"] = said
-    known = run.request.context.node_ids if run.request.context else ()
-    unwanted = {corpus.steps.aliases.get(id, id) for id in known}
+    known = run.request.context.steps if run.request.context else ()
+    unwanted = {corpus.steps.aliases.get(step.node_id, step.node_id) for step in known}
     found: list[Found] = []
     for kind in searched:
         if kind in hits:
