@@ -380,14 +380,12 @@ class _Nearness:
         best: The best of a document's vectors; 0 without one.
         plain: As *best*, with the vectors as they are.
         asked: The query's vector less the centre, of unit length; ``None`` without vectors.
-        centre: What was taken off.
     """
 
     rows: Floats
     best: Floats
     plain: Floats
     asked: Floats | None
-    centre: Floats
 
     @classmethod
     def of(cls, view: DocumentsView, question: RecallQuestion, centre: Floats) -> _Nearness:
@@ -395,7 +393,7 @@ class _Nearness:
         # Of another width: asked in another space, while that changes.
         if asked is None or not len(vectors) or vectors.shape[1] != asked.shape[1]:
             none = np.zeros(view.count, np.float32)
-            return cls(np.zeros(len(vectors), np.float32), none, none, None, centre)
+            return cls(np.zeros(len(vectors), np.float32), none, none, None)
         # Not BLAS: its threads spin for one another, and on a busy machine a product that
         # takes 2 ms took 50. Memory is the limit, not arithmetic.
         plain = np.stack([np.einsum("ij,j->i", vectors, row) for row in asked], axis=1)
@@ -408,7 +406,7 @@ class _Nearness:
         shifted = (plain - off - asked @ centre + whole) / (lengths * _lengths(about))
         rows = (shifted * counted).max(axis=1)
         bare = (plain * counted).max(axis=1)
-        return cls(rows, view.best_of(rows), view.best_of(bare), _unit(about[0]), centre)
+        return cls(rows, view.best_of(rows), view.best_of(bare), _unit(about[0]))
 
 
 def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) -> Floats:
@@ -424,11 +422,11 @@ def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) ->
         return window
     if len(turns) > WINDOWED:
         turns = turns[np.argpartition(-others[turns], WINDOWED)[:WINDOWED]]
-    total = np.zeros((len(turns), len(near.centre)), np.float32)
+    total = np.zeros((len(turns), len(view.centre)), np.float32)
     for around, share in ((turns, 1.0), (pieces.previous[turns], 0.5), (pieces.next[turns], 0.5)):
         there = (around >= 0) & known[around]
         rows = view.vectors[np.where(there, view.rows[around], 0)]
-        total += np.float32(share) * there[:, None] * _unit(rows - near.centre)
+        total += np.float32(share) * there[:, None] * _unit(rows - view.centre)
     window[turns] = _unit(total) @ near.asked
     return window
 
@@ -605,36 +603,32 @@ def parameters_of(scoring: ScoringConfig, type: NodeType) -> TypeScoring:
     return row
 
 
-def recency(
+def nudges(
     node: Node,
     metadata: NodeMetadata | None,
     parameters: TypeScoring,
     now: datetime,
-    floor: float,
-) -> float:
-    """Falls by the hour since the last access, else since creation; 1 if neither is known."""
-    since = node.created_at
-    if metadata is not None:
-        since = metadata.last_accessed_at or metadata.created_at
-    if since is None:
-        return 1.0
+    floor: float = 0.0,
+) -> dict[str, float]:
+    """
+    Return what its metadata make of the relevance of *node*.
+
+    Returns:
+        ``recency`` falls by the hour since the last access, else since creation, not below
+        *floor*; 1 if neither is known. ``frequency`` rises from the first access, towards 1.
+        ``reward`` is above 1 for good mean rewards, below for bad ones, 1 for unknown.
+        ``penalty`` is that of validation.
+    """
+    known = metadata or NodeMetadata(created_at=node.created_at or now)
+    since = known.last_accessed_at or known.created_at
     hours = max((now - since).total_seconds() / 3600, 0.0)
-    return max(floor, math.exp(-parameters.lambda_per_hour * hours))
-
-
-def frequency(metadata: NodeMetadata | None, parameters: TypeScoring) -> float:
-    """Rises from the first access, towards 1."""
-    accesses = metadata.access_count if metadata else 0
-    floor = parameters.base_floor
-    return floor + (1 - floor) * accesses / (accesses + parameters.k)
-
-
-def reward(metadata: NodeMetadata | None, parameters: TypeScoring) -> float:
-    """Above 1 for good mean rewards, below for bad ones, 1 for unknown."""
-    mean = metadata.mean_reward if metadata else None
-    if mean is None:
-        return 1.0
-    return 2 / (1 + math.exp(-parameters.beta * (mean - 0.5)))
+    accesses, mean, least = known.access_count, known.mean_reward, parameters.base_floor
+    return {
+        "recency": max(floor, math.exp(-parameters.lambda_per_hour * hours)),
+        "frequency": least + (1 - least) * accesses / (accesses + parameters.k),
+        "reward": 1.0 if mean is None else 2 / (1 + math.exp(-parameters.beta * (mean - 0.5))),
+        "penalty": known.penalty,
+    }
 
 
 def decay_score(
@@ -646,9 +640,8 @@ def decay_score(
     Without a floor: what nobody asks for comes to nothing, however slowly. Never
     accessed and never rewarded, under the defaults: 0.29 after a day, 0.1 after 46.
     """
-    used = recency(node, metadata, parameters, now, 0.0) * frequency(metadata, parameters)
-    penalty = metadata.penalty if metadata else 0.0
-    return used * reward(metadata, parameters) * (1 - penalty)
+    by = nudges(node, metadata, parameters, now)
+    return by["recency"] * by["frequency"] * by["reward"] * (1 - by["penalty"])
 
 
 def nudged_relevance(
@@ -666,13 +659,13 @@ def nudged_relevance(
     the defaults the three factors together lie between 0.62 and 1.04: a candidate
     more than 1.7 times as relevant as another is never overtaken by it.
     """
-    fresh = recency(node, metadata, parameters, now, scoring.recency_floor)
-    nudges = (
-        math.pow(fresh, scoring.recency_weight)
-        * math.pow(frequency(metadata, parameters), scoring.frequency_weight)
-        * math.pow(reward(metadata, parameters), scoring.reward_weight)
+    by = nudges(node, metadata, parameters, now, scoring.recency_floor)
+    factors = (
+        math.pow(by["recency"], scoring.recency_weight)
+        * math.pow(by["frequency"], scoring.frequency_weight)
+        * math.pow(by["reward"], scoring.reward_weight)
     )
-    return relevance * nudges * (1 - (metadata.penalty if metadata else 0.0))
+    return relevance * factors * (1 - by["penalty"])
 
 
 def explained(
@@ -680,13 +673,7 @@ def explained(
 ) -> Explanation:
     """What made its relevance, as *given*, and with what the value function nudged that."""
     parameters = parameters_of(scoring, node.type)
-    return Explanation(
-        recency=recency(node, metadata, parameters, now, scoring.recency_floor),
-        frequency=frequency(metadata, parameters),
-        reward=reward(metadata, parameters),
-        penalty=metadata.penalty if metadata else 0.0,
-        **given,
-    )
+    return Explanation(**nudges(node, metadata, parameters, now, scoring.recency_floor), **given)
 
 
 def value_function(scoring: ScoringConfig) -> ValueFunction:

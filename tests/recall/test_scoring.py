@@ -7,7 +7,7 @@ import pytest
 
 from mnemo.config import Config, ScoringConfig
 from mnemo.recall.pipeline import AccessLog
-from mnemo.recall.score import frequency, nudged_relevance, parameters_of, recency, reward
+from mnemo.recall.score import nudged_relevance, nudges, parameters_of
 from mnemo.values.graph import MetadataDelta, NodeMetadata, Semantic
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
@@ -31,7 +31,7 @@ def test_a_reward_lifts_and_its_lack_is_neutral():
     none = value(0.5, metadata())
     bad = value(0.5, metadata(cumulative_reward=0.1, reward_count=1))
     assert good > none > bad
-    assert reward(metadata(), ROW) == 1.0
+    assert nudges(FACT, metadata(), ROW, NOON)["reward"] == 1.0
 
 
 def test_nothing_overtakes_twice_the_relevance():
@@ -46,11 +46,12 @@ def test_nothing_overtakes_twice_the_relevance():
 def test_the_factors_have_their_ranges():
     """Recency stays above its floor, frequency between its floor and 1."""
     old = metadata(created_at=NOON - timedelta(days=4_000))
-    assert recency(FACT, old, ROW, NOON, 0.05) == 0.05
-    assert recency(FACT, metadata(), ROW, NOON, 0.05) == 1.0
-    assert frequency(metadata(), ROW) == 0.3
-    assert frequency(metadata(access_count=1), ROW) > 0.3
-    assert frequency(metadata(access_count=10**6), ROW) < 1
+    assert nudges(FACT, old, ROW, NOON, 0.05)["recency"] == 0.05
+    assert nudges(FACT, metadata(), ROW, NOON, 0.05)["recency"] == 1.0
+    none, one, many = (
+        nudges(FACT, metadata(access_count=n), ROW, NOON)["frequency"] for n in (0, 1, 10**6)
+    )
+    assert none == 0.3 < one < many < 1
 
 
 def test_a_penalty_takes_its_share():
