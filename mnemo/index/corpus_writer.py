@@ -12,8 +12,8 @@ import math
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -317,7 +317,6 @@ class Corpus:
         }
         self._wordings = _Documents(dimensions, lexicon, facets)
         self.owed = Owed()
-        self._waiting: dict[str, tuple[_Documents, int, int]] = {}
         self._behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
 
     @property
@@ -360,9 +359,8 @@ class Corpus:
 
     def _wait(self, document: Document, group: _Documents, number: int) -> dict[str, str]:
         texts = keyed_passages(document.key, document.meaning, self._passage_tokens)
-        for passage, key in enumerate(texts):
-            self._waiting[key] = (group, number, passage)
-            self.owed.add(key, number, texts[key])
+        for passage, (key, part) in enumerate(texts.items()):
+            self.owed.add(key, Debt(group, number, passage, part))
         return texts
 
     def put(self, document: Document, breather: Breather) -> dict[str, str]:
@@ -386,8 +384,7 @@ class Corpus:
             vectors[0] = document.vector
         group.remove([document.id])
         for key in vector_keys([document.key]):
-            self._waiting.pop(key, None)
-            self.owed.drop(key)
+            self.owed.take(key)
         number = group.add(document, breather)
         texts = self._wait(document, group, number)
         if isinstance(node, Intent):
@@ -417,27 +414,21 @@ class Corpus:
         found: dict[int, tuple[_Documents, list[int], list[int], list[Vector]]] = {}
         unknown = set()
         for key, vector in vectors.items():
-            if key not in self._waiting:
+            if (debt := self.owed.take(key)) is None:
                 unknown.add(key)
                 continue
-            group, number, passage = self._waiting.pop(key)
-            self.owed.drop(key)
+            group = debt.group
             _, numbers, passages, rows = found.setdefault(id(group), (group, [], [], []))
-            numbers.append(number)
-            passages.append(passage)
+            numbers.append(debt.number)
+            passages.append(debt.passage)
             rows.append(vector)
         for group, numbers, passages, rows in found.values():
             group.add_vectors(numbers, passages, rows)
         return unknown
 
-    def owners(self, keys: Iterable[str]) -> dict[str, Node | None]:
-        """The ids that the keys of vectors are of, with the node, unless it is a step's or so."""
-        places = [self._waiting[key] for key in keys if key in self._waiting]
-        return {group.ids[number]: group.nodes[number] for group, number, _ in places}
-
     def waits_in(self, thread_id: str) -> bool:
         """Whether something that was said in the thread waits for a vector."""
-        numbers = [number for group, number, _ in self._waiting.values() if group is self._steps]
+        numbers = [debt.number for _, debt in self.owed.items() if debt.group is self._steps]
         threads = self._steps.columns["thread"].view()[numbers]
         return bool((threads == self._steps._sessions.get(thread_chain(thread_id), -2)).any())
 
@@ -448,15 +439,12 @@ class Corpus:
         heirs = self._steps.handed_on(gone)
         for group in (self._steps, self._wordings, *self._nodes.values()):
             group.remove(gone)
-        for key, (group, at, _) in list(self._waiting.items()):
+        for key, debt in list(self.owed.items()):
             owner, slash, part = key.rpartition("/")
             if owner in heirs:
-                renamed = f"{heirs[owner]}{slash}{part}"
-                self._waiting[renamed] = self._waiting.pop(key)
-                self.owed.rename(key, renamed)
-            elif group.ids[at] in gone:
-                del self._waiting[key]
-                self.owed.drop(key)
+                self.owed.rename(key, f"{heirs[owner]}{slash}{part}")
+            elif debt.node_id in gone:
+                self.owed.take(key)
 
     def view(self, revision: Revision, breather: Breather) -> CorpusView:
         """Everything as it is now; call it while nobody writes."""
@@ -521,67 +509,91 @@ MOST_CHARACTERS = 4_000_000
 """Of the texts that are held; those of other keys are read again when their turn comes."""
 
 
+@dataclass(slots=True, eq=False)
+class Debt:
+    """
+    A vector that a document waits for.
+
+    Attributes:
+        number, passage: Of the document in its *group*, and of the passage.
+        text: What it is made of, if that is held.
+        paid: Whether it was made, and is to come back with the feed.
+    """
+
+    group: _Documents
+    number: int
+    passage: int
+    text: str | None
+    paid: bool = False
+
+    @property
+    def node_id(self) -> str:
+        """The node that the document speaks for."""
+        return self.group.ids[self.number]
+
+
 class Owed:
     """
-    Keys of vectors that are to be made, in order of arrival, first passages before further ones.
+    Key of a vector → its debt, in order of arrival, first passages before further ones.
 
-    With the number of the document, so that a debt that is made anew meanwhile is not taken for
-    paid.
+    What is paid waits for its vector, and counts as owed no more.
     """
 
     def __init__(self) -> None:
-        self._first: dict[str, int] = {}
-        self._further: dict[str, int] = {}
-        self._texts: dict[str, str] = {}
+        self._first: dict[str, Debt] = {}
+        self._further: dict[str, Debt] = {}
+        self._unpaid = 0
         self._characters = 0
 
     def __len__(self) -> int:
-        return len(self._first) + len(self._further)
+        return self._unpaid
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._of(key)
+    def items(self) -> Iterator[tuple[str, Debt]]:
+        """All that wait, paid or not."""
+        return chain(self._first.items(), self._further.items())
 
-    def add(self, key: str, number: int, text: str | None) -> None:
-        """Owe the vector of *text*, of document *number*."""
-        self._of(key)[key] = number
-        if text is not None and self._characters + len(text) <= MOST_CHARACTERS:
-            self._texts[key] = text
-            self._characters += len(text)
+    def add(self, key: str, debt: Debt) -> None:
+        """Owe the vector of *key*."""
+        self.take(key)
+        if debt.text is not None and self._characters + len(debt.text) > MOST_CHARACTERS:
+            debt.text = None
+        self._characters += len(debt.text or "")
+        self._unpaid += 1
+        self._of(key)[key] = debt
 
-    def drop(self, key: str) -> None:
-        """Owe *key* no more, if it was owed."""
-        self._of(key).pop(key, None)
-        self._characters -= len(self._texts.pop(key, ""))
+    def take(self, key: str) -> Debt | None:
+        """Wait for *key* no more, if anything did; give what waited."""
+        if (debt := self._of(key).get(key)) is not None:
+            self.pay({key: debt})
+            del self._of(key)[key]
+        return debt
 
     def rename(self, key: str, other: str) -> None:
         """Owe *other* what was owed to *key*."""
-        if (number := self._of(key).get(key)) is not None:
-            text = self.text(key)
-            self.drop(key)
-            self.add(other, number, text)
+        self._of(other)[other] = self._of(key).pop(key)
 
-    def text(self, key: str) -> str | None:
-        """What the vector of *key* is made of, if it is held."""
-        return self._texts.get(key)
+    def oldest(self, most: int) -> dict[str, Debt]:
+        """At most so many unpaid debts, those of first passages before all others."""
+        return dict(islice(((k, d) for k, d in self.items() if not d.paid), most))
 
-    def oldest(self, most: int) -> dict[str, int]:
-        """At most so many debts, those of first passages before all others: key → number."""
-        return dict(islice(chain(self._first.items(), self._further.items()), most))
-
-    def newest(self, most: int) -> dict[str, int]:
+    def newest(self, most: int) -> dict[str, Debt]:
         """Likewise, the last ones first."""
         debts = chain(reversed(self._first.items()), reversed(self._further.items()))
-        return dict(islice(debts, most))
+        return dict(islice(((k, d) for k, d in debts if not d.paid), most))
 
-    def among(self, keys: Iterable[str]) -> dict[str, int]:
-        """The debts among *keys*, in their order."""
-        return {key: number for key in keys if (number := self._of(key).get(key)) is not None}
+    def among(self, keys: Iterable[str]) -> dict[str, Debt]:
+        """The unpaid debts among *keys*, in their order."""
+        debts = ((key, self._of(key).get(key)) for key in keys)
+        return {key: debt for key, debt in debts if debt is not None and not debt.paid}
 
-    def paid(self, debts: Mapping[str, int]) -> None:
-        """Drop *debts*, but for what is owed anew since."""
-        for key, number in debts.items():
-            if self._of(key).get(key) == number:
-                self.drop(key)
+    def pay(self, debts: Mapping[str, Debt]) -> None:
+        """Owe *debts* no more, but for what is owed anew since."""
+        for key, debt in debts.items():
+            if self._of(key).get(key) is debt and not debt.paid:
+                debt.paid = True
+                self._unpaid -= 1
+                self._characters -= len(debt.text or "")
+                debt.text = None
 
-    def _of(self, key: str) -> dict[str, int]:
+    def _of(self, key: str) -> dict[str, Debt]:
         return self._further if passage_place(key)[1] else self._first

@@ -27,7 +27,7 @@ from mnemo.english.letters import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus import CorpusView, StepsView, idf, nearest
-from mnemo.index.corpus_writer import Corpus
+from mnemo.index.corpus_writer import Corpus, Debt
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
@@ -414,10 +414,10 @@ class RepositoryIndex:
                     debts = self._corpus.owed.oldest(WINDOW)
                 texts = await self._texts_of(debts)
                 # What is gone from the store never comes back with the feed.
-                self._corpus.owed.paid({key: debts[key] for key in debts.keys() - texts.keys()})
+                self._corpus.owed.pay({key: debts[key] for key in debts.keys() - texts.keys()})
                 await self._embed_window(debts, texts)
 
-    async def _embed_window(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
+    async def _embed_window(self, debts: Mapping[str, Debt], texts: Mapping[str, str]) -> None:
         left = sorted(texts, key=lambda key: (key in self._refused, len(texts[key])))
         while left:
             portion = self._fitting(left[: self._batch], texts, PORTION_S, UNKNOWN_PORTION)
@@ -441,11 +441,11 @@ class RepositoryIndex:
         sizes = accumulate(len(texts[key]) + OVERHEAD_CHARACTERS for key in keys)
         return [k for k, size in zip(keys, sizes, strict=True) if size * self._pace <= seconds]
 
-    async def _save(self, debts: Mapping[str, int], rows: Mapping[str, Vector]) -> None:
+    async def _save(self, debts: Mapping[str, Debt], rows: Mapping[str, Vector]) -> None:
         """Save what was owed, and owe it no more, unless it is owed anew since."""
         await self.feed.save_vectors(self.embedder.space, rows)
         async with self._lock:
-            self._corpus.owed.paid({key: debts[key] for key in rows})
+            self._corpus.owed.pay({key: debts[key] for key in rows})
 
     async def _embedded(self, keys: Iterable[str], texts: Mapping[str, str]) -> dict[str, Vector]:
         """The vectors of *keys*; a text that several of them have is embedded once."""
@@ -462,8 +462,7 @@ class RepositoryIndex:
                 # Ever fewer texts at once, so that one that is refused stays alone.
                 self._batch = max(1, self._batch // 2)
                 if len(digests) == 1:
-                    refused = (*self._refused, *digests)
-                    self._refused = {key for key in refused if key in self._corpus.owed}
+                    self._refused = {*self._corpus.owed.among((*self._refused, *digests))}
                 raise
             finally:
                 self._note_pace(fresh.values(), elapsed() - began)
@@ -497,9 +496,9 @@ class RepositoryIndex:
             deadline = elapsed() + allowed if cold else deadline
         async with self._lock:
             debts = await self._threads.run(self._wanted, query)
-        wanted, rows = list(debts), dict[str, Vector]()
-        for at in range(0, len(wanted), LOOKED_AT):
-            texts = await self._texts_of(wanted[at : at + LOOKED_AT])
+        rows, waiting = dict[str, Vector](), iter(debts.items())
+        while some_debts := dict(islice(waiting, LOOKED_AT)):
+            texts = await self._texts_of(some_debts)
             left = list(texts)
             while some := self._fitting(left, texts, deadline - elapsed(), 1):
                 loading = not self._loaded
@@ -511,7 +510,7 @@ class RepositoryIndex:
         if rows:
             await self._save(debts, rows)
 
-    def _wanted(self, query: str) -> dict[str, int]:
+    def _wanted(self, query: str) -> dict[str, Debt]:
         """Debts in the order in which they are worth paying: the newest and the best by turns."""
         newest = self._corpus.owed.newest(MOST_WANTED)
         if len(newest) == len(self._corpus.owed) <= LOOKED_AT:
@@ -520,12 +519,11 @@ class RepositoryIndex:
         pairs = zip_longest(newest.items(), best.items())
         return dict(debt for pair in pairs for debt in pair if debt is not None)
 
-    async def _texts_of(self, keys: Iterable[str]) -> dict[str, str]:
-        """What the vectors of *keys* are made of, in their order, without what is gone."""
-        wanted = list(keys)
-        held = {key: text for key in wanted if (text := self._corpus.owed.text(key)) is not None}
-        if missing := [key for key in wanted if key not in held]:
-            owners = self._corpus.owners(missing)
+    async def _texts_of(self, debts: Mapping[str, Debt]) -> dict[str, str]:
+        """What the vectors of *debts* are made of, in their order, without what is gone."""
+        held = {key: text for key, debt in debts.items() if (text := debt.text) is not None}
+        if missing := [debt for key, debt in debts.items() if key not in held]:
+            owners = {debt.node_id: debt.group.nodes[debt.number] for debt in missing}
             ids = [id for id, node in owners.items() if node is None]
             steps = list((await self.feed.steps(ids)).values())
             for id, found in (await self.feed.messages(ids)).items():
@@ -534,7 +532,7 @@ class RepositoryIndex:
             space, name = self.embedder.space, self.agent_name
             cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)
             held |= await self._threads.run(cut, steps, nodes)
-        return {key: held[key] for key in wanted if key in held}
+        return {key: held[key] for key in debts if key in held}
 
 
 def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
