@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -603,32 +603,42 @@ def parameters_of(scoring: ScoringConfig, type: NodeType) -> TypeScoring:
     return row
 
 
+class Nudges(NamedTuple):
+    """
+    What its metadata make of the relevance of a node.
+
+    Attributes:
+        recency: Falls by the hour since the last access, else since creation, not below a
+            floor; 1 if neither is known.
+        frequency: Rises from the first access, towards 1.
+        reward: Above 1 for good mean rewards, below for bad ones, 1 for unknown.
+        penalty: From validation, in [0, 1).
+    """
+
+    recency: float
+    frequency: float
+    reward: float
+    penalty: float
+
+
 def nudges(
     node: Node,
     metadata: NodeMetadata | None,
     parameters: TypeScoring,
     now: datetime,
     floor: float = 0.0,
-) -> dict[str, float]:
-    """
-    Return what its metadata make of the relevance of *node*.
-
-    Returns:
-        ``recency`` falls by the hour since the last access, else since creation, not below
-        *floor*; 1 if neither is known. ``frequency`` rises from the first access, towards 1.
-        ``reward`` is above 1 for good mean rewards, below for bad ones, 1 for unknown.
-        ``penalty`` is that of validation.
-    """
+) -> Nudges:
+    """Return the nudges of *node*; its recency is at least *floor*."""
     known = metadata or NodeMetadata(created_at=node.created_at or now)
     since = known.last_accessed_at or known.created_at
     hours = max((now - since).total_seconds() / 3600, 0.0)
     accesses, mean, least = known.access_count, known.mean_reward, parameters.base_floor
-    return {
-        "recency": max(floor, math.exp(-parameters.lambda_per_hour * hours)),
-        "frequency": least + (1 - least) * accesses / (accesses + parameters.k),
-        "reward": 1.0 if mean is None else 2 / (1 + math.exp(-parameters.beta * (mean - 0.5))),
-        "penalty": known.penalty,
-    }
+    return Nudges(
+        recency=max(floor, math.exp(-parameters.lambda_per_hour * hours)),
+        frequency=least + (1 - least) * accesses / (accesses + parameters.k),
+        reward=1.0 if mean is None else 2 / (1 + math.exp(-parameters.beta * (mean - 0.5))),
+        penalty=known.penalty,
+    )
 
 
 def decay_score(
@@ -641,7 +651,7 @@ def decay_score(
     accessed and never rewarded, under the defaults: 0.29 after a day, 0.1 after 46.
     """
     by = nudges(node, metadata, parameters, now)
-    return by["recency"] * by["frequency"] * by["reward"] * (1 - by["penalty"])
+    return by.recency * by.frequency * by.reward * (1 - by.penalty)
 
 
 def nudged_relevance(
@@ -661,19 +671,19 @@ def nudged_relevance(
     """
     by = nudges(node, metadata, parameters, now, scoring.recency_floor)
     factors = (
-        math.pow(by["recency"], scoring.recency_weight)
-        * math.pow(by["frequency"], scoring.frequency_weight)
-        * math.pow(by["reward"], scoring.reward_weight)
+        math.pow(by.recency, scoring.recency_weight)
+        * math.pow(by.frequency, scoring.frequency_weight)
+        * math.pow(by.reward, scoring.reward_weight)
     )
-    return relevance * factors * (1 - by["penalty"])
+    return relevance * factors * (1 - by.penalty)
 
 
 def explained(
     scoring: ScoringConfig, node: Node, metadata: NodeMetadata | None, now: datetime, **given: Any
 ) -> Explanation:
     """What made its relevance, as *given*, and with what the value function nudged that."""
-    parameters = parameters_of(scoring, node.type)
-    return Explanation(**nudges(node, metadata, parameters, now, scoring.recency_floor), **given)
+    by = nudges(node, metadata, parameters_of(scoring, node.type), now, scoring.recency_floor)
+    return Explanation(**by._asdict(), **given)
 
 
 def value_function(scoring: ScoringConfig) -> ValueFunction:

@@ -31,7 +31,7 @@ def test_a_reward_lifts_and_its_lack_is_neutral():
     none = value(0.5, metadata())
     bad = value(0.5, metadata(cumulative_reward=0.1, reward_count=1))
     assert good > none > bad
-    assert nudges(FACT, metadata(), ROW, NOON)["reward"] == 1.0
+    assert nudges(FACT, metadata(), ROW, NOON).reward == 1.0
 
 
 def test_nothing_overtakes_twice_the_relevance():
@@ -46,10 +46,10 @@ def test_nothing_overtakes_twice_the_relevance():
 def test_the_factors_have_their_ranges():
     """Recency stays above its floor, frequency between its floor and 1."""
     old = metadata(created_at=NOON - timedelta(days=4_000))
-    assert nudges(FACT, old, ROW, NOON, 0.05)["recency"] == 0.05
-    assert nudges(FACT, metadata(), ROW, NOON, 0.05)["recency"] == 1.0
+    assert nudges(FACT, old, ROW, NOON, 0.05).recency == 0.05
+    assert nudges(FACT, metadata(), ROW, NOON, 0.05).recency == 1.0
     none, one, many = (
-        nudges(FACT, metadata(access_count=n), ROW, NOON)["frequency"] for n in (0, 1, 10**6)
+        nudges(FACT, metadata(access_count=n), ROW, NOON).frequency for n in (0, 1, 10**6)
     )
     assert none == 0.3 < one < many < 1
 
