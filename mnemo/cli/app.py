@@ -24,6 +24,7 @@ from mnemo.cli import conversations, memories, notes, serving, stores, transfer
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.demo import guide
 from mnemo.cli.opening import (
+    Answer,
     AsJson,
     EmptyRepository,
     Model,
@@ -40,6 +41,7 @@ from mnemo.cli.opening import (
     in_known_repo,
     in_repo,
     in_service,
+    on_repo,
 )
 from mnemo.cli.output import (
     answer,
@@ -56,9 +58,7 @@ from mnemo.cli.output import (
     print_json,
     print_line,
     recall_data,
-    report_data,
     selected,
-    session_data,
     texts_progress,
 )
 from mnemo.runtime.text import counted
@@ -262,35 +262,31 @@ def repos(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
 
 
 @app.command(rich_help_panel=LOOK)
-def sessions(
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+@on_repo
+async def sessions(
+    repo: Repository,
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Only these.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """List a repository's sessions, newest act first."""
-
-    async def listed(opened: Repository) -> Any:
-        return await (opened.unfinished_sessions() if unfinished else opened.sessions())
-
-    records = in_known_repo(store, repo, listed)
-    data = {"repo": repo, "sessions": [session_data(record) for record in records]}
+    records = await (repo.unfinished_sessions() if unfinished else repo.sessions())
     heads = ("session", "state", "steps", "last act", "goal")
     rows = [(r.id, r.state, r.steps, r.updated_at, r.goal) for r in records]
-    answer(data, (heads, rows), as_json=as_json)
+    fields = ("id", "goal", "state", "steps", "updated_at")
+    data = [{name: getattr(record, name) for name in fields} for record in records]
+    return {"sessions": data}, (heads, rows)
 
 
 @app.command(rich_help_panel=LOOK)
-def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+@on_repo
+async def stats(repo: Repository) -> Answer:
     """Count what a repository holds."""
-    found = in_known_repo(store, repo, _counted)
-    shown = []
+    found, shown = await _counted(repo), []
     for name, value in found.items():
         if isinstance(value, Mapping):
             shown += [(f"{name}: {part}", count) for part, count in value.items()]
         else:
             shown.append((name.replace("_", " "), str(value)))
-    answer({"repo": repo} | found, ((f"repository {repo}", ""), shown), as_json=as_json)
+    return found, ((f"repository {repo.id}", ""), shown)
 
 
 @app.command(rich_help_panel=OPERATION)
@@ -304,7 +300,7 @@ def doctor(
     """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
     try:
         checked = in_service(existing(store), lambda memory: memory.check(repair=repair))
-        found = report_data(checked)
+        found = {"healthy": not checked.problems} | as_data(checked)
     except StoreCorrupt as error:
         found = {"healthy": False, "problems": [str(error)], "repaired": [], "counts": {}}
     if as_json:
@@ -322,9 +318,9 @@ def doctor(
 
 
 @app.command(rich_help_panel=OPERATION)
-def maintain(
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+@on_repo
+async def maintain(
+    repo: Repository,
     consolidate: Annotated[
         bool, typer.Option("--consolidate", help="Merge facts that say the same.")
     ] = False,
@@ -334,17 +330,12 @@ def maintain(
     validate: Annotated[
         bool, typer.Option("--validate", help="Hold facts and instructions against evidence.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Keep a repository's knowledge small and true; without options all three, raw steps stay."""
     asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
     chosen = [name for name, wanted in asked.items() if wanted]
-    reports = in_known_repo(store, repo, lambda opened: maintained(opened, chosen))
-    answer(
-        {"repo": repo, "reports": reports},
-        "\n".join(map(maintenance_told, reports)),
-        as_json=as_json,
-    )
+    reports = await maintained(repo, chosen)
+    return {"reports": reports}, "\n".join(map(maintenance_told, reports))
 
 
 app.command(rich_help_panel=EVERYDAY)(guide)
@@ -440,7 +431,9 @@ def reembed(
 
 
 @app.command(rich_help_panel=LOOK)
-def jobs(
+@on_repo
+async def jobs(
+    repo: Repository,
     action: Annotated[
         Literal["list", "retry", "cancel"],
         typer.Argument(help="`retry`: try again now; `cancel`: extract nothing of what is there."),
@@ -449,17 +442,13 @@ def jobs(
         list[str] | None, typer.Argument(metavar="[ID]...", help="Threads that it is of.")
     ] = None,
     dead: Annotated[bool, typer.Option("--dead", help="With `retry`: all given up.")] = False,
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Count the background work that is owed and tell why it has failed, try again, or cancel."""
     if action != "list":
-        _change_jobs(action, threads, dead, repo, store, as_json=as_json)
-        return
+        return await _change_jobs(repo, action, threads, dead)
     if threads or dead:
         raise UsageError("name threads, or --dead, behind `retry` or `cancel`")
-    found = in_known_repo(store, repo, lambda opened: opened.statistics()).jobs
+    found = (await repo.statistics()).jobs
     failed = [
         {"kind": kind, "subject": subject, "error": error}
         for (kind, subject), error in found.errors.items()
@@ -467,28 +456,24 @@ def jobs(
     levels = {"waiting": found.waiting, "running": found.running, "dead": found.dead}
     lines = [", ".join(f"{count} {level}" for level, count in levels.items())]
     lines += [f"dead: {one['kind']} {one['subject']}: {one['error']}" for one in failed]
-    answer({"repo": repo} | levels | {"errors": failed}, "\n".join(lines), as_json=as_json)
+    return levels | {"errors": failed}, "\n".join(lines)
 
 
-def _change_jobs(
-    action: str, threads: list[str] | None, dead: bool, repo: str, store: str, *, as_json: bool
-) -> None:
+async def _change_jobs(
+    repo: Repository, action: str, threads: list[str] | None, dead: bool
+) -> Answer:
     if action == "cancel" and (dead or not threads):
         raise UsageError("name the threads whose extraction is to be cancelled")
     if dead == bool(threads):
         raise UsageError("name the threads to try again, or all that were given up: --dead")
-
-    async def change(opened: Repository) -> tuple[str, ...]:
-        if action == "cancel":
-            return await opened.cancel_jobs(threads or [])
-        retried = await opened.retry_jobs(threads)
-        await opened.settle()
-        return retried
-
-    changed = in_known_repo(store, repo, change)
+    if action == "cancel":
+        changed = await repo.cancel_jobs(threads or [])
+    else:
+        changed = await repo.retry_jobs(threads)
+        await repo.settle()
     done = "tried again" if action == "retry" else "cancelled"
     told = f"{len(changed)} {done}" + (f": {', '.join(changed)}" if changed else "")
-    answer({"repo": repo, "action": action, "threads": list(changed)}, told, as_json=as_json)
+    return {"action": action, "threads": list(changed)}, told
 
 
 def _version(wanted: bool) -> None:

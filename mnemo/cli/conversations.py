@@ -22,7 +22,7 @@ from mnemo import (
 )
 from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.json_stream import ImportFileError, begun
-from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
+from mnemo.cli.opening import Answer, in_repo, on_repo
 from mnemo.cli.output import answer, as_data
 from mnemo.runtime.text import counted
 
@@ -41,63 +41,48 @@ def register(app: typer.Typer, panel: str) -> None:
         app.command(rich_help_panel=panel)(command)
 
 
-def threads(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+@on_repo
+async def threads(repo: Repository) -> Answer:
     """List a repository's conversations, by id."""
-    found = in_known_repo(store, repo, lambda opened: opened.threads())
+    found = await repo.threads()
     heads = ("thread", "messages", "tokens", "last said", "window")
     rows = [(r.thread_id, r.messages, r.tokens, r.last_at, r.budget_tokens or "") for r in found]
-    answer({"repo": repo, "threads": found}, (heads, rows), as_json=as_json)
+    return {"threads": found}, (heads, rows)
 
 
-def history(
+@on_repo
+async def history(
+    repo: Repository,
     thread: Thread,
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
     from_seq: Annotated[int, typer.Option("--from-seq", help="From this message on.")] = 0,
     to_seq: Annotated[int | None, typer.Option("--to-seq", help="Up to this one.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show what was said in a conversation, whole; nothing is summarised."""
-
-    async def said(opened: Repository) -> list[StoredMessage]:
-        conversation = await _known(opened, thread)
-        return await conversation.history(from_seq=from_seq, to_seq=to_seq)
-
-    messages = in_known_repo(store, repo, said)
-    answer(
-        {"repo": repo, "thread": thread, "messages": messages},
-        "\n".join(map(_line, messages)),
-        as_json=as_json,
-        nothing=f"nothing is left there of thread {thread!r}",
-    )
+    conversation = await _known(repo, thread)
+    messages = await conversation.history(from_seq=from_seq, to_seq=to_seq)
+    told = "\n".join(map(_line, messages))
+    nothing = f"nothing is left there of thread {thread!r}"
+    return {"thread": thread, "messages": messages}, told, nothing
 
 
-def window(
+@on_repo
+async def window(
+    repo: Repository,
     thread: Thread,
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
     budget: Annotated[
         int | None, typer.Option(help="Tokens; default: the thread's, else as configured.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show the context window of a conversation in its zones; nothing is changed by it."""
-
-    async def looked(opened: Repository) -> WindowLook:
-        return await (await _known(opened, thread)).look(budget)
-
-    look = in_known_repo(store, repo, looked)
-    answer(
-        {"repo": repo} | _look_data(look),
-        "\n\n".join(filter(None, (_numbers(look), look.memory, look.zones.text, look.state))),
-        as_json=as_json,
-    )
+    look = await (await _known(repo, thread)).look(budget)
+    parts = (_numbers(look), look.memory, look.zones.text, look.state)
+    return _look_data(look), "\n\n".join(filter(None, parts))
 
 
-def search(
+@on_repo
+async def search(
+    repo: Repository,
     query: Annotated[str, typer.Argument(help='Words, "phrases", OR and NOT.')],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
     session: Annotated[
         str | None, typer.Option("--session", help="Only this session or conversation.")
     ] = None,
@@ -105,49 +90,30 @@ def search(
     not_visible_in: Annotated[
         str | None, typer.Option(help="Without what this conversation's agent sees.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Find words in everything ever said or observed, best first."""
-    hits = in_known_repo(
-        store,
-        repo,
-        lambda opened: opened.search(
-            query, session_id=session, limit=limit, not_visible_in=not_visible_in
-        ),
-    )
-    answer(
-        {"repo": repo, "query": query, "hits": hits},
-        "\n".join(map(_hit, hits)),
-        as_json=as_json,
-        nothing=f"nothing found in repository {repo!r}",
-    )
+    hits = await repo.search(query, session_id=session, limit=limit, not_visible_in=not_visible_in)
+    nothing = f"nothing found in repository {repo.id!r}"
+    return {"query": query, "hits": hits}, "\n".join(map(_hit, hits)), nothing
 
 
-def view(
+@on_repo
+async def view(
+    repo: Repository,
     message_id: Annotated[str, typer.Argument(metavar="ID", help="As a hit of search has it.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
     session: Annotated[
         str | None, typer.Option("--session", help="Where several have this id.")
     ] = None,
     before: Annotated[int, typer.Option(help="Neighbours ahead of it.")] = 10,
     after: Annotated[int, typer.Option(help="Neighbours behind it.")] = 10,
     budget: Annotated[int | None, typer.Option(help="Tokens of text, at least 100.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Open what lies around a message, a half of a step, or a snapshot."""
-    found = in_known_repo(
-        store,
-        repo,
-        lambda opened: opened.view(
-            message_id, session_id=session, before=before, after=after, budget_tokens=budget
-        ),
+    found = await repo.view(
+        message_id, session_id=session, before=before, after=after, budget_tokens=budget
     )
-    answer(
-        {"repo": repo} | as_data(found) | {"text": found.as_text()},
-        found.as_text(),
-        as_json=as_json,
-    )
+    text = found.as_text()
+    return as_data(found) | {"text": text}, text
 
 
 def import_chat(

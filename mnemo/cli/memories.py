@@ -16,6 +16,7 @@ import typer
 from mnemo import Memory, Message, Repository, UsageError
 from mnemo.cli.importing.chats import read_chat
 from mnemo.cli.opening import (
+    Answer,
     AsJson,
     NewEmbedder,
     Repo,
@@ -24,6 +25,7 @@ from mnemo.cli.opening import (
     conditions,
     in_known_repo,
     in_repo,
+    on_repo,
 )
 from mnemo.cli.output import answer, as_data, complain
 from mnemo.runtime.text import counted
@@ -69,39 +71,30 @@ def remember(
     )
 
 
-def memories(
+@on_repo
+async def memories(
+    repo: Repository,
     query: Annotated[str | None, typer.Argument(help="Only what fits these words.")] = None,
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
     where: Where = None,
     limit: Annotated[int, typer.Option(help="Memories, at most.")] = 20,
     superseded: Annotated[
         bool, typer.Option("--superseded", help="What was replaced, too.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """List facts and instructions, the newest first or the best for a query."""
     kept = conditions(where)
-
     if limit < 1:
         raise UsageError(f"--limit must be at least 1, not {limit}")
     if query is not None and superseded:
         raise UsageError("a query finds what holds: leave --superseded or the query away")
-
-    async def listed(opened: Repository) -> list[Memory]:
-        if query is None:
-            return await _newest(opened, limit, where=kept, superseded=superseded)
+    if query is None:
+        found = await _newest(repo, limit, where=kept, superseded=superseded)
+    else:
         types = ("semantic", "procedural")
-        found = await opened.recall(query, k=limit, types=types, where=kept, use_model=False)
-        return [await opened.memory(candidate.node.id) for candidate in found.candidates]
-
-    found = in_known_repo(store, repo, listed)
-    answer(
-        {"repo": repo, "memories": found},
-        (("id", "type", "since", "until", "text"), list(map(_row, found))),
-        as_json=as_json,
-        nothing=f"there are no such memories in repository {repo!r}",
-    )
+        best = await repo.recall(query, k=limit, types=types, where=kept, use_model=False)
+        found = [await repo.memory(candidate.node.id) for candidate in best.candidates]
+    table = (("id", "type", "since", "until", "text"), list(map(_row, found)))
+    return {"memories": found}, table, f"there are no such memories in repository {repo.id!r}"
 
 
 async def _newest(repo: Repository, limit: int, **asked: Any) -> list[Memory]:
@@ -136,28 +129,19 @@ def _row(memory: Memory) -> tuple[str, str, str, str, str]:
     return memory.id, memory.type, f"{_since(memory):%Y-%m-%d}", until, memory.text
 
 
-def changes(
+@on_repo
+async def changes(
+    repo: Repository,
     subject: Annotated[str | None, typer.Argument(help="A person or thing they name.")] = None,
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
     since: Annotated[str | None, typer.Option(help="From this ISO time on.")] = None,
     until: Annotated[str | None, typer.Option(help="Up to this ISO time.")] = None,
     limit: Annotated[int, typer.Option(help="Changes, at most.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """List what held and holds no longer, the latest change first."""
-    page = in_known_repo(
-        store,
-        repo,
-        lambda opened: opened.changes(subject=subject, since=since, until=until, limit=limit),
-    )
+    page = await repo.changes(subject=subject, since=since, until=until, limit=limit)
     rows = [(f"{c.when:%Y-%m-%d}", c.old.text, c.new.text if c.new else "(ended)") for c in page]
-    answer(
-        {"repo": repo, "changes": list(page)},
-        (("when", "before", "now"), rows),
-        as_json=as_json,
-        nothing=f"there are no such changes in repository {repo!r}",
-    )
+    nothing = f"there are no such changes in repository {repo.id!r}"
+    return {"changes": list(page)}, (("when", "before", "now"), rows), nothing
 
 
 def edit(

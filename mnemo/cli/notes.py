@@ -16,16 +16,17 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
 from mnemo.cli.importing.chats import read_chat
 from mnemo.cli.opening import (
+    Answer,
     AsJson,
     Model,
     ModelUrl,
     Repo,
     Store,
     chat_model_of,
-    in_known_repo,
     in_repo,
+    on_repo,
 )
-from mnemo.cli.output import answer, complain, print_json, print_line
+from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 from mnemo.runtime.text import visible
 
 WRONG = 2
@@ -90,7 +91,7 @@ def update(
         done = in_repo(store, repo, updated, chat_model=chat_model)
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store, "model": model}
-        print_json(where | _update_data(done))
+        print_json(where | as_data(done))
     else:
         print_line(_update_told(done))
         if chat_model is None:
@@ -100,54 +101,44 @@ def update(
         raise typer.Exit(WRONG)
 
 
-def list_(
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+@on_repo
+async def list_(
+    repo: Repository,
     query: Annotated[str | None, typer.Option(help="Best for these words first.")] = None,
     limit: Annotated[int | None, typer.Option(help="So many, at most.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """List the notes, latest use first."""
-    found = in_known_repo(store, repo, lambda r: r.notes.list(query=query, limit=limit))
+    found = await repo.notes.list(query=query, limit=limit)
     heads = ("topic", "version", "updated", "description")
     rows = [(n.topic, n.version, n.updated_at, n.description) for n in found]
-    answer({"repo": repo, "notes": found}, (heads, rows), as_json=as_json)
+    return {"notes": found}, (heads, rows)
 
 
-def show(
-    topic: Topic, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False
-) -> None:
+@on_repo
+async def show(repo: Repository, topic: Topic) -> Answer:
     """Show a note."""
-    note = in_known_repo(store, repo, lambda r: r.notes.read(topic))
+    note = await repo.notes.read(topic)
     head = f"{note.topic} (version {note.version}, {note.updated_at:%Y-%m-%d}): "
-    told = f"{head}{note.description}\n\n{note.body}"
-    answer({"repo": repo, "note": note}, told, as_json=as_json)
+    return {"note": note}, f"{head}{note.description}\n\n{note.body}"
 
 
-def history(
-    topic: Topic, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False
-) -> None:
+@on_repo
+async def history(repo: Repository, topic: Topic) -> Answer:
     """Show every kept version of a note, oldest first: who made it, on what evidence."""
-    versions = in_known_repo(store, repo, lambda r: r.notes.history(topic))
+    versions = await repo.notes.history(topic)
     heads = ("version", "action", "at", "by", "trust", "update", "text")
     rows = [(v.version, v.action, v.at, v.by, v.trust, v.update_id, v.body) for v in versions]
-    data = {"repo": repo, "topic": topic, "versions": versions}
-    answer(data, (heads, rows), as_json=as_json)
+    return {"topic": topic, "versions": versions}, (heads, rows)
 
 
-def undo(
+@on_repo
+async def undo(
+    repo: Repository,
     update_id: Annotated[str, typer.Argument(help="As update and history name it.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Take back all that an update did."""
-    changes = in_known_repo(store, repo, lambda r: r.notes.undo(update_id))
-    answer(
-        {"repo": repo, "undone": update_id, "changes": changes},
-        "\n".join(map(_change, changes)),
-        as_json=as_json,
-    )
+    changes = await repo.notes.undo(update_id)
+    return {"undone": update_id, "changes": changes}, "\n".join(map(_change, changes))
 
 
 def write(
@@ -164,35 +155,31 @@ def write(
     answer({"repo": repo, "note": note}, f"{note.topic}: version {note.version}.", as_json=as_json)
 
 
-def delete(
-    topic: Topic, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False
-) -> None:
+@on_repo
+async def delete(repo: Repository, topic: Topic) -> Answer:
     """Retire a note; `restore` brings it back."""
-    in_known_repo(store, repo, lambda r: r.notes.delete(topic))
-    answer({"repo": repo, "deleted": topic}, f"{topic}: deleted.", as_json=as_json)
+    await repo.notes.delete(topic)
+    return {"deleted": topic}, f"{topic}: deleted."
 
 
-def restore(
+@on_repo
+async def restore(
+    repo: Repository,
     topic: Topic,
     version: Annotated[int, typer.Argument(help="As history numbers them.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Write an old version of a note as a new one."""
-    note = in_known_repo(store, repo, lambda r: r.notes.restore(topic, version))
-    answer({"repo": repo, "note": note}, f"{note.topic}: version {note.version}.", as_json=as_json)
+    note = await repo.notes.restore(topic, version)
+    return {"note": note}, f"{note.topic}: version {note.version}."
 
 
-def export_(
+@on_repo
+async def export_(
+    repo: Repository,
     folder: Annotated[Path, typer.Argument(help="Made if it is not there.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Write one Markdown file per note into a folder; what was edited there is not overwritten."""
-    report = in_known_repo(store, repo, lambda r: r.notes.export_folder(folder))
-    _report(report, repo, folder, as_json=as_json)
+    return _report(await repo.notes.export_folder(folder), folder)
 
 
 def import_(
@@ -205,7 +192,8 @@ def import_(
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
     report = in_repo(store, repo, lambda r: r.notes.import_folder(folder))
-    _report(report, repo, folder, as_json=as_json)
+    data, told = _report(report, folder)
+    answer({"repo": repo} | data, told, as_json=as_json)
 
 
 # ── Around them ──────────────────────────────────────────────────────────────────────
@@ -229,20 +217,6 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
             bar.update(task, visible=bar.finished)
 
 
-def _update_data(done: NoteUpdate) -> dict[str, Any]:
-    return {
-        "id": done.id,
-        "ran": done.ran,
-        "wrote": done.wrote,
-        "triggered_by": done.triggered_by,
-        "skipped_because": done.skipped_because,
-        "notes": done.notes,
-        "requests": done.requests,
-        "usage": done.usage,
-        "error": str(done.error) if done.error is not None else None,
-    }
-
-
 def _update_told(done: NoteUpdate) -> str:
     if done.skipped_because is not None:
         return f"Nothing was done: {done.skipped_because.replace('_', ' ')}."
@@ -257,14 +231,13 @@ def _change(change: NoteChange) -> str:
     return f"{change.topic}: {change.action}, version {change.version}, by {change.by}"
 
 
-def _report(report: FolderReport, repo: str, folder: Path, *, as_json: bool) -> None:
+def _report(report: FolderReport, folder: Path) -> tuple[dict[str, Any], str]:
     counts = {"written": report.written, "unchanged": report.unchanged, "removed": report.removed}
     told = ", ".join(f"{len(topics)} {what}" for what, topics in counts.items())
     lines = [f"{folder}: {told}."]
     lines += [f"conflict: {topic} was changed on both sides" for topic in report.conflicts]
     lines += [f"refused: {name}: {reason}" for name, reason in report.refused]
-    data = {"repo": repo, "folder": str(folder), "report": report}
-    answer(data, "\n".join([*lines, *report.warnings]), as_json=as_json)
+    return {"folder": str(folder), "report": report}, "\n".join([*lines, *report.warnings])
 
 
 def _text_of(file: Path) -> str:

@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,6 +25,7 @@ from mnemo import (
     Repository,
     UsageError,
 )
+from mnemo.cli.output import Told, answer
 from mnemo.protocols import ChatModel, EmbeddingSpace
 
 # ── Options that several commands share ─────────────────────────────────────────────────
@@ -241,6 +243,37 @@ def in_known_repo(
         return await act(found)
 
     return in_service(existing(store), opened, chat_model=chat_model)
+
+
+Answer = tuple[dict[str, Any], Told] | tuple[dict[str, Any], Told, str]
+"""What ``answer`` prints, but for the repository's id."""
+
+
+def on_repo(command: Callable[..., Awaitable[Answer]]) -> Callable[..., None]:
+    """
+    Make a command of what looks at a repository that is there, its first argument.
+
+    It gets the options ``--repo``, ``--store`` and ``--json``, and its answer is printed.
+    """
+
+    def run(
+        *,
+        repo: Repo = "default",
+        store: Store = "mnemo.db",
+        as_json: AsJson = False,
+        **own: Any,
+    ) -> None:
+        data, *told = in_known_repo(store, repo, lambda opened: command(opened, **own))
+        answer({"repo": repo} | data, *told, as_json=as_json)
+
+    _, *own = signature(command, eval_str=True).parameters.values()
+    shared = signature(run, eval_str=True).parameters
+    parameters = (shared["repo"], shared["store"], *own, shared["as_json"])
+    named = [one.replace(kind=one.KEYWORD_ONLY) for one in parameters]
+    run.__signature__ = Signature(named)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in named}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
 
 
 async def check_there(memory: Mnemo, store: str, repo: str) -> None:

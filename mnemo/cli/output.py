@@ -25,11 +25,9 @@ from mnemo import (
     RecallResult,
     ReembeddingReport,
     Repository,
-    SessionRecord,
     SourceRef,
     UsageError,
 )
-from mnemo.protocols import StoreReport
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.text import counted, one_line, visible
 
@@ -68,7 +66,7 @@ Told = str | tuple[Sequence[str], Sequence[Sequence[object]]]
 """What a person is told: a text, or the heads and rows of a table."""
 
 
-def answer(data: Any, told: Told, *, as_json: bool, nothing: str = "") -> None:
+def answer(data: Any, told: Told, nothing: str = "", *, as_json: bool) -> None:
     """Print *data* as JSON on stdout, or what is *told*; without that, say *nothing* on stderr."""
     if as_json:
         print_json(data)
@@ -100,17 +98,6 @@ def as_data(value: Any) -> Any:
             return value
         case _:
             return str(value)
-
-
-def session_data(record: SessionRecord) -> dict[str, Any]:
-    """A session's line."""
-    return {
-        "id": record.id,
-        "goal": record.goal,
-        "state": str(record.state),
-        "steps": record.steps,
-        "updated_at": record.updated_at,
-    }
 
 
 async def ids_to_view(repo: Repository, candidates: Sequence[Candidate]) -> list[str | None]:
@@ -170,12 +157,8 @@ def _candidate_data(candidate: Candidate) -> dict[str, Any]:
         "relevance": candidate.relevance,
         "phase": candidate.phase,
         "hop": candidate.hop,
-        "sources": [_source_data(source) for source in candidate.sources],
-    } | ({"why": as_data(candidate.why)} if candidate.why else {})
-
-
-def _source_data(source: SourceRef) -> dict[str, Any]:
-    return {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
+        "sources": candidate.sources,
+    } | ({"why": candidate.why} if candidate.why else {})
 
 
 def explained(result: RecallResult) -> str:
@@ -240,18 +223,6 @@ def _place(source: SourceRef) -> str:
     where = f"{source.session_id}#{source.step_index}" if source.session_id else str(source.key)
     who = ", ".join(str(part) for part in (source.actor, source.at) if part)
     return one_line(f"{where} ({who}): {source.text}" if who else f"{where}: {source.text}")
-
-
-def report_data(report: StoreReport) -> dict[str, Any]:
-    """What ``doctor`` found."""
-    return {
-        "healthy": not report.problems,
-        "problems": list(report.problems),
-        "repaired": list(report.repaired),
-        "counts": dict(report.counts),
-        "schema_version": report.schema_version,
-        "synchronous": report.synchronous,
-    }
 
 
 # ── Maintenance ─────────────────────────────────────────────────────────────────────────

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mnemo import Config, Conversation, Mnemo, Repository, StoredMessage, UsageError
-from mnemo.cli.archive import STANDARD, arriving, counted, departing, exported, imported, is_archive
+from mnemo import Config, Conversation, InvalidArchive, Mnemo, Repository, StoredMessage, UsageError
 from mnemo.cli.conversations import KNOWN, import_chat
 from mnemo.cli.importing.dialogues import stream_talks
 from mnemo.cli.importing.json_stream import begun
@@ -42,7 +44,13 @@ from mnemo.cli.output import (
     texts_progress,
 )
 from mnemo.runtime.text import counted as plural
+from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT
 from mnemo.wire import to_openai
+
+_HEAD_BYTES = 65_536
+
+STANDARD = "-"
+"""In place of a file's name: standard output, or standard input."""
 
 BROKEN = 1
 """Exit code where some records were broken, and the others are stored."""
@@ -201,6 +209,90 @@ def _told(tally: Tally, repo: str) -> str:
         f"{plural(tally.new_sessions, 'new session')}, {tally.resumed_sessions} continued, "
         f"{tally.complete_sessions} complete already."
     )
+
+
+# ── Archives ────────────────────────────────────────────────────────────────────────────
+
+
+async def exported(memory: Mnemo, repo: str, file: str) -> dict[str, Any]:
+    """
+    Write the archive of *repo*; give the head of it.
+
+    A file appears when it is whole, and until then an earlier one stays.
+    """
+    head = ""
+    async with memory.export_repo(repo) as lines:
+        with departing(file) as out:
+            async for line in lines:
+                head = head or line
+                out.write(line)
+    found: dict[str, Any] = json.loads(head)
+    return found
+
+
+@contextmanager
+def departing(file: str) -> Iterator[TextIO]:
+    if file == STANDARD:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    path = Path(file)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        # A line ends alike wherever it was written.
+        with partial.open("w", encoding="utf-8", newline="\n") as out:
+            yield out
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+async def imported(memory: Mnemo, repo: str, lines: TextIO, file: str) -> dict[str, Any]:
+    """
+    Fill *repo* with the archive *lines*, called *file*; give what its head says.
+
+    Raises:
+        UsageError: As ``Mnemo.import_repo``; a broken line is told with the file's name.
+    """
+    try:
+        head = await memory.import_repo(repo, lines)
+    except InvalidArchive as error:
+        name = "standard input" if file == STANDARD else file
+        raise UsageError(f"{name}: {error}") from error
+    return {"revision": head.revision, "counts": dict(head.counts)}
+
+
+@contextmanager
+def arriving(file: str) -> Iterator[TextIO]:
+    """The lines of *file*; a byte that is no UTF-8 is told with its line when it is read."""
+    if file == STANDARD:
+        raw = io.TextIOWrapper(
+            sys.stdin.buffer, encoding="utf-8-sig", errors="surrogateescape", newline="\n"
+        )
+        try:
+            yield raw
+        finally:
+            raw.detach()
+        return
+    with Path(file).open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
+        yield lines
+
+
+def counted(head: Mapping[str, Any]) -> str:
+    """What an archive holds, for a person."""
+    counts = ((kind.replace("_", " "), n) for kind, n in head["counts"].items() if n)
+    shown = ", ".join(plural(n, kind) for kind, n in counts)
+    return f"{shown or 'nothing'}, revision {head['revision']}"
+
+
+def is_archive(file: Path) -> bool:
+    """Whether *file* begins like what ``export`` writes; what cannot be read does not."""
+    try:
+        with file.open("rb") as found:
+            head = json.loads(found.readline(_HEAD_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(head, dict) and head.get("format") in (FORMAT, DEVELOPMENT_FORMAT)
 
 
 # ── Exports of other services ────────────────────────────────────────────────────────────
