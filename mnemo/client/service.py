@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -373,7 +374,7 @@ class RemoteRepository:
         """Open what lies around a hit of ``search``."""
         return await self._call(
             ViewShape, "GET", "/view", id=message_id, session_id=session_id, before=before,
-            after=after, budget_tokens=budget_tokens,
+            after=after, budget_tokens=budget_tokens
         )  # fmt: skip
 
     # ── Memories ─────────────────────────────────────────────────────────────────────────
@@ -451,7 +452,7 @@ class RemoteConversation:
     """One thread; its calls are those of ``Conversation``, which says more."""
 
     def __init__(self, repo: RemoteRepository, thread_id: str, remember: bool = False) -> None:
-        self._repo = repo
+        self._call = partial(repo._call, thread=thread_id)
         self._remember = remember
         self.thread_id = thread_id
 
@@ -468,9 +469,7 @@ class RemoteConversation:
             expected_seq=expected_seq,
             remember=self._remember or None,
         )
-        return await self._repo._call(
-            list[StoredMessage], "POST", "/conversation/messages", body, thread=self.thread_id
-        )
+        return await self._call(list[StoredMessage], "POST", "/conversation/messages", body)
 
     async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:
         """The originals of a range, both ends inclusive."""
@@ -478,10 +477,9 @@ class RemoteConversation:
         start: int | None = from_seq
         while start is not None and (to_seq is None or start <= to_seq):
             limit = PAGE if to_seq is None else min(PAGE, to_seq - start + 1)
-            part = await self._repo._call(
-                dict[str, Any], "GET", "/conversation/messages", thread=self.thread_id,
-                from_seq=start, limit=limit,
-            )  # fmt: skip
+            part = await self._call(
+                dict[str, Any], "GET", "/conversation/messages", from_seq=start, limit=limit
+            )
             found += adapter(list[StoredMessage]).validate_python(part["items"])
             start = part["next"]
         return found
@@ -489,61 +487,50 @@ class RemoteConversation:
     async def load(self, *, query: str | None = None, budget_tokens: int = 32_000) -> list[Message]:
         """What the agent is to read."""
         body = {"query": query, "budget_tokens": budget_tokens}
-        return await self._repo._call(
-            list[Message], "POST", "/conversation/load", body, thread=self.thread_id
-        )
+        return await self._call(list[Message], "POST", "/conversation/load", body)
 
     async def clear(self) -> None:
         """Begin the thread anew."""
-        await self._repo._call(None, "POST", "/conversation/clear", thread=self.thread_id)
+        await self._call(None, "POST", "/conversation/clear")
 
     async def look(self, budget_tokens: int | None = None) -> WindowLook:
         """Describe the window in numbers and zones."""
-        return await self._repo._call(
-            WindowLook, "GET", "/conversation/window", thread=self.thread_id,
-            budget_tokens=budget_tokens,
-        )  # fmt: skip
+        return await self._call(
+            WindowLook, "GET", "/conversation/window", budget_tokens=budget_tokens
+        )
 
 
 class RemoteNotes:
     """The notes of a repository; the calls are those of ``Notes``, which says more."""
 
     def __init__(self, repo: RemoteRepository) -> None:
-        self._repo = repo
+        self._call = repo._call
 
     async def list(
         self, *, query: str | None = None, limit: int = 1_000
     ) -> builtins.list[NoteInfo]:
         """Latest use first, or best for *query* first."""
-        return await self._repo._call(
-            builtins.list[NoteInfo], "GET", "/notes", query=query, limit=limit
-        )
+        return await self._call(builtins.list[NoteInfo], "GET", "/notes", query=query, limit=limit)
 
     async def read(self, topic: str) -> Note:
         """The note."""
-        return await self._repo._call(Note, "GET", "/note", topic=topic)
+        return await self._call(Note, "GET", "/note", topic=topic)
 
     async def write(
         self, topic: str, body: str, description: str, *, expected_version: int | None = None
     ) -> Note:
         """Create or replace a note."""
         sent = {"body": body, "description": description, "expected_version": expected_version}
-        return await self._repo._call(Note, "PUT", "/note", sent, topic=topic)
+        return await self._call(Note, "PUT", "/note", sent, topic=topic)
 
     async def delete(self, topic: str, *, expected_version: int | None = None) -> None:
         """Retire a note."""
-        await self._repo._call(
-            None, "DELETE", "/note", topic=topic, expected_version=expected_version
-        )
+        await self._call(None, "DELETE", "/note", topic=topic, expected_version=expected_version)
 
     async def history(self, topic: str) -> builtins.list[NoteVersion]:
         """Every kept version, oldest first."""
-        return await self._repo._call(
-            builtins.list[NoteVersion], "GET", "/note/history", topic=topic
-        )
+        return await self._call(builtins.list[NoteVersion], "GET", "/note/history", topic=topic)
 
     async def restore(self, topic: str, version: int) -> Note:
         """Write an old version as a new one."""
-        return await self._repo._call(
-            Note, "POST", "/note/restore", {"version": version}, topic=topic
-        )
+        return await self._call(Note, "POST", "/note/restore", {"version": version}, topic=topic)
