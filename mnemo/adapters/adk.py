@@ -141,8 +141,7 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
             return
         repo = await self._repo(app_name, user_id)
         for text, at, metadata in given:
-            add = partial(_add_memory, text=text, at=at, metadata=metadata)
-            await repo.run(add)
+            await repo.run(methodcaller("add_memory", text, at=at, metadata=metadata))
 
     # ── Searching and deleting ───────────────────────────────────────────────────────
 
@@ -237,10 +236,6 @@ def _fact(
     author = {} if entry.author is None else {"author": entry.author}
     at = None if entry.timestamp is None else datetime.fromisoformat(entry.timestamp)
     return text, at, {**metadata, **entry.custom_metadata, **author}
-
-
-def _add_memory(repo: Any, *, text: str, at: datetime | None, metadata: dict[str, Any]) -> Any:
-    return repo.add_memory(text, at=at, metadata=metadata)
 
 
 def _entry(candidate: Candidate) -> MemoryEntry:

@@ -171,14 +171,14 @@ class MnemoConversationStore(Adapter, ConversationStore):
         self, conversation_id: str, batch: Sequence[Message], expected_revision: str | None
     ) -> None:
         """Append *batch* if the record is still of that revision."""
+        thread = thread_of(conversation_id)
         for _ in range(_ATTEMPTS):
-            seq = await self._chat(conversation_id, lambda chat: chat.next_seq())
+            seq = await self._chat(thread, methodcaller("next_seq"))
             stored = await self.read_record(conversation_id)
             if (stored.revision if stored is not None else None) != expected_revision:
                 break
-            append = partial(_appended, batch=batch, seq=seq)
             with suppress(Conflict):
-                await self._chat(conversation_id, append)
+                await self._chat(thread, methodcaller("append", batch, expected_seq=seq))
                 return
         raise ConversationConflict(conversation_id)
 
@@ -264,8 +264,8 @@ class MnemoConversationStore(Adapter, ConversationStore):
                 raise LookupError(f"no entry {entry_id!r} is stored")
             thread, seq = place
             first = 0 if limit is None else max(0, seq - 4 * (limit - found))
-            read = partial(_read_range, thread=thread, first=first, last=seq)
-            stored = await self._handle.run(read)
+            read = methodcaller("history", from_seq=first, to_seq=seq)
+            stored = await self._chat(thread, read)
             entries = await anyio.to_thread.run_sync(_entries_of, stored)
             while entry_id in entries and (limit is None or found < limit):
                 found += 1
@@ -283,23 +283,14 @@ class MnemoConversationStore(Adapter, ConversationStore):
 
     async def _recent(self, conversation_id: str, count: int | None) -> list[StoredMessage]:
         found: list[StoredMessage] = await self._chat(
-            conversation_id, lambda chat: chat.recent(count)
+            thread_of(conversation_id), methodcaller("recent", count)
         )
         return found
 
-    async def _chat(self, conversation_id: str, work: Any) -> Any:
-        thread = thread_of(conversation_id)
+    async def _chat(self, thread: str, work: Any) -> Any:
         return await self._handle.run(
             lambda repo: work(repo.conversation(thread, remember=self._remember))
         )
-
-
-def _appended(chat: Any, *, batch: Sequence[Message], seq: int) -> Any:
-    return chat.append(batch, expected_seq=seq)
-
-
-def _read_range(repo: Any, *, thread: str, first: int, last: int) -> Any:
-    return repo.conversation(thread).history(from_seq=first, to_seq=last)
 
 
 # ── What is stored ───────────────────────────────────────────────────────────────────
@@ -481,8 +472,8 @@ class MnemoMemory(AbstractCapability[Any]):
 
         async def call(ctx: RunContext[Any], **arguments: Any) -> str:
             thread = thread_of(ctx.conversation_id or "") if name in _SEARCHING else None
-            found = partial(_tool_of, thread=thread or self._remember_in, name=name)
-            answer: str = await self._repo.run(lambda repo: found(repo).call(arguments))
+            made = methodcaller("tools", thread or self._remember_in, names=(name,))
+            answer: str = await self._repo.run(lambda repo: made(repo)[0].call(arguments))
             return answer
 
         return Tool.from_schema(call, name, spec["description"], spec["parameters"], takes_ctx=True)
@@ -505,11 +496,6 @@ class MnemoMemory(AbstractCapability[Any]):
         present = request_context.messages[len(earlier) :]
         request_context.messages = [told, *_whole_turns(earlier, kept), *present]
         return request_context
-
-
-def _tool_of(repo: Any, *, thread: str, name: str) -> Any:
-    (tool,) = repo.tools(thread, names=(name,))
-    return tool
 
 
 def _whole_turns(messages: list[ModelMessage], count: int) -> list[ModelMessage]:

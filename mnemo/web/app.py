@@ -31,9 +31,9 @@ from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics
 from mnemo.web.open_repositories import OpenRepositories, Visits
-from mnemo.web.pictures import Graphs
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
+from mnemo.web.routes.graph import Graphs
 from mnemo.web.tokens import Token
 
 MOST_THREAD = 512

@@ -113,7 +113,7 @@ def test_every_import_keeps_to_the_house():
         ("runtime", "from mnemo.events import Event"),
         ("values", "from mnemo.protocols import Clock"),
         ("values", "from mnemo.config import ScoringConfig"),
-        ("values", "from mnemo.wire.formats import listed"),
+        ("values", "from mnemo.wire import listed"),
         ("commit", "from mnemo.extraction.pipeline import ExtractionPipeline"),
         ("values", "from mnemo.store.tx import Tx"),
         ("store", "from mnemo.log.sessions import append_steps"),

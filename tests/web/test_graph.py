@@ -5,7 +5,7 @@ import pytest
 
 from mnemo import Changeset, Edge, EdgeKind, Semantic, Tag
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.pictures import communities_of
+from mnemo.web.routes.graph import communities_of
 
 
 def test_two_clusters_with_one_bridge_are_two_communities():

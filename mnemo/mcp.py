@@ -6,20 +6,28 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import anyio
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ResourceNotFoundError
-from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    INVALID_PARAMS,
-    CallToolResult,
-    Resource,
-    TextContent,
-    Tool,
-    ToolAnnotations,
-)
 
 from mnemo import AgentTool, NotFound, Repository, ToolAnswer, __version__
 from mnemo.values.untrusted import untrusted, without_marks
+
+try:
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+    from mcp.shared.exceptions import MCPError
+    from mcp.types import (
+        INVALID_PARAMS,
+        CallToolResult,
+        Resource,
+        TextContent,
+        Tool,
+        ToolAnnotations,
+    )
+except ModuleNotFoundError as error:
+    if (error.name or "").split(".")[0] != "mcp":
+        raise
+    raise ImportError("the MCP server needs pip install 'mnemo-sessions[mcp]'") from error
+
+__all__ = ["memory_server", "serve_stdio"]
 
 HEARTBEAT_S = 1.0
 """Seconds between two progress notifications of a call that is still running."""
