@@ -31,7 +31,13 @@ from mnemo.errors import (
 )
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.jobs.slots import JobSlots
-from mnemo.models.named import DefaultEmbedders, checked_models, way_to
+from mnemo.models.named import (
+    DefaultEmbedders,
+    MovableEmbedder,
+    checked_models,
+    traced,
+    way_to,
+)
 from mnemo.protocols import ChatModel, Clock, Embedder, StoreReport
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
@@ -48,7 +54,7 @@ from mnemo.values.journal import Owner, RepositoryRecord
 if TYPE_CHECKING:  # loaded in a thread, for the first repository
     from mnemo.maintenance.copying import RepositoryCopy
     from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
-    from mnemo.repository import Repository, RepositoryParts
+    from mnemo.repository import Repository
     from mnemo.session.session import Session
     from mnemo.stores import EngineStore
 
@@ -306,18 +312,48 @@ class Mnemo:
         for name in _LAZY.split():
             await anyio.to_thread.run_sync(import_module, f"mnemo.{name}")
         self._usable()
-        from mnemo.repository import Repository
+        from mnemo.index.follower import RepositoryIndex
+        from mnemo.repository import Repository, RepositoryParts
 
         same = config.telemetry == self._config.telemetry
+        spans = self._spans if same else await _found_spans(config.telemetry)
+        feed = store.feed(repo_id)
+        own = embedder or self._embedder or self._by_default.of(await feed.space())
+        movable = self._embedders[repo_id] = MovableEmbedder(traced(own, spans))
+        index = RepositoryIndex(
+            feed=feed,
+            embedder=movable,
+            agent_name=config.extraction.agent_name,
+            default_actor=config.extraction.default_actor,
+            owed_s=config.recall.embed_owed_ms / 1_000,
+            advise=partial(self._advised, repo_id),
+        )
         repo = Repository(
-            self._parts(
-                repo_id,
-                store,
-                owner,
-                config,
-                chat_model or self._chat_model,
-                embedder or await self._embedder_of(repo_id, store),
-                self._spans if same else await _found_spans(config.telemetry),
+            RepositoryParts(
+                repo_id=repo_id,
+                sessions=store.sessions(repo_id),
+                graph=store.graph(repo_id),
+                feed=feed,
+                records=store.records(repo_id),
+                transcript=store.transcript(repo_id),
+                notes=store.notes(repo_id),
+                checkpoints=store.checkpoints(repo_id),
+                items=store.items(repo_id),
+                scrub=store.scrub,
+                overhaul=store.overhaul(repo_id),
+                index=index,
+                embedder=movable,
+                chat_model=chat_model or self._chat_model,
+                owner=owner,
+                clock=self._clock,
+                config=config,
+                root=self._root,
+                bus=self._bus,
+                slots=self._slots,
+                spans=spans,
+                checked_models=checked_models,
+                way_to=way_to,
+                traced=traced,
             )
         )
         async with self._lock("open", repo_id):
@@ -328,64 +364,8 @@ class Mnemo:
         self._repos[repo_id] = repo
         return repo
 
-    def _parts(
-        self,
-        repo_id: str,
-        store: EngineStore,
-        owner: Owner,
-        config: Config,
-        chat_model: ChatModel | None,
-        embedder: Embedder,
-        spans: Spans,
-    ) -> RepositoryParts:
-        from mnemo.index.follower import RepositoryIndex
-        from mnemo.models.named import MovableEmbedder, traced
-        from mnemo.repository import RepositoryParts
-
-        feed = store.feed(repo_id)
-        embedder = self._embedders[repo_id] = MovableEmbedder(traced(embedder, spans))
-        return RepositoryParts(
-            repo_id=repo_id,
-            sessions=store.sessions(repo_id),
-            graph=store.graph(repo_id),
-            feed=feed,
-            records=store.records(repo_id),
-            transcript=store.transcript(repo_id),
-            notes=store.notes(repo_id),
-            checkpoints=store.checkpoints(repo_id),
-            items=store.items(repo_id),
-            scrub=store.scrub,
-            overhaul=store.overhaul(repo_id),
-            index=RepositoryIndex(
-                feed=feed,
-                embedder=embedder,
-                agent_name=config.extraction.agent_name,
-                default_actor=config.extraction.default_actor,
-                owed_s=config.recall.embed_owed_ms / 1_000,
-                advise=partial(self._advised, repo_id),
-            ),
-            embedder=embedder,
-            chat_model=chat_model,
-            owner=owner,
-            clock=self._clock,
-            config=config,
-            root=self._root,
-            bus=self._bus,
-            slots=self._slots,
-            spans=spans,
-            checked_models=checked_models,
-            way_to=way_to,
-            traced=traced,
-        )
-
     def _advised(self, repo_id: str, advice: str) -> None:
         self._bus.publish(EmbedderUnfit(repo_id=repo_id, at=self._clock.now(), advice=advice))
-
-    async def _embedder_of(self, repo_id: str, store: EngineStore) -> Embedder:
-        """The service's, or where it was given none, what the repository's vectors call for."""
-        if self._embedder is not None:
-            return self._embedder
-        return self._by_default.of(await store.feed(repo_id).space())
 
     def repo(self, repo_id: str) -> Repository:
         """The open repository. *Raises* ``NotFound`` if it is not open."""
@@ -514,7 +494,6 @@ class Mnemo:
         """
         from mnemo.index.documents import texts_of
         from mnemo.maintenance.reembed import Reembedding
-        from mnemo.models.named import traced
 
         store, _ = self._usable()
         checked_repo_id(repo_id)

@@ -33,8 +33,8 @@ from mnemo.values.checkpoints import (
     ChannelValue,
     Checkpoint,
     CheckpointHead,
-    CheckpointQuery,
     CheckpointWrite,
+    Place,
     checked_head,
     checked_values,
     checked_write,
@@ -108,11 +108,19 @@ class CheckpointReader:
         head = self._head(thread_id, namespace, id)
         return None if head is None else self._whole(head)
 
-    def list(self, query: CheckpointQuery) -> builtins.list[Checkpoint]:
-        """Those that match, newest id first; damaged ones are passed by."""
+    def list(
+        self,
+        *,
+        limit: int,
+        metadata: Mapping[str, Any] | None = None,
+        before: str | None = None,
+        after: Place | None = None,
+        **named: str | None,
+    ) -> builtins.list[Checkpoint]:
+        """Those that match, newest id first; what is ``None`` does not narrow it."""
         passed: Passed = []
-        heads = self._listed(query, passed)
-        found = [*islice(self._intact(heads, query.metadata, passed), query.limit)]
+        heads = self._listed(before, after, named, passed)
+        found = [*islice(self._intact(heads, metadata or {}, passed), limit)]
         heads.close()
         log_passed(passed)
         return found
@@ -193,18 +201,21 @@ class CheckpointReader:
         return CHECKPOINT_WRITES.rows.all(self._tx.run(_WRITES, place))
 
     def _listed(
-        self, query: CheckpointQuery, passed: Passed
+        self,
+        before: str | None,
+        after: Place | None,
+        named: Mapping[str, str | None],
+        passed: Passed,
     ) -> Generator[CheckpointHead, None, None]:
+        """The heads that match, damaged ones passed by."""
         statement = CHECKPOINTS.select
         values: builtins.list[Any] = [self._repo]
-        named = {"thread_id": query.thread_id, "namespace": query.namespace, "id": query.id}
-        for column, value in named.items():
+        wanted = {f"{column} =": value for column, value in named.items()} | {"id <": before}
+        for condition, value in wanted.items():
             if value is not None:
-                statement, values = f"{statement} AND {column} = ?", [*values, value]
-        if query.before is not None:
-            statement, values = f"{statement} AND id < ?", [*values, query.before]
-        if query.after is not None:
-            id, *rest = query.after
+                statement, values = f"{statement} AND {condition} ?", [*values, value]
+        if after is not None:
+            id, *rest = after
             statement += " AND (id < ? OR (id = ? AND (thread_id, namespace) > (?, ?)))"
             values = [*values, id, id, *rest]
         rows = self._tx.run(f"{statement} ORDER BY id DESC, thread_id, namespace", values)
@@ -451,13 +462,13 @@ class Checkpoints:
         """
         asked = {"thread_id": thread_id, "namespace": namespace, "id": id, "before": before}
         known = {name: None if one is None else known_id(name, one) for name, one in asked.items()}
-        query = CheckpointQuery(
+        wanted: dict[str, Any] = {
             **known,
-            metadata={} if metadata is None else stored_object("metadata", metadata),
-            after=None if after is None else _read_cursor(after),
-            limit=whole_number("limit", limit, 1, MOST_AT_ONCE) + 1,
-        )
-        found = await self._store.reading(lambda tx: tx.list(query))
+            "metadata": None if metadata is None else stored_object("metadata", metadata),
+            "after": None if after is None else _read_cursor(after),
+            "limit": whole_number("limit", limit, 1, MOST_AT_ONCE) + 1,
+        }
+        found = await self._store.reading(lambda tx: tx.list(**wanted))
         shown = tuple(found[:limit])
         return Page(shown, _cursor(shown[-1].head) if len(found) > limit else None)
 

@@ -118,19 +118,6 @@ class ChannelHistory:
     writes: tuple[CheckpointWrite, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointQuery:
-    """What ``list`` asks for; what is ``None`` does not narrow it."""
-
-    thread_id: str | None = None
-    namespace: str | None = None
-    id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    before: str | None = None
-    after: Place | None = None
-    limit: int
-
-
 # ── Checks ───────────────────────────────────────────────────────────────────────────
 
 

@@ -20,7 +20,7 @@ from world import Kit, StoreContract
 
 from mnemo.errors import Conflict, UsageError
 from mnemo.repository.checkpoints import CheckpointReader, CheckpointWriter
-from mnemo.values.checkpoints import Blob, CheckpointHead, CheckpointQuery, CheckpointWrite
+from mnemo.values.checkpoints import Blob, CheckpointHead, CheckpointWrite
 
 __all__ = ["CheckpointContract", "checkpointed"]
 
@@ -137,8 +137,7 @@ class CheckpointContract(StoreContract):
         await self._write(kit, checkpointed)
 
         async def listed(**wanted: Any) -> list[tuple[str, str, str]]:
-            query = CheckpointQuery(**{"limit": 9} | wanted)
-            found = await self._read(kit, lambda tx: tx.list(query))
+            found = await self._read(kit, lambda tx: tx.list(**{"limit": 9} | wanted))
             return [(c.head.id, c.head.thread_id, c.head.namespace) for c in found]
 
         whole = [
@@ -186,7 +185,7 @@ class CheckpointContract(StoreContract):
 
         await self._write(kit, work)
         assert await self._write(kit, lambda tx: tx.prune(["t", "plain", "nowhere"])) == 2
-        listed = await self._read(kit, lambda tx: tx.list(CheckpointQuery(limit=9)))
+        listed = await self._read(kit, lambda tx: tx.list(limit=9))
         assert [c.head.id for c in listed] == ["4", "3", "2", "2"]
         found = (await self._read(kit, lambda tx: tx.history("t", "", None, ["log"])))["log"]
         assert (found.seed, [w.task_id for w in found.writes]) == (blob("n"), ["w2", "w3"])
