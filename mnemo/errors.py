@@ -7,6 +7,8 @@ model client's) is translated once, at the edge, and kept as ``__cause__``.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "Barred",
     "BudgetExceeded",
@@ -124,16 +126,8 @@ class PrecedingOperationFailed(SessionError):
 class SessionClosed(SessionError):
     """The session has ended; ``repo.resume_session(id)`` opens its durable work again."""
 
-    def __init__(
-        self,
-        reason: str = "session_closed",
-        *,
-        state: str | None = None,
-        operation: str | None = None,
-        message: str | None = None,
-        help: str | None = None,
-    ) -> None:
-        super().__init__(reason, state=state, operation=operation, message=message, help=help)
+    def __init__(self, reason: str = "session_closed", **facts: Any) -> None:
+        super().__init__(reason, **facts)
 
 
 class NotFound(UsageError, LookupError):
@@ -257,16 +251,9 @@ class RateLimited(ModelError):
 
     retryable_by_default = True
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        purpose: str | None = None,
-        retryable: bool | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, **facts: Any) -> None:
         self.retry_after_s = retry_after_s
-        super().__init__(message, purpose=purpose, retryable=retryable)
+        super().__init__(message, **facts)
 
 
 class InvalidReply(ModelError):
@@ -277,16 +264,9 @@ class InvalidReply(ModelError):
         raw: The reply, cut to 2,000 characters.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        purpose: str | None = None,
-        retryable: bool | None = None,
-        raw: str = "",
-    ) -> None:
+    def __init__(self, message: str, *, raw: str = "", **facts: Any) -> None:
         self.raw = raw[:2000]
-        super().__init__(message, purpose=purpose, retryable=retryable)
+        super().__init__(message, **facts)
 
 
 class BudgetExceeded(ModelError):
@@ -342,12 +322,11 @@ class ExtractionFailed(SessionError):
         *,
         episode_id: str | None = None,
         trajectory_id: str | None = None,
-        state: str | None = None,
-        operation: str | None = None,
+        **facts: Any,
     ) -> None:
         self.episode_id = episode_id
         self.trajectory_id = trajectory_id
-        super().__init__("extraction_failed", state=state, operation=operation, message=message)
+        super().__init__("extraction_failed", message=message, **facts)
 
 
 class RecallFailed(MnemoError):
