@@ -492,7 +492,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    context.default_map = _defaults(context.command, file_settings().options)
+    context.default_map = _defaults(context.command, file_settings()[0])
 
 
 def _defaults(command: Any, options: Mapping[str, str]) -> dict[str, Any]:

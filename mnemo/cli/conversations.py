@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,12 +21,10 @@ from mnemo import (
 )
 from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.json_stream import ImportFileError, begun
+from mnemo.cli.importing.writing import AT_ONCE, Arrival
 from mnemo.cli.opening import Answer, in_repo, on_repo
 from mnemo.cli.output import answer, as_data
 from mnemo.runtime.text import counted
-
-AT_ONCE = 500
-"""Messages that are appended in one transaction."""
 
 KNOWN = ("was there or is erased", "were there or are erased")
 """What became of records that an import did not add: of one, and of several."""
@@ -130,30 +127,21 @@ def import_chat(
     done = in_repo(
         store, repo, lambda opened: _appended(opened, thread, messages), embedder=embedder
     )
-    problem = done.problem and done.problem.having_kept(done.new + done.known, "messages")
+    problem = done.problem and done.problem.having_kept(done.added + done.known, "messages")
     where = {"file": str(file), "repo": repo, "store": store, "thread": thread}
-    counts = {"new_messages": done.new, "known_messages": done.known}
+    counts = {"new_messages": done.added, "known_messages": done.known}
     answer(
         where | counts | {"problem": str(problem) if problem else None},
-        f"Thread {thread}: {counted(done.new, 'message')} added, {counted(done.known, *KNOWN)}.",
+        f"Thread {thread}: {counted(done.added, 'message')} added, {counted(done.known, *KNOWN)}.",
         as_json=as_json,
     )
     if problem:
         raise problem
 
 
-@dataclass(slots=True)
-class _Appended:
-    """How many messages were new, how many not, and where the file ended before its time."""
-
-    new: int = 0
-    known: int = 0
-    problem: ImportFileError | None = None
-
-
-async def _appended(repo: Repository, thread: str, messages: Iterator[Message]) -> _Appended:
+async def _appended(repo: Repository, thread: str, messages: Iterator[Message]) -> Arrival:
     conversation = repo.conversation(thread)
-    before, done = await conversation.next_seq(), _Appended()
+    before, done = await conversation.next_seq(), Arrival()
     while done.problem is None:
         batch: list[Message] = []
         try:
@@ -164,7 +152,7 @@ async def _appended(repo: Repository, thread: str, messages: Iterator[Message]) 
             break
         stored = await conversation.append(batch)
         new = len({message.seq for message in stored if message.seq >= before})
-        done.new, done.known = done.new + new, done.known + len(batch) - new
+        done.added, done.known = done.added + new, done.known + len(batch) - new
         before = max([before, *(message.seq + 1 for message in stored)])
     await conversation.settle()
     return done

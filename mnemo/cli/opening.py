@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
 from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -84,17 +83,11 @@ def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
 _OPTIONS = ("store", "repo", "embedder")
 
 
-@dataclass(frozen=True, slots=True)
-class FileSettings:
-    """What ``mnemo.toml`` says: defaults of options by name, and the sections of ``Config``."""
-
-    options: Mapping[str, str] = field(default_factory=dict)
-    config: Config = field(default_factory=Config)
-
-
-def file_settings() -> FileSettings:
+def file_settings() -> tuple[dict[str, str], Config]:
     """
     Read ``mnemo.toml`` in the platform's folder for settings, if there is one.
+
+    It has defaults of options, by name, and the sections of ``Config``.
 
     ``MNEMO_*`` variables go before it, options of the command before those.
 
@@ -105,14 +98,14 @@ def file_settings() -> FileSettings:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return FileSettings()
+        return {}, Config()
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
     options = {name: found.pop(name) for name in _OPTIONS if name in found}
     if wrong := [name for name, value in options.items() if not isinstance(value, str)]:
         raise ConfigError(f"{path}: {wrong[0]} must be a text")
     try:
-        return FileSettings(options, Config(**found))
+        return options, Config(**found)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -183,7 +176,7 @@ def in_service(
     async def opened() -> T:
         # Whose window is full is for the application to say, which has a model for it.
         quiet = Config(viewport={"auto_evict": False})
-        found = quiet.overlaid(file_settings().config).overlaid(Config.from_env())
+        found = quiet.overlaid(file_settings()[1]).overlaid(Config.from_env())
         async with Mnemo(
             store,
             config=found.overlaid(config),

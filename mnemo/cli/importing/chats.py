@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
-from mnemo.cli.importing.json_stream import BadLine, ImportFileError, stream_values
+from mnemo.cli.importing.json_stream import ImportFileError, sound_values
 from mnemo.cli.importing.records import (
     Broken,
     Item,
@@ -56,10 +56,8 @@ def stream_messages(file: Path) -> Iterator[Message]:
     Raises:
         ImportFileError: Behind what stands complete before the mistake.
     """
-    with closing(stream_values(file, unwraps=False)) as values:
+    with closing(sound_values(file)) as values:
         for value in values:
-            if isinstance(value, BadLine):
-                raise value.on(file)
             try:
                 messages = messages_of(value.raw, f"{file.stem}#{value.number}")
             except ValueError as error:
@@ -77,10 +75,8 @@ def read_chat(file: Path) -> tuple[Message, ...]:
 
 def messages_of(value: Any, place: str) -> list[Message]:
     """The messages of one value, all or none. *Raises* ``ValueError``."""
-    if not isinstance(value, Mapping):
-        raise ValueError("is no JSON object")
     for several in ("messages", "turns"):
-        if isinstance(value.get(several), list):
+        if isinstance(mapping_of(value).get(several), list):
             within = optional_name(value, "id") or place
             given = enumerate(value[several], 1)
             return [m for n, raw in given for m in _numbered(raw, n, f"{within}#{n}")]
@@ -89,9 +85,7 @@ def messages_of(value: Any, place: str) -> list[Message]:
 
 def _numbered(raw: Any, number: int, place: str) -> list[Message]:
     try:
-        if not isinstance(raw, Mapping):
-            raise ValueError("is no JSON object")
-        return list(_of_one(raw, place))
+        return list(_of_one(mapping_of(raw), place))
     except ValueError as error:
         raise ValueError(f"message {number}: {error}") from error
 

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mnemo.cli.importing.json_stream import BadLine, ImportFileError, OnRead, Value, stream_values
+from mnemo.cli.importing.json_stream import ImportFileError, OnRead, Value, sound_values
 from mnemo.cli.importing.records import iso_time, mapping_of, named, optional_name
 from mnemo.runtime.text import is_blank
 
@@ -100,28 +100,19 @@ def stream_talks(file: Path, on_read: OnRead = lambda count: None) -> Iterator[T
     Raises:
         ImportFileError: Behind what stands complete before the mistake.
     """
-    with closing(stream_values(file, unwraps=False, on_read=on_read)) as values:
-        first = next(values, None)
-        if first is None:
-            return
-        read = _dialogues if _begins_dialogues(first) else _lines
-        yield from read(chain([first], values), file)
-
-
-def _begins_dialogues(value: Value | BadLine) -> bool:
-    if isinstance(value, BadLine):
-        return False
-    return value.in_list or (isinstance(value.raw, Mapping) and "turns" in value.raw)
+    with closing(sound_values(file, on_read)) as values:
+        for first in values:
+            is_dialogue = isinstance(first.raw, Mapping) and "turns" in first.raw
+            read = _dialogues if first.in_list or is_dialogue else _lines
+            yield from read(chain([first], values), file)
 
 
 # ── Dialogues ────────────────────────────────────────────────────────────────────────
 
 
-def _dialogues(values: Iterator[Value | BadLine], file: Path) -> Iterator[Talk]:
+def _dialogues(values: Iterator[Value], file: Path) -> Iterator[Talk]:
     names: set[str] = set()
     for number, value in enumerate(values, 1):
-        if isinstance(value, BadLine):
-            raise value.on(file)
         raw, where = value.raw, f"dialogue {number}"
         if not isinstance(raw, Mapping) or not isinstance(raw.get("turns"), list):
             raise ImportFileError(f"{where} has no list of turns", file=file)
@@ -159,7 +150,7 @@ def _add(sessions: dict[str, _Session], name: str, raw: Mapping[str, Any], key: 
 # ── JSON Lines ───────────────────────────────────────────────────────────────────────
 
 
-def _lines(values: Iterator[Value | BadLine], file: Path) -> Iterator[Talk]:
+def _lines(values: Iterator[Value], file: Path) -> Iterator[Talk]:
     sessions: dict[str, _Session] = {}
     problem: ImportFileError | None = None
     held = 0
@@ -178,10 +169,8 @@ def _lines(values: Iterator[Value | BadLine], file: Path) -> Iterator[Talk]:
         raise problem
 
 
-def _take(value: Value | BadLine, sessions: dict[str, _Session], file: Path) -> int:
+def _take(value: Value, sessions: dict[str, _Session], file: Path) -> int:
     """Add one line; give its size. *Raises* ``ImportFileError``."""
-    if isinstance(value, BadLine):
-        raise value.on(file)
     try:
         return _add(sessions, file.stem, mapping_of(value.raw), str(value.number))
     except ValueError as error:

@@ -94,10 +94,6 @@ class BadLine:
     what: str
     column: int | None = None
 
-    def on(self, file: Path) -> ImportFileError:
-        """The mistake, for readers that end at it."""
-        return ImportFileError(self.what, file=file, line=self.number, column=self.column)
-
 
 def begun(items: Iterator[T]) -> Iterator[T]:
     """
@@ -159,6 +155,14 @@ def stream_values(
             on_read(source.tell() - text.waiting)
             yield value
         on_read(source.tell())
+
+
+def sound_values(file: Path, on_read: OnRead = lambda count: None) -> Generator[Value]:
+    """Read *file* as ``stream_values`` does, and end at a line that is no JSON."""
+    for value in stream_values(file, unwraps=False, on_read=on_read):
+        if isinstance(value, BadLine):
+            raise ImportFileError(value.what, file=file, line=value.number, column=value.column)
+        yield value
 
 
 class _Text:
