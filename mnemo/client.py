@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import anyio
 
-import mnemo
 from mnemo import (
     Change,
     CommitReceipt,
@@ -23,7 +22,6 @@ from mnemo import (
     MemoryVersion,
     Message,
     MessageView,
-    MnemoError,
     Note,
     NoteInfo,
     NoteVersion,
@@ -44,10 +42,11 @@ from mnemo import (
     Unreachable,
     UsageError,
     WindowLook,
+    exchange,
 )
-from mnemo.exchange import RecallShape, StatisticsShape, StepShape, ViewShape, adapter, restored
+from mnemo.exchange import RemoteEvent, StepShape, adapter, given, messages_as_json
 from mnemo.runtime.validation import checked_repo_id
-from mnemo.wire import Format, Given, listed, messages_of
+from mnemo.wire import Format, Given
 
 __all__ = [
     "RemoteConversation",
@@ -66,6 +65,7 @@ MOST_PAUSE_S = 5.0
 """Seconds between two of them, at most (S)."""
 PAGE = 1_000
 """Messages that are read at once."""
+_NOT_OPEN = "this client is not open; use `async with RemoteMnemo(…)`"
 
 
 class RemoteMnemo:
@@ -157,16 +157,10 @@ class RemoteMnemo:
 
     async def repos(self) -> list[RepositoryRecord]:
         """List the stored repositories that the token may use. *Cancellation*: safe."""
-        return read_as(list[RepositoryRecord], await self.call("GET", "/v1/repositories"))
+        return exchange.read_as(list[RepositoryRecord], await self.call("GET", "/v1/repositories"))
 
     async def call(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None = None,
-        body: Any = None,
-        *,
-        wait_s: float = 0.0,
+        self, method: str, path: str, params: Any = None, body: Any = None, *, wait_s: float = 0
     ) -> bytes:
         """
         Send a request to the service and give the body of its answer.
@@ -183,9 +177,9 @@ class RemoteMnemo:
         import httpx
 
         if self._http is None:
-            raise UsageError("this client is not open; use `async with RemoteMnemo(…)`")
-        sent = None if body is None else json.dumps(body, default=plain, allow_nan=False)
-        asked = {name: value for name, value in (params or {}).items() if value is not None}
+            raise UsageError(_NOT_OPEN)
+        sent = None if body is None else json.dumps(body, default=exchange.plain, allow_nan=False)
+        asked = given(**(params or {}))
         kind = {} if sent is None else {"content-type": "application/json"}
         for left in reversed(range(TRIES)):
             try:
@@ -205,7 +199,7 @@ class RemoteMnemo:
             await anyio.sleep(min(MOST_PAUSE_S, float(answer.headers.get("retry-after", "1"))))
         if answer.is_success:
             return answer.content
-        raise error_of(answer.status_code, answer.content)
+        raise exchange.error_of(answer.status_code, answer.content)
 
     @asynccontextmanager
     async def events(
@@ -226,50 +220,18 @@ class RemoteMnemo:
         import httpx
 
         if self._http is None:
-            raise UsageError("this client is not open; use `async with RemoteMnemo(…)`")
-        params = {"repo": repo_id} if repo_id is not None else {}
-        headers = {"last-event-id": after} if after is not None else {}
+            raise UsageError(_NOT_OPEN)
+        params, headers = given(repo=repo_id), given(**{"last-event-id": after})
         timeout = httpx.Timeout(self._timeout_s, read=None)
         try:
             async with self._http.stream(
                 "GET", "/v1/events", params=params, headers=headers, timeout=timeout
             ) as answer:
                 if not answer.is_success:
-                    raise error_of(answer.status_code, await answer.aread())
-                yield _events(answer.aiter_lines())
+                    raise exchange.error_of(answer.status_code, await answer.aread())
+                yield exchange.read_events(answer.aiter_lines())
         except httpx.HTTPError as error:
             raise Unreachable(f"{self._base} broke off: {error}") from error
-
-
-class RemoteEvent:
-    """
-    A message of ``RemoteMnemo.events``.
-
-    Attributes:
-        name: ``ready``, ``changes``, or a class of ``mnemo.events``.
-        data: Its fields as JSON has them; of ``changes`` those of ``Changes``.
-        cursor: Of ``ready`` and ``changes``: give it as ``after=`` to go on behind it.
-    """
-
-    def __init__(self, name: str, data: Mapping[str, Any], cursor: str | None) -> None:
-        self.name = name
-        self.data = data
-        self.cursor = cursor
-
-    def __repr__(self) -> str:
-        return f"<RemoteEvent {self.name}>"
-
-
-async def _events(lines: AsyncIterator[str]) -> AsyncIterator[RemoteEvent]:
-    fields: dict[str, str] = {}
-    async for line in lines:
-        name, _, value = line.partition(":")
-        if line and name:
-            fields[name] = value.removeprefix(" ")
-        elif not line and "data" in fields:
-            name = fields.get("event", "message")
-            yield RemoteEvent(name, json.loads(fields["data"]), fields.get("id"))
-            fields = {}
 
 
 class RemoteRepository:
@@ -283,18 +245,11 @@ class RemoteRepository:
         return f"<RemoteRepository {self.id!r} of {self._memory!r}>"
 
     async def _call(
-        self,
-        kind: Any,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        wait_s: float = 0.0,
-        **params: Any,
+        self, kind: Any, method: str, path: str, body: Any = None, *, wait_s: float = 0, **keys: Any
     ) -> Any:
-        sent = {"repo": self.id, **params}
-        content = await self._memory.call(method, f"/v1{path}", sent, body, wait_s=wait_s)
-        return read_as(kind, content)
+        params = {"repo": self.id, **keys}
+        content = await self._memory.call(method, f"/v1{path}", params, body, wait_s=wait_s)
+        return exchange.read_as(kind, content)
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────────
 
@@ -339,9 +294,7 @@ class RemoteRepository:
         format: Format | None = None,
     ) -> Remembered:
         """Remember a text or messages; with *key* it can be sent again after a failure."""
-        sent: Any = (
-            content if isinstance(content, str) else messages_as_json(listed(content), format)
-        )
+        sent: Any = content if isinstance(content, str) else messages_as_json(content, format)
         body = given(
             content=sent, thread_id=thread_id, role=role, actor=actor, at=at, key=key,
             metadata=metadata, wait=wait, timeout_s=timeout_s,
@@ -358,7 +311,7 @@ class RemoteRepository:
     async def recall(self, query: str, **arguments: Any) -> RecallResult:
         """Find what the memory knows about *query*; arguments as of ``Repository.recall``."""
         body = given(query=query, **arguments)
-        return await self._call(RecallShape, "POST", "/recall", body)
+        return await self._call(exchange.RecallShape, "POST", "/recall", body)
 
     async def recall_in_context(
         self, session: RemoteSession | str, query: str, **arguments: Any
@@ -383,7 +336,7 @@ class RemoteRepository:
     ) -> MessageView:
         """Open what lies around a hit of ``search``."""
         return await self._call(
-            ViewShape, "GET", "/view", id=message_id, session_id=session_id, before=before,
+            exchange.ViewShape, "GET", "/view", id=message_id, session_id=session_id, before=before,
             after=after, budget_tokens=budget_tokens
         )  # fmt: skip
 
@@ -430,7 +383,7 @@ class RemoteRepository:
 
     async def statistics(self) -> RepositoryStatistics:
         """Count what it holds."""
-        return await self._call(StatisticsShape, "GET", "/statistics")
+        return await self._call(exchange.StatisticsShape, "GET", "/statistics")
 
     async def threads(self) -> list[ThreadRecord]:
         """List its conversations by id."""
@@ -544,7 +497,7 @@ class RemoteSession:
 
     async def append_messages(self, messages: Given | Iterable[Given]) -> list[Step]:
         """Add chat messages as steps, at most 1,000."""
-        body = {"messages": messages_as_json(listed(messages), None)}
+        body = {"messages": messages_as_json(messages, None)}
         return await self._call(list[StepShape], "messages", body)  # type: ignore[valid-type]
 
     async def close(self) -> None:
@@ -623,7 +576,7 @@ class RemoteConversation:
     ) -> list[StoredMessage]:
         """Store one message, or several in one transaction, at most 1,000."""
         body = given(
-            messages=messages_as_json(listed(messages), format),
+            messages=messages_as_json(messages, format),
             expected_seq=expected_seq,
             remember=self._remember or None,
         )
@@ -692,65 +645,3 @@ class RemoteNotes:
     async def restore(self, topic: str, version: int) -> Note:
         """Write an old version as a new one."""
         return await self._call(Note, "POST", "/note/restore", {"version": version}, topic=topic)
-
-
-# ── What is sent and read ────────────────────────────────────────────────────────────────
-
-
-def given(**arguments: Any) -> dict[str, Any]:
-    """The arguments that say something; the service has the same defaults as the library."""
-    return {name: value for name, value in arguments.items() if value is not None}
-
-
-def messages_as_json(given: Sequence[Any], format: Format | None) -> list[Any]:
-    """Messages of any format as JSON of mnemo's own fields; texts stay texts."""
-    made = iter(messages_of([one for one in given if not isinstance(one, str)], format))
-    return [one if isinstance(one, str) else _message(next(made)) for one in given]
-
-
-def _message(message: Message) -> dict[str, Any]:
-    return adapter(Message).dump_python(
-        Message(**{name: getattr(message, name) for name in Message.__dataclass_fields__}),
-        mode="json",
-        exclude_none=True,
-    )
-
-
-def plain(value: Any) -> Any:
-    """What JSON has no form for. *Raises* ``ValueError``: it has none here either."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset | tuple):
-        return list(value)
-    raise ValueError(f"{type(value).__name__} cannot be sent as JSON: {value!r:.80}")
-
-
-def read_as(kind: Any, content: bytes) -> Any:
-    """The value of an answer. *Raises* ``Unreachable``: it is no *kind*."""
-    if kind is None:
-        return None
-    try:
-        return restored(adapter(kind).validate_json(content))
-    except ValueError as error:
-        raise Unreachable(f"the answer is not that of a mnemo service: {error}") from error
-
-
-def error_of(status: int, content: bytes) -> Exception:
-    """The exception that a problem document tells of, with its facts."""
-    try:
-        told = json.loads(content)
-        detail, name = str(told["detail"]), told["error"]
-    except (ValueError, KeyError, TypeError):
-        return Unreachable(f"the answer is not that of a mnemo service: {content[:200]!r}")
-    if name in ("ValueError", "TimeoutError"):
-        return {"ValueError": ValueError, "TimeoutError": TimeoutError}[name](detail)
-    kind = getattr(mnemo, name, None) if isinstance(name, str) else None
-    if not (isinstance(kind, type) and issubclass(kind, MnemoError)):
-        return UsageError(f"{status}: {detail}")
-    error = kind.__new__(kind)
-    Exception.__init__(error, detail)
-    for fact, value in {"reason": told["reason"], **told["facts"]}.items():
-        setattr(error, fact, value)
-    return error

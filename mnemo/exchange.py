@@ -1,5 +1,5 @@
 """
-JSON shapes of the values that hold vectors or functions, for the HTTP service and its client.
+What the HTTP service and its client send each other: shapes of values, errors, events.
 
 Other values are described by their own dataclass. A shape is a pydantic model of the
 dataclass's fields without those that JSON cannot hold; ``restored`` makes the value again.
@@ -8,7 +8,10 @@ dataclass's fields without those that JSON cannot hold; ``restored`` makes the v
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import (
@@ -21,18 +24,24 @@ from pydantic import (
     create_model,
 )
 
+import mnemo
 from mnemo import (
     Candidate,
     JobLevels,
+    Message,
     MessageView,
+    MnemoError,
     NoteRecall,
     RecallResult,
     RepositoryStatistics,
     Step,
+    Unreachable,
+    UsageError,
 )
 from mnemo.notes.notes import NotesStatistics
 from mnemo.values.graph import NODE_TYPES, KeyedItem, Node, Wording
 from mnemo.values.steps import Annotation
+from mnemo.wire import Format, listed, messages_of
 
 LEFT_OUT = frozenset({"vector", "count"})
 """Fields of no shape: vectors, and token counters, of which the default is restored."""
@@ -132,3 +141,98 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
+
+
+# ── What a client sends and reads ────────────────────────────────────────────────────────
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that say something; the service has the same defaults as the library."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def messages_as_json(given: Any, format: Format | None) -> list[Any]:
+    """One message or several of any format as JSON of mnemo's own fields; texts stay texts."""
+    several = listed(given)
+    made = iter(messages_of([one for one in several if not isinstance(one, str)], format))
+    return [one if isinstance(one, str) else _own_json(next(made)) for one in several]
+
+
+def _own_json(message: Message) -> dict[str, Any]:
+    return adapter(Message).dump_python(
+        Message(**{name: getattr(message, name) for name in Message.__dataclass_fields__}),
+        mode="json",
+        exclude_none=True,
+    )
+
+
+def plain(value: Any) -> Any:
+    """What JSON has no form for. *Raises* ``ValueError``: it has none here either."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    raise ValueError(f"{type(value).__name__} cannot be sent as JSON: {value!r:.80}")
+
+
+def read_as(kind: Any, content: bytes) -> Any:
+    """The value of an answer. *Raises* ``Unreachable``: it is no *kind*."""
+    if kind is None:
+        return None
+    try:
+        return restored(adapter(kind).validate_json(content))
+    except ValueError as error:
+        raise Unreachable(f"the answer is not that of a mnemo service: {error}") from error
+
+
+def error_of(status: int, content: bytes) -> Exception:
+    """The exception that a problem document tells of, with its facts."""
+    try:
+        told = json.loads(content)
+        detail, name = str(told["detail"]), told["error"]
+    except (ValueError, KeyError, TypeError):
+        return Unreachable(f"the answer is not that of a mnemo service: {content[:200]!r}")
+    if name in ("ValueError", "TimeoutError"):
+        return {"ValueError": ValueError, "TimeoutError": TimeoutError}[name](detail)
+    kind = getattr(mnemo, name, None) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and issubclass(kind, MnemoError)):
+        return UsageError(f"{status}: {detail}")
+    error = kind.__new__(kind)
+    Exception.__init__(error, detail)
+    for fact, value in {"reason": told["reason"], **told["facts"]}.items():
+        setattr(error, fact, value)
+    return error
+
+
+class RemoteEvent:
+    """
+    A message of ``RemoteMnemo.events``.
+
+    Attributes:
+        name: ``ready``, ``changes``, or a class of ``mnemo.events``.
+        data: Its fields as JSON has them; of ``changes`` those of ``Changes``.
+        cursor: Of ``ready`` and ``changes``: give it as ``after=`` to go on behind it.
+    """
+
+    def __init__(self, name: str, data: Mapping[str, Any], cursor: str | None) -> None:
+        self.name = name
+        self.data = data
+        self.cursor = cursor
+
+    def __repr__(self) -> str:
+        return f"<RemoteEvent {self.name}>"
+
+
+async def read_events(lines: AsyncIterator[str]) -> AsyncIterator[RemoteEvent]:
+    """The events of a stream of lines."""
+    fields: dict[str, str] = {}
+    async for line in lines:
+        name, _, value = line.partition(":")
+        if line and name:
+            fields[name] = value.removeprefix(" ")
+        elif not line and "data" in fields:
+            name = fields.get("event", "message")
+            yield RemoteEvent(name, json.loads(fields["data"]), fields.get("id"))
+            fields = {}

@@ -46,7 +46,7 @@ async def checkpoints(folder: Path, *, mode: str, alone: int, threads: int, each
     import aiosqlite
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    from mnemo.adapters.langgraph import MnemoSaver
+    from mnemo.adapters.langgraph_checkpoints import MnemoSaver
 
     figures, words = list[Figure](), Words()
     said = [words.sentence() for _ in range(max(alone, each))]

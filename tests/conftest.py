@@ -15,8 +15,13 @@ from scripted_server import ScriptedServer
 
 from mnemo.config import Config
 from mnemo.service import Mnemo
-from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
-from mnemo.testing.faults import FailingStore
+from mnemo.testing import (
+    FailingStore,
+    HashingEmbedder,
+    ManualClock,
+    RecordingObserver,
+    ScriptedChatModel,
+)
 
 # A failing contract shows its values as any test does.
 pytest.register_assert_rewrite("contracts", "world")

@@ -22,7 +22,7 @@ from mnemo.repository import Repository
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.dialect import columns
 from mnemo.stores import SqliteStore
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.items import Item

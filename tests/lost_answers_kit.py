@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from mnemo.errors import StoreError
 from mnemo.stores import EngineStore
-from mnemo.testing.faults import FailingStore, FailingWrite
+from mnemo.testing import FailingStore, FailingWrite
 
 __all__ = ["LosingStore", "insistent"]
 

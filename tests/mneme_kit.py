@@ -18,8 +18,7 @@ from mnemo.conversation.log import MessageLog
 from mnemo.conversation.scope import ThreadSettings
 from mnemo.protocols import ChatRequest
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.testing import ManualClock, ScriptedChatModel, tool_call
-from mnemo.testing.models import Script
+from mnemo.testing import ManualClock, Script, ScriptedChatModel, tool_call
 from mnemo.values.derived import Thread
 from mnemo.values.messages import Message
 

@@ -52,8 +52,7 @@ from uvicorn.server import ServerState
 from mnemo.errors import ModelError
 from mnemo.protocols import ChatRequest, Purpose
 from mnemo.runtime.text import count_tokens
-from mnemo.testing import HashingEmbedder, ScriptedChatModel
-from mnemo.testing.models import Script
+from mnemo.testing import HashingEmbedder, Script, ScriptedChatModel
 
 __all__ = ["Recorded", "ScriptedServer"]
 

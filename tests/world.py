@@ -24,8 +24,7 @@ from mnemo.protocols import (
     GraphWrite,
 )
 from mnemo.stores import EngineStore, SqliteStore
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.faults import FailingStore
+from mnemo.testing import FailingStore, ManualClock
 from mnemo.values.changeset import NodeChange
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, Vector
 from mnemo.values.journal import (

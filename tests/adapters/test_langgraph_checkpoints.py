@@ -44,7 +44,7 @@ from langgraph.graph import END, START, StateGraph
 
 import mnemo.sync
 from mnemo import CheckpointHead, ConfigError, Conflict, Mnemo, Repository, StoreCorrupt
-from mnemo.adapters.langgraph import PAGE, MnemoSaver
+from mnemo.adapters.langgraph_checkpoints import PAGE, MnemoSaver
 from mnemo.testing import HashingEmbedder
 
 WORD = "vqzkxwbrtd"

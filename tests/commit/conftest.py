@@ -17,8 +17,7 @@ from mnemo.errors import ModelUnavailable
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Applied, EmbeddingSpace
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.models import HashingEmbedder
+from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (
     Edge,

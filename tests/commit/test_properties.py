@@ -15,8 +15,7 @@ from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.models import HashingEmbedder
+from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import NODE_TYPES, Edge, EdgeKind, Episodic, Semantic, Tag
 from mnemo.values.lookup import label_key

@@ -10,7 +10,7 @@ import pytest
 from mnemo.models.local import MAX_CHARACTERS, MiniLMEmbedder, MultilingualEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
-from mnemo.testing.models import HashingEmbedder
+from mnemo.testing import HashingEmbedder
 from mnemo.values.vectors import passages
 
 LEARNT = [WordLlamaEmbedder, MiniLMEmbedder, MultilingualEmbedder]

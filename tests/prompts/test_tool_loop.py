@@ -14,8 +14,7 @@ from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, Loop, LoopEnd, ToolUse, run_loop, uses_of
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply
-from mnemo.testing import ScriptedChatModel, tool_call
-from mnemo.testing.models import Script
+from mnemo.testing import Script, ScriptedChatModel, tool_call
 
 ASKED = (ChatMessage("system", "Look after it."), ChatMessage("user", "Go."))
 TOOLS = ({"name": "look", "description": "", "input_schema": {"type": "object"}},)

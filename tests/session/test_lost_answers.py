@@ -17,8 +17,7 @@ from mnemo.config import StoreConfig
 from mnemo.events import AnnotationFailed, SessionTransitioned, StepAppended, TrajectoryCommitted
 from mnemo.protocols import FeedCursor
 from mnemo.stores import SqliteStore
-from mnemo.testing import ManualClock, ScriptedChatModel
-from mnemo.testing.faults import FailingStore, FailingWrite
+from mnemo.testing import FailingStore, FailingWrite, ManualClock, ScriptedChatModel
 from mnemo.values.graph import NodeType
 from mnemo.values.journal import EpisodeClosed, StepsAnnotated
 

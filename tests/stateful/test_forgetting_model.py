@@ -22,7 +22,7 @@ from world import NOON, SPACE, Kit, opened, unit_vector
 from mnemo.errors import Barred, Conflict, NotFound
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import terms
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.derived import Compaction, Goal, Pin, Snapshot, Thread
 from mnemo.values.erasure import ErasureReport, Selection

@@ -30,8 +30,13 @@ from mnemo import (
 from mnemo.errors import ModelUnavailable
 from mnemo.events import SessionTransitioned
 from mnemo.protocols import FeedCursor
-from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
-from mnemo.testing.faults import FailingStore
+from mnemo.testing import (
+    FailingStore,
+    HashingEmbedder,
+    ManualClock,
+    RecordingObserver,
+    ScriptedChatModel,
+)
 from mnemo.values.graph import Episodic
 
 # The pages' own words, written out once more so that the machine is not its own witness.

@@ -18,7 +18,7 @@ from world import NOON, SPACE, Kit, store_at, unit_vector
 
 from mnemo.errors import MnemoError
 from mnemo.protocols import FeedChanges, FeedCursor
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Edge, EdgeKind, Episodic, MetadataDelta, Node, Semantic, Tag
 from mnemo.values.journal import (

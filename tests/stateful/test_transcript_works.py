@@ -20,7 +20,7 @@ from world import NOON, store_at, unit_vector
 
 from mnemo.errors import MnemoError
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.chat import EmbeddingSpace
 
 THREADS = ("t", "t:1", "T")

@@ -20,7 +20,7 @@ from mnemo.store.check import JUDGES, check_rows
 from mnemo.store.sqlite import dialect as catalogue
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Tag
 

@@ -4,8 +4,7 @@ import pytest
 from world import NOON, Kit, store_at
 
 from mnemo.errors import Conflict, StoreError
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.faults import FailingStore
+from mnemo.testing import FailingStore, ManualClock
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Tag
 

@@ -18,8 +18,7 @@ from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.log.job_rules import claim_jobs, demand_extraction
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.protocols import EmbeddingSpace
-from mnemo.testing import HashingEmbedder
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.items import Item
 from mnemo.values.jobs import Extraction, JobState
 from mnemo.values.journal import EpisodeDiscarded

@@ -13,7 +13,7 @@ from world import Kit
 from mnemo import StoreError, StoreLocked
 from mnemo.protocols import FeedCursor
 from mnemo.stores import PostgresStore
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.long]
 

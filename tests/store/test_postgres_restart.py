@@ -9,7 +9,7 @@ from postgres_server import Server, new_schema, postgres_store, running_server
 from world import Kit
 
 from mnemo import StoreError
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.long]
 

@@ -13,7 +13,7 @@ from world import NOON, Kit
 from mnemo.errors import SessionBusy
 from mnemo.jobs import job_rows as owners
 from mnemo.jobs.job_rows import is_alive, new_owner
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.graph import Tag
 
 another_process = partial(

@@ -12,7 +12,7 @@ from world import SPACE, Kit, opened, unit_vector
 from mnemo.log.job_rules import claim_jobs, demand_extraction, finish_extraction
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.store.tx import Tx
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.derived import Thread
 from mnemo.values.jobs import Extraction, JobState
 

@@ -13,7 +13,7 @@ from mnemo.config import Config
 from mnemo.context.rendering import seen_by
 from mnemo.log.records import StoredRecords
 from mnemo.recall.keyword import SearchHit, search
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
 from mnemo.values.records import Hidden

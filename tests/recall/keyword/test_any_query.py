@@ -17,7 +17,7 @@ from world import store_at
 from mnemo.config import Config, RecallConfig
 from mnemo.recall.keyword import SearchHit, excerpt, parse, search
 from mnemo.runtime.text import index_stem, is_blank, lower_each
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 
 TEXTS = [
     "The signal and the noise",

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import store_at
 
-from mnemo.testing.clock import ManualClock
+from mnemo.testing import ManualClock
 from mnemo.values.records import Ranking, RecordQuery
 
 WORDS = ["tea", "milk", "kettle", "cup", "leaf", "東京都", "京都の"]

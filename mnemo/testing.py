@@ -1,29 +1,137 @@
-"""A chat model that says what a test wrote for it, and an embedder that needs no weights."""
+"""Fakes of every seam; part of the product."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import heapq
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any, Literal, TypeAlias
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial, wraps
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.errors import ModelUnavailable
+from mnemo.config import Config
+from mnemo.errors import ModelUnavailable, StoreError
+from mnemo.events import Event
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.procedural import INSTRUCTIONS, INTENTS
 from mnemo.prompts.question import QUESTION, read_block
 from mnemo.prompts.reason import RECALLED, ReasonPurpose
-from mnemo.protocols import ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
-from mnemo.runtime.clock import Breather
+from mnemo.protocols import ChatReply, ChatRequest, Clock, EmbeddingSpace, Purpose, Usage
+from mnemo.runtime.clock import Breather, SystemClock
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, content_words, count_tokens, is_blank, one_line, terms
+from mnemo.runtime.validation import one_of
+from mnemo.service import store_maker
+from mnemo.stores import EngineStore
+from mnemo.values.journal import Owner
+from mnemo.values.steps import Step, StepDraft
+
+__all__ = [
+    "FailingStore",
+    "HashingEmbedder",
+    "ManualClock",
+    "RecordingObserver",
+    "ScriptedChatModel",
+    "block_rows",
+    "block_titles",
+    "tool_call",
+]
+
+# ── Time and events ──────────────────────────────────────────────────────────────────────
+
+
+class ManualClock:
+    """
+    A ``Clock`` that moves only by ``advance``.
+
+    Args:
+        start: The first value of ``now``; aware. Default: 2024-01-01 00:00 UTC.
+    """
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self._start = start or datetime(2024, 1, 1, tzinfo=UTC)
+        self._elapsed = 0.0
+        self._order = count()
+        self._sleepers: list[tuple[float, int, anyio.Event]] = []
+
+    def now(self) -> datetime:
+        """The start plus all advances."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        """Seconds advanced so far."""
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has been advanced by *seconds*. *Cancellation*: safe."""
+        if seconds <= 0:
+            await anyio.lowlevel.checkpoint()
+            return
+        woken = anyio.Event()
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), woken))
+        await woken.wait()
+
+    def advance(self, seconds: float) -> Settled:
+        """
+        Move the clock and wake who has slept enough.
+
+        The clock has moved when this returns; await the result to let the woken run.
+        """
+        self._elapsed += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._elapsed:
+            heapq.heappop(self._sleepers)[2].set()
+        return Settled()
+
+
+class Settled:
+    """Awaited, gives the tasks that were woken some turns of the event loop."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return _turns(20).__await__()
+
+
+async def _turns(number: int) -> None:
+    for _ in range(number):
+        await anyio.lowlevel.checkpoint()
+
+
+E = TypeVar("E", bound=Event)
+
+
+class RecordingObserver:
+    """
+    A synchronous observer for ``Mnemo.subscribe``.
+
+    Attributes:
+        events: Everything it was told, in order.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+# ── Models ──────────────────────────────────────────────────────────────────────────────
+
 
 Answer: TypeAlias = Mapping[str, Any] | str | ChatReply | Exception
 """
@@ -330,3 +438,159 @@ def _place(term: str, dimensions: int) -> tuple[int, float]:
     # Not hash(): it differs from run to run.
     number = int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest(), "little")
     return (number >> 1) % dimensions, 1.0 if number & 1 else -1.0
+
+
+# ── A store that fails on purpose ────────────────────────────────────────────────────────
+
+
+T = TypeVar("T")
+
+FailingWrite: TypeAlias = str
+"""
+The name of an asynchronous method of a store's part, such as ``apply``, ``changes`` or
+``reading`` (which is that of conversations and of notes), or ``append``.
+"""
+_PARTS = [
+    name
+    for name, method in vars(EngineStore).items()
+    if getattr(method, "__annotations__", {}).get("return", "").startswith("Stored")
+]
+"""What a store gives of a repository."""
+
+
+def _may_fail(part: Any) -> set[str]:
+    """The names of the asynchronous methods of a store's part."""
+    return {name for name, _ in inspect.getmembers(type(part), inspect.iscoroutinefunction)}
+
+
+@dataclass(slots=True)
+class _Fault:
+    """*before*: nothing happens; otherwise it happens and the answer is lost."""
+
+    error: BaseException
+    before: bool
+    matches: Callable[..., bool]
+
+
+class FailingStore(EngineStore):
+    """
+    A store over the engine of another one, the calls of whose parts fail when told to.
+
+    ``fail("apply")`` makes the next ``apply`` of any repository fail with nothing
+    written; with ``before=False`` it is written and its answer is lost. All else is done as
+    *store* does it.
+
+    Args:
+        store: A store that is not open yet, or a path, a URL or ``"memory:"`` as ``Mnemo``
+            takes them.
+        clock: Of a store that is made of its place; default: the machine's.
+
+    Raises:
+        ConfigError: *store* is no place that this version can keep things in.
+    """
+
+    def __init__(
+        self, store: EngineStore | str | Path = "memory:", *, clock: Clock | None = None
+    ) -> None:
+        made = store_maker(store, Config(), clock or SystemClock())()
+        super().__init__(
+            made.engine, clock=made._clock, lease_s=made._lease_s, lease_time=made._lease_time
+        )
+        self._faults: dict[FailingWrite, deque[_Fault]] = {}
+        self.calls: dict[FailingWrite, int] = {}
+
+    def fail(
+        self,
+        call: FailingWrite,
+        *,
+        times: int = 1,
+        error: BaseException | None = None,
+        before: bool = True,
+        only: Callable[..., bool] | None = None,
+    ) -> None:
+        """
+        Let the next *times* calls of *call* fail.
+
+        Args:
+            error: What they raise; a ``StoreError`` if left out.
+            before: Whether they fail instead of being done, or after it.
+            only: Given the call's first argument (the write, act, draft, record or
+                ids), says whether this call is meant; the others go through.
+
+        Raises:
+            ValueError: No part of a store has such an asynchronous method.
+        """
+        parts = (getattr(EngineStore, name)(self, "") for name in _PARTS)
+        one_of("call", call, sorted({"append"}.union(*map(_may_fail, parts))))
+        raised = error or StoreError(f"this {call} was made to fail")
+        fault = _Fault(raised, before, only or (lambda _: True))
+        self._faults.setdefault(call, deque()).extend([fault] * times)
+
+    def take(self, call: FailingWrite, subject: object) -> _Fault | None:
+        """The fault that this call meets, counted off; for the wrappers."""
+        self.calls[call] = self.calls.get(call, 0) + 1
+        waiting = self._faults.get(call)
+        if waiting and waiting[0].matches(subject):
+            return waiting.popleft()
+        return None
+
+    async def run(self, call: FailingWrite, subject: object, work: Callable[[], Awaitable[T]]) -> T:
+        """Do *work*, or fail before or after it; for the wrappers."""
+        fault = self.take(call, subject)
+        if fault is not None and fault.before:
+            await anyio.lowlevel.checkpoint()
+            raise fault.error
+        result = await work()
+        if fault is not None:
+            raise fault.error
+        return result
+
+
+class _FailingPart:
+    """A part of a store; its asynchronous methods may fail."""
+
+    def __init__(self, part: Any, faults: FailingStore) -> None:
+        self._part = part
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        @wraps(found)
+        async def failing(*arguments: Any, **named: Any) -> Any:
+            subject = next(iter((*arguments, *named.values())), None)
+            return await self._faults.run(name, subject, partial(found, *arguments, **named))
+
+        return failing
+
+
+class _FailingSessions(_FailingPart):
+    def append(
+        self,
+        session_id: str,
+        episode_id: str,
+        draft: StepDraft,
+        owner: Owner,
+        done: Callable[[Step | BaseException], None],
+    ) -> None:
+        fault = self._faults.take("append", draft)
+        if fault is None:
+            self._part.append(session_id, episode_id, draft, owner, done)
+        elif fault.before:
+            # Through the loop, as the writer would: nobody is told within their own call.
+            asyncio.get_running_loop().call_soon(done, fault.error)
+        else:
+            error = fault.error
+            self._part.append(session_id, episode_id, draft, owner, lambda _: done(error))
+
+
+def _failing(part: str) -> Callable[[FailingStore, str], Any]:
+    """The method that gives *part* of a repository, whose calls may fail."""
+    kind = _FailingSessions if part == "sessions" else _FailingPart
+    return lambda store, repo_id: kind(getattr(EngineStore, part)(store, repo_id), store)
+
+
+for _part in _PARTS:
+    setattr(FailingStore, _part, _failing(_part))
