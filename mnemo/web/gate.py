@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from fastapi import FastAPI
@@ -73,7 +73,7 @@ UNDER_GUARDED = tuple(f"{path}/" for path in GUARDED)
 HEAD_BYTES = 64 * 2**10
 """Bytes of a request's first line and headers together, at most (S)."""
 LINK = "mnemo.link"
-"""Key of a request's scope: the connection that it came by, in mnemo's own server."""
+"""Key of a request's scope: the ``serving.Link`` that it came by, in mnemo's own server."""
 BODY_BYTES = 16 * 2**20
 """Bytes of a request's body, at most (S)."""
 TOO_LARGE = f"a body has at most {BODY_BYTES} bytes"
@@ -115,17 +115,6 @@ _ADDED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.it
 ADDED_IN_PUBLIC = [*_ADDED, (b"cache-control", b"no-cache")]
 ADDED_IN_PRIVATE = [*_ADDED, (b"cache-control", b"no-store")]
 """What the API answers is not kept; a file of the page is asked for again (ETag) each time."""
-
-
-class Carrier(Protocol):
-    """The connection of a request, as ``mnemo.web.serving`` has it."""
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether there are more connections than the server takes."""
-
-    def carries(self, work: anyio.CancelScope) -> None:
-        """Cancel *work* when the client leaves."""
 
 
 @dataclass(slots=True)
@@ -202,7 +191,7 @@ class Gate:
         root = scope.get("root_path", "")
         if root and scope["path"].startswith(root):  # mounted: paths are told apart from here on
             scope = {**scope, "path": scope["path"].removeprefix(root) or "/", "root_path": ""}
-        link: Carrier | None = scope.get(LINK)
+        link = scope.get(LINK)
         with anyio.CancelScope() as work:
             if link is not None:
                 link.carries(work)
@@ -298,7 +287,7 @@ def _sender(send: Send, *, private: bool) -> Send:
 
 
 def _crowded(scope: Scope) -> Response | None:
-    link: Carrier | None = scope.get(LINK)
+    link = scope.get(LINK)
     if link is None or not link.is_crowded:
         return None
     return problem(

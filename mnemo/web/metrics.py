@@ -105,18 +105,13 @@ class Metrics:
 
     def text(self, levels: Mapping[str, int], **labels: str) -> str:
         """All counts, and *levels* with *labels*."""
-        lines = [*self._request_lines(), *self._second_lines()]
-        for name in levels:
-            lines += _head(f"mnemo_{name}", "gauge", LEVELS[name])
-            lines.append(f"mnemo_{name}{_labels(**labels)} {levels[name]}")
-        return "\n".join(lines) + "\n"
+        return "\n".join(self._lines(levels, labels)) + "\n"
 
-    def _request_lines(self) -> Iterator[str]:
-        yield from _head("mnemo_http_requests_total", "counter", "Requests answered.")
+    def _lines(self, levels: Mapping[str, int], labels: Mapping[str, str]) -> Iterator[str]:
+        name = "mnemo_http_requests_total"
+        yield from _head(name, "counter", "Requests answered.")
         for (route, status), count in sorted(self._requests.items()):
-            yield f"mnemo_http_requests_total{_labels(route=route, status=status)} {count}"
-
-    def _second_lines(self) -> Iterator[str]:
+            yield f"{name}{_labels(route=route, status=status)} {count}"
         name = "mnemo_http_request_seconds"
         yield from _head(name, "histogram", "Seconds until a request was answered.")
         for route, classes in sorted(self._classes.items()):
@@ -124,6 +119,9 @@ class Metrics:
         name = "mnemo_loop_lag_seconds"
         yield from _head(name, "histogram", "Seconds that the event loop went on too late.")
         yield from _histogram(name, LAG_BUCKETS_S, self._lags, self._lag_seconds)
+        for level, count in levels.items():
+            yield from _head(f"mnemo_{level}", "gauge", LEVELS[level])
+            yield f"mnemo_{level}{_labels(**labels)} {count}"
 
 
 def _histogram(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -27,6 +29,8 @@ from mnemo.cli.importing.dialogues import Talk, Turn
 from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.records import Broken, Item, KeyedRecord, MemoryRecord, Record, Skipped
 from mnemo.runtime.text import clean
+
+R = TypeVar("R", Record, KeyedRecord)
 
 AT_ONCE = 500
 """Items that are read at once, unless their texts are long."""
@@ -122,7 +126,9 @@ async def import_items(
         records = [item for item in batch if isinstance(item, Record)]
         keyed = [item for item in batch if isinstance(item, KeyedRecord)]
         memories = [item for item in batch if isinstance(item, MemoryRecord)]
-        refused = await _stored(repo, records, arrival) + await _put(repo, keyed, arrival)
+        refused = await _stored(repo, records, arrival)
+        if keyed:
+            refused += await _kept(keyed, partial(_put, repo, arrival))
         refused += await _add(repo, memories, arrival)
         for item in [*batch, *refused]:
             if isinstance(item, Skipped | Broken):
@@ -150,36 +156,38 @@ def _size(item: Item) -> int:
     return sum(map(len, item.texts.values())) if isinstance(item, KeyedRecord) else 0
 
 
+async def _kept(
+    records: Sequence[R], keep: Callable[[Sequence[R]], Awaitable[list[Broken]]]
+) -> list[Broken]:
+    """*keep* the records together, or each by itself where one is refused; what was refused."""
+    try:
+        return await keep(records)
+    except (Conflict, ValueError) as error:
+        if len(records) == 1:
+            return [Broken(records[0].place, str(error))]
+        return [one for record in records for one in await _kept([record], keep)]
+
+
 async def _stored(repo: Repository, records: Sequence[Record], arrival: Arrival) -> list[Broken]:
     """Store *records*, threads side by side, so that they share transactions; what was refused."""
     threads: dict[str, list[Record]] = {}
     for record in records:
         threads.setdefault(record.thread_id, []).append(record)
     refused: list[Broken] = []
+
+    async def store(together: Sequence[Record]) -> None:
+        refused.extend(await _kept(together, partial(_remember, repo, arrival)))
+
     try:
         async with anyio.create_task_group() as group:
             for together in threads.values():
-                group.start_soon(_store, repo, together, arrival, refused)
+                group.start_soon(store, together)
     except ExceptionGroup as failures:
         raise first_of(failures) from failures
     return refused
 
 
-async def _store(
-    repo: Repository, records: Sequence[Record], arrival: Arrival, refused: list[Broken]
-) -> None:
-    """Store *records* of one thread together, or each by itself where one is refused."""
-    try:
-        await _remember(repo, records, arrival)
-    except (Conflict, ValueError) as error:
-        if len(records) == 1:
-            refused.append(Broken(records[0].place, str(error)))
-            return
-        for record in records:
-            await _store(repo, [record], arrival, refused)
-
-
-async def _remember(repo: Repository, records: Sequence[Record], arrival: Arrival) -> None:
+async def _remember(repo: Repository, arrival: Arrival, records: Sequence[Record]) -> list[Broken]:
     thread = records[0].thread_id
     before = await repo.conversation(thread).next_seq()
     messages = [record.message for record in records]
@@ -187,21 +195,10 @@ async def _remember(repo: Repository, records: Sequence[Record], arrival: Arriva
     new = len({message.seq for message in done.messages if message.seq >= before})
     arrival.added += new
     arrival.known += len(records) - new
+    return []
 
 
-async def _put(repo: Repository, records: Sequence[KeyedRecord], arrival: Arrival) -> list[Broken]:
-    """Put *records* together, or each by itself where one is refused; what was refused."""
-    try:
-        return await _put_together(repo, records, arrival) if records else []
-    except ValueError as error:
-        if len(records) == 1:
-            return [Broken(records[0].place, str(error))]
-        return [one for record in records for one in await _put(repo, [record], arrival)]
-
-
-async def _put_together(
-    repo: Repository, records: Sequence[KeyedRecord], arrival: Arrival
-) -> list[Broken]:
+async def _put(repo: Repository, arrival: Arrival, records: Sequence[KeyedRecord]) -> list[Broken]:
     looks = [GetItem(namespace=r.namespace, key=r.key, refresh=False) for r in records]
     refused: list[Broken] = []
     puts: list[PutItem] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
@@ -135,20 +136,14 @@ async def _status(memory: Mnemo, repo: Repository, session_id: str) -> Status:
     look = await repo.inspection.session(session_id)
     session, record = _open_here(memory, repo, session_id), look.record
     error = session.error if session else look.error
-    return Status(
-        id=record.id,
-        repo_id=record.repo_id,
-        goal=record.goal,
-        state=session.state if session else record.state,
-        steps=record.steps,
-        episode_id=record.episode_id,
-        updated_at=record.updated_at,
-        thread_id=record.thread_id,
-        busy=session.busy if session else False,
-        error=str(error) if error else None,
-        context=session.context() if session else None,
-        statistics=session.statistics() if session else None,
-    )
+    now = {
+        "state": session.state if session else record.state,
+        "busy": session.busy if session else False,
+        "error": str(error) if error else None,
+        "context": session.context() if session else None,
+        "statistics": session.statistics() if session else None,
+    }
+    return Status(**(asdict(record) | now))
 
 
 @router.get("/sessions", response_model=list[SessionRecord])
