@@ -13,37 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import anyio
 
-from mnemo import (
-    Change,
-    CommitReceipt,
-    ErasureReport,
-    ExtractionFailed,
-    Memory,
-    MemoryVersion,
-    Message,
-    MessageView,
-    Note,
-    NoteInfo,
-    NoteVersion,
-    Page,
-    RecallResult,
-    Remembered,
-    RepositoryRecord,
-    RepositoryStatistics,
-    SearchHit,
-    SessionClosed,
-    SessionContext,
-    SessionRecord,
-    SessionState,
-    SessionStatistics,
-    Step,
-    StoredMessage,
-    ThreadRecord,
-    Unreachable,
-    UsageError,
-    WindowLook,
-    exchange,
-)
+import mnemo
+from mnemo import exchange
 from mnemo.exchange import RemoteEvent, StepShape, adapter, given, messages_as_json
 from mnemo.runtime.validation import checked_repo_id
 from mnemo.wire import Format, Given
@@ -155,9 +126,11 @@ class RemoteMnemo:
         checked_repo_id(repo_id)
         return RemoteRepository(self, repo_id)
 
-    async def repos(self) -> list[RepositoryRecord]:
+    async def repos(self) -> list[mnemo.RepositoryRecord]:
         """List the stored repositories that the token may use. *Cancellation*: safe."""
-        return exchange.read_as(list[RepositoryRecord], await self.call("GET", "/v1/repositories"))
+        return exchange.read_as(
+            list[mnemo.RepositoryRecord], await self.call("GET", "/v1/repositories")
+        )
 
     async def call(
         self, method: str, path: str, params: Any = None, body: Any = None, *, wait_s: float = 0
@@ -177,7 +150,7 @@ class RemoteMnemo:
         import httpx
 
         if self._http is None:
-            raise UsageError(_NOT_OPEN)
+            raise mnemo.UsageError(_NOT_OPEN)
         sent = None if body is None else json.dumps(body, default=exchange.plain, allow_nan=False)
         asked = given(**(params or {}))
         kind = {} if sent is None else {"content-type": "application/json"}
@@ -193,7 +166,7 @@ class RemoteMnemo:
                 )
             except httpx.HTTPError as error:
                 what = str(error) or type(error).__name__
-                raise Unreachable(f"{self._base} did not answer: {what}") from error
+                raise mnemo.Unreachable(f"{self._base} did not answer: {what}") from error
             if answer.status_code != 429 or not left:
                 break
             await anyio.sleep(min(MOST_PAUSE_S, float(answer.headers.get("retry-after", "1"))))
@@ -220,7 +193,7 @@ class RemoteMnemo:
         import httpx
 
         if self._http is None:
-            raise UsageError(_NOT_OPEN)
+            raise mnemo.UsageError(_NOT_OPEN)
         params, headers = given(repo=repo_id), given(**{"last-event-id": after})
         timeout = httpx.Timeout(self._timeout_s, read=None)
         try:
@@ -231,7 +204,7 @@ class RemoteMnemo:
                     raise exchange.error_of(answer.status_code, await answer.aread())
                 yield exchange.read_events(answer.aiter_lines())
         except httpx.HTTPError as error:
-            raise Unreachable(f"{self._base} broke off: {error}") from error
+            raise mnemo.Unreachable(f"{self._base} broke off: {error}") from error
 
 
 class RemoteRepository:
@@ -271,10 +244,10 @@ class RemoteRepository:
         content = await self._call(dict[str, Any], "POST", "/session/resume", session=session_id)
         return RemoteSession(self._call, content)
 
-    async def unfinished_sessions(self) -> list[SessionRecord]:
+    async def unfinished_sessions(self) -> list[mnemo.SessionRecord]:
         """List its sessions that are not idle, newest act first; at most 1,000."""
         return await self._call(
-            list[SessionRecord], "GET", "/sessions", unfinished=True, limit=PAGE
+            list[mnemo.SessionRecord], "GET", "/sessions", unfinished=True, limit=PAGE
         )
 
     # ── Remembering and finding ──────────────────────────────────────────────────────────
@@ -292,7 +265,7 @@ class RemoteRepository:
         wait: bool = False,
         timeout_s: float | None = None,
         format: Format | None = None,
-    ) -> Remembered:
+    ) -> mnemo.Remembered:
         """Remember a text or messages; with *key* it can be sent again after a failure."""
         sent: Any = content if isinstance(content, str) else messages_as_json(content, format)
         body = given(
@@ -301,29 +274,29 @@ class RemoteRepository:
         )  # fmt: skip
         waits = wait and timeout_s is None
         wait_s = LONGEST_WAIT_S if waits else timeout_s or 0.0
-        return await self._call(Remembered, "POST", "/remember", body, wait_s=wait_s)
+        return await self._call(mnemo.Remembered, "POST", "/remember", body, wait_s=wait_s)
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is on its way; at most 300 seconds, then ``TimeoutError``."""
         wait_s = LONGEST_WAIT_S if timeout_s is None else timeout_s
         await self._call(None, "POST", "/settle", {"timeout_s": wait_s}, wait_s=wait_s)
 
-    async def recall(self, query: str, **arguments: Any) -> RecallResult:
+    async def recall(self, query: str, **arguments: Any) -> mnemo.RecallResult:
         """Find what the memory knows about *query*; arguments as of ``Repository.recall``."""
         body = given(query=query, **arguments)
         return await self._call(exchange.RecallShape, "POST", "/recall", body)
 
     async def recall_in_context(
         self, session: RemoteSession | str, query: str, **arguments: Any
-    ) -> RecallResult:
+    ) -> mnemo.RecallResult:
         """``recall`` with the goal and the last steps of *session*, which are not returned."""
         id = session if isinstance(session, str) else session.id
         return await self.recall(query, in_context=id, **arguments)
 
-    async def search(self, query: str, **arguments: Any) -> list[SearchHit]:
+    async def search(self, query: str, **arguments: Any) -> list[mnemo.SearchHit]:
         """Find words in what was said; arguments as of ``Repository.search``."""
         body = given(query=query, **arguments)
-        return await self._call(list[SearchHit], "POST", "/search", body)
+        return await self._call(list[mnemo.SearchHit], "POST", "/search", body)
 
     async def view(
         self,
@@ -333,7 +306,7 @@ class RemoteRepository:
         before: int = 10,
         after: int = 10,
         budget_tokens: int | None = None,
-    ) -> MessageView:
+    ) -> mnemo.MessageView:
         """Open what lies around a hit of ``search``."""
         return await self._call(
             exchange.ViewShape, "GET", "/view", id=message_id, session_id=session_id, before=before,
@@ -342,56 +315,56 @@ class RemoteRepository:
 
     # ── Memories ─────────────────────────────────────────────────────────────────────────
 
-    async def memories(self, **arguments: Any) -> Page[Memory]:
+    async def memories(self, **arguments: Any) -> mnemo.Page[mnemo.Memory]:
         """List facts and instructions; arguments as of ``Repository.memories``."""
         body = given(**arguments)
-        return await self._call(Page[Memory], "POST", "/memories/list", body)
+        return await self._call(mnemo.Page[mnemo.Memory], "POST", "/memories/list", body)
 
-    async def memory(self, id: str) -> Memory:
+    async def memory(self, id: str) -> mnemo.Memory:
         """Give one fact or instruction."""
-        return await self._call(Memory, "GET", "/memory", id=id)
+        return await self._call(mnemo.Memory, "GET", "/memory", id=id)
 
-    async def add_memory(self, text: str, **arguments: Any) -> Memory:
+    async def add_memory(self, text: str, **arguments: Any) -> mnemo.Memory:
         """Add a fact or instruction by hand; arguments as of ``Repository.add_memory``."""
-        return await self._call(Memory, "POST", "/memories", given(text=text, **arguments))
+        return await self._call(mnemo.Memory, "POST", "/memories", given(text=text, **arguments))
 
-    async def update_memory(self, id: str, text: str, **arguments: Any) -> Memory:
+    async def update_memory(self, id: str, text: str, **arguments: Any) -> mnemo.Memory:
         """Correct what one says; arguments as of ``Repository.update_memory``."""
         body = given(text=text, **arguments)
-        return await self._call(Memory, "PATCH", "/memory", body, id=id)
+        return await self._call(mnemo.Memory, "PATCH", "/memory", body, id=id)
 
-    async def changes(self, **arguments: Any) -> Page[Change]:
+    async def changes(self, **arguments: Any) -> mnemo.Page[mnemo.Change]:
         """List what held and holds no longer; arguments as of ``Repository.changes``."""
         body = given(**arguments)
-        return await self._call(Page[Change], "POST", "/memories/changes", body)
+        return await self._call(mnemo.Page[mnemo.Change], "POST", "/memories/changes", body)
 
-    async def history(self, id: str) -> list[MemoryVersion]:
+    async def history(self, id: str) -> list[mnemo.MemoryVersion]:
         """List the wordings of one."""
-        return await self._call(list[MemoryVersion], "GET", "/memory/history", id=id)
+        return await self._call(list[mnemo.MemoryVersion], "GET", "/memory/history", id=id)
 
     async def forget(
-        self, *, steps: Sequence[Step | str] = (), dry_run: bool = False, **arguments: Any
-    ) -> ErasureReport:
+        self, *, steps: Sequence[mnemo.Step | str] = (), dry_run: bool = False, **arguments: Any
+    ) -> mnemo.ErasureReport:
         """Erase for good; arguments as of ``Repository.forget``."""
         named: Any = steps
         if not isinstance(steps, str):
-            named = [step.node_id if isinstance(step, Step) else step for step in steps]
+            named = [step.node_id if isinstance(step, mnemo.Step) else step for step in steps]
         body = given(steps=named, dry_run=dry_run, **arguments)
-        return await self._call(ErasureReport, "POST", "/forget", body)
+        return await self._call(mnemo.ErasureReport, "POST", "/forget", body)
 
     # ── What is stored ───────────────────────────────────────────────────────────────────
 
-    async def statistics(self) -> RepositoryStatistics:
+    async def statistics(self) -> mnemo.RepositoryStatistics:
         """Count what it holds."""
         return await self._call(exchange.StatisticsShape, "GET", "/statistics")
 
-    async def threads(self) -> list[ThreadRecord]:
+    async def threads(self) -> list[mnemo.ThreadRecord]:
         """List its conversations by id."""
-        return await self._call(list[ThreadRecord], "GET", "/conversations")
+        return await self._call(list[mnemo.ThreadRecord], "GET", "/conversations")
 
-    async def sessions(self, *, limit: int = 1_000) -> list[SessionRecord]:
+    async def sessions(self, *, limit: int = 1_000) -> list[mnemo.SessionRecord]:
         """List its sessions, newest act first."""
-        return await self._call(list[SessionRecord], "GET", "/sessions", limit=limit)
+        return await self._call(list[mnemo.SessionRecord], "GET", "/sessions", limit=limit)
 
     async def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:
         """Have background extraction be tried now."""
@@ -443,9 +416,9 @@ class RemoteSession:
         return str(self._told["goal"])
 
     @property
-    def state(self) -> SessionState:
+    def state(self) -> mnemo.SessionState:
         """Where it stood at the last answer."""
-        return SessionState(self._told["state"])
+        return mnemo.SessionState(self._told["state"])
 
     @property
     def busy(self) -> bool:
@@ -461,17 +434,17 @@ class RemoteSession:
     def error(self) -> Exception | None:
         """The last failure of extraction, with its message."""
         told = self._told["error"]
-        return ExtractionFailed(told, episode_id=self.episode_id) if told else None
+        return mnemo.ExtractionFailed(told, episode_id=self.episode_id) if told else None
 
-    def context(self) -> SessionContext | None:
+    def context(self) -> mnemo.SessionContext | None:
         """The goal and the last five durable steps; ``None`` when idle."""
-        return adapter(SessionContext | None).validate_python(self._told["context"])
+        return adapter(mnemo.SessionContext | None).validate_python(self._told["context"])
 
-    def statistics(self) -> SessionStatistics:
+    def statistics(self) -> mnemo.SessionStatistics:
         """Levels and costs at the last answer."""
-        return adapter(SessionStatistics).validate_python(self._told["statistics"])
+        return adapter(mnemo.SessionStatistics).validate_python(self._told["statistics"])
 
-    async def refresh(self) -> SessionState:
+    async def refresh(self) -> mnemo.SessionState:
         """Ask where it stands now; its state."""
         return await self._operate("resume")
 
@@ -488,14 +461,14 @@ class RemoteSession:
         actor: str | None = None,
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Step:
+    ) -> mnemo.Step:
         """Add a step; with *key* it can be sent again after a failure."""
         body = given(
             observation=observation, action=action, at=at, actor=actor, key=key, metadata=metadata
         )
         return await self._call(StepShape, "steps", body)
 
-    async def append_messages(self, messages: Given | Iterable[Given]) -> list[Step]:
+    async def append_messages(self, messages: Given | Iterable[Given]) -> list[mnemo.Step]:
         """Add chat messages as steps, at most 1,000."""
         body = {"messages": messages_as_json(messages, None)}
         return await self._call(list[StepShape], "messages", body)  # type: ignore[valid-type]
@@ -504,9 +477,9 @@ class RemoteSession:
         """End the episode; extraction begins."""
         await self._operate("close")
 
-    async def commit(self) -> CommitReceipt:
+    async def commit(self) -> mnemo.CommitReceipt:
         """Write what was extracted; in ``failed``, start the retry."""
-        found: CommitReceipt = await self._call(CommitReceipt, "commit")
+        found: mnemo.CommitReceipt = await self._call(mnemo.CommitReceipt, "commit")
         await self.refresh()
         return found
 
@@ -516,26 +489,28 @@ class RemoteSession:
 
     async def close_and_commit(
         self, *, max_retries: int = 2, timeout_s: float = LONGEST_WAIT_S
-    ) -> CommitReceipt:
+    ) -> mnemo.CommitReceipt:
         """Close, wait for extraction and commit; *timeout_s* is at most 300 seconds."""
         body = {"max_retries": max_retries, "timeout_s": timeout_s}
         try:
-            found: CommitReceipt = await self._call(
-                CommitReceipt, "close_and_commit", body, wait_s=timeout_s
+            found: mnemo.CommitReceipt = await self._call(
+                mnemo.CommitReceipt, "close_and_commit", body, wait_s=timeout_s
             )
         finally:
             await self.refresh()
         return found
 
     async def wait_for(
-        self, *states: SessionState | str, timeout_s: float = LONGEST_WAIT_S
-    ) -> SessionState:
+        self, *states: mnemo.SessionState | str, timeout_s: float = LONGEST_WAIT_S
+    ) -> mnemo.SessionState:
         """Wait until it is in one of *states*; *timeout_s* is at most 300 seconds."""
-        wanted = [SessionState(state) for state in states]
+        wanted = [mnemo.SessionState(state) for state in states]
         if not wanted:
             raise ValueError("wait_for needs at least one state")
         body = {"states": wanted, "timeout_s": timeout_s}
-        found: SessionState = await self._call(SessionState, "wait", body, wait_s=timeout_s)
+        found: mnemo.SessionState = await self._call(
+            mnemo.SessionState, "wait", body, wait_s=timeout_s
+        )
         await self.refresh()
         return found
 
@@ -545,7 +520,7 @@ class RemoteSession:
             self._ended = True
             await self._call_repo(None, "DELETE", "/session", session=self.id)
 
-    async def _operate(self, operation: str, body: Any = None) -> SessionState:
+    async def _operate(self, operation: str, body: Any = None) -> mnemo.SessionState:
         self._told = await self._call(dict[str, Any], operation, body)
         return self.state
 
@@ -553,7 +528,7 @@ class RemoteSession:
         self, kind: Any, operation: str, body: Any = None, *, wait_s: float = 0.0
     ) -> Any:
         if self._ended:
-            raise SessionClosed("session_closed", state=self.state, operation=operation)
+            raise mnemo.SessionClosed("session_closed", state=self.state, operation=operation)
         return await self._call_repo(
             kind, "POST", f"/session/{operation}", body, wait_s=wait_s, session=self.id
         )
@@ -573,41 +548,45 @@ class RemoteConversation:
         *,
         expected_seq: int | None = None,
         format: Format | None = None,
-    ) -> list[StoredMessage]:
+    ) -> list[mnemo.StoredMessage]:
         """Store one message, or several in one transaction, at most 1,000."""
         body = given(
             messages=messages_as_json(messages, format),
             expected_seq=expected_seq,
             remember=self._remember or None,
         )
-        return await self._call(list[StoredMessage], "POST", "/conversation/messages", body)
+        return await self._call(list[mnemo.StoredMessage], "POST", "/conversation/messages", body)
 
-    async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:
+    async def history(
+        self, *, from_seq: int = 0, to_seq: int | None = None
+    ) -> list[mnemo.StoredMessage]:
         """The originals of a range, both ends inclusive."""
-        found: list[StoredMessage] = []
+        found: list[mnemo.StoredMessage] = []
         start: int | None = from_seq
         while start is not None and (to_seq is None or start <= to_seq):
             limit = PAGE if to_seq is None else min(PAGE, to_seq - start + 1)
             part = await self._call(
                 dict[str, Any], "GET", "/conversation/messages", from_seq=start, limit=limit
             )
-            found += adapter(list[StoredMessage]).validate_python(part["items"])
+            found += adapter(list[mnemo.StoredMessage]).validate_python(part["items"])
             start = part["next"]
         return found
 
-    async def load(self, *, query: str | None = None, budget_tokens: int = 32_000) -> list[Message]:
+    async def load(
+        self, *, query: str | None = None, budget_tokens: int = 32_000
+    ) -> list[mnemo.Message]:
         """What the agent is to read."""
         body = {"query": query, "budget_tokens": budget_tokens}
-        return await self._call(list[Message], "POST", "/conversation/load", body)
+        return await self._call(list[mnemo.Message], "POST", "/conversation/load", body)
 
     async def clear(self) -> None:
         """Begin the thread anew."""
         await self._call(None, "POST", "/conversation/clear")
 
-    async def look(self, budget_tokens: int | None = None) -> WindowLook:
+    async def look(self, budget_tokens: int | None = None) -> mnemo.WindowLook:
         """Describe the window in numbers and zones."""
         return await self._call(
-            WindowLook, "GET", "/conversation/window", budget_tokens=budget_tokens
+            mnemo.WindowLook, "GET", "/conversation/window", budget_tokens=budget_tokens
         )
 
 
@@ -619,29 +598,35 @@ class RemoteNotes:
 
     async def list(
         self, *, query: str | None = None, limit: int = 1_000
-    ) -> builtins.list[NoteInfo]:
+    ) -> builtins.list[mnemo.NoteInfo]:
         """Latest use first, or best for *query* first."""
-        return await self._call(builtins.list[NoteInfo], "GET", "/notes", query=query, limit=limit)
+        return await self._call(
+            builtins.list[mnemo.NoteInfo], "GET", "/notes", query=query, limit=limit
+        )
 
-    async def read(self, topic: str) -> Note:
+    async def read(self, topic: str) -> mnemo.Note:
         """The note."""
-        return await self._call(Note, "GET", "/note", topic=topic)
+        return await self._call(mnemo.Note, "GET", "/note", topic=topic)
 
     async def write(
         self, topic: str, body: str, description: str, *, expected_version: int | None = None
-    ) -> Note:
+    ) -> mnemo.Note:
         """Create or replace a note."""
         sent = {"body": body, "description": description, "expected_version": expected_version}
-        return await self._call(Note, "PUT", "/note", sent, topic=topic)
+        return await self._call(mnemo.Note, "PUT", "/note", sent, topic=topic)
 
     async def delete(self, topic: str, *, expected_version: int | None = None) -> None:
         """Retire a note."""
         await self._call(None, "DELETE", "/note", topic=topic, expected_version=expected_version)
 
-    async def history(self, topic: str) -> builtins.list[NoteVersion]:
+    async def history(self, topic: str) -> builtins.list[mnemo.NoteVersion]:
         """Every kept version, oldest first."""
-        return await self._call(builtins.list[NoteVersion], "GET", "/note/history", topic=topic)
+        return await self._call(
+            builtins.list[mnemo.NoteVersion], "GET", "/note/history", topic=topic
+        )
 
-    async def restore(self, topic: str, version: int) -> Note:
+    async def restore(self, topic: str, version: int) -> mnemo.Note:
         """Write an old version as a new one."""
-        return await self._call(Note, "POST", "/note/restore", {"version": version}, topic=topic)
+        return await self._call(
+            mnemo.Note, "POST", "/note/restore", {"version": version}, topic=topic
+        )

@@ -25,19 +25,6 @@ from pydantic import (
 )
 
 import mnemo
-from mnemo import (
-    Candidate,
-    JobLevels,
-    Message,
-    MessageView,
-    MnemoError,
-    NoteRecall,
-    RecallResult,
-    RepositoryStatistics,
-    Step,
-    Unreachable,
-    UsageError,
-)
 from mnemo.notes.notes import NotesStatistics
 from mnemo.values.graph import NODE_TYPES, KeyedItem, Node, Wording
 from mnemo.values.steps import Annotation
@@ -83,12 +70,12 @@ _FOUND: TypeAlias = Annotated[  # type: ignore[valid-type]
     Field(discriminator="type"),
 ]
 RecallShape = _shape(
-    RecallResult,
-    candidates=list[_shape(Candidate, node=_FOUND)],  # type: ignore[misc]
-    notes=_shape(NoteRecall) | None,
+    mnemo.RecallResult,
+    candidates=list[_shape(mnemo.Candidate, node=_FOUND)],  # type: ignore[misc]
+    notes=_shape(mnemo.NoteRecall) | None,
 )
-StepShape = _shape(Step, annotation=_shape(Annotation) | None)
-ViewShape = _shape(MessageView, text=str)
+StepShape = _shape(mnemo.Step, annotation=_shape(Annotation) | None)
+ViewShape = _shape(mnemo.MessageView, text=str)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,8 +102,8 @@ _ERRORS = Annotated[
     PlainSerializer(_rows, return_type=list[list[str]]),
 ]
 StatisticsShape = _shape(
-    RepositoryStatistics,
-    jobs=_shape(JobLevels, errors=_ERRORS),
+    mnemo.RepositoryStatistics,
+    jobs=_shape(mnemo.JobLevels, errors=_ERRORS),
     index=_shape(IndexLevels),
     notes=NotesStatistics,
 )
@@ -158,9 +145,11 @@ def messages_as_json(given: Any, format: Format | None) -> list[Any]:
     return [one if isinstance(one, str) else _own_json(next(made)) for one in several]
 
 
-def _own_json(message: Message) -> dict[str, Any]:
-    return adapter(Message).dump_python(
-        Message(**{name: getattr(message, name) for name in Message.__dataclass_fields__}),
+def _own_json(message: mnemo.Message) -> Any:
+    return adapter(mnemo.Message).dump_python(
+        mnemo.Message(
+            **{name: getattr(message, name) for name in mnemo.Message.__dataclass_fields__}
+        ),
         mode="json",
         exclude_none=True,
     )
@@ -184,7 +173,7 @@ def read_as(kind: Any, content: bytes) -> Any:
     try:
         return restored(adapter(kind).validate_json(content))
     except ValueError as error:
-        raise Unreachable(f"the answer is not that of a mnemo service: {error}") from error
+        raise mnemo.Unreachable(f"the answer is not that of a mnemo service: {error}") from error
 
 
 def error_of(status: int, content: bytes) -> Exception:
@@ -193,12 +182,12 @@ def error_of(status: int, content: bytes) -> Exception:
         told = json.loads(content)
         detail, name = str(told["detail"]), told["error"]
     except (ValueError, KeyError, TypeError):
-        return Unreachable(f"the answer is not that of a mnemo service: {content[:200]!r}")
+        return mnemo.Unreachable(f"the answer is not that of a mnemo service: {content[:200]!r}")
     if name in ("ValueError", "TimeoutError"):
         return {"ValueError": ValueError, "TimeoutError": TimeoutError}[name](detail)
     kind = getattr(mnemo, name, None) if isinstance(name, str) else None
-    if not (isinstance(kind, type) and issubclass(kind, MnemoError)):
-        return UsageError(f"{status}: {detail}")
+    if not (isinstance(kind, type) and issubclass(kind, mnemo.MnemoError)):
+        return mnemo.UsageError(f"{status}: {detail}")
     error = kind.__new__(kind)
     Exception.__init__(error, detail)
     for fact, value in {"reason": told["reason"], **told["facts"]}.items():

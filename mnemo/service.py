@@ -31,13 +31,7 @@ from mnemo.errors import (
 )
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.jobs.slots import JobSlots
-from mnemo.models.named import (
-    DefaultEmbedders,
-    MovableEmbedder,
-    checked_models,
-    traced,
-    way_to,
-)
+from mnemo.models import named
 from mnemo.protocols import ChatModel, Clock, Embedder, StoreReport
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
@@ -104,9 +98,9 @@ class Mnemo:
         self._config = Config().overlaid(config)
         self._clock: Clock = clock or SystemClock()
         self._make_store = store_maker(store, self._config, self._clock)
-        self._embedder = checked_models(chat_model, embedder)
+        self._embedder = named.checked_models(chat_model, embedder)
         self._chat_model = chat_model
-        self._by_default = DefaultEmbedders()
+        self._by_default = named.DefaultEmbedders()
         self._adopted: dict[int, Any] = {}
         self._adopt(chat_model, self._embedder)
         self._spans: Spans = NO_SPANS
@@ -270,7 +264,7 @@ class Mnemo:
         """
         store, owner = self._usable()
         checked_repo_id(repo_id)
-        embedder = checked_models(chat_model, embedder)
+        embedder = named.checked_models(chat_model, embedder)
         effective = self._config.overlaid(config)
         while exist_ok and repo_id in self._opening:
             await self._opening[repo_id].wait()
@@ -319,7 +313,7 @@ class Mnemo:
         spans = self._spans if same else await _found_spans(config.telemetry)
         feed = store.feed(repo_id)
         own = embedder or self._embedder or self._by_default.of(await feed.space())
-        movable = self._embedders[repo_id] = MovableEmbedder(traced(own, spans))
+        movable = self._embedders[repo_id] = named.MovableEmbedder(named.traced(own, spans))
         index = RepositoryIndex(
             feed=feed,
             embedder=movable,
@@ -351,9 +345,9 @@ class Mnemo:
                 bus=self._bus,
                 slots=self._slots,
                 spans=spans,
-                checked_models=checked_models,
-                way_to=way_to,
-                traced=traced,
+                checked_models=named.checked_models,
+                way_to=named.way_to,
+                traced=named.traced,
             )
         )
         async with self._lock("open", repo_id):
@@ -497,9 +491,9 @@ class Mnemo:
 
         store, _ = self._usable()
         checked_repo_id(repo_id)
-        embedder = checked_models(None, embedder)
+        embedder = named.checked_models(None, embedder)
         self._adopt(embedder)
-        target = traced(embedder or self._embedder or self._by_default.of(None), self._spans)
+        target = named.traced(embedder or self._embedder or self._by_default.of(None), self._spans)
         open_here = self._repos.get(repo_id)
         config = open_here.config if open_here else self._config
         moving = Reembedding(

@@ -12,15 +12,8 @@ from mnemo.config import StoreConfig
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
 from mnemo.items.item_rows import StoredItems
-from mnemo.jobs.job_rows import (
-    LeaseTime,
-    OpenService,
-    forget_the_dead,
-    new_owner,
-    owing,
-    register,
-    unregister,
-)
+from mnemo.jobs import job_rows
+from mnemo.jobs.job_rows import owing
 from mnemo.log.feed import StoredFeed
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
@@ -56,14 +49,14 @@ class EngineStore:
         *,
         clock: Clock,
         lease_s: float,
-        lease_time: LeaseTime | None = None,
+        lease_time: job_rows.LeaseTime | None = None,
     ) -> None:
         self.engine = engine
-        self._lease_time: LeaseTime = lease_time or (lambda tx: clock.now())
+        self._lease_time: job_rows.LeaseTime = lease_time or (lambda tx: clock.now())
         self._clock = clock
         self._given = engine, clock, self._lease_time
         self._lease_s = lease_s
-        self._opened: OpenService | None = None
+        self._opened: job_rows.OpenService | None = None
         # One object: the writer runs consecutive units of the same function together.
         self._append_steps = partial(append_steps, clock=clock)
 
@@ -117,14 +110,14 @@ class EngineStore:
         Raises:
             StoreError: One of its kinds; nothing was changed. *Cancellation*: safe.
         """
-        owner = new_owner()
+        owner = job_rows.new_owner()
 
         def enter(tx: Tx) -> None:
-            register(tx, owner, now=self._lease_time(tx), lease_s=self._lease_s)
-            forget_the_dead(tx, owner)
+            job_rows.register(tx, owner, now=self._lease_time(tx), lease_s=self._lease_s)
+            job_rows.forget_the_dead(tx, owner)
 
         await self.engine.open(enter)
-        self._opened = OpenService(owner, self.engine.place, self._clock.now())
+        self._opened = job_rows.OpenService(owner, self.engine.place, self._clock.now())
         return owner
 
     async def aclose(self) -> None:
@@ -165,12 +158,12 @@ class EngineStore:
         if not self.engine.is_read_only:
             time = self._lease_time
             await self.engine.renewing(
-                lambda tx: register(tx, owner, now=time(tx), lease_s=lease_s)
+                lambda tx: job_rows.register(tx, owner, now=time(tx), lease_s=lease_s)
             )
 
     async def release(self, owner: Owner) -> None:
         """Give up all sessions of *owner*, and the ownership itself. *Cancellation*: completes."""
-        await self.engine.writing(lambda tx: unregister(tx, owner.token), locks=OWNERS)
+        await self.engine.writing(lambda tx: job_rows.unregister(tx, owner.token), locks=OWNERS)
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         """

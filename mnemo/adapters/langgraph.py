@@ -10,16 +10,7 @@ from typing import Any, Self
 
 import anyio.to_thread
 
-from mnemo import (
-    ConfigError,
-    DeleteItem,
-    GetItem,
-    ItemOperation,
-    ListNamespaces,
-    PutItem,
-    Repository,
-    SearchItems,
-)
+import mnemo
 from mnemo import Item as StoredItem
 from mnemo import sync as blocking
 from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra, wait_on
@@ -84,8 +75,8 @@ class MnemoStore(Adapter, BaseStore):
     ) -> None:
         self._fields = None if index is None else _fields(index)
         self.ttl_config = ttl
-        self._attach(repo, Repository, blocking.Repository)
-        self._loop = asyncio.get_running_loop() if isinstance(repo, Repository) else None
+        self._attach(repo, mnemo.Repository, blocking.Repository)
+        self._loop = asyncio.get_running_loop() if isinstance(repo, mnemo.Repository) else None
 
     @classmethod
     def from_path(
@@ -144,7 +135,7 @@ class MnemoStore(Adapter, BaseStore):
 class _Batch:
     """Operations of LangGraph with those of mnemo, which are run reads first."""
 
-    def __init__(self, ops: Sequence[Op], operations: Sequence[ItemOperation]) -> None:
+    def __init__(self, ops: Sequence[Op], operations: Sequence[mnemo.ItemOperation]) -> None:
         self._ops = ops
         self._order = sorted(range(len(ops)), key=lambda place: isinstance(ops[place], PutOp))
         self._operations = [operations[place] for place in self._order]
@@ -165,33 +156,33 @@ class _Batch:
 def _fields(index: Mapping[str, Any]) -> list[str]:
     """The paths of *index*. *Raises* ``ConfigError``."""
     if foreign := sorted({"embed", "dims"} & set(index)):
-        raise ConfigError(
+        raise mnemo.ConfigError(
             f"index[{foreign[0]!r}] is not taken: items are embedded as everything in the "
             "repository; give the embedder to Mnemo(…, embedder=…)"
         )
     if unknown := sorted(set(index) - {"fields"}):
-        raise ConfigError(f"index has no {', '.join(map(repr, unknown))}; known: 'fields'")
+        raise mnemo.ConfigError(f"index has no {', '.join(map(repr, unknown))}; known: 'fields'")
     fields = index.get("fields")
     fields = [_WHOLE] if fields is None else fields
     if isinstance(fields, str) or not all(isinstance(path, str) for path in fields):
-        raise ConfigError(f"index['fields'] must be a list of paths, not {fields!r}")
+        raise mnemo.ConfigError(f"index['fields'] must be a list of paths, not {fields!r}")
     return list(fields)
 
 
 # ── Operations ───────────────────────────────────────────────────────────────────────────
 
 
-def _operation(op: Op, fields: Sequence[str] | None) -> ItemOperation:
+def _operation(op: Op, fields: Sequence[str] | None) -> mnemo.ItemOperation:
     """What mnemo is asked for. *Raises* ``ValueError``: it is no operation, or of no use."""
     validate_op_namespace(op)
     match op:
         case GetOp():
-            return GetItem(namespace=op.namespace, key=op.key, refresh=op.refresh_ttl)
+            return mnemo.GetItem(namespace=op.namespace, key=op.key, refresh=op.refresh_ttl)
         case PutOp():
             return _put(op, fields)
         case SearchOp():
             is_semantic = fields is not None and op.query is not None and op.query.strip()
-            return SearchItems(
+            return mnemo.SearchItems(
                 prefix=op.namespace_prefix,
                 query=op.query if is_semantic else None,
                 filter=op.filter,
@@ -205,10 +196,10 @@ def _operation(op: Op, fields: Sequence[str] | None) -> ItemOperation:
             raise ValueError(f"unknown operation: {type(op).__name__}")
 
 
-def _put(op: PutOp, fields: Sequence[str] | None) -> ItemOperation:
+def _put(op: PutOp, fields: Sequence[str] | None) -> mnemo.ItemOperation:
     if op.value is None:
-        return DeleteItem(namespace=op.namespace, key=op.key)
-    return PutItem(
+        return mnemo.DeleteItem(namespace=op.namespace, key=op.key)
+    return mnemo.PutItem(
         namespace=op.namespace,
         key=op.key,
         value=op.value,
@@ -237,7 +228,7 @@ def _texts(value: Any, paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _listing(op: ListNamespacesOp) -> ListNamespaces:
+def _listing(op: ListNamespacesOp) -> mnemo.ListNamespaces:
     paths: dict[str, list[Sequence[str]]] = {"prefix": [], "suffix": []}
     for condition in op.match_conditions or ():
         if condition.match_type not in paths:
@@ -246,7 +237,7 @@ def _listing(op: ListNamespacesOp) -> ListNamespaces:
     prefix = _united(paths["prefix"])
     suffix = _united([path[::-1] for path in paths["suffix"]])
     is_possible = prefix is not None and suffix is not None
-    return ListNamespaces(
+    return mnemo.ListNamespaces(
         prefix=prefix or (),
         suffix=(suffix or ())[::-1],
         max_depth=op.max_depth,

@@ -10,57 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import anyio
 import typer
 
-from mnemo import (
-    Mnemo,
-    MnemoError,
-    RecallResult,
-    ReembeddingReport,
-    Repository,
-    StoreCorrupt,
-    UsageError,
-    __version__,
-)
-from mnemo.cli import conversations, memories, notes, serving, stores, transfer
+import mnemo
+from mnemo.cli import conversations, memories, notes, opening, output, serving, stores, transfer
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.demo import guide
-from mnemo.cli.opening import (
-    Answer,
-    AsJson,
-    EmptyRepository,
-    Model,
-    ModelUrl,
-    NewEmbedder,
-    Repo,
-    Store,
-    Where,
-    chat_model_of,
-    check_there,
-    conditions,
-    existing,
-    file_settings,
-    in_known_repo,
-    in_repo,
-    in_service,
-    on_repo,
-)
-from mnemo.cli.output import (
-    answer,
-    as_data,
-    complain,
-    confirm,
-    erasure_told,
-    explained,
-    ids_to_view,
-    ids_told,
-    maintained,
-    maintenance_told,
-    move_told,
-    print_json,
-    print_line,
-    recall_data,
-    selected,
-    texts_progress,
-)
 from mnemo.runtime.text import counted
 
 T = TypeVar("T")
@@ -100,13 +53,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as end:
         code = end.exit_code
     except _REFUSED as error:
-        complain(f"{error.format_message()} (see mnemo --help)")
+        output.complain(f"{error.format_message()} (see mnemo --help)")
         code = WRONG
-    except (MnemoError, ValueError, OSError, ImportError) as error:
-        complain(str(error) or type(error).__name__)
+    except (mnemo.MnemoError, ValueError, OSError, ImportError) as error:
+        output.complain(str(error) or type(error).__name__)
         code = WRONG
     if code == INTERRUPTED:
-        complain("interrupted; what was written is kept: run the same command again to go on")
+        output.complain(
+            "interrupted; what was written is kept: run the same command again to go on"
+        )
     return code
 
 
@@ -114,12 +69,12 @@ def _called(arguments: list[str]) -> int:
     """Run the command; where no repository is named and the default is empty, on the only one."""
     try:
         return int(app(args=list(arguments), prog_name="mnemo", standalone_mode=False) or 0)
-    except EmptyRepository as empty:
+    except opening.EmptyRepository as empty:
         # ``mnemo.toml`` names one, too.
         named = empty.repo != "default" or any(one.startswith("--repo") for one in arguments)
         if empty.only is None or named:
             raise
-        complain(f"--repo {empty.only}: the only repository in {empty.store}")
+        output.complain(f"--repo {empty.only}: the only repository in {empty.store}")
         end = arguments.index("--") if "--" in arguments else len(arguments)
         return _called([*arguments[:end], "--repo", empty.only, *arguments[end:]])
 
@@ -138,13 +93,13 @@ _REFUSED = _refusals()
 @app.command(rich_help_panel=EVERYDAY)
 def recall(
     query: Annotated[str, typer.Argument(help="What to look for, in words.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     k: Annotated[int, typer.Option("-k", help="Candidates, at most.")] = 10,
     mode: Annotated[
         str | None, typer.Option(help="semantic, procedural, episodic or mixed.")
     ] = None,
-    where: Where = None,
+    where: opening.Where = None,
     session: Annotated[str | None, typer.Option("--session", help="Of this session.")] = None,
     thread: Annotated[str | None, typer.Option("--thread", help="Of this conversation.")] = None,
     actor: Annotated[str | None, typer.Option(help="Said or done by this one.")] = None,
@@ -159,17 +114,17 @@ def recall(
     use_model: Annotated[
         bool, typer.Option("--use-model", help="Have the model of --model plan and refine.")
     ] = False,
-    model_url: ModelUrl = None,
-    model: Model = None,
-    as_json: AsJson = False,
+    model_url: opening.ModelUrl = None,
+    model: opening.Model = None,
+    as_json: opening.AsJson = False,
 ) -> None:
     """Find what a repository knows, with the steps that it comes from."""
-    kept = conditions(where)
-    chat_model = chat_model_of(model_url, model) if use_model else None
+    kept = opening.conditions(where)
+    chat_model = opening.chat_model_of(model_url, model) if use_model else None
     if use_model and chat_model is None:
-        raise UsageError("--use-model needs --model-url and --model")
+        raise mnemo.UsageError("--use-model needs --model-url and --model")
 
-    async def recalled(opened: Repository) -> tuple[RecallResult, list[str | None]]:
+    async def recalled(opened: mnemo.Repository) -> tuple[mnemo.RecallResult, list[str | None]]:
         found = await opened.recall(
             query,
             k=k,
@@ -184,17 +139,17 @@ def recall(
             explain=explain,
             use_model=use_model,
         )
-        return found, await ids_to_view(opened, found.candidates)
+        return found, await output.ids_to_view(opened, found.candidates)
 
-    found, ids = in_known_repo(store, repo, recalled, chat_model=chat_model)
+    found, ids = opening.in_known_repo(store, repo, recalled, chat_model=chat_model)
     text = found.as_text(budget)
     if as_json:
-        print_json(recall_data(query, found, ids) | {"text": text})
+        output.print_json(output.recall_data(query, found, ids) | {"text": text})
     elif found.candidates:
-        print_line(explained(found) if explain else text)
-        print_line(ids_told(found, ids, None if explain else text))
+        output.print_line(output.explained(found) if explain else text)
+        output.print_line(output.ids_told(found, ids, None if explain else text))
     else:
-        complain(f"nothing found in repository {repo!r}")
+        output.complain(f"nothing found in repository {repo!r}")
 
 
 @app.command(rich_help_panel=EVERYDAY)
@@ -202,8 +157,8 @@ def forget(
     memory_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Of `mnemo memories`.")
     ] = None,
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     session: Annotated[str | None, typer.Option("--session", help="This session's.")] = None,
     thread: Annotated[
         str | None, typer.Option("--thread", help="This conversation's, messages too.")
@@ -221,7 +176,7 @@ def forget(
         bool, typer.Option("--dry-run", help="Tell what would go; erase nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: AsJson = False,
+    as_json: opening.AsJson = False,
 ) -> None:
     """
     Erase memories with what they rest on, or steps and messages with all that came of them.
@@ -231,10 +186,12 @@ def forget(
     """
     ids = [*(memory_ids or ()), *(message or ())]
     if not ids and session is None and thread is None and before is None:
-        raise UsageError("say what to forget: an ID, --message, --session, --thread or --before")
-    what = ", ".join(map(repr, ids)) if ids else selected(session, thread, before)
-    confirm(f"Erase {what} from {repo!r}, for good?", yes=yes or dry_run)
-    report = in_known_repo(
+        raise mnemo.UsageError(
+            "say what to forget: an ID, --message, --session, --thread or --before"
+        )
+    what = ", ".join(map(repr, ids)) if ids else output.selected(session, thread, before)
+    output.confirm(f"Erase {what} from {repo!r}, for good?", yes=yes or dry_run)
+    report = opening.in_known_repo(
         store,
         repo,
         lambda opened: opened.forget(
@@ -248,25 +205,27 @@ def forget(
         ),
         may_be_empty=True,
     )
-    told = erasure_told(report, dry_run=dry_run)
-    answer({"repo": repo, "dry_run": dry_run} | as_data(report), told, as_json=as_json)
+    told = output.erasure_told(report, dry_run=dry_run)
+    output.answer(
+        {"repo": repo, "dry_run": dry_run} | output.as_data(report), told, as_json=as_json
+    )
 
 
 @app.command(rich_help_panel=LOOK)
-def repos(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+def repos(store: opening.Store = "mnemo.db", as_json: opening.AsJson = False) -> None:
     """List the repositories of a store, by id."""
-    found = in_service(existing(store), lambda memory: memory.repos())
+    found = opening.in_service(opening.existing(store), lambda memory: memory.repos())
     heads = ("repository", "threads", "sessions", "nodes", "changed")
     rows = [(r.id, r.threads, r.sessions, sum(r.nodes.values()), r.changed_at) for r in found]
-    answer({"store": store, "repos": found}, (heads, rows), as_json=as_json)
+    output.answer({"store": store, "repos": found}, (heads, rows), as_json=as_json)
 
 
 @app.command(rich_help_panel=LOOK)
-@on_repo
+@opening.on_repo
 async def sessions(
-    repo: Repository,
+    repo: mnemo.Repository,
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Only these.")] = False,
-) -> Answer:
+) -> opening.Answer:
     """List a repository's sessions, newest act first."""
     records = await (repo.unfinished_sessions() if unfinished else repo.sessions())
     heads = ("session", "state", "steps", "last act", "goal")
@@ -277,8 +236,8 @@ async def sessions(
 
 
 @app.command(rich_help_panel=LOOK)
-@on_repo
-async def stats(repo: Repository) -> Answer:
+@opening.on_repo
+async def stats(repo: mnemo.Repository) -> opening.Answer:
     """Count what a repository holds."""
     found, shown = await _counted(repo), []
     for name, value in found.items():
@@ -291,36 +250,38 @@ async def stats(repo: Repository) -> Answer:
 
 @app.command(rich_help_panel=OPERATION)
 def doctor(
-    store: Store = "mnemo.db",
+    store: opening.Store = "mnemo.db",
     repair: Annotated[
         bool, typer.Option("--repair", help="First put right what follows from the other rows.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: opening.AsJson = False,
 ) -> None:
     """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
     try:
-        checked = in_service(existing(store), lambda memory: memory.check(repair=repair))
-        found = {"healthy": not checked.problems} | as_data(checked)
-    except StoreCorrupt as error:
+        checked = opening.in_service(
+            opening.existing(store), lambda memory: memory.check(repair=repair)
+        )
+        found = {"healthy": not checked.problems} | output.as_data(checked)
+    except mnemo.StoreCorrupt as error:
         found = {"healthy": False, "problems": [str(error)], "repaired": [], "counts": {}}
     if as_json:
-        print_json(found)
+        output.print_json(found)
     else:
         for done in found["repaired"]:
-            print_line(f"Repaired: {done}.")
+            output.print_line(f"Repaired: {done}.")
         counts = ", ".join(
             counted(count, name.removesuffix("s").replace("_", " "))
             for name, count in found["counts"].items()
         )
-        print_line("\n".join(found["problems"]) or f"No problems: {counts}.")
+        output.print_line("\n".join(found["problems"]) or f"No problems: {counts}.")
     if not found["healthy"]:
         raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=OPERATION)
-@on_repo
+@opening.on_repo
 async def maintain(
-    repo: Repository,
+    repo: mnemo.Repository,
     consolidate: Annotated[
         bool, typer.Option("--consolidate", help="Merge facts that say the same.")
     ] = False,
@@ -330,12 +291,12 @@ async def maintain(
     validate: Annotated[
         bool, typer.Option("--validate", help="Hold facts and instructions against evidence.")
     ] = False,
-) -> Answer:
+) -> opening.Answer:
     """Keep a repository's knowledge small and true; without options all three, raw steps stay."""
     asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
     chosen = [name for name, wanted in asked.items() if wanted]
-    reports = await maintained(repo, chosen)
-    return {"reports": reports}, "\n".join(map(maintenance_told, reports))
+    reports = await output.maintained(repo, chosen)
+    return {"reports": reports}, "\n".join(map(output.maintenance_told, reports))
 
 
 app.command(rich_help_panel=EVERYDAY)(guide)
@@ -352,23 +313,23 @@ def demo(
     store: Annotated[
         str | None, typer.Option("--store", help="Default: a temporary file, removed at the end.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: opening.AsJson = False,
 ) -> None:
     """Two sessions, one killed in the middle and resumed; then recall with its sources."""
-    say = (lambda text: None) if as_json else print_line
+    say = (lambda text: None) if as_json else output.print_line
     shown = anyio.run(run_demo, store, say)
     if as_json:
-        print_json(shown)
+        output.print_json(shown)
 
 
 @app.command(rich_help_panel=OPERATION)
 def mcp(
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     thread: Annotated[
         str, typer.Option("--thread", help="The conversation that is written to.")
     ] = "default",
-    embedder: NewEmbedder = None,
+    embedder: opening.NewEmbedder = None,
     write: Annotated[
         bool, typer.Option("--write", help="Let the client correct and erase, too.")
     ] = False,
@@ -379,7 +340,7 @@ def mcp(
     """Serve a repository to an MCP client over standard input and output, until that ends."""
     from mnemo.mcp import serve_stdio
 
-    in_repo(
+    opening.in_repo(
         store,
         repo,
         lambda opened: serve_stdio(opened, thread_id=thread, write=write),
@@ -390,18 +351,20 @@ def mcp(
 @app.command(rich_help_panel=OPERATION)
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file.")],
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
+    store: opening.Store = "mnemo.db",
+    as_json: opening.AsJson = False,
 ) -> None:
     """Copy a store that may be in use, consistently, to a new file."""
-    in_service(existing(store), lambda memory: memory.backup(file))
-    answer({"store": store, "file": str(file)}, f"{store} was copied to {file}.", as_json=as_json)
+    opening.in_service(opening.existing(store), lambda memory: memory.backup(file))
+    output.answer(
+        {"store": store, "file": str(file)}, f"{store} was copied to {file}.", as_json=as_json
+    )
 
 
 @app.command(rich_help_panel=OPERATION)
 def reembed(
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     embedder: Annotated[
         str,
         typer.Option(
@@ -411,7 +374,7 @@ def reembed(
             show_default=True,
         ),
     ] = "minilm",
-    as_json: AsJson = False,
+    as_json: opening.AsJson = False,
 ) -> None:
     """
     Move a repository to another embedder: all of its texts are embedded anew.
@@ -419,21 +382,23 @@ def reembed(
     Stopped anywhere, it goes on where it was when it is run again.
     """
 
-    async def moved(memory: Mnemo) -> ReembeddingReport:
-        await check_there(memory, store, repo)
+    async def moved(memory: mnemo.Mnemo) -> mnemo.ReembeddingReport:
+        await opening.check_there(memory, store, repo)
         return await memory.reembed(
             repo, embedder=embedder, on_progress=lambda now: show(now.done, now.total)
         )
 
-    with texts_progress() as show:
-        report = in_service(existing(store), moved)
-    answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
+    with output.texts_progress() as show:
+        report = opening.in_service(opening.existing(store), moved)
+    output.answer(
+        {"repo": repo} | output.as_data(report), output.move_told(report, repo), as_json=as_json
+    )
 
 
 @app.command(rich_help_panel=LOOK)
-@on_repo
+@opening.on_repo
 async def jobs(
-    repo: Repository,
+    repo: mnemo.Repository,
     action: Annotated[
         Literal["list", "retry", "cancel"],
         typer.Argument(help="`retry`: try again now; `cancel`: extract nothing of what is there."),
@@ -442,12 +407,12 @@ async def jobs(
         list[str] | None, typer.Argument(metavar="[ID]...", help="Threads that it is of.")
     ] = None,
     dead: Annotated[bool, typer.Option("--dead", help="With `retry`: all given up.")] = False,
-) -> Answer:
+) -> opening.Answer:
     """Count the background work that is owed and tell why it has failed, try again, or cancel."""
     if action != "list":
         return await _change_jobs(repo, action, threads, dead)
     if threads or dead:
-        raise UsageError("name threads, or --dead, behind `retry` or `cancel`")
+        raise mnemo.UsageError("name threads, or --dead, behind `retry` or `cancel`")
     found = (await repo.statistics()).jobs
     failed = [
         {"kind": kind, "subject": subject, "error": error}
@@ -460,12 +425,12 @@ async def jobs(
 
 
 async def _change_jobs(
-    repo: Repository, action: str, threads: list[str] | None, dead: bool
-) -> Answer:
+    repo: mnemo.Repository, action: str, threads: list[str] | None, dead: bool
+) -> opening.Answer:
     if action == "cancel" and (dead or not threads):
-        raise UsageError("name the threads whose extraction is to be cancelled")
+        raise mnemo.UsageError("name the threads whose extraction is to be cancelled")
     if dead == bool(threads):
-        raise UsageError("name the threads to try again, or all that were given up: --dead")
+        raise mnemo.UsageError("name the threads to try again, or all that were given up: --dead")
     if action == "cancel":
         changed = await repo.cancel_jobs(threads or [])
     else:
@@ -478,7 +443,7 @@ async def _change_jobs(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print_line(f"mnemo {__version__}")
+        output.print_line(f"mnemo {mnemo.__version__}")
         raise typer.Exit
 
 
@@ -492,7 +457,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    context.default_map = _defaults(context.command, file_settings()[0])
+    context.default_map = _defaults(context.command, opening.file_settings()[0])
 
 
 def _defaults(command: Any, options: Mapping[str, str]) -> dict[str, Any]:
@@ -506,7 +471,7 @@ def _defaults(command: Any, options: Mapping[str, str]) -> dict[str, Any]:
 # ── Around them ──────────────────────────────────────────────────────────────────────
 
 
-async def _counted(repo: Repository) -> dict[str, Any]:
+async def _counted(repo: mnemo.Repository) -> dict[str, Any]:
     """What is stored; levels of this short-lived process would say nothing."""
     found = await repo.statistics()
     return {

@@ -10,15 +10,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 import typer
 
-from mnemo import (
-    Conversation,
-    Message,
-    Repository,
-    SearchHit,
-    StoredMessage,
-    UsageError,
-    WindowLook,
-)
+import mnemo
 from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.json_stream import ImportFileError, begun
 from mnemo.cli.importing.writing import AT_ONCE, Arrival
@@ -39,7 +31,7 @@ def register(app: typer.Typer, panel: str) -> None:
 
 
 @on_repo
-async def threads(repo: Repository) -> Answer:
+async def threads(repo: mnemo.Repository) -> Answer:
     """List a repository's conversations, by id."""
     found = await repo.threads()
     heads = ("thread", "messages", "tokens", "last said", "window")
@@ -49,7 +41,7 @@ async def threads(repo: Repository) -> Answer:
 
 @on_repo
 async def history(
-    repo: Repository,
+    repo: mnemo.Repository,
     thread: Thread,
     from_seq: Annotated[int, typer.Option("--from-seq", help="From this message on.")] = 0,
     to_seq: Annotated[int | None, typer.Option("--to-seq", help="Up to this one.")] = None,
@@ -64,7 +56,7 @@ async def history(
 
 @on_repo
 async def window(
-    repo: Repository,
+    repo: mnemo.Repository,
     thread: Thread,
     budget: Annotated[
         int | None, typer.Option(help="Tokens; default: the thread's, else as configured.")
@@ -78,7 +70,7 @@ async def window(
 
 @on_repo
 async def search(
-    repo: Repository,
+    repo: mnemo.Repository,
     query: Annotated[str, typer.Argument(help='Words, "phrases", OR and NOT.')],
     session: Annotated[
         str | None, typer.Option("--session", help="Only this session or conversation.")
@@ -96,7 +88,7 @@ async def search(
 
 @on_repo
 async def view(
-    repo: Repository,
+    repo: mnemo.Repository,
     message_id: Annotated[str, typer.Argument(metavar="ID", help="As a hit of search has it.")],
     session: Annotated[
         str | None, typer.Option("--session", help="Where several have this id.")
@@ -139,11 +131,13 @@ def import_chat(
         raise problem
 
 
-async def _appended(repo: Repository, thread: str, messages: Iterator[Message]) -> Arrival:
+async def _appended(
+    repo: mnemo.Repository, thread: str, messages: Iterator[mnemo.Message]
+) -> Arrival:
     conversation = repo.conversation(thread)
     before, done = await conversation.next_seq(), Arrival()
     while done.problem is None:
-        batch: list[Message] = []
+        batch: list[mnemo.Message] = []
         try:
             await anyio.to_thread.run_sync(batch.extend, islice(messages, AT_ONCE))
         except ImportFileError as problem:
@@ -158,11 +152,11 @@ async def _appended(repo: Repository, thread: str, messages: Iterator[Message]) 
     return done
 
 
-async def _known(repo: Repository, thread: str) -> Conversation:
+async def _known(repo: mnemo.Repository, thread: str) -> mnemo.Conversation:
     """The conversation. *Raises* ``UsageError``: nothing was ever said in it."""
     conversation = repo.conversation(thread)
     if not await conversation.next_seq():
-        raise UsageError(
+        raise mnemo.UsageError(
             f"there is no thread {thread!r} in repository {repo.id!r}: `mnemo threads`"
         )
     return conversation
@@ -171,19 +165,19 @@ async def _known(repo: Repository, thread: str) -> Conversation:
 # ── In words ─────────────────────────────────────────────────────────────────────────
 
 
-def _line(message: StoredMessage) -> str:
+def _line(message: mnemo.StoredMessage) -> str:
     who = message.actor or message.name or message.role
     calls = [f"[calls {call.name}]" for call in message.tool_calls]
     told = "\n".join([*filter(None, [message.text]), *calls]).replace("\n", "\n    ")
     return f"{message.seq} {message.at:%Y-%m-%d %H:%M} {who}: {told}"
 
 
-def _hit(hit: SearchHit) -> str:
+def _hit(hit: mnemo.SearchHit) -> str:
     head = f"{hit.message_id}  {hit.session_id}  {hit.kind}  {hit.at:%Y-%m-%d}  {hit.score:.2f}"
     return f"{head}\n    {hit.snippet}"
 
 
-def _numbers(look: WindowLook) -> str:
+def _numbers(look: mnemo.WindowLook) -> str:
     budget, zone = look.budget, look.zones.zone
     leaving = f"{zone.from_seq}..{zone.to_seq}, {zone.tokens} tokens" if zone else "nothing"
     watched = f"watched with {look.watched_tokens}" if look.watched_tokens else "not watched"
@@ -200,7 +194,7 @@ def _numbers(look: WindowLook) -> str:
     )
 
 
-def _look_data(look: WindowLook) -> dict[str, Any]:
+def _look_data(look: mnemo.WindowLook) -> dict[str, Any]:
     data: dict[str, Any] = as_data(look)
     zones = {
         name: [message["seq"] for message in data["zones"][name]]

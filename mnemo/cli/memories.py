@@ -14,19 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from mnemo import Memory, Message, Repository, UsageError
+from mnemo.cli import opening
 from mnemo.cli.importing.chats import read_chat
-from mnemo.cli.opening import (
-    Answer,
-    AsJson,
-    NewEmbedder,
-    Repo,
-    Store,
-    Where,
-    conditions,
-    in_known_repo,
-    in_repo,
-    on_repo,
-)
 from mnemo.cli.output import answer, as_data, complain
 from mnemo.runtime.text import counted
 
@@ -45,17 +34,17 @@ def register(app: typer.Typer, panel: str) -> None:
 
 def remember(
     text: Annotated[str, typer.Argument(help="A text or a file of messages; `-`: standard input.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     thread: Annotated[str, typer.Option("--thread", help="The conversation.")] = "default",
     actor: Annotated[str | None, typer.Option(help="Who said it.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is extracted.")] = True,
-    embedder: NewEmbedder = None,
-    as_json: AsJson = False,
+    embedder: opening.NewEmbedder = None,
+    as_json: opening.AsJson = False,
 ) -> None:
     """Remember a text: found by search and recall at once, and known as facts when extracted."""
     content = _said(text)
-    found = in_repo(
+    found = opening.in_repo(
         store,
         repo,
         lambda opened: opened.remember(content, thread_id=thread, actor=actor, wait=wait),
@@ -71,18 +60,18 @@ def remember(
     )
 
 
-@on_repo
+@opening.on_repo
 async def memories(
     repo: Repository,
     query: Annotated[str | None, typer.Argument(help="Only what fits these words.")] = None,
-    where: Where = None,
+    where: opening.Where = None,
     limit: Annotated[int, typer.Option(help="Memories, at most.")] = 20,
     superseded: Annotated[
         bool, typer.Option("--superseded", help="What was replaced, too.")
     ] = False,
-) -> Answer:
+) -> opening.Answer:
     """List facts and instructions, the newest first or the best for a query."""
-    kept = conditions(where)
+    kept = opening.conditions(where)
     if limit < 1:
         raise UsageError(f"--limit must be at least 1, not {limit}")
     if query is not None and superseded:
@@ -129,14 +118,14 @@ def _row(memory: Memory) -> tuple[str, str, str, str, str]:
     return memory.id, memory.type, f"{_since(memory):%Y-%m-%d}", until, memory.text
 
 
-@on_repo
+@opening.on_repo
 async def changes(
     repo: Repository,
     subject: Annotated[str | None, typer.Argument(help="A person or thing they name.")] = None,
     since: Annotated[str | None, typer.Option(help="From this ISO time on.")] = None,
     until: Annotated[str | None, typer.Option(help="Up to this ISO time.")] = None,
     limit: Annotated[int, typer.Option(help="Changes, at most.")] = 20,
-) -> Answer:
+) -> opening.Answer:
     """List what held and holds no longer, the latest change first."""
     page = await repo.changes(subject=subject, since=since, until=until, limit=limit)
     rows = [(f"{c.when:%Y-%m-%d}", c.old.text, c.new.text if c.new else "(ended)") for c in page]
@@ -149,16 +138,16 @@ def edit(
     text: Annotated[
         str | None, typer.Argument(help="The new wording; without it $EDITOR is opened.")
     ] = None,
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     reason: Annotated[str | None, typer.Option(help="Why, for its history.")] = None,
-    as_json: AsJson = False,
+    as_json: opening.AsJson = False,
 ) -> None:
     """Correct what a memory says, from now on; its history keeps the wording before."""
 
-    before = in_known_repo(store, repo, lambda opened: opened.memory(memory_id))
+    before = opening.in_known_repo(store, repo, lambda opened: opened.memory(memory_id))
     wording = _edited(before.text) if text is None else text
-    memory = in_known_repo(
+    memory = opening.in_known_repo(
         store,
         repo,
         lambda opened: opened.update_memory(

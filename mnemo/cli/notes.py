@@ -14,18 +14,8 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
+from mnemo.cli import opening
 from mnemo.cli.importing.chats import read_chat
-from mnemo.cli.opening import (
-    Answer,
-    AsJson,
-    Model,
-    ModelUrl,
-    Repo,
-    Store,
-    chat_model_of,
-    in_repo,
-    on_repo,
-)
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 from mnemo.runtime.text import visible
 
@@ -49,8 +39,8 @@ def register(app: typer.Typer, panel: str) -> None:
 
 def update(
     file: Annotated[Path, typer.Argument(help="The task's conversation, as import reads it.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     iterations: Annotated[
         int | None,
         typer.Option(help="Passes of the task's loop; default: its assistant messages."),
@@ -64,9 +54,9 @@ def update(
     thread: Annotated[
         str | None, typer.Option("--thread", help="The conversation that it is of.")
     ] = None,
-    model_url: ModelUrl = None,
-    model: Model = None,
-    as_json: AsJson = False,
+    model_url: opening.ModelUrl = None,
+    model: opening.Model = None,
+    as_json: opening.AsJson = False,
 ) -> None:
     """
     Look back over a task's conversation once, and keep what will matter.
@@ -74,7 +64,7 @@ def update(
     Without a model only explicit requests are kept ("remember that …").
     """
     messages = read_chat(file)
-    chat_model = chat_model_of(model_url, model)
+    chat_model = opening.chat_model_of(model_url, model)
     passes = sum(m.role == "assistant" for m in messages) if iterations is None else iterations
 
     async def updated(opened: Repository) -> NoteUpdate:
@@ -88,7 +78,7 @@ def update(
         )
 
     with _progress() as told:
-        done = in_repo(store, repo, updated, chat_model=chat_model)
+        done = opening.in_repo(store, repo, updated, chat_model=chat_model)
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store, "model": model}
         print_json(where | as_data(done))
@@ -101,12 +91,12 @@ def update(
         raise typer.Exit(WRONG)
 
 
-@on_repo
+@opening.on_repo
 async def list_(
     repo: Repository,
     query: Annotated[str | None, typer.Option(help="Best for these words first.")] = None,
     limit: Annotated[int | None, typer.Option(help="So many, at most.")] = None,
-) -> Answer:
+) -> opening.Answer:
     """List the notes, latest use first."""
     found = await repo.notes.list(query=query, limit=limit)
     heads = ("topic", "version", "updated", "description")
@@ -114,16 +104,16 @@ async def list_(
     return {"notes": found}, (heads, rows)
 
 
-@on_repo
-async def show(repo: Repository, topic: Topic) -> Answer:
+@opening.on_repo
+async def show(repo: Repository, topic: Topic) -> opening.Answer:
     """Show a note."""
     note = await repo.notes.read(topic)
     head = f"{note.topic} (version {note.version}, {note.updated_at:%Y-%m-%d}): "
     return {"note": note}, f"{head}{note.description}\n\n{note.body}"
 
 
-@on_repo
-async def history(repo: Repository, topic: Topic) -> Answer:
+@opening.on_repo
+async def history(repo: Repository, topic: Topic) -> opening.Answer:
     """Show every kept version of a note, oldest first: who made it, on what evidence."""
     versions = await repo.notes.history(topic)
     heads = ("version", "action", "at", "by", "trust", "update", "text")
@@ -131,11 +121,11 @@ async def history(repo: Repository, topic: Topic) -> Answer:
     return {"topic": topic, "versions": versions}, (heads, rows)
 
 
-@on_repo
+@opening.on_repo
 async def undo(
     repo: Repository,
     update_id: Annotated[str, typer.Argument(help="As update and history name it.")],
-) -> Answer:
+) -> opening.Answer:
     """Take back all that an update did."""
     changes = await repo.notes.undo(update_id)
     return {"undone": update_id, "changes": changes}, "\n".join(map(_change, changes))
@@ -145,53 +135,53 @@ def write(
     topic: Topic,
     file: Annotated[str, typer.Argument(help="Its text, Markdown; - is standard input.")],
     description: Annotated[str, typer.Option(help="What it is about, in one line.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
+    as_json: opening.AsJson = False,
 ) -> None:
     """Create or replace a note; the former text stays in its history."""
     body = sys.stdin.read() if file == "-" else _text_of(Path(file))
-    note = in_repo(store, repo, lambda r: r.notes.write(topic, body, description))
+    note = opening.in_repo(store, repo, lambda r: r.notes.write(topic, body, description))
     answer({"repo": repo, "note": note}, f"{note.topic}: version {note.version}.", as_json=as_json)
 
 
-@on_repo
-async def delete(repo: Repository, topic: Topic) -> Answer:
+@opening.on_repo
+async def delete(repo: Repository, topic: Topic) -> opening.Answer:
     """Retire a note; `restore` brings it back."""
     await repo.notes.delete(topic)
     return {"deleted": topic}, f"{topic}: deleted."
 
 
-@on_repo
+@opening.on_repo
 async def restore(
     repo: Repository,
     topic: Topic,
     version: Annotated[int, typer.Argument(help="As history numbers them.")],
-) -> Answer:
+) -> opening.Answer:
     """Write an old version of a note as a new one."""
     note = await repo.notes.restore(topic, version)
     return {"note": note}, f"{note.topic}: version {note.version}."
 
 
-@on_repo
+@opening.on_repo
 async def export_(
     repo: Repository,
     folder: Annotated[Path, typer.Argument(help="Made if it is not there.")],
-) -> Answer:
+) -> opening.Answer:
     """Write one Markdown file per note into a folder; what was edited there is not overwritten."""
     return _report(await repo.notes.export_folder(folder), folder)
 
 
 def import_(
     folder: Annotated[Path, typer.Argument(help="Of Markdown files, as export writes them.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
+    as_json: opening.AsJson = False,
 ) -> None:
     """Merge a folder of notes; where both sides changed neither is touched."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
-    report = in_repo(store, repo, lambda r: r.notes.import_folder(folder))
+    report = opening.in_repo(store, repo, lambda r: r.notes.import_folder(folder))
     data, told = _report(report, folder)
     answer({"repo": repo} | data, told, as_json=as_json)
 

@@ -15,15 +15,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from mnemo import (
-    Config,
-    ConfigError,
-    EmbeddingSpaceMismatch,
-    Mnemo,
-    ModelUnavailable,
-    Repository,
-    UsageError,
-)
+import mnemo
 from mnemo.cli.output import Told, answer
 from mnemo.protocols import ChatModel, EmbeddingSpace
 
@@ -70,7 +62,7 @@ def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
     for one in given or ():
         key, equals, value = one.partition("=")
         if not (key and equals):
-            raise UsageError(f"--where takes KEY=VALUE, not {one!r}")
+            raise mnemo.UsageError(f"--where takes KEY=VALUE, not {one!r}")
         try:
             found[key] = json.loads(value)
         except ValueError:
@@ -83,7 +75,7 @@ def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
 _OPTIONS = ("store", "repo", "embedder")
 
 
-def file_settings() -> tuple[dict[str, str], Config]:
+def file_settings() -> tuple[dict[str, str], mnemo.Config]:
     """
     Read ``mnemo.toml`` in the platform's folder for settings, if there is one.
 
@@ -98,16 +90,16 @@ def file_settings() -> tuple[dict[str, str], Config]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}, Config()
+        return {}, mnemo.Config()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise mnemo.ConfigError(f"{path}: {error}") from error
     options = {name: found.pop(name) for name in _OPTIONS if name in found}
     if wrong := [name for name, value in options.items() if not isinstance(value, str)]:
-        raise ConfigError(f"{path}: {wrong[0]} must be a text")
+        raise mnemo.ConfigError(f"{path}: {wrong[0]} must be a text")
     try:
-        return options, Config(**found)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        return options, mnemo.Config(**found)
+    except mnemo.ConfigError as error:
+        raise mnemo.ConfigError(f"{path}: {error}") from error
 
 
 # ── Opening ─────────────────────────────────────────────────────────────────────────────
@@ -118,7 +110,7 @@ _NAMED = 10
 """Repositories that an error names, at most."""
 
 
-class EmptyRepository(UsageError):
+class EmptyRepository(mnemo.UsageError):
     """
     A repository that is only read holds nothing.
 
@@ -148,7 +140,7 @@ class AbsentEmbedder:
         if not texts:
             return np.empty((0, self.space.dimensions), np.float32)
         what = f"no embedder for {self.space} is at hand; `mnemo reembed` moves the repository"
-        raise ModelUnavailable(what, retryable=False)
+        raise mnemo.ModelUnavailable(what, retryable=False)
 
 
 def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
@@ -156,7 +148,7 @@ def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
     if not url and not name:
         return None
     if not url or not name:
-        raise UsageError("a model needs both --model-url and --model")
+        raise mnemo.UsageError("a model needs both --model-url and --model")
     from mnemo.models import OpenAIChatModel
 
     return OpenAIChatModel(url, name, os.environ.get(_KEY))
@@ -164,10 +156,10 @@ def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
 
 def in_service(
     store: str,
-    act: Callable[[Mnemo], Awaitable[T]],
+    act: Callable[[mnemo.Mnemo], Awaitable[T]],
     *,
     chat_model: ChatModel | None = None,
-    config: Config | None = None,
+    config: mnemo.Config | None = None,
     workers: int | None = None,
     embedder: str | None = None,
 ) -> T:
@@ -175,9 +167,9 @@ def in_service(
 
     async def opened() -> T:
         # Whose window is full is for the application to say, which has a model for it.
-        quiet = Config(viewport={"auto_evict": False})
-        found = quiet.overlaid(file_settings()[1]).overlaid(Config.from_env())
-        async with Mnemo(
+        quiet = mnemo.Config(viewport={"auto_evict": False})
+        found = quiet.overlaid(file_settings()[1]).overlaid(mnemo.Config.from_env())
+        async with mnemo.Mnemo(
             store,
             config=found.overlaid(config),
             chat_model=chat_model,
@@ -192,18 +184,18 @@ def in_service(
 def in_repo(
     store: str,
     repo: str,
-    act: Callable[[Repository], Awaitable[T]],
+    act: Callable[[mnemo.Repository], Awaitable[T]],
     *,
     chat_model: ChatModel | None = None,
-    config: Config | None = None,
+    config: mnemo.Config | None = None,
     embedder: str | None = None,
 ) -> T:
     """Run *act* on a repository, which is made if it is new; *embedder*: see ``NewEmbedder``."""
 
-    async def opened(memory: Mnemo) -> T:
+    async def opened(memory: mnemo.Mnemo) -> T:
         try:
             found = await memory.open_repo(repo, embedder=embedder)
-        except EmbeddingSpaceMismatch:
+        except mnemo.EmbeddingSpaceMismatch:
             if embedder is None:
                 raise
             found = await memory.open_repo(repo)
@@ -215,7 +207,7 @@ def in_repo(
 def in_known_repo(
     store: str,
     repo: str,
-    act: Callable[[Repository], Awaitable[T]],
+    act: Callable[[mnemo.Repository], Awaitable[T]],
     *,
     may_be_empty: bool = False,
     chat_model: ChatModel | None = None,
@@ -228,7 +220,7 @@ def in_known_repo(
         EmptyRepository: The repository holds nothing.
     """
 
-    async def opened(memory: Mnemo) -> T:
+    async def opened(memory: mnemo.Mnemo) -> T:
         found = await _open_as_it_is(memory, repo)
         await check_there(memory, store, repo)
         if not may_be_empty and await _is_empty(found):
@@ -256,8 +248,8 @@ def on_repo(command: Callable[..., Awaitable[Answer]]) -> Callable[..., None]:
         as_json: AsJson = False,
         **own: Any,
     ) -> None:
-        data, *told = in_known_repo(store, repo, lambda opened: command(opened, **own))
-        answer({"repo": repo} | data, *told, as_json=as_json)
+        found = in_known_repo(store, repo, lambda opened: command(opened, **own))
+        answer({"repo": repo} | found[0], *found[1:], as_json=as_json)
 
     _, *own = signature(command, eval_str=True).parameters.values()
     shared = signature(run, eval_str=True).parameters
@@ -269,27 +261,27 @@ def on_repo(command: Callable[..., Awaitable[Answer]]) -> Callable[..., None]:
     return run
 
 
-async def check_there(memory: Mnemo, store: str, repo: str) -> None:
+async def check_there(memory: mnemo.Mnemo, store: str, repo: str) -> None:
     """*Raises* ``EmptyRepository``: nothing was ever written to *repo*."""
     if repo not in [one.id for one in await memory.repos()]:
         raise EmptyRepository(store, repo, await _others(memory, repo))
 
 
-async def _others(memory: Mnemo, repo: str) -> list[str]:
+async def _others(memory: mnemo.Mnemo, repo: str) -> list[str]:
     return [one.id for one in await memory.repos() if one.id != repo]
 
 
-async def _open_as_it_is(memory: Mnemo, repo: str) -> Repository:
+async def _open_as_it_is(memory: mnemo.Mnemo, repo: str) -> mnemo.Repository:
     try:
         return await memory.open_repo(repo)
-    except EmbeddingSpaceMismatch as mismatch:
+    except mnemo.EmbeddingSpaceMismatch as mismatch:
         if mismatch.stored_space is None:
             raise
         space = EmbeddingSpace(*mismatch.stored_space)
         return await memory.open_repo(repo, embedder=AbsentEmbedder(space))
 
 
-async def _is_empty(repo: Repository) -> bool:
+async def _is_empty(repo: mnemo.Repository) -> bool:
     found = await repo.statistics()
     if found.revision or found.steps or found.messages or found.notes.versions:
         return False
@@ -300,7 +292,7 @@ def existing(store: str) -> str:
     """*store*, which is only read: a mistyped name must not make an empty one."""
     path = Path(store.removeprefix("sqlite:///"))
     if "://" not in str(store.removeprefix("sqlite:///")) and not _holds_something(path):
-        raise UsageError(
+        raise mnemo.UsageError(
             f"there is no store at {path}: `mnemo import` makes one, --store names another"
         )
     return store

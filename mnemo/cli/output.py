@@ -15,19 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mnemo import (
-    Candidate,
-    EdgeKind,
-    Episodic,
-    ErasureReport,
-    Explanation,
-    MaintenanceReport,
-    RecallResult,
-    ReembeddingReport,
-    Repository,
-    SourceRef,
-    UsageError,
-)
+import mnemo
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.text import counted, one_line, visible
 
@@ -100,12 +88,14 @@ def as_data(value: Any) -> Any:
             return str(value)
 
 
-async def ids_to_view(repo: Repository, candidates: Sequence[Candidate]) -> list[str | None]:
+async def ids_to_view(
+    repo: mnemo.Repository, candidates: Sequence[mnemo.Candidate]
+) -> list[str | None]:
     """What ``view`` takes to open the best source of each; ``None``: it has no message or step."""
     claims = [c.node.id for c in candidates if c.node.type in ("semantic", "procedural")]
-    steps = await repo.get_linked_nodes(claims, edge_type=EdgeKind.PROVENANCE)
+    steps = await repo.get_linked_nodes(claims, edge_type=mnemo.EdgeKind.PROVENANCE)
     steps += [candidate.node for candidate in candidates]
-    by_place = {_place_of(one): one for one in steps if isinstance(one, Episodic)}
+    by_place = {_place_of(one): one for one in steps if isinstance(one, mnemo.Episodic)}
     found: list[str | None] = []
     for source in (next(iter(candidate.sources), None) for candidate in candidates):
         step = by_place.get(_place_of(source)) if source and source.session_id else None
@@ -115,11 +105,11 @@ async def ids_to_view(repo: Repository, candidates: Sequence[Candidate]) -> list
     return found
 
 
-def _place_of(one: Episodic | SourceRef) -> tuple[str | None, str | None, int | None]:
+def _place_of(one: mnemo.Episodic | mnemo.SourceRef) -> tuple[str | None, str | None, int | None]:
     return one.session_id, one.episode_id, one.step_index
 
 
-def ids_told(result: RecallResult, ids: Sequence[str | None], text: str | None) -> str:
+def ids_told(result: mnemo.RecallResult, ids: Sequence[str | None], text: str | None) -> str:
     """A line for each candidate that *text* cites (``None``: for all): its id, what to view."""
     lines = [
         f"[{number}] {candidate.node.id}" + (f"  mnemo view {id}" if id else "")
@@ -130,7 +120,7 @@ def ids_told(result: RecallResult, ids: Sequence[str | None], text: str | None) 
 
 
 def recall_data(
-    query: str, result: RecallResult, ids: Sequence[str | None] | None = None
+    query: str, result: mnemo.RecallResult, ids: Sequence[str | None] | None = None
 ) -> dict[str, Any]:
     """A recall and its candidates, best first; *ids* are what ``view`` takes for each."""
     candidates = [_candidate_data(candidate) for candidate in result.candidates]
@@ -148,7 +138,7 @@ def recall_data(
     }
 
 
-def _candidate_data(candidate: Candidate) -> dict[str, Any]:
+def _candidate_data(candidate: mnemo.Candidate) -> dict[str, Any]:
     return {
         "id": candidate.node.id,
         "type": candidate.node.type,
@@ -161,7 +151,7 @@ def _candidate_data(candidate: Candidate) -> dict[str, Any]:
     } | ({"why": candidate.why} if candidate.why else {})
 
 
-def explained(result: RecallResult) -> str:
+def explained(result: mnemo.RecallResult) -> str:
     """Every candidate with why it came and what it rests on; best first."""
     found = ", ".join(f"{phase}: {count}" for phase, count in result.trace.found.items())
     tags = ", ".join(result.tags)
@@ -176,7 +166,7 @@ def explained(result: RecallResult) -> str:
     return "\n".join((*head, *("\n".join(_account(n, c, longest)) for n, c in numbered)))
 
 
-def _account(number: int, candidate: Candidate, longest: float) -> list[str]:
+def _account(number: int, candidate: mnemo.Candidate, longest: float) -> list[str]:
     """Lines of one candidate; *longest* is the greatest reason of all candidates."""
     hop = "" if candidate.hop is None else f", hop {candidate.hop}"
     lines = [
@@ -197,7 +187,7 @@ def _account(number: int, candidate: Candidate, longest: float) -> list[str]:
     return lines + _origins(candidate.sources)
 
 
-def _origins(sources: Sequence[SourceRef]) -> list[str]:
+def _origins(sources: Sequence[mnemo.SourceRef]) -> list[str]:
     """A line for each step, once; below it the facts that restate it."""
     lines: dict[Any, list[str]] = {}
     for source in sources:
@@ -208,7 +198,7 @@ def _origins(sources: Sequence[SourceRef]) -> list[str]:
     return [line for step in lines.values() for line in step]
 
 
-def _bars(why: Explanation, longest: float) -> list[str]:
+def _bars(why: mnemo.Explanation, longest: float) -> list[str]:
     """A line with a bar for each group of reasons: ``+`` for what it adds, ``-`` what it takes."""
     lines = []
     for group, signals in why.grouped.items():
@@ -219,7 +209,7 @@ def _bars(why: Explanation, longest: float) -> list[str]:
     return lines
 
 
-def _place(source: SourceRef) -> str:
+def _place(source: mnemo.SourceRef) -> str:
     where = f"{source.session_id}#{source.step_index}" if source.session_id else str(source.key)
     who = ", ".join(str(part) for part in (source.actor, source.at) if part)
     return one_line(f"{where} ({who}): {source.text}" if who else f"{where}: {source.text}")
@@ -231,13 +221,15 @@ OPERATIONS = ("validate", "consolidate", "decay")
 """In this order: the penalties of the first weigh in the scores of the others."""
 
 
-async def maintained(repo: Repository, chosen: Collection[str]) -> list[MaintenanceReport]:
+async def maintained(
+    repo: mnemo.Repository, chosen: Collection[str]
+) -> list[mnemo.MaintenanceReport]:
     """Run the *chosen* operations, all if there is none, one after another."""
     calls = {"validate": repo.validate, "consolidate": repo.consolidate, "decay": repo.decay}
     return [await calls[name]() for name in OPERATIONS if name in chosen or not chosen]
 
 
-def maintenance_told(report: MaintenanceReport) -> str:
+def maintenance_told(report: mnemo.MaintenanceReport) -> str:
     """One line of what an operation did."""
     found = {
         "grounded": report.grounded,
@@ -266,7 +258,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to be asked: say --yes to erase for good")
+        raise mnemo.UsageError("nobody is there to be asked: say --yes to erase for good")
     typer.confirm(question, abort=True, err=True)
 
 
@@ -278,7 +270,7 @@ def selected(session: str | None, thread: str | None, before: str | None) -> str
     return whose if before is None else f"{whose} before {before}"
 
 
-def erasure_told(report: ErasureReport, *, dry_run: bool) -> str:
+def erasure_told(report: mnemo.ErasureReport, *, dry_run: bool) -> str:
     """What was erased, and what may be left of it; or what would be."""
     if report.is_empty:
         return "Nothing was there to forget."
@@ -322,7 +314,7 @@ def texts_progress() -> Iterator[Callable[[int, int], None]]:
         yield show
 
 
-def move_told(report: ReembeddingReport, repo: str) -> str:
+def move_told(report: mnemo.ReembeddingReport, repo: str) -> str:
     """One line of where the repository is now."""
     if report.after is None:
         return f"Repository {repo!r} has no vectors."

@@ -17,32 +17,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mnemo import Config, Conversation, InvalidArchive, Mnemo, Repository, StoredMessage, UsageError
+from mnemo.cli import opening, output
 from mnemo.cli.conversations import KNOWN, import_chat
 from mnemo.cli.importing.dialogues import stream_talks
 from mnemo.cli.importing.json_stream import begun
 from mnemo.cli.importing.readers import items_of, size_of, source_of
 from mnemo.cli.importing.records import KeyedRecord, MemoryRecord, Record
 from mnemo.cli.importing.writing import Arrival, Preview, Tally, import_items, import_talks, preview
-from mnemo.cli.opening import (
-    AsJson,
-    NewEmbedder,
-    Repo,
-    Store,
-    check_there,
-    existing,
-    in_known_repo,
-    in_repo,
-    in_service,
-)
-from mnemo.cli.output import (
-    answer,
-    as_data,
-    complain,
-    print_json,
-    print_line,
-    print_table,
-    texts_progress,
-)
 from mnemo.runtime.text import counted as plural
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT
 from mnemo.wire import to_openai
@@ -71,10 +52,10 @@ def export_(
     to: Annotated[
         str, typer.Option("--to", help="archive (everything), jsonl, openai or markdown.")
     ] = "archive",
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
-    as_json: AsJson = False,
+    as_json: opening.AsJson = False,
 ) -> None:
     """
     Write a repository to a file.
@@ -87,25 +68,25 @@ def export_(
     if file != STANDARD and not force and Path(file).exists():
         raise UsageError(f"{file} is there already: --force overwrites it")
     if to in FORMATS:
-        counts = in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
+        counts = opening.in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
         shown = {"repo": repo, "file": file, "to": to} | counts
         if file != STANDARD:
             said, of = plural(counts["messages"], "message"), plural(counts["threads"], "thread")
             told = f"{file}: {said} of {of}."
-            answer(shown, told, as_json=as_json)
+            output.answer(shown, told, as_json=as_json)
         return
     if to != "archive":
         raise UsageError(f"--to takes archive, {', '.join(FORMATS)}, not {to!r}")
 
     async def archived(memory: Mnemo) -> dict[str, Any]:
-        await check_there(memory, store, repo)
+        await opening.check_there(memory, store, repo)
         return await exported(memory, repo, file)
 
-    head = in_service(existing(store), archived)
+    head = opening.in_service(opening.existing(store), archived)
     if as_json:
-        print_json({"repo": repo, "file": file} | head)
+        output.print_json({"repo": repo, "file": file} | head)
     elif file != STANDARD:
-        print_line(f"{file}: {counted(head)}.")
+        output.print_line(f"{file}: {counted(head)}.")
 
 
 def import_(
@@ -118,8 +99,8 @@ def import_(
             "or markdown.",
         ),
     ] = "auto",
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
+    repo: opening.Repo = "default",
+    store: opening.Store = "mnemo.db",
     thread: Annotated[
         str | None, typer.Option("--thread", help="As messages into this conversation.")
     ] = None,
@@ -132,8 +113,8 @@ def import_(
     wait: Annotated[
         bool, typer.Option("--wait", help="Of an export: until its facts are extracted.")
     ] = False,
-    embedder: NewEmbedder = None,
-    as_json: AsJson = False,
+    embedder: opening.NewEmbedder = None,
+    as_json: opening.AsJson = False,
 ) -> None:
     """
     Put a file into a repository: an archive, another service's export, dialogues or messages.
@@ -174,8 +155,8 @@ def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_
     if thread is not None:
         raise UsageError("an archive has conversations of its own: leave --thread away")
     with arriving(file) as lines:
-        head = in_service(store, lambda memory: imported(memory, repo, lines, file))
-    answer(
+        head = opening.in_service(store, lambda memory: imported(memory, repo, lines, file))
+    output.answer(
         {"repo": repo, "file": file} | head, f"Repository {repo}: {counted(head)}.", as_json=as_json
     )
 
@@ -192,12 +173,12 @@ def _import_talks(
             await _embedded(opened)
             return tally
 
-        tally = in_repo(store, repo, imported, embedder=embedder)
+        tally = opening.in_repo(store, repo, imported, embedder=embedder)
     problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
     where = {"file": str(file), "repo": repo, "store": store}
-    counts = as_data(replace(tally, problem=None))
+    counts = output.as_data(replace(tally, problem=None))
     data = where | counts | {"problem": str(problem) if problem else None}
-    answer(data, _told(tally, repo), as_json=as_json)
+    output.answer(data, _told(tally, repo), as_json=as_json)
     if problem:
         raise problem
 
@@ -321,18 +302,20 @@ def _import_export(
 
             # An index of all that is stored would grow with the file.
             unindexed = Config(jobs={"background": False})
-            arrival = in_repo(store, repo, stored, config=unindexed, embedder=embedder)
+            arrival = opening.in_repo(store, repo, stored, config=unindexed, embedder=embedder)
         if wait:
-            in_repo(store, repo, _embedded, embedder=embedder)
+            opening.in_repo(store, repo, _embedded, embedder=embedder)
     if as_json:
         where = {"file": str(file), "from": source, "repo": repo, "store": store}
-        print_json(where | {"dry_run": dry_run} | as_data(replace(arrival, problem=None)))
+        output.print_json(
+            where | {"dry_run": dry_run} | output.as_data(replace(arrival, problem=None))
+        )
     else:
         _tell(arrival, source, repo)
     for broken in arrival.broken:
-        complain(f"{file}: {broken.place}: {broken.what}")
+        output.complain(f"{file}: {broken.place}: {broken.what}")
     if arrival.broken_records > len(arrival.broken):
-        complain(f"{file}: {arrival.broken_records} records are broken; these are the first")
+        output.complain(f"{file}: {arrival.broken_records} records are broken; these are the first")
     if arrival.problem is not None:
         kept = 0 if dry_run else arrival.added + arrival.known
         raise arrival.problem.having_kept(kept, _unit(source))
@@ -343,14 +326,14 @@ def _import_export(
 def _tell(arrival: Arrival, source: str, repo: str) -> None:
     what = plural(arrival.added, _unit(source).removesuffix("s"))
     if isinstance(arrival, Preview):
-        print_table(("thread", "at", "who", "text"), [_row(one) for one in arrival.first])
-        print_line(f"Nothing was stored. An export of {source}: {what}.")
+        output.print_table(("thread", "at", "who", "text"), [_row(one) for one in arrival.first])
+        output.print_line(f"Nothing was stored. An export of {source}: {what}.")
     else:
-        print_line(
+        output.print_line(
             f"Repository {repo}, from {source}: {what} added, {plural(arrival.known, *KNOWN)}."
         )
     for reason, count in sorted(arrival.skipped.items()):
-        print_line(f"skipped, {count}: {reason}")
+        output.print_line(f"skipped, {count}: {reason}")
 
 
 def _unit(source: str) -> str:
@@ -373,7 +356,7 @@ def _row(record: Record | KeyedRecord | MemoryRecord) -> tuple[str, str, str, st
 async def _embedded(repo: Repository) -> None:
     """Wait until all is extracted and embedded, or the embedder fails; show how far it is."""
     most = 0
-    with texts_progress() as show:
+    with output.texts_progress() as show:
         while repo.config.jobs.background:
             try:
                 await repo.settle(_LOOK_S)
@@ -383,7 +366,7 @@ async def _embedded(repo: Repository) -> None:
                 most = max(most, index.waiting)
                 show(most - index.waiting, most)
             if index.failing:
-                complain(f"{index.waiting} texts wait for their vectors: {index.failing}")
+                output.complain(f"{index.waiting} texts wait for their vectors: {index.failing}")
                 break
 
 
@@ -457,7 +440,7 @@ async def _jsonl(conversation: Conversation, write: Write) -> int:
     count = 0
     async for page in _pages(conversation):
         for message in page:
-            write(json.dumps(as_data(message)) + "\n")
+            write(json.dumps(output.as_data(message)) + "\n")
         count += len(page)
     return count
 

@@ -15,45 +15,28 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from mnemo import (
-    CommitFailed,
-    Conflict,
-    EmbeddingSpaceMismatch,
-    ExtractionFailed,
-    MnemoError,
-    ModelError,
-    NotFound,
-    PendingQueueFull,
-    RateLimited,
-    RecallFailed,
-    RepositoryAlreadyOpen,
-    SessionError,
-    StoreLocked,
-    StoreReadOnly,
-    StoreUnavailable,
-    UsageError,
-)
+import mnemo
 
 log = logging.getLogger("mnemo")
 
 STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (NotFound, 404),
-    (PendingQueueFull, 503),
-    (ExtractionFailed, 409),
-    (SessionError, 409),
-    (Conflict, 409),
-    (RepositoryAlreadyOpen, 409),
-    (EmbeddingSpaceMismatch, 409),
+    (mnemo.NotFound, 404),
+    (mnemo.PendingQueueFull, 503),
+    (mnemo.ExtractionFailed, 409),
+    (mnemo.SessionError, 409),
+    (mnemo.Conflict, 409),
+    (mnemo.RepositoryAlreadyOpen, 409),
+    (mnemo.EmbeddingSpaceMismatch, 409),
     (ValueError, 422),
-    (UsageError, 409),
-    (ModelError, 503),
-    (RecallFailed, 503),
-    (StoreLocked, 503),
-    (StoreReadOnly, 503),
-    (StoreUnavailable, 503),
-    (CommitFailed, 503),
+    (mnemo.UsageError, 409),
+    (mnemo.ModelError, 503),
+    (mnemo.RecallFailed, 503),
+    (mnemo.StoreLocked, 503),
+    (mnemo.StoreReadOnly, 503),
+    (mnemo.StoreUnavailable, 503),
+    (mnemo.CommitFailed, 503),
     (TimeoutError, 504),
-    (MnemoError, 500),
+    (mnemo.MnemoError, 500),
 )
 """The first class that an exception is of decides."""
 _PLAIN = {422: "invalid_argument", 504: "timeout"}
@@ -115,7 +98,7 @@ def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
         methods: Of every path of *app* that is answered by the method, to be told with a 405.
     """
     app.state.methods = methods
-    for kind in (MnemoError, ValueError, TimeoutError):
+    for kind in (mnemo.MnemoError, ValueError, TimeoutError):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -126,11 +109,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     status = next(code for kind, code in STATUS if isinstance(error, kind))
     if status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    name, known = type(error).__name__, isinstance(error, MnemoError)
+    name, known = type(error).__name__, isinstance(error, mnemo.MnemoError)
     named = _snake_case(name) if known else _PLAIN[status]
     reason = str(getattr(error, "reason", None) or named)
     facts = {k: v for k, v in vars(error).items() if not k.startswith("_") and k != "reason"}
-    again = error.retry_after_s if isinstance(error, RateLimited) else None
+    again = error.retry_after_s if isinstance(error, mnemo.RateLimited) else None
     headers = {"Retry-After": str(round(again or RETRY_S))} if status == 503 else {}
     told = name if known else {422: "ValueError", 504: "TimeoutError"}[status]
     return problem(status, reason, str(error) or name, error=told, facts=facts, headers=headers)

@@ -15,15 +15,7 @@ from typing import Any
 import yaml
 
 from mnemo import Message, UsageError
-from mnemo.cli.importing.chats import (
-    chatgpt,
-    claude,
-    claude_code,
-    is_chatgpt,
-    is_claude,
-    is_claude_code,
-    messages_of,
-)
+from mnemo.cli.importing import chats
 from mnemo.cli.importing.json_stream import BadLine, ImportFileError, OnRead, Value, stream_values
 from mnemo.cli.importing.records import (
     Broken,
@@ -232,14 +224,14 @@ def _openai(raw: Any, place: str, stem: str = "") -> Iterator[Item]:
         raise ValueError('has no list of "messages"')
     given = (raw.get(name) for name in ("id", "custom_id", "thread_id"))
     name = next((str(one) for one in given if one), f"{stem}#{place.split()[-1]}")
-    for number, message in enumerate(messages_of(_request(raw) | {"id": name}, name), 1):
+    for number, message in enumerate(chats.messages_of(_request(raw) | {"id": name}, name), 1):
         yield Record(f"openai/{name}", message, f"{place}, message {number}")
 
 
 _READERS = {
-    "chatgpt": _Reader("conversation", is_chatgpt, chatgpt),
-    "claude": _Reader("conversation", is_claude, claude),
-    "claude-code": _Reader("line", is_claude_code, claude_code),
+    "chatgpt": _Reader("conversation", chats.is_chatgpt, chats.chatgpt),
+    "claude": _Reader("conversation", chats.is_claude, chats.claude),
+    "claude-code": _Reader("line", chats.is_claude_code, chats.claude_code),
     "openai": _Reader("conversation", _is_openai, _openai),
     "langgraph-store": _Reader("item", is_store_item, store_item),
     "mem0": _Reader("memory", is_mem0, mem0),

@@ -9,20 +9,7 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from mnemo import (
-    CommitReceipt,
-    Config,
-    Edge,
-    Mnemo,
-    NotFound,
-    Repository,
-    Session,
-    SessionContext,
-    SessionError,
-    SessionRecord,
-    SessionState,
-    SessionStatistics,
-)
+import mnemo
 from mnemo.exchange import NodeShape, StepShape
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Body, JsonObject, Memory_, Readable, Time, Writable, given
@@ -74,7 +61,7 @@ class CloseAndCommit(Body):
 class WaitFor(Body):
     """Arguments as of ``Session.wait_for``."""
 
-    states: list[SessionState] = Field(min_length=1, max_length=5)
+    states: list[mnemo.SessionState] = Field(min_length=1, max_length=5)
     timeout_s: float = Field(default=60.0, ge=0, le=LONGEST_WAIT_S)
 
 
@@ -91,15 +78,15 @@ class Status(BaseModel):
     id: str
     repo_id: str
     goal: str
-    state: SessionState
+    state: mnemo.SessionState
     steps: int
     episode_id: str | None
     updated_at: datetime
     thread_id: str | None
     busy: bool
     error: str | None
-    context: SessionContext | None
-    statistics: SessionStatistics | None
+    context: mnemo.SessionContext | None
+    statistics: mnemo.SessionStatistics | None
 
 
 class Episodes(BaseModel):
@@ -114,25 +101,27 @@ class Episodes(BaseModel):
     steps: list[StepShape]  # type: ignore[valid-type]
     committed: list[int]
     nodes: list[NodeShape] | None
-    edges: list[Edge] | None
+    edges: list[mnemo.Edge] | None
 
 
-def _open_here(memory: Mnemo, repo: Repository, session_id: str) -> Session | None:
+def _open_here(
+    memory: mnemo.Mnemo, repo: mnemo.Repository, session_id: str
+) -> mnemo.Session | None:
     try:
         return memory.session(session_id, repo_id=repo.id)
-    except NotFound:
+    except mnemo.NotFound:
         return None
 
 
-async def _session(memory: Memory_, repo: Writable, session: SessionId) -> Session:
+async def _session(memory: Memory_, repo: Writable, session: SessionId) -> mnemo.Session:
     """The session, resumed if it is not open in this process."""
     return _open_here(memory, repo, session) or await repo.resume_session(session)
 
 
-Opened: TypeAlias = Annotated[Session, Depends(_session)]
+Opened: TypeAlias = Annotated[mnemo.Session, Depends(_session)]
 
 
-async def _status(memory: Mnemo, repo: Repository, session_id: str) -> Status:
+async def _status(memory: mnemo.Mnemo, repo: mnemo.Repository, session_id: str) -> Status:
     look = await repo.inspection.session(session_id)
     session, record = _open_here(memory, repo, session_id), look.record
     error = session.error if session else look.error
@@ -146,7 +135,7 @@ async def _status(memory: Mnemo, repo: Repository, session_id: str) -> Status:
     return Status(**(asdict(record) | now))
 
 
-@router.get("/sessions", response_model=list[SessionRecord])
+@router.get("/sessions", response_model=list[mnemo.SessionRecord])
 async def listed(
     repo: Readable,
     unfinished: bool = False,
@@ -160,7 +149,7 @@ async def listed(
 async def start(memory: Memory_, repo: Writable, body: Start) -> Any:
     """Start a session that collects."""
     chosen = body.auto_commit
-    config = None if chosen is None else Config(session={"auto_commit": chosen})
+    config = None if chosen is None else mnemo.Config(session={"auto_commit": chosen})
     session = await repo.start_session(body.goal, session_id=body.session_id, config=config)
     return await _status(memory, repo, session.id)
 
@@ -213,27 +202,27 @@ async def start_episode(memory: Memory_, repo: Writable, session: Opened, body: 
     return await _status(memory, repo, session.id)
 
 
-@router.post("/session/commit", response_model=CommitReceipt)
+@router.post("/session/commit", response_model=mnemo.CommitReceipt)
 async def commit(session: Opened) -> Any:
     """Write what was extracted; in ``failed``, try the extraction again."""
     return await session.commit()
 
 
-@router.post("/session/retry", response_model=CommitReceipt)
+@router.post("/session/retry", response_model=mnemo.CommitReceipt)
 async def retry(session: Opened) -> Any:
     """Try a failed extraction again."""
-    if session.state is not SessionState.FAILED:
-        raise SessionError("not_failed", state=session.state, operation="retry")
+    if session.state is not mnemo.SessionState.FAILED:
+        raise mnemo.SessionError("not_failed", state=session.state, operation="retry")
     return await session.commit()
 
 
-@router.post("/session/close_and_commit", response_model=CommitReceipt)
+@router.post("/session/close_and_commit", response_model=mnemo.CommitReceipt)
 async def close_and_commit(session: Opened, body: CloseAndCommit) -> Any:
     """Close, wait for extraction, and commit."""
     return await session.close_and_commit(**given(body))
 
 
-@router.post("/session/wait", response_model=SessionState)
+@router.post("/session/wait", response_model=mnemo.SessionState)
 async def wait(session: Opened, body: WaitFor) -> Any:
     """Wait until the session is in one of some states."""
     return await session.wait_for(*body.states, timeout_s=body.timeout_s)
