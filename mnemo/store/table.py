@@ -12,18 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
-from mnemo.store.codec import (
-    decode_changeset,
-    decode_list,
-    decode_object,
-    decode_time,
-    decode_vector,
-    encode_changeset,
-    encode_json,
-    encode_time,
-    encode_vector,
-    utc_text,
-)
+from mnemo.store import codec
 from mnemo.store.rows import Rows
 from mnemo.store.tx import Tx
 from mnemo.values.fields import Entity, Rule, Stored, Type, getter
@@ -50,15 +39,15 @@ LETTERS = {"INTEGER": "i", "REAL": "f", "TEXT": "s", "BLOB": "b"}
 
 def decode_shown(text: str) -> tuple[tuple[str, str], ...]:
     """Stream and id of each record that surfaced. *Raises* ``ValueError`` for other JSON."""
-    return tuple((str(one), str(other)) for one, other in decode_list(text, list))
+    return tuple((str(one), str(other)) for one, other in codec.decode_list(text, list))
 
 
 def _tuple_of(kind: type[Any]) -> Callable[[str], tuple[Any, ...]]:
-    return lambda text: tuple(decode_list(text, kind))
+    return lambda text: tuple(codec.decode_list(text, kind))
 
 
 def _checked_item(text: str) -> str:
-    decode_object(text)
+    codec.decode_object(text)
     return text
 
 
@@ -72,38 +61,40 @@ def _call(id: str, name: str, arguments: Any) -> ToolCall:
 
 _STORE: Mapping[Type, Callable[[Any], Any]] = {
     "flag": int,
-    "time": encode_time,
-    "instant": utc_text,
-    "vector": encode_vector,
+    "time": codec.encode_time,
+    "instant": codec.utc_text,
+    "vector": codec.encode_vector,
     "enum": str,
-    "object": lambda value: encode_json(dict(value)) if value else _EMPTY,
-    "changeset": encode_changeset,
-    "texts": encode_json,
-    "wholes": encode_json,
-    "objects": encode_json,
-    "pairs": lambda value: "[]" if value == () else encode_json(value),
+    "object": lambda value: codec.encode_json(dict(value)) if value else _EMPTY,
+    "changeset": codec.encode_changeset,
+    "texts": codec.encode_json,
+    "wholes": codec.encode_json,
+    "objects": codec.encode_json,
+    "pairs": lambda value: "[]" if value == () else codec.encode_json(value),
     "content": lambda value: value if isinstance(value, str) else None,
     "calls": lambda calls: (
-        encode_json([(c.id, c.name, c.arguments) for c in calls]) if calls else None
+        codec.encode_json([(c.id, c.name, c.arguments) for c in calls]) if calls else None
     ),
-    "extras": lambda value: encode_json(dict(value)) if value else None,
+    "extras": lambda value: codec.encode_json(dict(value)) if value else None,
 }
 _ENUM: Callable[[Any], Any] = StrEnum
 """Stands for the enumeration of the field."""
 _LOAD: Mapping[Type, Callable[[Any], Any]] = {
     "enum": _ENUM,
     "flag": bool,
-    "time": decode_time,
-    "instant": decode_time,
-    "vector": decode_vector,
-    "object": lambda text: decode_object(text) if text != _EMPTY else {},
-    "changeset": decode_changeset,
+    "time": codec.decode_time,
+    "instant": codec.decode_time,
+    "vector": codec.decode_vector,
+    "object": lambda text: codec.decode_object(text) if text != _EMPTY else {},
+    "changeset": codec.decode_changeset,
     "texts": _tuple_of(str),
     "wholes": _tuple_of(int),
     "objects": _tuple_of(dict),
     "pairs": decode_shown,
-    "calls": lambda text: tuple(_call(*call) for call in decode_list(text, list)) if text else (),
-    "extras": lambda text: decode_object(text) if text else {},
+    "calls": lambda text: (
+        tuple(_call(*call) for call in codec.decode_list(text, list)) if text else ()
+    ),
+    "extras": lambda text: codec.decode_object(text) if text else {},
     "item": _checked_item,
 }
 

@@ -11,16 +11,7 @@ from math import nextafter
 from typing import Any, TypeVar, get_type_hints
 
 from mnemo.runtime.validation import MOST_ID_BYTES, MOST_NUMBER
-from mnemo.values.archive import (
-    ChangesetRow,
-    EpisodeRow,
-    NoteChangeRow,
-    NoteMark,
-    NoteRequestRow,
-    NoteTask,
-    SessionRow,
-    VectorRow,
-)
+from mnemo.values import archive, notes
 from mnemo.values.chat import Usage
 from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Surfaced, Thread
@@ -30,17 +21,6 @@ from mnemo.values.items import Item, check_namespace
 from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
 from mnemo.values.messages import StoredMessage, ToolCall
-from mnemo.values.notes import (
-    ConversationRow,
-    Covered,
-    NoteChange,
-    NoteRow,
-    NoteVersion,
-    UsageRow,
-    checked_body,
-    checked_description,
-    checked_topic,
-)
 from mnemo.values.steps import Annotation, Step
 
 MOST_BODY, MOST_DESCRIPTION = 4_000, 200
@@ -48,8 +28,10 @@ MOST_BODY, MOST_DESCRIPTION = 4_000, 200
 
 # ── Journal ──────────────────────────────────────────────────────────────────────────
 
-SESSION = Entity(SessionRow, key=("id",), types={"updated_at": "instant"})
-EPISODE = Entity(EpisodeRow, owners=("session_id",), key=("id",), types={"changeset": "changeset"})
+SESSION = Entity(archive.SessionRow, key=("id",), types={"updated_at": "instant"})
+EPISODE = Entity(
+    archive.EpisodeRow, owners=("session_id",), key=("id",), types={"changeset": "changeset"}
+)
 STAGED = Entity(
     StagedTrajectory,
     key=("key",),
@@ -126,11 +108,11 @@ EDGE = Entity(Edge, owners=("source", "target"), key=("kind",))
 REMOVAL = Entity(Removal)
 # The id of its owner, which may be followed by the side of a step, and by a passage.
 VECTOR = Entity(
-    VectorRow,
+    archive.VectorRow,
     key=("key",),
     rules={"key": partial(key_of, MOST_ID_BYTES + len("/observation#1"))},
 )
-CHANGESET_APPLIED = Entity(ChangesetRow, key=("id",))
+CHANGESET_APPLIED = Entity(archive.ChangesetRow, key=("id",))
 
 # ── Conversations ────────────────────────────────────────────────────────────────────
 
@@ -237,50 +219,50 @@ def _check_texts(description: str, body: str, *, deleted: bool) -> None:
         if description or body:
             raise ValueError("what is deleted has no texts")
     elif (description, body) != (
-        checked_description(description, MOST_DESCRIPTION),
-        checked_body(body, MOST_BODY),
+        notes.checked_description(description, MOST_DESCRIPTION),
+        notes.checked_body(body, MOST_BODY),
     ):
         raise ValueError("its texts hold hidden characters or outer blanks")
 
 
-def _note(note: NoteRow) -> NoteRow:
+def _note(note: notes.NoteRow) -> notes.NoteRow:
     _check_texts(note.description, note.body, deleted=not note.is_there)
     return note
 
 
-def _version(version: NoteVersion) -> NoteVersion:
+def _version(version: notes.NoteVersion) -> notes.NoteVersion:
     _check_texts(version.description, version.body, deleted=version.action == "deleted")
     return version
 
 
 NOTE = Entity(
-    NoteRow,
+    notes.NoteRow,
     key=("topic",),
-    rules={"topic": checked_topic, "version": positive},
+    rules={"topic": notes.checked_topic, "version": positive},
     checked=_note,
 )
 NOTE_VERSION = Entity(
-    NoteVersion,
+    notes.NoteVersion,
     owners=("topic",),
     key=("version",),
     rules={"version": positive},
     checked=_version,
 )
 NOTE_CHANGE = Entity(
-    NoteChangeRow,
+    archive.NoteChangeRow,
     owners=("topic",),
     key=("version",),
-    inline={"change": Entity(NoteChange, rules={"version": positive})},
+    inline={"change": Entity(notes.NoteChange, rules={"version": positive})},
 )
-NOTE_MARK = Entity(NoteMark, key=("key",))
+NOTE_MARK = Entity(archive.NoteMark, key=("key",))
 NOTE_REQUEST = Entity(
-    NoteRequestRow,
+    archive.NoteRequestRow,
     key=("digest",),
-    inline={"covered": Entity(Covered, rules={"topic": checked_topic})},
+    inline={"covered": Entity(notes.Covered, rules={"topic": notes.checked_topic})},
 )
-NOTE_TASK = Entity(NoteTask, key=("task_id",))
-NOTE_CONVERSATION = Entity(ConversationRow, key=("key",))
-NOTE_USAGE = Entity(UsageRow, inline={"usage": Entity(Usage)})
+NOTE_TASK = Entity(archive.NoteTask, key=("task_id",))
+NOTE_CONVERSATION = Entity(notes.ConversationRow, key=("key",))
+NOTE_USAGE = Entity(notes.UsageRow, inline={"usage": Entity(Usage)})
 
 # ── Checkpoints ──────────────────────────────────────────────────────────────────────
 

@@ -17,14 +17,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_orig
 
 import numpy as np
 
-from mnemo.runtime.validation import (
-    MOST_ID_BYTES,
-    MOST_NUMBER,
-    exact_id,
-    stored_json,
-    stored_text,
-    stored_time,
-)
+from mnemo.runtime import validation
 from mnemo.values.graph import Edit, Vector, Wording
 
 T = TypeVar("T")
@@ -84,15 +77,15 @@ _INEXACT = "it cannot hold U+0000, half a surrogate pair, or bytes that are no U
 
 def exact_text(text: str) -> None:
     """A text that is stored as it is."""
-    if text.isascii() and "\0" not in text and len(text) <= MOST_ID_BYTES:
+    if text.isascii() and "\0" not in text and len(text) <= validation.MOST_ID_BYTES:
         return  # as most are
-    if stored_text("it", text) != text:
+    if validation.stored_text("it", text) != text:
         raise ValueError(_INEXACT)
 
 
 def exact_json(value: object) -> None:
     """JSON that is stored as it is."""
-    if stored_json("it", value) != value:
+    if validation.stored_json("it", value) != value:
         raise ValueError(_INEXACT)
 
 
@@ -121,7 +114,7 @@ def _pair(pair: tuple[str, str]) -> None:
 
 
 def _number(value: float) -> None:
-    if not 0 <= value < inf or (isinstance(value, int) and value > MOST_NUMBER):
+    if not 0 <= value < inf or (isinstance(value, int) and value > validation.MOST_NUMBER):
         raise ValueError(f"it must be a finite number, not below 0, not {value}")
 
 
@@ -136,19 +129,19 @@ def one_of(allowed: Collection[Any], value: Any) -> None:
         raise ValueError(f"not one of {len(allowed)} words")
 
 
-key: Rule = partial(key_of, MOST_ID_BYTES)
-count: Rule = partial(within, 0, MOST_NUMBER)
-positive: Rule = partial(within, 1, MOST_NUMBER)
+key: Rule = partial(key_of, validation.MOST_ID_BYTES)
+count: Rule = partial(within, 0, validation.MOST_NUMBER)
+positive: Rule = partial(within, 1, validation.MOST_NUMBER)
 share: Rule = partial(within, 0, 1)
 
 _RULES: Mapping[Type, Rule] = {
     "text": exact_text,
-    "id": partial(exact_id, "an id"),
+    "id": partial(validation.exact_id, "an id"),
     "whole": count,
     "number": _number,
     "flag": share,
-    "time": partial(stored_time, "a time"),
-    "instant": partial(stored_time, "a time"),
+    "time": partial(validation.stored_time, "a time"),
+    "instant": partial(validation.stored_time, "a time"),
     "vector": _unit,
     "texts": partial(each, key),
     "wholes": partial(each, count),
