@@ -11,7 +11,7 @@ import pytest
 from helpers import committed, repository
 from scripted_server import ScriptedServer
 
-import mnemo.cli.transfer
+import mnemo.cli.opening
 from mnemo import Candidate, RecallResult, SourceRef, Tag
 from mnemo.cli.output import explained
 from mnemo.recall.result import GROUPS, RecallTrace
@@ -302,7 +302,7 @@ def test_an_interrupt_says_how_to_go_on(cli, write, monkeypatch):
     def interrupted(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mnemo.cli.transfer, "in_repo", interrupted)
+    monkeypatch.setattr(mnemo.cli.opening, "in_repo", interrupted)
     stopped = cli("import", str(write("log.jsonl", LOG)))
     assert stopped.code == 130
     assert "run the same command again to go on" in stopped.err
