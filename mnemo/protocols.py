@@ -20,18 +20,8 @@ from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpac
 from mnemo.values.derived import SummaryRequest
 from mnemo.values.feed import FeedChanges, FeedCursor
 from mnemo.values.graph import Node, NodeMetadata
-from mnemo.values.journal import (
-    Applied,
-    GraphWrite,
-    StoreReport,
-)
-from mnemo.values.steps import (
-    Annotated,
-    AnnotationRequest,
-    Fact,
-    Instruction,
-    Trajectory,
-)
+from mnemo.values.journal import Applied, GraphWrite, StoreReport
+from mnemo.values.steps import Annotated, AnnotationRequest, Fact, Instruction, Trajectory
 
 __all__ = [
     "Annotated",

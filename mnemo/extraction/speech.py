@@ -33,14 +33,7 @@ from mnemo.english.clauses import (
 from mnemo.english.dates import with_dates
 from mnemo.english.sentences import ends_as_question, sentences, with_apostrophes
 from mnemo.english.verbs import finite_verb, is_gerund, is_question, may_have_verb, tokens_of
-from mnemo.english.words import (
-    ADVERBS,
-    EVALUATIVE,
-    LIGHT,
-    content_count,
-    is_past,
-    word_set,
-)
+from mnemo.english.words import ADVERBS, EVALUATIVE, LIGHT, content_count, is_past, word_set
 from mnemo.extraction.output import CONFIDENCE, facts_of_output
 from mnemo.extraction.scene import (
     Kind,

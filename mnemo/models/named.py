@@ -11,12 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ConfigError, ModelError, ModelUnavailable
-from mnemo.models.local import (
-    LocalEmbedder,
-    MiniLMEmbedder,
-    MultilingualEmbedder,
-    not_installed,
-)
+from mnemo.models.local import LocalEmbedder, MiniLMEmbedder, MultilingualEmbedder, not_installed
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.spans import Spans, model_attributes

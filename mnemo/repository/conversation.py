@@ -21,12 +21,7 @@ from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.prompts.usage import UsageMeter
 from mnemo.repository.jobs import Jobs
-from mnemo.repository.parts import (
-    ConversationStatistics,
-    RepositoryParts,
-    ThreadRecord,
-    settled,
-)
+from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord, settled
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.runtime.transactions import guarded
 from mnemo.session.session import Session

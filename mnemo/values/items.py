@@ -12,13 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.validation import (
-    MOST_ID_BYTES,
-    check_depth,
-    seconds,
-    stored_text,
-    whole_number,
-)
+from mnemo.runtime.validation import MOST_ID_BYTES, check_depth, seconds, stored_text, whole_number
 
 Namespace: TypeAlias = tuple[str, ...]
 REFRESH_SHARE = 0.1
