@@ -147,7 +147,7 @@ class Mnemo:
         self._store = store
         self._root.open()
         self._root.spawn(self._renew_lease, store, self._owner)
-        self._root.spawn(store.tend, self._slots.wake)
+        self._root.spawn(store.engine.tend, self._slots.wake)
 
     async def aclose(self) -> None:
         """
@@ -333,7 +333,7 @@ class Mnemo:
                 notes=store.notes(repo_id),
                 checkpoints=store.checkpoints(repo_id),
                 items=store.items(repo_id),
-                scrub=store.scrub,
+                scrub=store.engine.scrub,
                 overhaul=store.overhaul(repo_id),
                 index=index,
                 embedder=movable,
@@ -691,7 +691,7 @@ class Mnemo:
         """
         store, _ = self._usable()
         target = checked_path("path", path)
-        await completed(self._root.own(partial(store.backup, target)))
+        await completed(self._root.own(partial(store.engine.backup, target)))
 
     async def scrub(self) -> bool:
         """
@@ -703,7 +703,7 @@ class Mnemo:
             StoreReadOnly: The file cannot be written. *Cancellation*: safe.
         """
         store, _ = self._usable()
-        return await store.scrub(at_once=True)
+        return await store.engine.scrub(at_once=True)
 
     async def check(self, *, repair: bool = False) -> StoreReport:
         """

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Never
 
 from mnemo.config import StoreConfig
 from mnemo.erasure.repositories import delete_repository, repository_records
@@ -143,16 +142,6 @@ class EngineStore:
         report = await self.engine.writing(partial(delete_repository, repo_id=repo_id))
         return replace(report, scrubbed=await self.engine.scrub(at_once=False))
 
-    async def backup(self, path: Path) -> None:
-        """
-        Write a copy of one revision to *path*; see ``Mnemo.backup``.
-
-        Raises:
-            UsageError: Something is at *path*, or its folder is not there.
-            StoreError: It could not be written; nothing is left. *Cancellation*: completes.
-        """
-        await self.engine.backup(path)
-
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
         if not self.engine.is_read_only:
@@ -164,26 +153,6 @@ class EngineStore:
     async def release(self, owner: Owner) -> None:
         """Give up all sessions of *owner*, and the ownership itself. *Cancellation*: completes."""
         await self.engine.writing(lambda tx: job_rows.unregister(tx, owner.token), locks=OWNERS)
-
-    async def scrub(self, *, at_once: bool = False) -> bool:
-        """
-        Rid the storage of what was erased; give whether nothing of it is left.
-
-        Args:
-            at_once: Rewrite a file above 64 MB, too; otherwise that is left to ``tend``.
-
-        Raises:
-            StoreReadOnly: The store was opened for reading. *Cancellation*: safe.
-        """
-        return await self.engine.scrub(at_once=at_once)
-
-    async def tend(self, woken: Callable[[], None]) -> Never:
-        """
-        Rewrite a large file that something was erased from, after 5 s without writes.
-
-        *woken* is called when another process may have written jobs. *Cancellation*: safe.
-        """
-        await self.engine.tend(woken)
 
     async def check(self, *, repair: bool = False) -> StoreReport:
         """

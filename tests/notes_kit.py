@@ -158,7 +158,7 @@ async def make_notes(
         publish=events.append,
         spawn=root.spawn,
         meter=meter,
-        scrub=store.scrub,
+        scrub=store.engine.scrub,
         session_meter=sessions.get,
     )
     notes = Notes(parts)

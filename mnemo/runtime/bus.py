@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import anyio
 
@@ -36,7 +36,7 @@ class Inbox(Generic[E]):
     A bounded queue that drops its oldest events and counts them.
 
     Attributes:
-        context: The publisher's context variables for the event that ``get`` gave last.
+        context: The publisher's context variables for the event that it gave last.
     """
 
     def __init__(self, size: int, drop_report: DropReport[E]) -> None:
@@ -66,11 +66,14 @@ class Inbox(Generic[E]):
         self._events.clear()
         self._dropped = 0
 
-    async def get(self) -> E | None:
-        """Wait for the next event, a report of lost ones first; ``None`` at the end."""
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> E:
+        """Wait for the next event, a report of lost ones first."""
         while not self._events:
             if self._ended:
-                return None
+                raise StopAsyncIteration
             self._arrived = anyio.Event()
             await self._arrived.wait()
         if self._dropped:
@@ -140,7 +143,7 @@ class EventBus(Generic[E]):
         done = anyio.Event()
         self._pumps.add(done)
         try:
-            while (event := await inbox.get()) is not None:
+            async for event in inbox:
                 # Observers run in the publisher's context variables, its spans included.
                 told = anyio.Event()
                 inbox.context.run(self._spawn, _tell, observer, event, told)
@@ -157,7 +160,7 @@ class EventBus(Generic[E]):
         inbox = Inbox(buffer, self._drop_report)
         self.listeners[inbox] = inbox.put
         try:
-            yield _iterate(inbox)
+            yield inbox
         finally:
             self.listeners.pop(inbox, None)
 
@@ -192,8 +195,3 @@ def _call(observer: Callable[[E], Any], event: E) -> None:
         call(observer, event)
     except Exception:
         log.exception("an observer failed on %s", type(event).__name__)
-
-
-async def _iterate(inbox: Inbox[E]) -> AsyncIterator[E]:
-    while (event := await inbox.get()) is not None:
-        yield event

@@ -207,10 +207,15 @@ class ManagedEngine(Engine, Protocol):
         """Run *work* as ``writing`` does, but keep ``tend`` from waiting for idleness anew."""
 
     async def backup(self, path: Path) -> None:
-        """Write a copy of one revision to a new file, while others write; see ``Store.backup``."""
+        """Write a copy of one revision to a new file, while others write; see ``Mnemo.backup``."""
 
-    async def scrub(self, *, at_once: bool) -> bool:
-        """Rid the storage of what was erased; see ``Store.scrub``."""
+    async def scrub(self, *, at_once: bool = False) -> bool:
+        """
+        Rid the storage of what was erased; give whether nothing of it is left.
+
+        *at_once*: Rewrite a file above 64 MB, too; otherwise that is left to ``tend``.
+        *Raises* ``StoreReadOnly``: it was opened for reading. *Cancellation*: safe.
+        """
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         """

@@ -53,7 +53,7 @@ class OverhaulContract(StoreContract):
         report = erased.report
         assert (report.steps, report.sessions, report.nodes, report.edges) == (2, 1, 4, 3)
         assert (report.vectors, report.fulltext_rows) == (5, 2)
-        assert report.scrubbed or await kit.store.scrub(at_once=True)
+        assert report.scrubbed or await kit.store.engine.scrub(at_once=True)
         assert set(erased.node_ids) == {"episodic-1", "episodic-2", "both", "late"}
         assert await kit.store.sessions("r").load("s") is None
         assert await self._ids(kit) == set()

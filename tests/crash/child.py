@@ -186,7 +186,7 @@ async def write_notes(path: str) -> None:
         publish=lambda event: None,
         spawn=lambda *args: None,
         meter=UsageMeter(),
-        scrub=store.scrub,
+        scrub=store.engine.scrub,
     )
     notes = Notes(parts)
     for number in count(1):

@@ -58,7 +58,7 @@ async def main(path: str, name: str, facts: int) -> None:
         publish=lambda event: None,
         spawn=root.spawn,
         meter=UsageMeter(),
-        scrub=store.scrub,
+        scrub=store.engine.scrub,
     )
     notes = Notes(parts)
     sys.stdout.write("ready\n")

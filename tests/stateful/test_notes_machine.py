@@ -53,7 +53,7 @@ class NotesMachine(OverEngines):
             publish=lambda event: None,
             spawn=lambda *args: None,
             meter=UsageMeter(),
-            scrub=self.store.scrub,
+            scrub=self.store.engine.scrub,
         )
         return Notes(parts)
 

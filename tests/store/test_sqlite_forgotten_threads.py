@@ -255,7 +255,7 @@ async def test_a_large_file_is_rewritten_for_messages_at_the_next_scrub(
         await transcript.writing(lambda tx, thread=thread: work(tx, thread))
     for thread in threads[::2]:
         assert not (await forgotten(kit, thread_id=thread)).scrubbed
-    assert await kit.store.scrub(at_once=True)
+    assert await kit.store.engine.scrub(at_once=True)
     for thread in threads[::2]:
         assert left_of(path.parent, thread) <= {"triples"}
     for thread in threads[1::2]:
@@ -275,7 +275,7 @@ async def test_what_is_erased_during_a_scrub_is_left_to_the_next(kit, path, monk
         patch.setattr(scrub, "_rewrite", rewrite)
         assert (await forgotten(kit, thread_id="t")).scrubbed
     assert is_noted(path)
-    assert await kit.store.scrub()
+    assert await kit.store.engine.scrub()
     assert not is_noted(path)
 
 

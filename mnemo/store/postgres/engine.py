@@ -301,7 +301,7 @@ class PostgresEngine:
         """*Raises* ``UsageError``: a server is backed up with ``pg_dump``."""
         raise UsageError("a PostgreSQL store is backed up by its operator: use pg_dump")
 
-    async def scrub(self, *, at_once: bool) -> bool:
+    async def scrub(self, *, at_once: bool = False) -> bool:
         """Rewrite all tables if *at_once*; give whether nothing erased is left; see ``scrub``."""
         self._opened()
         if at_once:

@@ -185,7 +185,7 @@ class SqliteEngine:
         async with self.snapshot() as held:
             await held.copy(path)
 
-    async def scrub(self, *, at_once: bool) -> bool:
+    async def scrub(self, *, at_once: bool = False) -> bool:
         """
         Rid the files of what was erased; give whether nothing of it is left.
 

@@ -67,7 +67,7 @@ class Scrubber:
         """Whether the last attempt of this process left something to do."""
         return self._left.is_set()
 
-    async def scrub(self, *, at_once: bool) -> bool:
+    async def scrub(self, *, at_once: bool = False) -> bool:
         """
         Do what is noted; give whether nothing is left to do.
 
