@@ -11,7 +11,7 @@ import anyio
 import typer
 
 import mnemo
-from mnemo.cli import conversations, memories, notes, opening, output, serving, stores, transfer
+from mnemo.cli import conversations, memories, notes, opening, output, stores, transfer
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.demo import guide
 from mnemo.runtime.text import counted
@@ -304,7 +304,6 @@ memories.register(app, EVERYDAY)
 transfer.register(app, EVERYDAY)
 conversations.register(app, LOOK)
 notes.register(app, LOOK)
-serving.register(app, OPERATION)
 stores.register(app, OPERATION)
 
 

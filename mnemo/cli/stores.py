@@ -1,11 +1,15 @@
-"""The commands on whole stores: ``worker``, ``copy`` and ``migrate``."""
+"""The commands on whole stores: serve, inspect, token; worker, copy and migrate."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
+import platform
 import re
 import signal
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,23 +18,173 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from mnemo import Mnemo, MnemoError, RepositoryCopy, WorkerStatistics, __version__
-from mnemo.cli.opening import AsJson, Model, ModelUrl, chat_model_of, existing, in_service
+import mnemo
+from mnemo.cli.opening import AsJson, Model, ModelUrl, Store, chat_model_of, existing, in_service
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 from mnemo.runtime.text import counted
 
+SWITCH_S = 0.001
+"""Seconds after which a computing thread yields to the event loop (Python: 0.005) (S)."""
+HEAPS = 2
+"""Heaps that the threads share (glibc: eight per core); each keeps the most it ever held (S)."""
+_ARENA_MAX = -8
+"""``M_ARENA_MAX`` of glibc's ``malloc.h``."""
 DAMAGED = 1
 """Exit code where damaged records were left out of a copy."""
 
 _PASSWORDS = (re.compile(r"(://[^:/@]*:)[^/]*(?=@)"), re.compile(r"([?&]password=)[^&]*"))
 
+Embedder = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MNEMO_EMBEDDER",
+        help="minilm, multilingual or static; default: each repository's own, or minilm.",
+    ),
+]
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a file, or a database's URL.")]
 
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to *app*, under *panel* in its help."""
-    for command in (worker, copy, migrate):
+    for command in (serve, inspect, token, worker, copy, migrate):
         app.command(rich_help_panel=panel)(command)
+
+
+def serve(
+    store: Store = "mnemo.db",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 8_642,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="Tokens that are accepted; `mnemo token` makes one."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="A name that it is called by; repeatable."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="An origin whose pages may call it; repeatable."),
+    ] = None,
+    embedder: Embedder = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Serve a store over HTTP, with a page to look into it, until interrupted.
+
+    Without --token-file there is one random token, which the printed address holds.
+    """
+    from mnemo.web import LOOPBACK, new_token, read_tokens, token_of
+    from mnemo.web import serve as run_server
+
+    local = host in LOOPBACK or host == "::1"
+    if token_file is None and not local:
+        raise mnemo.UsageError(
+            f"{host} can be reached from other machines: name their tokens with --token-file "
+            "(`mnemo token` makes one), or listen on 127.0.0.1"
+        )
+    if not local and not allow_host:
+        raise mnemo.UsageError(
+            f"say by which name {host} is called: --allow-host memory.example.org"
+        )
+    share_heaps()
+    secret = new_token()
+    tokens = read_tokens(token_file) if token_file else [token_of(secret, "local")]
+
+    async def served(memory: mnemo.Mnemo) -> None:
+        _let_requests_go_first()
+        await run_server(
+            memory,
+            tokens=tokens,
+            host=host,
+            port=port,
+            hosts=(*LOOPBACK, *(allow_host or ())),
+            origins=allow_origin or (),
+            ready=_told(None if token_file else secret, as_json=as_json),
+        )
+
+    in_service(store, served, embedder=embedder)
+
+
+def _told(secret: str | None, *, as_json: bool) -> Callable[[str], None]:
+    """What says where the service is; the *secret* of the address, if it has one, opens it."""
+
+    def ready(url: str) -> None:
+        page = url if secret is None else f"{url}/#token={secret}"
+        answer({"url": url, "token": secret, "page": page}, page, as_json=as_json)
+
+    return ready
+
+
+def share_heaps() -> None:
+    """Bound the heaps of threads that begin from now on; glibc alone makes one for each."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, HEAPS)
+
+
+def _let_requests_go_first() -> None:
+    """Have a thread that computes yield sooner, and spare what is imported from collections."""
+    sys.setswitchinterval(SWITCH_S)
+    gc.collect()
+    gc.freeze()
+
+
+def inspect(
+    store: Annotated[str, typer.Argument(help="The store's file.")] = "mnemo.db",
+    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Look into a store with a browser, on this machine, until interrupted.
+
+    The page cannot write, nothing is extracted or embedded meanwhile, and recalls are not
+    counted; a recall keeps the vectors of a few texts that have none, if it embeds them.
+    """
+    from mnemo.web import new_token, token_of
+    from mnemo.web import serve as run_server
+
+    secret = new_token()
+
+    async def served(memory: mnemo.Mnemo) -> None:
+        await run_server(
+            memory,
+            tokens=[token_of(secret, "inspector", rights="read")],
+            port=port,
+            ready=_told(secret, as_json=as_json),
+        )
+
+    watching = mnemo.Config(
+        recall={"record_access": False, "use_model": False}, jobs={"background": False}
+    )
+    in_service(existing(store), served, config=watching, workers=0)
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Names it in logs.")],
+    repo: Annotated[
+        list[str] | None, typer.Option("--repo", help="A repository; repeatable. Default: all.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="It cannot write.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Make an access token; its entry for --token-file is printed, the token goes to stderr.
+
+    So ``mnemo token desk >> tokens.toml`` adds the entry, which has a hash, and shows the token.
+    """
+    from mnemo.web import new_token, token_of
+
+    secret = new_token()
+    made = token_of(
+        secret, name, repositories=repo or ("*",), rights="read" if read_only else "write"
+    )
+    if as_json:
+        print_json({"token": secret, "entry": made.model_dump(exclude_defaults=True)})
+        return
+    typer.echo(f"The token, shown this once: {secret}", err=True)
+    print_line("[[tokens]]")
+    for key, value in made.model_dump(exclude_defaults=True).items():
+        print_line(f"{key} = {json.dumps(value, ensure_ascii=False)}")
 
 
 def worker(
@@ -43,13 +197,7 @@ def worker(
     health: Annotated[
         Path | None, typer.Option(help="A file that is written anew after each look for jobs.")
     ] = None,
-    embedder: Annotated[
-        str | None,
-        typer.Option(
-            envvar="MNEMO_EMBEDDER",
-            help="minilm, multilingual or static; default: each repository's own, or minilm.",
-        ),
-    ] = None,
+    embedder: Embedder = None,
     model_url: ModelUrl = None,
     model: Model = None,
     as_json: AsJson = False,
@@ -60,16 +208,16 @@ def worker(
     On SIGTERM or Ctrl-C it claims no more, finishes what it holds within `shutdown_grace_s`,
     and gives the rest back. As many workers as you like may share a store.
     """
-    last: list[WorkerStatistics] = [WorkerStatistics()]
+    last: list[mnemo.WorkerStatistics] = [mnemo.WorkerStatistics()]
 
-    async def looked(found: WorkerStatistics) -> None:
+    async def looked(found: mnemo.WorkerStatistics) -> None:
         for id in found.refused.keys() - last[0].refused.keys():
             complain(f"repository {id!r} is left to others: {found.refused[id]}")
         last[0] = found
         if health is not None:
             await anyio.to_thread.run_sync(_write_health, health, found)
 
-    async def work(memory: Mnemo) -> None:
+    async def work(memory: mnemo.Mnemo) -> None:
         await _until_stopped(lambda: memory.work(repo, kinds=_kinds(kinds), on_look=looked))
 
     chat_model = chat_model_of(model_url, model)
@@ -99,14 +247,14 @@ def copy(
     it again: what is there already is compared and not copied.
     """
 
-    def told(one: RepositoryCopy) -> None:
+    def told(one: mnemo.RepositoryCopy) -> None:
         if not as_json:
             done = "copied" if one.fresh else "was there already"
             print_line(f"{one.repo_id}: {done}: {counted(sum(one.counts.values()), 'record')}.")
         for kind, key in one.damaged:
             complain(f"{one.repo_id}: the damaged {kind} {key!r} was left out")
 
-    async def run(memory: Mnemo) -> list[RepositoryCopy]:
+    async def run(memory: mnemo.Mnemo) -> list[mnemo.RepositoryCopy]:
         return await memory.copy_to(target, repos=repo, skip_damaged=skip_damaged, on_copied=told)
 
     copied = in_service(existing(source), run, workers=0)
@@ -124,11 +272,11 @@ def migrate(url: Url, as_json: AsJson = False) -> None:
     """
     in_service(url, _opened, workers=0)
     url = _shown(url)
-    told = f"{url}: its tables are those of mnemo {__version__}."
-    answer({"url": url, "version": __version__}, told, as_json=as_json)
+    told = f"{url}: its tables are those of mnemo {mnemo.__version__}."
+    answer({"url": url, "version": mnemo.__version__}, told, as_json=as_json)
 
 
-async def _opened(_: Mnemo) -> None:
+async def _opened(_: mnemo.Mnemo) -> None:
     """Nothing is left to do: opening has migrated."""
 
 
@@ -158,14 +306,14 @@ async def _until_stopped(work: Callable[[], Any]) -> None:
             group.start_soon(stop)
         try:
             await work()
-        except (MnemoError, ValueError) as error:
+        except (mnemo.MnemoError, ValueError) as error:
             failures.append(error)
             group.cancel_scope.cancel()
     if failures:
         raise failures[0]
 
 
-def _write_health(path: Path, found: WorkerStatistics) -> None:
+def _write_health(path: Path, found: mnemo.WorkerStatistics) -> None:
     """Write *found* with the time; the file is whole at any moment."""
     told = as_data(found) | {"at": datetime.now(UTC).isoformat(), "pid": os.getpid()}
     beside = path.with_name(f"{path.name}.{os.getpid()}")

@@ -11,7 +11,7 @@ from mnemo.web import read_tokens, token_of
 
 HEAPS_OF_EIGHT_THREADS = """
 import ctypes, threading
-from mnemo.cli.serving import share_heaps
+from mnemo.cli.stores import share_heaps
 share_heaps()
 libc = ctypes.CDLL(None)
 there = threading.Barrier(9)
