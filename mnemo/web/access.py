@@ -1,16 +1,20 @@
-"""What routes share: the service, the token, the repository asked for, kinds of parameters."""
+"""What routes share: the token, kinds of parameters, the repositories that requests use."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Any, TypeAlias
 
+import anyio
 from fastapi import Depends, Query, Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, NaiveDatetime
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mnemo import Mnemo, Repository
+from mnemo import Mnemo, NotFound, Repository, UsageError
+from mnemo.runtime.clock import elapsed
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.open_repositories import OpenRepositories
 from mnemo.web.tokens import Token
 
 LONGEST_ID = 200
@@ -69,3 +73,172 @@ class Body(BaseModel):
 def given(body: BaseModel) -> dict[str, Any]:
     """The arguments of the call that *body* describes."""
     return {name: getattr(body, name) for name in type(body).model_fields}
+
+
+# ── Repositories, opened on request, the least recently used closed again ────────────────
+
+
+MOST_OPEN = 1_000
+"""Repositories that requests have open at once (S)."""
+MOST_OF_TOKEN = 750
+"""Of these, those that one token has used last; the rest is left to other tokens (S)."""
+PATIENCE_S = 2.0
+"""Seconds that a request waits where all of them are in use, at most (S)."""
+RETRY_S = "10"
+"""Seconds after which a refused request may be sent again (S)."""
+
+
+class OpenRepositories:
+    """
+    Opens repositories for requests, and closes the least recently used where there are too many.
+
+    One is closed only while no request uses it (a stream is a request until it ends), and it is
+    idle: without sessions, and nothing is on its way, such as jobs, vectors, summaries, notes. The
+    next request opens it again. Those that were opened by somebody else are never closed here.
+
+    Args:
+        most: Repositories open at once.
+        most_of_token: Of these, those that one token may have used last.
+        patience_s: Seconds that a request waits for one to be let go.
+    """
+
+    def __init__(
+        self,
+        memory: Mnemo,
+        *,
+        most: int = MOST_OPEN,
+        most_of_token: int = MOST_OF_TOKEN,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._memory = memory
+        self._most, self._share, self._patience_s = most, most_of_token, patience_s
+        # Id → name of the token that used it last; the least recently used comes first.
+        self._users: dict[str, str] = {}
+        self._visitors: Counter[str] = Counter()
+        self._left = anyio.Event()
+        self._changing = anyio.Lock()
+        self._looked_at = ""  # whether it can be closed; until somebody comes
+
+    async def visited(
+        self, visits: list[str], token: Token, repo_id: str, *, make: bool
+    ) -> Repository:
+        """
+        The repository, opened if it is not, and kept open until *visits* have ended.
+
+        Args:
+            make: Whether one that holds nothing is made.
+
+        Raises:
+            NotFound: There is none, or *token* may not use it.
+            HTTPException: 429: the token has too many in use; 503: all together have.
+                *Cancellation*: safe.
+        """
+        if not token.permits(repo_id):
+            raise NotFound("repository", repo_id)
+        # Before the look, and without a pause between: nobody closes it from now on.
+        visits.append(repo_id)
+        self._visitors[repo_id] += 1
+        if self._looked_at == repo_id:
+            self._looked_at = ""
+        try:
+            repo = self._memory.repo(repo_id)
+        except NotFound:
+            if not make and all(record.id != repo_id for record in await self._memory.repos()):
+                raise
+            return await self._opened(token, repo_id)
+        if repo_id in self._users:
+            self._use(token, repo_id)
+        return repo
+
+    def end(self, visits: Iterable[str]) -> None:
+        """A request that used these repositories has ended; a plain call."""
+        for repo_id in visits:
+            self._visitors[repo_id] -= 1
+            if not self._visitors[repo_id]:
+                del self._visitors[repo_id]
+        self._left.set()
+        self._left = anyio.Event()
+
+    def _use(self, token: Token, repo_id: str) -> None:
+        self._users.pop(repo_id, None)
+        self._users[repo_id] = token.name
+
+    async def _opened(self, token: Token, repo_id: str) -> Repository:
+        until = elapsed() + self._patience_s
+        while True:
+            left = self._left
+            async with self._changing:
+                refusal = await self._refusal(token, repo_id)
+                if refusal is None:
+                    repo = await self._memory.open_repo(repo_id, exist_ok=True)
+                    self._use(token, repo_id)
+                    return repo
+            with anyio.move_on_after(until - elapsed()):
+                await left.wait()
+            if elapsed() >= until:
+                raise refusal
+
+    async def _refusal(self, token: Token, repo_id: str) -> HTTPException | None:
+        """Make room for one more; why there is none."""
+        open_now = frozenset(self._memory.list_repos())
+        self._users = {id: name for id, name in self._users.items() if id in open_now}
+        if repo_id in open_now:
+            return None
+        own = [id for id, name in self._users.items() if name == token.name]
+        again = {"Retry-After": RETRY_S}
+        if len(own) >= self._share and not await self._close_one_of(token.name):
+            return HTTPException(429, "this token has too many repositories in use", again)
+        if len(self._users) >= self._most and not await self._close_one_of():
+            return HTTPException(503, "too many repositories are in use", again)
+        return None
+
+    async def _close_one_of(self, token_name: str | None = None) -> bool:
+        """
+        Close the least recently used that nobody needs open; whether there was one.
+
+        Args:
+            token_name: Of those that this token used last; of all.
+        """
+        owing: set[str] = set()
+        while True:
+            free = (
+                id
+                for id, name in self._users.items()
+                if token_name in (None, name) and id not in owing and not self._visitors[id]
+            )
+            repo_id = next(free, None)
+            if repo_id is None:
+                return False
+            is_idle = await self._is_idle(repo_id)
+            if self._looked_at != repo_id:
+                continue  # somebody came during the look, and may have gone again
+            if is_idle:
+                # No pause since the end of the look: closing begins with its removal.
+                del self._users[repo_id]
+                await self._memory.close_repo(repo_id)
+                return True
+            owing.add(repo_id)
+
+    async def _is_idle(self, repo_id: str) -> bool:
+        self._looked_at = repo_id
+        try:
+            return await self._memory.repo(repo_id).is_idle()
+        except UsageError:
+            return False  # somebody else has closed it
+
+
+class Visits:
+    """ASGI middleware: what a request has opened is kept open until it has been answered."""
+
+    def __init__(self, app: ASGIApp, repositories: OpenRepositories) -> None:
+        self._app = app
+        self._repositories = repositories
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        visits: list[str] = []
+        scope.setdefault("state", {})["visits"] = visits
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if visits:
+                self._repositories.end(visits)

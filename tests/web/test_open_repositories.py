@@ -16,7 +16,7 @@ from mnemo import Mnemo, Repository
 from mnemo.runtime.traffic import traffic
 from mnemo.testing import HashingEmbedder
 from mnemo.web import Token, token_of, web_app
-from mnemo.web.open_repositories import OpenRepositories
+from mnemo.web.access import OpenRepositories
 
 TOKENS = [token_of("a-secret", "a"), token_of("b-secret", "b"), token_of("r", "r", rights="read")]
 CALL = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
