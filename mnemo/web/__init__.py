@@ -1,10 +1,10 @@
 """The HTTP service: mnemo for browsers and for programs in any language."""
 
 try:
+    from mnemo.web.access import Token, new_token, read_tokens, token_of
     from mnemo.web.app import web_app
     from mnemo.web.gate import LOOPBACK
     from mnemo.web.serving import Limits, serve
-    from mnemo.web.tokens import Token, new_token, read_tokens, token_of
 except ModuleNotFoundError as error:
     extra = ("fastapi", "httptools", "sse_starlette", "starlette", "uvicorn")
     if (error.name or "").split(".")[0] not in extra:

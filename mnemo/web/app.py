@@ -26,14 +26,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo import Mnemo, Repository, __version__
 from mnemo.exchange import adapter
-from mnemo.web.access import LONGEST_ID, OpenRepositories, Readable, Visits, Writable, opened
+from mnemo.web.access import LONGEST_ID, OpenRepositories, Readable, Token, Visits, Writable, opened
 from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
 from mnemo.web.routes.graph import Graphs
-from mnemo.web.tokens import Token
 
 MOST_THREAD = 512
 """Characters of a thread's id."""

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo.runtime.clock import SystemClock
+from mnemo.web.access import Token, TokenTable
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import problem
-from mnemo.web.tokens import Token, TokenTable
 
 MOST_PER_TURN = 8
 """Requests that begin in one turn of the loop, at most (S)."""

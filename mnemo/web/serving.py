@@ -18,11 +18,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from mnemo import ConfigError, Mnemo
+from mnemo.web.access import Token
 from mnemo.web.app import web_app
 from mnemo.web.gate import ADDED_IN_PRIVATE, HEAD_BYTES, LINK, LOOPBACK, too_long_a_head
 from mnemo.web.live import Live
 from mnemo.web.problems import problem
-from mnemo.web.tokens import Token
 
 MOST_DISCARDED = 16 * HEAD_BYTES
 """Bytes that a refused client may still send until it reads why (S)."""

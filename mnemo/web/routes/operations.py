@@ -14,10 +14,9 @@ from starlette.responses import PlainTextResponse, Response
 from mnemo import Job, RepositoryRecord, __version__
 from mnemo.exchange import StatisticsShape
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import Body, Memory_, Readable, Token_, Writable, opened
+from mnemo.web.access import Body, Memory_, Readable, Rights, Token_, Writable, opened
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics, levels_of
-from mnemo.web.tokens import Rights
 
 router = APIRouter(tags=["operations"])
 
