@@ -239,7 +239,21 @@ async def sessions(
 @opening.on_repo
 async def stats(repo: mnemo.Repository) -> opening.Answer:
     """Count what a repository holds."""
-    found, shown = await _counted(repo), []
+    held, shown = await repo.statistics(), list[tuple[str, Any]]()
+    # Levels of this short-lived process would say nothing.
+    found = {
+        "revision": held.revision,
+        "sessions": len(await repo.sessions()),
+        "unfinished_sessions": len(await repo.unfinished_sessions()),
+        "steps": held.steps,
+        "threads": len(await repo.threads()),
+        "messages": held.messages,
+        "notes": held.notes.notes,
+        "vectors": held.vectors,
+        "nodes": dict(held.nodes),
+        "edges": dict(held.edges),
+        "embedding_space": held.embedding_space,
+    }
     for name, value in found.items():
         if isinstance(value, Mapping):
             shown += [(f"{name}: {part}", count) for part, count in value.items()]
@@ -465,24 +479,3 @@ def _defaults(command: Any, options: Mapping[str, str]) -> dict[str, Any]:
     if inner is None:
         return dict(options)
     return {name: _defaults(one, options) for name, one in inner.items()}
-
-
-# ── Around them ──────────────────────────────────────────────────────────────────────
-
-
-async def _counted(repo: mnemo.Repository) -> dict[str, Any]:
-    """What is stored; levels of this short-lived process would say nothing."""
-    found = await repo.statistics()
-    return {
-        "revision": found.revision,
-        "sessions": len(await repo.sessions()),
-        "unfinished_sessions": len(await repo.unfinished_sessions()),
-        "steps": found.steps,
-        "threads": len(await repo.threads()),
-        "messages": found.messages,
-        "notes": found.notes.notes,
-        "vectors": found.vectors,
-        "nodes": dict(found.nodes),
-        "edges": dict(found.edges),
-        "embedding_space": found.embedding_space,
-    }
