@@ -118,6 +118,7 @@ async def test_appends_beyond_the_bound_of_the_queue_enter(
         ),
         ("UPDATE words_1 SET text = 'other'", "steps without their full-text row"),
         ("DELETE FROM nodes WHERE id = 'fact'", "vectors whose node, step or message is gone"),
+        ("UPDATE nodes SET session_id = 'x' WHERE id = 'fact'", "damaged row: nodes"),
         ("UPDATE vectors SET vector = x'00'", "vectors of a wrong length"),
         ("DELETE FROM nodes WHERE type = 'episodic'", "edges whose end is gone"),
         ("DELETE FROM nodes WHERE type = 'episodic'", "committed steps without their node"),
