@@ -113,6 +113,14 @@ class UpkeepContract(StoreContract):
             )
         }
 
+    async def test_support_counts_an_episode_once(self, kit):
+        """However many of its steps support the survivor."""
+        nodes = [fact("a"), fact("b"), step("s", "1"), step("t", "1"), step("u", "2")]
+        edges = joined("a>s", "b>t", "b>u", kind=EdgeKind.PROVENANCE)
+        await kit.apply(*nodes, edges=edges, space=SPACE)
+        await self._keep(kit, merges={"b": "a"})
+        assert (await kit.store.graph("r").metadata(["a"]))["a"].support_count == 2
+
     async def test_support_stays_where_no_episode_is_known(self, kit):
         """Steps without an episode count for nothing: the greatest support there was stays."""
         nodes = [fact("a"), fact("b"), step("s", None)]
