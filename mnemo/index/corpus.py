@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,11 @@ from numpy.typing import NDArray
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
-from mnemo.values.filters import Where
+from mnemo.values.filters import ScalarKind, Where, kind_of, members
 from mnemo.values.graph import MOST_WORDINGS, Node, NodeType, Vector
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"))
 """Folded names of speakers that are no names: a question that says "the user" names nobody."""
@@ -281,7 +284,7 @@ def idf(documents: int, holding: int) -> float:
 
 
 MOST_ASKED = 64
-"""Filters whose answers are kept, the last ones asked for."""
+"""Filters whose answers are kept, and keys of which is kept who holds a value, the last ones."""
 
 
 class Facets:
@@ -295,6 +298,7 @@ class Facets:
         self._objects: list[Mapping[str, Any]] = [{}]
         self._numbers = {"{}": 0}
         self._answers: dict[str, Column] = {}
+        self._holders: dict[tuple[str, ...], _Holders] = {}
         self._lock = Lock()
 
     def number(self, metadata: Mapping[str, Any] | None) -> int:
@@ -311,14 +315,52 @@ class Facets:
         """By number, whether *where* holds; shape ``(n,)``, n all that are numbered by now."""
         asked, breather = repr(where), Breather()  # Not by equality: 1 equals True.
         with self._lock:
-            answers = self._answers.pop(asked, None) or Column(np.bool_)
-            self._answers[asked] = answers
-            if len(self._answers) > MOST_ASKED:
-                del self._answers[next(iter(self._answers))]
-            for metadata in self._objects[answers.count :]:
-                answers.append(where.holds(metadata))
+            answers = _kept(self._answers, asked, lambda: Column(np.bool_))
+            new = np.zeros(len(self._objects) - answers.count, np.bool_)
+            for number in self._worth_asking(where, answers.count):
+                new[number - answers.count] = where.holds(self._objects[number])
                 breather.breathe()
+            answers.extend(new)
             return answers.view()
+
+    def _worth_asking(self, where: Where, first: int) -> Iterable[int]:
+        """The objects from number *first* on that hold a value *where* names; all, of none."""
+        named = next((one for one in where.conditions if one.any_of is not None), None)
+        if named is None or named.any_of is None:
+            return range(first, len(self._objects))
+        holders = _kept(self._holders, named.path, lambda: _Holders(named.path))
+        holders.follow(self._objects)
+        return {n for value in named.any_of for n in holders.of(value) if n >= first}
+
+
+class _Holders:
+    """By value, the numbers of the metadata objects that hold it under one key."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self._path, self._read = path, 0
+        self._numbers: dict[tuple[ScalarKind | None, Any], list[int]] = {}
+
+    def follow(self, objects: Sequence[Mapping[str, Any]]) -> None:
+        """Read on to the end of *objects*."""
+        breather = Breather()
+        for number in range(self._read, len(objects)):
+            for member in members(objects[number], self._path) or ():
+                if (kind := kind_of(member)) is not None:
+                    self._numbers.setdefault((kind, member), []).append(number)
+            self._read = number + 1
+            breather.breathe()
+
+    def of(self, value: Any) -> Sequence[int]:
+        """The objects that hold *value*."""
+        return self._numbers.get((kind_of(value), value), ())
+
+
+def _kept(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
+    """The value under *key*, made where there is none; the last ``MOST_ASKED`` keys are kept."""
+    value = cache[key] = cache.pop(key) if key in cache else make()
+    if len(cache) > MOST_ASKED:
+        del cache[next(iter(cache))]
+    return value
 
 
 # ── Views ────────────────────────────────────────────────────────────────────────────
