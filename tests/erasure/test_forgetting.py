@@ -350,3 +350,20 @@ async def test_a_session_of_another_service_loses_what_it_had(kit, open_kit, tmp
     assert (await theirs.repo.recall("Who lives where?")).candidates == []
     assert (await mine.repo.statistics()).steps == 0
     assert (await mine.memory.check()).problems == ()
+
+
+@pytest.mark.parametrize("named", [1, 2, 3], ids=["reasoning", "call", "result"])
+async def test_a_reasoning_item_goes_with_what_it_led_to(kit, named):
+    """Whichever of the three is named; what was said before and behind stays."""
+    chat = kit.repo.conversation("flora")
+    stored = await chat.append(
+        [
+            {"role": "user", "content": "And Rome?"},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
+            {"type": "function_call", "call_id": "c2", "name": "flora", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c2", "output": "Pines"},
+            {"role": "user", "content": "And Bern?"},
+        ]
+    )
+    await kit.repo.forget(message_ids=[stored[named].id], thread_id="flora")
+    assert [message.content for message in await chat.history()] == ["And Rome?", "And Bern?"]
