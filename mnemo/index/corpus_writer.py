@@ -116,8 +116,15 @@ class _Documents:
         self._published, self._terms = len(self.ids), array("i")
 
     def remove(self, ids: Iterable[str]) -> None:
-        gone = [number for id in ids for number in self.documents.pop(id, ())]
-        if gone:
+        self._end([number for id in ids for number in self.documents.pop(id, ())])
+
+    def replace(self, id: str) -> None:
+        """End the documents of *id*, whose next ones follow; earlier views still find them."""
+        self._end(self.documents.get(id, ()))
+
+    def _end(self, numbers: Sequence[int]) -> None:
+        alive = self.columns["alive"].view()
+        if gone := [number for number in numbers if alive[number]]:
             self.living -= len(gone)
             self.columns["alive"].replace(gone, False)
 
@@ -376,13 +383,13 @@ class Corpus:
             raise ValueError(f"{document.id!r} is not the document of a searchable node")
         group = self._nodes[node.type]
         before = group.documents.get(document.id, ())
-        old = group.nodes[before[0]] if before else None
+        old = group.nodes[before[-1]] if before else None
         vectors: dict[int, Vector] = {}
         if old is not None and old.text == document.meaning:
-            vectors = group.vectors_of(before[0])
+            vectors = group.vectors_of(before[-1])
         if document.vector is not None:
             vectors[0] = document.vector
-        group.remove([document.id])
+        group.replace(document.id)
         for key in vector_keys([document.key]):
             self.owed.take(key)
         number = group.add(document, breather)
@@ -396,7 +403,7 @@ class Corpus:
         return {key: text for key, text in texts.items() if key not in known}
 
     def _put_wordings(self, intent: Intent, document: Document, breather: Breather) -> None:
-        self._wordings.remove([intent.id])
+        self._wordings.replace(intent.id)
         rows = [one.vector for one in intent.wordings if one.text != intent.description]
         known = [row for row in rows if row is not None and len(row) == self.dimensions]
         bare = replace(document, text="", meaning="", origin=None)

@@ -153,6 +153,22 @@ def test_a_node_keeps_its_passages_while_its_text_stays():
     assert corpus.add_vectors({"fact#1": _TURNED[1]}) == {"fact#1"}
 
 
+def test_a_view_finds_the_node_that_was_put_anew_since():
+    """As it was: a commit that confirms a fact takes it from no answer that is under way."""
+    corpus, breather = Corpus(dimensions=4), Breather()
+    fact = Semantic("Ana keeps bees.", id="fact", created_at=datetime(2024, 3, 1, tzinfo=UTC))
+    corpus.put(node_document(fact, {}), breather)
+    before = corpus.view(0, breather).nodes["semantic"]
+    for text in ("Ana keeps hens.", "Ana keeps cats."):
+        corpus.put(node_document(replace(fact, proposition=text), {}), breather)
+    after = corpus.view(0, breather).nodes["semantic"]
+    texts = [[view.nodes[d].text for d in view.of("fact")] for view in (before, after)]
+    assert texts == [["Ana keeps bees."], ["Ana keeps cats."]]
+    assert (corpus.documents, corpus.removed) == (1, 2)
+    corpus.remove(["fact"])
+    assert (corpus.documents, corpus.removed) == (0, 3)
+
+
 def _centre(order: Sequence[int], gone: Sequence[str] = ()) -> np.ndarray:
     """The centre of 300 sides whose vectors arrived in *order*, some of which were erased."""
     corpus, breather = Corpus(dimensions=4), Breather()
