@@ -650,12 +650,11 @@ async def _execute(work: EpisodeWork, operation: PendingOperation) -> None:
 
 async def _commit(work: EpisodeWork) -> None:
     """Commit; in ``failed``, retry first: one operation that ends when something was committed."""
-    if await work.resolve_doubt("commit"):
-        return
-    work.life.require("commit")
-    receipt = await work.begin_commit()
-    if receipt.status == "committed":
-        return
+    # What was made and is now known is a retry: a commit that was made is repeated below.
+    if not await work.resolve_doubt("commit"):
+        work.life.require("commit")
+        if (await work.begin_commit()).status == "committed":
+            return
     await work.until(lambda: not work.life.extracting)
     if work.life.state is SessionState.READY and not work.life.auto:
         work.life.require("commit")

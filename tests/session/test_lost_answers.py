@@ -12,7 +12,16 @@ import pytest
 from helpers import BREAD, BUILD, TRIP, Kit, OpenKit, annotating
 from lost_answers_kit import LosingStore, insistent
 
-from mnemo import CommitFailed, Config, Conflict, Session, SessionError, Step, StoreError
+from mnemo import (
+    CommitFailed,
+    Config,
+    Conflict,
+    ModelUnavailable,
+    Session,
+    SessionError,
+    Step,
+    StoreError,
+)
 from mnemo.config import StoreConfig
 from mnemo.events import AnnotationFailed, SessionTransitioned, StepAppended, TrajectoryCommitted
 from mnemo.protocols import FeedCursor
@@ -241,6 +250,21 @@ async def test_an_act_that_was_made_is_done_when_it_is_asked_for_again(
             await calls[name]()
         await calls[name]()
         assert await session.wait_for(state) == state
+    assert len(await kit.repo.get_nodes(["episodic"])) == 1
+
+
+async def test_a_queued_commit_whose_retry_was_made_commits(open_kit, failing_store):
+    """Answer and look of the retry are lost: asked again, it ends when something is committed."""
+    store = failing_store()
+    answers = {"semantic": [ModelUnavailable("down"), {"facts": []}]}
+    kit = await open_kit(model=ScriptedChatModel.answering(answers), store=store)
+    session = await kit.closed(until="failed")
+    store.fail("record", before=False)
+    store.fail("load")
+    with pytest.raises(StoreError):
+        await session.commit()
+    assert await session.commit_async() == "committed"
+    assert session.state == "idle"
     assert len(await kit.repo.get_nodes(["episodic"])) == 1
 
 
