@@ -411,10 +411,6 @@ class Draft:
         """The changeset's nodes of one kind that are kept so far, in its order."""
         return [node for node in self._new.values() if isinstance(node, kind)]
 
-    def is_new(self, id: str) -> bool:
-        """Whether the node comes with this changeset and is kept."""
-        return id in self._new
-
     def node(self, id: str) -> Node:
         """
         A node as it will be.

@@ -134,7 +134,7 @@ class CommitLane:
                         id,
                         reconciling.write,
                         partial(self._first_answer, id, settlement),
-                        lambda: self._in_doubt.append((given, changeset)),
+                        lambda: None if given.id else self._in_doubt.append((given, changeset)),
                     )
             except MnemoError as error:
                 operation = "commit" if settlement else "apply"
@@ -275,7 +275,7 @@ class CommitLane:
                         return applied
                 except StaleRevision:
                     log.debug("%s met another write", id)
-                    if tries >= TRIES_IN_A_RUSH:
+                    if tries + 1 >= TRIES_IN_A_RUSH:
                         has_turn = True
                         # The other may be another process.
                         while not await self.graph.take_turn(id):  # noqa: ASYNC110

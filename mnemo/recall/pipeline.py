@@ -60,7 +60,7 @@ MERGE_S = 1.0
 @dataclass(kw_only=True, eq=False)
 class Recall:
     """
-    Answers recalls of one repository; they run side by side.
+    Answers recalls of one repository; they run side by side where they wait for a model.
 
     Attributes:
         feed: Gives the steps behind candidates.

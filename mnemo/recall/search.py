@@ -403,7 +403,7 @@ class Search:
         """The ``source`` nodes of steps, by the ids that these are found under."""
         steps = {self._steps[id].node_id: id for id in ids}
         edges = [e for e in await self.graph.edges([*steps], intact=True) if e.source in steps]
-        targets = await self.graph.nodes([e.target for e in edges], types=("source",), intact=True)
+        targets = await self.graph.nodes([e.target for e in edges], intact=True)
         nodes = {node.id: node for node in targets}
         return {steps[e.source]: nodes[e.target] for e in edges if e.target in nodes}
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from mnemo.errors import (
     InvalidOperation,
@@ -352,7 +352,7 @@ class PendingQueue:
         """
         at_once = self.nothing_ahead and not life.occupied
         projected = self._projected(life.projected, auto=life.auto)
-        if project(projected, cast(Operation, operation.name), auto=life.auto) is None:
+        if project(projected, operation.name, auto=life.auto) is None:
             raise queue_refusal(life, operation.name, projected, at_once=at_once)
         if not at_once and len(self._waiting) >= self._max:
             raise PendingQueueFull(
@@ -377,7 +377,7 @@ class PendingQueue:
             state = SessionState.IDLE
         ahead = [op for op in (self.running, *self._waiting) if op is not None and not op._begun]
         for operation in ahead:
-            state = project(state, cast(Operation, operation.name), auto=auto) or state
+            state = project(state, operation.name, auto=auto) or state
         return state
 
     def next(self) -> PendingOperation | None:

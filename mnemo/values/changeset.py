@@ -187,6 +187,7 @@ class Upkeep:
 
     Attributes:
         changed: Stored nodes as they will be; their texts and vectors stay.
+        penalties: Node id → penalty to set, in [0, 1).
         merges: Loser → survivor, which is no loser itself. The survivor gets the
             loser's edges (without doubles and self-links), accesses and rewards are
             added, ``created_at`` is the earliest, ``last_accessed_at`` the latest, the
@@ -195,7 +196,6 @@ class Upkeep:
             loser is deleted.
         removals: Nodes to delete.
         accessed_until: Of *removals*, those that were accessed later stay.
-        penalties: Node id → penalty to set, in [0, 1).
         sweeps: Whether tags and intents without a member and subgoals without a step
             are deleted, too.
     """

@@ -43,7 +43,7 @@ class FeedChanges:
         steps: New steps of episodes that are not discarded, ascending by ordinal, without
             their annotations.
         messages: Document id → message newly stored, ascending by the store's number, of
-            those that ``message_steps.is_document`` holds of; expired ones may be among them.
+            those that ``is_document`` holds of; expired ones may be among them.
         repeats: Node id of each of *steps* that was made of a message which is stored and
             a document → that document's id. The two are one document.
         nodes: New and changed nodes but ``episodic`` and ``source``, which are found as steps.
