@@ -91,6 +91,7 @@ class Deletions:
     reworded: set[int] = field(default_factory=set)
     facts_restored: int = 0
     unreadable: list[StoreCorrupt] = field(default_factory=list)
+    _said: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def add(self, rows: Iterable[NodeRow]) -> None:
         """Let *rows* go."""
@@ -107,6 +108,16 @@ class Deletions:
         except StoreCorrupt as damage:
             self.unreadable.append(damage)
             return None
+
+    def lost(self, rows: GraphRows, numbers: Collection[int], said: Said) -> frozenset[str]:
+        """The words that those of these steps said that are erased, or their episodes lost."""
+        steps = [row for row in rows.find("no", numbers) if row.type == "episodic"]
+        gone = [row for row in steps if row.no in self.gone]
+        for row in gone:
+            if row.no not in self._said:
+                self._said[row.no] = _words(_wordings(rows, row))
+        lost = said.of(row.episode_id for row in steps)
+        return lost.union(*(self._said[row.no] for row in gone))
 
 
 def plan_graph(
@@ -179,8 +190,7 @@ def _stays(
     steps = {number: step for number, step in read.items() if isinstance(step, Episodic)}
     remaining = [step for number, step in steps.items() if number not in plan.gone]
     erased = [step for number, step in steps.items() if number in plan.gone]
-    lost = said.of(step.episode_id for step in erased)
-    lost |= _words(text for step in erased for text in _evidence(step))
+    lost = plan.lost(rows, steps.keys() & plan.gone.keys(), said)
     if _leaks([_text(node)], remaining, lost):
         return False
     plan.changed[row.no] = _narrowed(node, remaining, lost)
@@ -237,9 +247,7 @@ def _reword(rows: GraphRows, plan: Deletions, row: NodeRow, said: Said) -> None:
     def erased() -> frozenset[str]:
         gone = [t for _, t in rows.edges("source", [row.no], _MEMBERSHIP) if t in plan.gone]
         behind = {target for _, target in rows.edges("source", gone, _PROVENANCE)}
-        steps = rows.find("no", behind.union(gone))
-        lost = said.of(step.episode_id for step in steps if step.type == "episodic")
-        return lost | plan.words
+        return plan.lost(rows, behind.union(gone), said) | plan.words
 
     after = _reworded(node, _members(rows, plan, row), erased)
     if after is None:
@@ -269,12 +277,14 @@ def _members(rows: GraphRows, plan: Deletions, row: NodeRow) -> list[Node]:
 # ── Facts and instructions ───────────────────────────────────────────────────────────
 
 
-def _wordings(rows: GraphRows, row: NodeRow) -> tuple[str, ...]:
-    """What a claim says and said; of a damaged one nothing is known."""
+def _wordings(rows: GraphRows, row: NodeRow) -> tuple[str | None, ...]:
+    """What a step or claim says and said; of a damaged one nothing is known."""
     try:
         node = rows.read(row.no)
     except StoreCorrupt:
         return ()
+    if isinstance(node, Episodic):
+        return (*_evidence(node), node.state, node.subgoal)
     return (_text(node), *(node.former_texts if isinstance(node, Claim) else ()))
 
 

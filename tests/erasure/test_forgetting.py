@@ -256,6 +256,21 @@ async def test_nodes_applied_by_hand_stay(kit):
     assert {node.id for node in await kit.repo.get_nodes(ALL)} == {free.id, tag.id}
 
 
+async def test_a_tag_worded_by_a_step_applied_by_hand_goes_with_it(kit):
+    """A step in no session says what it says: what it alone worded goes, the rest stays."""
+    gone, left = Episodic("The passphrase is hunter2"), Episodic("The harbour is cold")
+    known, plain = Semantic("The passphrase is hunter2"), Semantic("The harbour is cold")
+    nodes = (gone, left, known, plain, Tag("hunter2"), Tag("harbour"))
+    edges = [Edge(known.id, gone.id, "provenance"), Edge(plain.id, left.id, "provenance")]
+    edges += [Edge(tag.id, f.id, "membership") for tag in nodes[-2:] for f in (known, plain)]
+    await kit.repo.apply(Changeset(nodes=nodes, edges=edges))
+    await kit.repo.forget(steps=[gone.id])
+    assert {node.text for node in await kit.repo.get_nodes(["semantic", "tag"])} == {
+        plain.text,
+        "harbour",
+    }
+
+
 async def test_a_shortened_session_comes_to_rest(kit):
     """What is left of an unfinished episode stays in the record, leaves recall, is not resumed."""
     session = await kit.repo.start_session("g", session_id="s")
