@@ -423,9 +423,15 @@ UPDATE episodes SET erased = erased + ?, changeset = NULL, changeset_steps = NUL
 WHERE no = ?
 """
 _DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"
-_DROP_JOBS = """
-DELETE FROM jobs WHERE kind = 'session' AND EXISTS
+_OF_SESSIONS = """ kind = 'session' AND EXISTS
 (SELECT 1 FROM sessions s WHERE s.repo = jobs.repo AND s.id = jobs.subject AND s.no IN $numbers)
+"""
+_DROP_JOBS = f"DELETE FROM jobs WHERE{_OF_SESSIONS}"
+# It may quote what was said; as may what a worker of now would still write.
+_FORGET_ERRORS = f"UPDATE jobs SET error = NULL WHERE{_OF_SESSIONS}"
+_TAKE_BACK = f"""
+UPDATE jobs SET state = 'waiting', tries = tries - 1, token = token + 1, owner = NULL
+WHERE state = 'running' AND{_OF_SESSIONS}
 """
 _DROP_SESSIONS = "DELETE FROM sessions WHERE no IN $numbers"
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE no IN $numbers"
@@ -464,5 +470,5 @@ def _end_sessions(tx: Tx, repo: int, plan: SessionPlan) -> None:
     tx.run(_DROP_EPISODES, (dropped,))
     tx.run(_DROP_JOBS, (listed(plan.gone),))
     tx.run(_DROP_SESSIONS, (listed(plan.gone),))
-    for statement in (_RELEASE, _COME_TO_REST):
+    for statement in (_RELEASE, _COME_TO_REST, _FORGET_ERRORS, _TAKE_BACK):
         tx.run(statement, (listed(plan.shaken),))

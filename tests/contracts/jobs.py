@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 from contracts.talk import said
-from world import Kit, StoreContract
+from world import NOON, Kit, StoreContract
 
 from mnemo.errors import Conflict
 from mnemo.log.job_rules import (
@@ -21,6 +21,7 @@ from mnemo.log.job_rules import (
 )
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
+from mnemo.values.erasure import Selection
 from mnemo.values.graph import Tag
 from mnemo.values.jobs import Extraction, Job, JobKind, JobState
 from mnemo.values.journal import Owner, SessionState
@@ -188,6 +189,23 @@ class JobContract(StoreContract):
         await self._write(kit, lambda tx: tx.erase("t", [0]))
         dead = await self._job(kit)
         assert (dead.state, dead.error) == (JobState.DEAD, None)
+
+    @pytest.mark.parametrize("fails", ["before", "after"])
+    async def test_why_a_session_failed_goes_with_the_steps_it_may_quote(self, kit, fails):
+        """So it does of a session that is shortened; a worker of then writes no error after."""
+        await kit.start()
+        for text, at in (("hunter2", NOON), ("bees", NOON + SECOND)):
+            await kit.append(text, at=at)
+        await self._write(kit, partial(demand_session, session_id="s", needs={}))
+        (job,) = await self._claim(kit)
+        fail = partial(fail_job, job=job, error="hunter2", backoff_s=5, max_tries=1)
+        forget = partial(kit.store.overhaul("r").erase, Selection(before=NOON + SECOND))
+        steps = [partial(self._write, kit, fail), forget]
+        for step in steps if fails == "before" else steps[::-1]:
+            await step()
+        left = await self._read(kit, lambda tx: tx.job("session", "s"))
+        state = JobState.DEAD if fails == "before" else JobState.WAITING
+        assert (left.state, left.owner, left.error) == (state, None, None)
 
     async def test_what_is_given_back_was_not_tried(self, kit):
         """A job that is given back is claimed at its time, under another token."""
