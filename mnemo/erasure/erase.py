@@ -7,6 +7,7 @@ thousand rows as for one.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from mnemo.erasure.selecting import (
     session_ids,
     touched_sessions,
 )
-from mnemo.errors import MnemoError
+from mnemo.errors import MnemoError, StoreError
 from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import erase_messages, erase_showing, erase_thread, messages_of
@@ -52,6 +53,8 @@ from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.graph import Claim, Episodic
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.vectors import vector_keys
+
+log = logging.getLogger("mnemo")
 
 MOST_TEXTS = 100
 """Texts of messages, of steps, and of claims that a dry run shows."""
@@ -106,13 +109,18 @@ class Forgetting:
                 self._in_doubt = True
                 self.lane.report_failure("forget", error)
                 raise
+            self._in_doubt |= not erased.report.is_empty
             if erased.node_ids:
                 self.lane.report_deleted(erased.node_ids)
         # A session that got its first such step in between has lost it.
         await self.end_sessions(erased.session_ids)
-        if self._in_doubt or not erased.report.is_empty:
-            await self.erased()
-            self._in_doubt = False
+        if self._in_doubt:
+            try:
+                await self.erased()
+                self._in_doubt = False
+            except StoreError as error:
+                # It is erased: whoever reads catches up first, and the next call drops it.
+                log.warning("what was erased could not be dropped from memory: %s", error)
         return erased
 
 
@@ -140,9 +148,16 @@ class StoredErasure(OfRepository):
         erased = await self._engine.writing(
             partial(erase, repo_id=self._repo_id, selection=selection)
         )
-        scrubbed = selection.scrub and await self._engine.scrub(at_once=False)
+        scrubbed = selection.scrub and await self._scrubbed()
         scrubbed = scrubbed and not erased.report.unreadable
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
+
+    async def _scrubbed(self) -> bool:
+        try:
+            return await self._engine.scrub(at_once=False)
+        except StoreError as error:
+            log.warning("whether erased bytes are still in the store is not known: %s", error)
+            return False
 
     async def _rehearsed(self, selection: Selection) -> Erased:
         """What would be erased: it is, and undone."""

@@ -334,6 +334,40 @@ async def test_a_failed_erasure_is_told_and_leaves_all(kit, monkeypatch):
     assert (await kit.repo.forget(session_id="s")).steps == 1
 
 
+async def test_what_fails_after_it_is_no_failure_of_it(kit, monkeypatch):
+    """It is erased: the caller gets the counts, and the next call drops it from memory."""
+    await told(kit, "s", "I live in Porto.")
+
+    async def failing() -> None:
+        raise StoreError("the disk is full")
+
+    async def counted() -> None:
+        calls.append(await drop())
+
+    calls, drop = [], kit.repo._forgetting.erased
+    monkeypatch.setattr(kit.repo._forgetting, "erased", failing)
+    assert (await kit.repo.forget(session_id="s")).steps == 1
+    assert kit.seen.of(WriteFailed) == []
+    monkeypatch.setattr(kit.repo._forgetting, "erased", counted)
+    for _ in range(2):
+        assert (await kit.repo.forget(session_id="s")).is_empty
+        assert len(calls) == 1
+    assert await kit.repo.search("Porto") == []
+
+
+async def test_a_scrub_that_fails_is_no_failure_of_it(kit, monkeypatch):
+    """It is erased: the report says that the bytes are still there."""
+    await told(kit, "s", "I live in Porto.")
+
+    async def failing(self: object, *, at_once: bool) -> bool:
+        raise StoreError("the server is gone")
+
+    monkeypatch.setattr(type(kit.repo._parts.overhaul._engine), "scrub", failing)
+    report = await kit.repo.forget(session_id="s")
+    assert (report.steps, report.scrubbed) == (1, False)
+    assert kit.seen.of(WriteFailed) == []
+
+
 async def test_a_cancelled_caller_does_not_stop_it(kit):
     """Forgetting completes whatever becomes of whoever asked for it."""
     await told(kit, "s", "I live in Porto.")
