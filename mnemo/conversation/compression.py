@@ -526,8 +526,12 @@ def _affordable(window: Sequence[StoredMessage], cuts: Sequence[int]) -> int:
 
 
 def is_unchanged(tx: TranscriptReader, scope: ThreadScope, due: DueRange) -> bool:
-    """Whether the epoch and every message of *due* are unchanged."""
+    """Whether the epoch, every message of *due*, and every record shown with it are unchanged."""
     if scope.thread.epoch != due.epoch:
+        return False
+    live = live_records(tx, scope)
+    # A record goes with what it tells of, which a text written with it in view may tell of too.
+    if not all(one in live for one in due.earlier):
         return False
     return tuple(scope.messages(tx, from_seq=due.start_seq, to_seq=due.end_seq)) == due.messages
 

@@ -175,6 +175,22 @@ async def test_a_summary_that_comes_too_late_is_thrown_away(open_conversations, 
     assert kit.failures == []
 
 
+async def test_a_summary_made_with_an_erased_one_in_view_is_thrown_away(open_conversations):
+    """The model was shown the record of a message that is erased meanwhile: it may tell of it."""
+    replies = ["Of the erased.", "Too late.", "In time.", "More."]
+    kit = await compressed(open_conversations, SUMMARY, script=replies)
+    await kit.append(*ten())
+    assert await kit.ranges() == [(0, 7)]
+    kit.model.block()
+    await kit.log.append(ten(10)[:5])
+    await kit.talk.until(lambda: kit.model.waiting == 1)
+    await kit.talk.parts.store.writing(lambda tx: tx.erase("t", [3]))
+    kit.model.unblock()
+    await kit.compressing.settled("t")
+    assert [one.summary_text for one in await kit.records(live=False)] == ["In time."]
+    assert await kit.ranges() == [(0, 12)]
+
+
 async def test_messages_that_expire_meanwhile_are_not_summarised(
     open_conversations,
 ):
