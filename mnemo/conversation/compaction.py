@@ -71,7 +71,8 @@ def insert_record(
     tool group is not looked at: see ``require_whole``.
 
     Raises:
-        ValueError: The range is not all given yet, or reaches into an earlier epoch.
+        ValueError: The range is not all given yet, reaches into an earlier epoch, or has no
+            message left.
         Conflict: Another live record shares a seq with it, or one of *replacing* is live
             no more.
     """
@@ -124,6 +125,8 @@ def existing_record(tx: TranscriptReader, scope: ThreadScope, new: NewRecord) ->
     replaced = {old.id for old in new.replacing}
     shared = [one for one in live.values() if one.id not in replaced and new.overlaps(one)]
     if not shared:
+        if not scope.messages(tx, from_seq=new.start_seq, to_seq=new.end_seq, newest=1):
+            raise ValueError(f"no message of {new.start_seq}..{new.end_seq} is there any more")
         return None
     same = [one for one in shared if new.is_same(one)]
     same = same or [

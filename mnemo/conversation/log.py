@@ -353,7 +353,8 @@ class MessageLog(OfThread):
 
         Raises:
             ValueError: The text is blank; the range is none, is not all given yet, reaches
-                into an earlier epoch, or cuts a tool group (whole ranges are named).
+                into an earlier epoch, has no message left, or cuts a tool group (whole ranges
+                are named).
             Conflict: A live record shares a seq with it; it is named. *Cancellation*:
                 completes; calling again is safe.
         """

@@ -254,8 +254,7 @@ def _lives(
     """
     Whether what was derived from a range lives: no message there was recorded before *since*.
 
-    What a sweep or an erasure takes from a range takes what was derived from that with it: what
-    stands for a range that is empty was written later, and lives.
+    What a sweep or an erasure takes from a range takes what was derived from that with it.
 
     Messages are recorded in the order of their seqs, but for a clock that is set back, so
     the ends tell; where one of them was erased, the whole range is read.

@@ -47,16 +47,19 @@ async def test_a_record_over_erased_messages_goes_with_the_rest(talk):
     assert await log.compactions() == []
 
 
-async def test_a_record_over_a_range_that_is_empty_lives(talk):
-    """Nothing in it can expire: it was written after the erasure, which took what was before."""
+@pytest.mark.parametrize("text", ["s", "another"])
+async def test_a_record_over_a_range_that_is_empty_is_refused(talk, text):
+    """What was erased or has expired is not told of again, by a text that nothing takes away."""
     log = talk.log(ttl_s=60)
-    await log.append(turns(3))
+    await log.append(turns(5))
+    await log.compact(0, 1, "s")
     await talk.parts.store.writing(lambda tx: tx.erase("t", [0, 1]))
-    made = await log.compact(0, 1, "s")
+    with pytest.raises(ValueError, match=r"no message of 0\.\.1 is there any more"):
+        await log.compact(0, 1, text)
     await talk.clock.advance(61)
-    assert await log.compactions() == [made]
-    assert await log.compact(0, 1, "s") == made
-    assert len(await log.load()) == 1
+    with pytest.raises(ValueError, match=r"no message of 2\.\.4 is there any more"):
+        await log.compact(2, 4, text)
+    assert await log.compactions() == await log.load() == []
 
 
 async def test_an_expired_id_does_not_come_back(talk):
