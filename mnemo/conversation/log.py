@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
@@ -24,7 +25,7 @@ from mnemo.conversation.compaction import (
 )
 from mnemo.conversation.load import Nearness, asks_for_meaning, load
 from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope, ThreadSettings
-from mnemo.errors import Conflict, StoreError
+from mnemo.errors import Conflict, StoreCorrupt, StoreError
 from mnemo.events import RecallFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import Breather, new_id
@@ -505,8 +506,6 @@ def _require_range(from_seq: object, to_seq: object) -> None:
 
 BATCH = 128
 """Messages that one transaction looks at, or deletes (S)."""
-LONGEST_STRIDE = 4_096
-"""Seqs that are passed over at once where nothing is left of them (S)."""
 MOST_KNOWN = 10_000
 """Threads whose oldest message is remembered at most, the last ones swept (S)."""
 MOST_RUNNING = 1
@@ -561,13 +560,19 @@ class ExpirySweep:
         """
         Sweep every thread; how many messages were deleted.
 
+        A thread where the store is damaged is logged, and left as it is.
+
         Raises:
             StoreError: What was deleted before stays so. *Cancellation*: safe; likewise.
         """
         threads = await self._parts.store.reading(lambda tx: tx.threads())
         default = self._parts.config.conversation.ttl_s
         expiring = [one.id for one in threads if one.ttl_s or (one.ttl_s is None and default)]
-        return sum([await self._flights.join(thread_id) for thread_id in expiring])
+        deleted = 0
+        for thread_id in expiring:
+            with suppress(StoreCorrupt):  # the flight has logged it
+                deleted += await self._flights.join(thread_id)
+        return deleted
 
     async def settled(self, thread_id: str) -> None:
         """Wait until no sweep of the thread is running or due. *Cancellation*: safe."""
@@ -582,7 +587,10 @@ class ExpirySweep:
                 return deleted
             if found.expired:
                 erase = partial(self._erase, thread_id, found.expired)
-                deleted += await self._parts.store.writing(erase, thread_id=thread_id)
+                erased = await self._parts.store.writing(erase, thread_id=thread_id)
+                deleted += erased
+                if erased < len(found.expired):
+                    continue  # they may live longer now: what is left is looked at anew
             self._known[thread_id] = found.then
             if len(self._known) > MOST_KNOWN:
                 del self._known[next(iter(self._known))]
@@ -596,12 +604,12 @@ class ExpirySweep:
             return None
         if known.oldest is not None and known.oldest >= since:
             return _Found((), known, True)
-        batch = _batch(tx, thread_id, known.from_seq)
-        expired = tuple((m.seq, m.recorded_at) for m in batch if m.recorded_at < since)
-        alive = next((m for m in batch if m.recorded_at >= since), None)
+        batch = tx.recorded(thread_id, from_seq=known.from_seq, limit=BATCH)
+        expired = tuple((seq, at) for seq, at in batch if at < since)
+        alive = next((_Swept(seq, at) for seq, at in batch if at >= since), None)
         if alive is not None:
-            return _Found(expired, _Swept(alive.seq, alive.recorded_at), True)
-        end = batch[-1].seq + 1 if batch else tx.thread(thread_id).next_seq
+            return _Found(expired, alive, True)
+        end = batch[-1][0] + 1 if batch else tx.thread(thread_id).next_seq
         return _Found(expired, _Swept(end, None), not batch)
 
     def _erase(
@@ -615,14 +623,3 @@ class ExpirySweep:
     def _since(self, tx: TranscriptReader, thread_id: str) -> datetime | None:
         default = self._parts.config.conversation.ttl_s
         return tx.thread(thread_id).alive_since(tx.now, default)
-
-
-def _batch(tx: TranscriptReader, thread_id: str, start: int) -> list[StoredMessage]:
-    """Read the first messages from *start* on; erased seqs are skipped in growing strides."""
-    end, stride = tx.thread(thread_id).next_seq, BATCH
-    while start < end:
-        found = tx.messages(thread_id, from_seq=start, to_seq=start + stride - 1)
-        if found:
-            return found[:BATCH]
-        start, stride = start + stride, min(2 * stride, LONGEST_STRIDE)
-    return []

@@ -20,7 +20,7 @@ from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
 from mnemo.protocols import Clock
-from mnemo.store.codec import decode_list, decode_vector, utc_text
+from mnemo.store.codec import decode_list, decode_time, decode_vector, utc_text
 from mnemo.store.engine import OfRepository, thread_lock
 from mnemo.store.rows import (
     Rows,
@@ -78,6 +78,11 @@ _SPAN = """
 SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
 WHERE thread = ? AND seq >= ? AND recorded_at >= ?
 """
+_RECORDED = """
+SELECT seq, recorded_at FROM messages $by(messages_place)
+WHERE thread = ? AND seq >= ? ORDER BY seq LIMIT ?
+"""
+_TIMES = Rows("messages", "i s", lambda row: (int(row[0]), decode_time(row[1])))
 # The keys of a message's sides and passages: what begins with its document and a slash.
 _VECTORS = """
 SELECT m.seq, v.vector FROM messages m $by(messages_place) $join vectors v ON v.repo = m.repo
@@ -186,6 +191,11 @@ class TranscriptReader:
             return MESSAGES.rows.all(self._tx.run(query + " ORDER BY m.seq", values))
         query += " ORDER BY m.seq DESC LIMIT ?"
         return MESSAGES.rows.all(self._tx.run(query, [*values, newest]))[::-1]
+
+    def recorded(self, thread_id: str, *, from_seq: int, limit: int) -> list[tuple[int, datetime]]:
+        """When the first messages from *from_seq* on were recorded; damaged times are left out."""
+        values = (self._number(thread_id), from_seq, limit)
+        return _TIMES.intact(self._tx.run(_RECORDED, values))
 
     def by_id(self, thread_id: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
         """Those of *ids* that the thread holds, expired ones included."""

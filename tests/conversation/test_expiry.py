@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from damaged_stores import damage
 from talk_kit import OpenTalk, Talk, turns, user
 
 from mnemo.config import Config
 from mnemo.conversation.log import BATCH, ExpirySweep
 from mnemo.conversation.scope import ThreadSettings
-from mnemo.errors import StoreError
+from mnemo.errors import StoreCorrupt, StoreError
 from mnemo.values.derived import Compaction
 
 MINUTE = Config(conversation={"ttl_s": 60})
@@ -187,6 +188,67 @@ async def test_a_failing_store_is_swept_later(open_conversations):
     await talk.log().append(user("milk"))
     await expiry.settled("t")
     assert await kept(talk) == [1]
+
+
+async def test_a_damaged_message_is_swept_with_the_others(open_conversations, tmp_path):
+    """The sweep reads no more of a message than its time: it and what is behind it goes."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    for thread_id in "ab":
+        await talk.log(thread_id).append(turns(3))
+        await expiry.settled(thread_id)
+    assert damage(tmp_path / "talk.db", "messages", "content", "x'00'")
+    talk.clock.advance(61)
+    assert await expiry.sweep() == 6
+    assert [await kept(talk, one) for one in "ab"] == [[], []]
+
+
+async def test_a_time_that_is_damaged_is_passed_by(open_conversations, tmp_path):
+    """Nobody knows when that message expires; the others go."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    await talk.log().append(turns(3))
+    await expiry.settled("t")
+    assert damage(tmp_path / "talk.db", "messages", "recorded_at", "'once'")
+    talk.clock.advance(61)
+    assert await expiry.sweep() == 2
+
+
+async def test_a_thread_that_cannot_be_swept_does_not_keep_the_others(open_conversations):
+    """A thread where the store is damaged is logged; those after it are swept."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    for thread_id in "ab":
+        await talk.log(thread_id).append(user("tea"))
+        await expiry.settled(thread_id)
+    talk.clock.advance(61)
+    writing = talk.parts.store.writing
+
+    async def damaged(work: Any, *, thread_id: str) -> Any:
+        if thread_id == "a":
+            raise StoreCorrupt("a page is damaged", table="messages", key="1")
+        return await writing(work, thread_id=thread_id)
+
+    talk.parts.store.writing = damaged
+    assert await expiry.sweep() == 1
+    assert [await kept(talk, one) for one in "ab"] == [[0], []]
+
+
+async def test_a_time_that_grew_meanwhile_is_looked_at_anew(open_conversations):
+    """What was found, but may live longer as it is to be deleted, is found again later."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    await talk.log().append(turns(2))
+    await expiry.settled("t")
+    talk.clock.advance(61)
+    writing = talk.parts.store.writing
+
+    async def lengthened(work: Any, **named: Any) -> Any:
+        talk.parts.store.writing = writing
+        await talk.log(ttl_s=90).history()
+        return await writing(work, **named)
+
+    talk.parts.store.writing = lengthened
+    assert await expiry.sweep() == 0
+    assert await kept(talk) == [0, 1]
+    talk.clock.advance(30)
+    assert await expiry.sweep() == 2
 
 
 async def test_time_that_went_backwards_hides_nothing_for_ever(
