@@ -48,6 +48,7 @@ class Maintenance:
         root: Hosts the write, which outlives a caller that is cancelled.
         settle: Awaited before planning and before writing: writes the access counts that
             are still in memory.
+        sweep: Awaited first: erases the messages that have expired.
         check_usable: Raises where the repository was closed meanwhile.
     """
 
@@ -55,6 +56,7 @@ class Maintenance:
     sources: Sources
     root: TaskRoot
     settle: Callable[[], Awaitable[None]]
+    sweep: Callable[[], Awaitable[None]]
     check_usable: Callable[[], None]
     _turn: Lock = field(default_factory=Lock)
 
@@ -87,6 +89,7 @@ class Maintenance:
     ) -> MaintenanceReport:
         async with self._turn:
             began = elapsed()
+            await self.sweep()
             await self.settle()
             sources = replace(self.sources, passed=[])
             planned = await plan(sources)

@@ -246,10 +246,14 @@ class RepositoryConversations:
 
     def open(self) -> None:
         """Start the tasks; the first does what an earlier run left due."""
-        self._tasks.spawn(self._take_up)
+        self._tasks.spawn(self._take_up, self._expiry.sweep, self.mneme.resume)
 
-    async def _take_up(self) -> None:
-        for work in (self._expiry.sweep, self.mneme.resume):
+    async def sweep(self) -> None:
+        """Erase what has expired; a failure is logged. *Cancellation*: safe."""
+        await self._take_up(self._expiry.sweep)
+
+    async def _take_up(self, *due: Callable[[], Awaitable[object]]) -> None:
+        for work in due:
             try:
                 await work()
             except (UsageError, StoreReadOnly):

@@ -291,6 +291,7 @@ def make_maintenance(
     lane: CommitLane,
     *,
     settle: Callable[[], Awaitable[None]],
+    sweep: Callable[[], Awaitable[None]],
     check_usable: Callable[[], None],
 ) -> Maintenance:
     """Make what consolidates, decays and validates the graph."""
@@ -306,6 +307,7 @@ def make_maintenance(
         ),
         root=parts.root,
         settle=settle,
+        sweep=sweep,
         check_usable=check_usable,
     )
 

@@ -71,9 +71,6 @@ class Repository(MemoryCalls):
             parts, lane, self._jobs,
             check_usable=self._check_usable, closed_above=lambda: self._home.closed,
         )  # fmt: skip
-        self._maintenance = make_maintenance(
-            parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
-        )
         self._items = Items(
             parts.items, parts.embedder, clock=parts.clock, spawn=self._tasks.spawn,
             check_usable=self._check_usable,
@@ -92,6 +89,10 @@ class Repository(MemoryCalls):
         self._conversations = RepositoryConversations(
             parts, self._jobs, tasks=self._tasks, forget=self._forget,
             overview=overview_of(self._notes), check_usable=self._check_usable,
+        )  # fmt: skip
+        self._maintenance = make_maintenance(
+            parts, lane, settle=self._access.try_to_flush, sweep=self._conversations.sweep,
+            check_usable=self._check_usable,
         )  # fmt: skip
         self._remembering = Remembering(
             parts, self._jobs, self._sessions,
