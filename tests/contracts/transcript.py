@@ -72,6 +72,7 @@ class TranscriptContract(StoreContract):
                 [],
             )
             assert tx.span("t", from_seq=0) == (0, 0)
+            assert tx.recorded("t", from_seq=0, limit=9) == []
             assert tx.erased_ids("t", ["m0"]) == frozenset()
             seqs, vectors = tx.vectors("t")
             assert (len(seqs), len(vectors)) == (0, 0)
@@ -201,6 +202,13 @@ class TranscriptContract(StoreContract):
             assert tx.erased_ids("t", ids) == frozenset()
 
         await self._read(kit, work)
+
+    async def test_the_first_messages_say_when_they_were_recorded(self, kit):
+        """From a seq on, so many, in the order of their seqs whatever the time."""
+        early = NOON - timedelta(hours=1)
+        await self._add(kit, said(0), said(3), said(4, recorded_at=early), said(5))
+        found = await self._read(kit, lambda tx: tx.recorded("t", from_seq=1, limit=2))
+        assert found == [(3, NOON + timedelta(minutes=3)), (4, early)]
 
     async def test_a_span_counts_messages_and_their_tokens(self, kit):
         """From a seq on, and of those recorded since."""

@@ -421,6 +421,9 @@ class ConversationMachine(OverEngines):
             elif any(wanted.shares(record) for record in live):
                 with pytest.raises(Conflict):
                     await log.compact(start, end, text)
+            elif not any(start <= entry.seq <= end for entry in model.history(now)):
+                with pytest.raises(ValueError, match="no message"):
+                    await log.compact(start, end, text)
             else:
                 await log.compact(start, end, text)
                 model.records.append(wanted)

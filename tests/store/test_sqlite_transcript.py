@@ -40,6 +40,7 @@ READS: dict[str, Callable[[TranscriptReader], Any]] = {
     "of calls": lambda tx: tx.of_calls("t", ["a", "b"]),
     "a span": lambda tx: tx.span("t", from_seq=3),
     "a span that lives": lambda tx: tx.span("t", from_seq=3, since=SINCE),
+    "times": lambda tx: tx.recorded("t", from_seq=3, limit=2),
     "vectors": lambda tx: tx.vectors("t", from_seq=1),
     "vectors that live": lambda tx: tx.vectors("t", since=SINCE),
     "the thread": lambda tx: tx.thread("t"),
