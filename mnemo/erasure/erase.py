@@ -37,7 +37,13 @@ from mnemo.erasure.selecting import (
 from mnemo.errors import MnemoError, StoreError
 from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes
 from mnemo.items.item_rows import erase_items
-from mnemo.log.erase_messages import erase_messages, erase_showing, erase_thread, messages_of
+from mnemo.log.erase_messages import (
+    erase_messages,
+    erase_showing,
+    erase_thread,
+    ids_at,
+    messages_of,
+)
 from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
@@ -207,8 +213,10 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         report += of_steps
     if chosen.thread:
         report += erase_thread(tx, repo, chosen.thread)
+    taken = ids_at(tx, chosen.places)
     report += erase_messages(tx, repo, chosen.places)
-    report += erase_notes(tx, repo, selection, unreadable) + erase_items(tx, repo, selection)
+    report += erase_notes(tx, repo, selection, taken, unreadable)
+    report += erase_items(tx, repo, selection)
     report = replace(
         report,
         unreadable=tuple(dict.fromkeys(one.row for one in unreadable)),

@@ -127,13 +127,25 @@ def _beside(tx: Tx, query: str, thread: int, seq: int) -> list[int]:
     return [] if found is None else [found]
 
 
-def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasureReport:
-    """Erase the messages at these places (thread's number, seq), those that are there."""
+def ids_at(tx: Tx, places: Iterable[tuple[int, int]]) -> dict[int, frozenset[str]]:
+    """The ids of the messages at these places, by the number of their thread."""
+    return {
+        thread: frozenset(row[3] for row in tx.run(_MESSAGES, (thread, listed(seqs))))
+        for thread, seqs in _by_thread(places).items()
+    }
+
+
+def _by_thread(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     seqs = defaultdict[int, list[int]](list)
     for thread, seq in places:
         seqs[thread].append(seq)
+    return seqs
+
+
+def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasureReport:
+    """Erase the messages at these places (thread's number, seq), those that are there."""
     erased = ErasureReport()
-    for thread, wanted in seqs.items():
+    for thread, wanted in _by_thread(places).items():
         rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
         if rows:
             epochs = [row[2] for row in rows if isinstance(row[2], int)] or [0]

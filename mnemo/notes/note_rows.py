@@ -328,12 +328,26 @@ _NO_TIME = datetime.min.replace(tzinfo=UTC)
 _LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
 
 
-def erase_notes(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> ErasureReport:
-    """Erase what rests on the erased alone; after it was erased, and its ids remembered."""
+def erase_notes(
+    tx: Tx,
+    repo: int,
+    selection: Selection,
+    taken: Mapping[int, frozenset[str]],
+    unreadable: Passed,
+) -> ErasureReport:
+    """
+    Erase what rests on the erased alone; after it was erased, and its ids remembered.
+
+    Args:
+        taken: The ids of the messages that this erasure took, by the number of their thread.
+            What rests only on messages that went before, the expired ones, is left alone.
+    """
 
     def erased(thread_id: str, ids: Sequence[str]) -> frozenset[str]:
         thread = thread_number(tx, repo, thread_id)
-        return erased_messages(tx, thread, ids) if thread else frozenset()
+        if thread is None or taken.get(thread, frozenset()).isdisjoint(ids):
+            return frozenset()
+        return erased_messages(tx, thread, ids)
 
     writer = NoteWriter(tx, repo, _NO_TIME, unreadable)  # erasing notes writes no time
     return _erase_damaged(tx, writer, repo, selection, unreadable) + forget_sources(
@@ -386,7 +400,8 @@ def forget_sources(
     Args:
         thread_id: A thread that is erased whole, whether or not its messages were kept.
         session_id: A session that is erased whole; of versions that name no thread.
-        erased: Those of a thread's message ids that are erased, by whatever.
+        erased: Those of a thread's message ids that are erased: none if this erasure takes
+            none of them, otherwise those too that were erased before, by whatever.
     """
 
     def lost(version: NoteVersion) -> frozenset[str]:

@@ -2,8 +2,10 @@
 
 from functools import partial
 
+import pytest
 from notes_kit import NOTHING, reply, task, writes
 
+from mnemo import Config
 from mnemo.notes.note_rows import forget_sources
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.erasure import ErasureReport
@@ -107,3 +109,42 @@ async def test_forgetting_a_thread_of_the_repository_reaches_its_notes(open_kit,
     assert (report.notes, report.mixed_notes) == (1, ("food",))
     assert [note.topic for note in await notes.list()] == ["food"]
     assert (await notes.history("food"))[-1].evidence == ""
+
+
+def scripted(kit, *replies) -> None:
+    """What the model answers to the next update of the service's notes."""
+    left = list(replies)
+    kit.model.script("update_notes", lambda request: left.pop(0))
+
+
+@pytest.fixture
+async def swept(open_kit, db):
+    """A note of message m1, which has expired; the messages left and tea are there."""
+    kit = await open_kit(config=Config(conversation={"ttl_s": 60}), store=str(db))
+    talk = kit.repo.conversation("t")
+    await talk.append({"role": "user", "content": "We fly to Tokyo in March", "id": "m1"})
+    await kit.clock.advance(40)
+    await talk.append({"role": "user", "content": "We fly to Tokyo in March!", "id": "left"})
+    scripted(kit, reply(writes()), NOTHING)
+    assert (await kit.repo.notes.update_after_task(await talk.history(), iterations=10)).wrote
+    await kit.clock.advance(21)
+    await talk.append({"role": "user", "content": "Ana likes tea", "id": "tea"})
+    await kit.repo.settle()
+    assert [message.id for message in await talk.history()] == ["left", "tea"]
+    assert (await kit.repo.statistics()).messages == 2
+    (version,) = await kit.repo.notes.history("travel")
+    assert version.message_ids == ("m1", "left")
+    return kit
+
+
+async def test_a_note_outlives_messages_that_expired_before(swept):
+    """What another erasure takes is no reason to judge it: it rests on nothing of that."""
+    before = await swept.repo.notes.history("travel")
+    report = await swept.repo.forget(message_ids=["tea"])
+    assert (report.messages, report.notes, report.mixed_notes) == (1, 0, ())
+    assert await swept.repo.notes.history("travel") == before
+
+
+async def test_expired_messages_keep_no_note_of_a_forgotten_one(swept):
+    """Whose other sources have expired rests on the forgotten one alone."""
+    assert (await swept.repo.forget(message_ids=["left"])).notes == 1
