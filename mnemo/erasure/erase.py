@@ -205,17 +205,25 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         claims = readable_claims(GraphRows(tx, repo), chosen, unreadable)
         bar_claims(tx, repo_id, claims)
     texts = _texts_of_messages(tx, chosen) if selection.dry_run else ()
-    report, node_ids = ErasureReport(texts=texts), tuple[str, ...]()
+    report, node_ids, gone = ErasureReport(texts=texts), tuple[str, ...](), frozenset[str]()
+    taken = _taken(tx, chosen)
     if sessions or chosen.claims or chosen.applied:
-        of_steps, node_ids = _erase_steps(
+        of_steps, node_ids, gone = _erase_steps(
             tx, repo_id, repo, revision + 1, chosen, sessions, unreadable, shows=selection.dry_run
         )
         report += of_steps
     if chosen.thread:
         report += erase_thread(tx, repo, chosen.thread)
-    taken = ids_at(tx, chosen.places)
     report += erase_messages(tx, repo, chosen.places)
-    report += erase_notes(tx, repo, selection, taken, unreadable)
+    report += erase_notes(
+        tx,
+        repo,
+        selection,
+        taken=taken,
+        touched=sessions.values(),
+        gone=gone,
+        unreadable=unreadable,
+    )
     report += erase_items(tx, repo, selection)
     report = replace(
         report,
@@ -246,7 +254,7 @@ def _erase_steps(
     unreadable: Passed,
     *,
     shows: bool,
-) -> tuple[ErasureReport, tuple[str, ...]]:
+) -> tuple[ErasureReport, tuple[str, ...], frozenset[str]]:
     """
     Plan from what is there, then write: nothing is read that was changed before.
 
@@ -254,7 +262,7 @@ def _erase_steps(
         ids: Of the sessions, by number.
 
     Returns:
-        With the ids of the nodes that are gone.
+        With the ids of the nodes that are gone, and of the sessions.
     """
     graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
     step_ids = [row[3] for row in chosen.steps]
@@ -271,12 +279,27 @@ def _erase_steps(
     _drop_changesets(tx, repo, step_ids)
     report = _delete_graph(tx, repo, revision, plan)
     over = [episode.id for episode in (*sessions.gone_episodes, *sessions.ended)]
-    remember_erased(tx, repo_id, [*step_ids, *over, *(ids[no] for no in sessions.gone)])
+    gone = frozenset(ids[no] for no in sessions.gone)
+    remember_erased(tx, repo_id, [*step_ids, *over, *gone])
     report += _delete_steps(tx, repo, ordinals, step_ids)
     tx.run_many(_ANNOTATE, [(step.state, step.subgoal, step.ordinal) for step in annotations])
     _end_sessions(tx, repo, sessions)
-    report += ErasureReport(sessions=len(sessions.gone), texts=texts)
-    return report, tuple(row.id for row in plan.gone.values())
+    report += ErasureReport(sessions=len(gone), texts=texts)
+    return report, tuple(row.id for row in plan.gone.values()), gone
+
+
+_MADE_FROM = """
+SELECT DISTINCT thread, message FROM steps
+WHERE ordinal IN $numbers AND thread IS NOT NULL AND message IS NOT NULL
+"""
+
+
+def _taken(tx: Tx, chosen: Chosen) -> dict[str, set[str]]:
+    """The ids of the chosen messages, and of those of chosen steps, by the id of their thread."""
+    taken = ids_at(tx, chosen.places)
+    for thread, message in tx.run(_MADE_FROM, (listed(row[0] for row in chosen.steps),)):
+        taken.setdefault(thread, set()).add(message)
+    return taken
 
 
 # ── Showing what a dry run would erase ───────────────────────────────────────────────

@@ -127,12 +127,13 @@ def _beside(tx: Tx, query: str, thread: int, seq: int) -> list[int]:
     return [] if found is None else [found]
 
 
-def ids_at(tx: Tx, places: Iterable[tuple[int, int]]) -> dict[int, frozenset[str]]:
-    """The ids of the messages at these places, by the number of their thread."""
-    return {
-        thread: frozenset(row[3] for row in tx.run(_MESSAGES, (thread, listed(seqs))))
-        for thread, seqs in _by_thread(places).items()
-    }
+def ids_at(tx: Tx, places: Iterable[tuple[int, int]]) -> dict[str, set[str]]:
+    """The ids of the messages at these places, by the id of their thread."""
+    found = {}
+    for thread, seqs in _by_thread(places).items():
+        (id,) = tx.run(_THREAD_ID, (thread,)).fetchone()
+        found[id] = {row[3] for row in tx.run(_MESSAGES, (thread, listed(seqs)))}
+    return found
 
 
 def _by_thread(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:

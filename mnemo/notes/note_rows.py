@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -10,7 +10,16 @@ from typing import Any, TypeVar
 from mnemo.runtime.text import terms
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.engine import OfRepository
-from mnemo.store.rows import Passed, Rows, chunks, holes, repo_number, repo_row, thread_number
+from mnemo.store.rows import (
+    Passed,
+    Rows,
+    chunks,
+    holes,
+    listed,
+    repo_number,
+    repo_row,
+    thread_number,
+)
 from mnemo.store.tables import (
     NOTE_CHANGES,
     NOTE_CONVERSATIONS,
@@ -319,10 +328,11 @@ class NoteWriter(NoteReader):
 
 
 _VERSIONS_OF = f"""
-SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in NOTE_VERSIONS.columns)}
+SELECT v.note, v.thread_id, v.session_id, n.topic,
+       {", ".join(f"v.{column}" for column in NOTE_VERSIONS.columns)}
 FROM notes n $join note_versions v ON v.note = n.no
-WHERE n.repo = ? AND v.action <> 'deleted'
-AND (v.thread_id = ? OR (v.thread_id IS NULL AND v.session_id = ?) OR ? = 1)
+WHERE n.repo = ? AND v.action <> 'deleted' AND (v.thread_id IN $texts
+    OR (v.thread_id IS NULL AND v.session_id IN $texts) OR ? = 1)
 """
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 _LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
@@ -332,34 +342,46 @@ def erase_notes(
     tx: Tx,
     repo: int,
     selection: Selection,
-    taken: Mapping[int, frozenset[str]],
+    *,
+    taken: Mapping[str, Collection[str]],
+    touched: Collection[str],
+    gone: frozenset[str],
     unreadable: Passed,
 ) -> ErasureReport:
     """
     Erase what rests on the erased alone; after it was erased, and its ids remembered.
 
     Args:
-        taken: The ids of the messages that this erasure took, by the number of their thread.
-            What rests only on messages that went before, the expired ones, is left alone.
+        taken: The ids of the messages that this erasure takes, or takes the steps of, by their
+            thread's. What rests on none of them is left alone, though its own have expired.
+        touched: The sessions that lose steps.
+        gone: Those of which nothing is left.
     """
+    if selection.whole_session is not None:  # whether or not its steps were kept
+        gone |= {selection.whole_session}
 
     def erased(thread_id: str, ids: Sequence[str]) -> frozenset[str]:
-        thread = thread_number(tx, repo, thread_id)
-        if thread is None or taken.get(thread, frozenset()).isdisjoint(ids):
+        if frozenset(taken.get(thread_id, ())).isdisjoint(ids):
             return frozenset()
-        return erased_messages(tx, thread, ids)
+        thread = thread_number(tx, repo, thread_id)
+        return erased_messages(tx, thread, ids) if thread else frozenset()
 
     writer = NoteWriter(tx, repo, _NO_TIME, unreadable)  # erasing notes writes no time
-    return _erase_damaged(tx, writer, repo, selection, unreadable) + forget_sources(
-        writer,
-        thread_id=selection.whole_thread,
-        session_id=selection.whole_session,
-        erased=erased,
-    )
+    threads = [*taken, *filter(None, [selection.thread_id])]
+    sessions = [*touched, *gone, *filter(None, [selection.session_id])]
+    stems = (repo, listed(threads), listed(sessions), selection.before is not None)
+    thread = selection.whole_thread
+    done = _erase_damaged(tx, writer, stems, thread, gone, unreadable)
+    return done + forget_sources(writer, thread_id=thread, session_ids=gone, erased=erased)
 
 
 def _erase_damaged(
-    tx: Tx, writer: NoteWriter, repo: int, selection: Selection, unreadable: Passed
+    tx: Tx,
+    writer: NoteWriter,
+    stems: Sequence[Any],
+    thread_id: str | None,
+    gone: Collection[str],
+    unreadable: Passed,
 ) -> ErasureReport:
     """
     Delete versions that cannot be decoded.
@@ -368,13 +390,13 @@ def _erase_damaged(
     session of which a part is erased is *unreadable*.
     """
     done = ErasureReport()
-    stems = (repo, selection.thread_id, selection.session_id, selection.before is not None)
-    for note, *row in tx.run(_VERSIONS_OF, stems).fetchall():
+    for note, thread, session, *row in tx.run(_VERSIONS_OF, stems).fetchall():
         damaged: Passed = []
         NOTE_VERSIONS.rows.all([row], damaged)
         if not damaged:
             continue
-        if selection.whole_thread is None and selection.whole_session is None:
+        is_gone = session in gone if thread is None else thread == thread_id
+        if not is_gone:
             unreadable += damaged
             continue
         writer.drop(row[0], row[1])
@@ -388,7 +410,7 @@ def forget_sources(
     tx: NoteWriter,
     *,
     thread_id: str | None = None,
-    session_id: str | None = None,
+    session_ids: Collection[str] = (),
     erased: Callable[[str, Sequence[str]], frozenset[str]],
 ) -> ErasureReport:
     """
@@ -399,7 +421,7 @@ def forget_sources(
 
     Args:
         thread_id: A thread that is erased whole, whether or not its messages were kept.
-        session_id: A session that is erased whole; of versions that name no thread.
+        session_ids: Sessions of which nothing is left; of versions that name no thread.
         erased: Those of a thread's message ids that are erased: none if this erasure takes
             none of them, otherwise those too that were erased before, by whatever.
     """
@@ -410,7 +432,7 @@ def forget_sources(
 
     def is_gone(version: NoteVersion) -> bool:
         if version.thread_id is None:
-            return session_id is not None and version.session_id == session_id
+            return version.session_id in session_ids
         return version.thread_id == thread_id or 0 < len(lost(version)) == len(
             set(version.message_ids)
         )

@@ -1,9 +1,12 @@
 """Forgetting conversations reaches the notes that were written from them."""
 
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
 from functools import partial
 
 import pytest
-from notes_kit import NOTHING, reply, task, writes
+from notes_kit import NOTHING, TRIP, reply, task, writes
 
 from mnemo import Config
 from mnemo.notes.note_rows import forget_sources
@@ -75,8 +78,8 @@ async def test_a_session_is_a_source_where_no_thread_is_named(open_notes):
     """A whole session that is forgotten takes the notes that came of it."""
     kit = await open_notes(reply(writes()), NOTHING)
     assert (await kit.update(session="s")).wrote
-    assert (await forget(kit, session_id="another")) == ErasureReport()
-    assert (await forget(kit, session_id="s")).notes == 1
+    assert (await forget(kit, session_ids=["another"])) == ErasureReport()
+    assert (await forget(kit, session_ids=["s"])).notes == 1
 
 
 async def test_deletions_do_not_keep_a_note(open_notes):
@@ -119,12 +122,14 @@ def scripted(kit, *replies) -> None:
 
 @pytest.fixture
 async def swept(open_kit, db):
-    """A note of message m1, which has expired; the messages left and tea are there."""
+    """A note of the messages m1 and left; m1 has expired, and its step is there."""
     kit = await open_kit(config=Config(conversation={"ttl_s": 60}), store=str(db))
     talk = kit.repo.conversation("t")
     await talk.append({"role": "user", "content": "We fly to Tokyo in March", "id": "m1"})
     await kit.clock.advance(40)
     await talk.append({"role": "user", "content": "We fly to Tokyo in March!", "id": "left"})
+    feed = await talk.feed(await kit.repo.start_session("a talk", session_id="s"), from_seq=1)
+    await feed.caught_up()
     scripted(kit, reply(writes()), NOTHING)
     assert (await kit.repo.notes.update_after_task(await talk.history(), iterations=10)).wrote
     await kit.clock.advance(21)
@@ -148,3 +153,54 @@ async def test_a_note_outlives_messages_that_expired_before(swept):
 async def test_expired_messages_keep_no_note_of_a_forgotten_one(swept):
     """Whose other sources have expired rests on the forgotten one alone."""
     assert (await swept.repo.forget(message_ids=["left"])).notes == 1
+
+
+async def test_an_expired_message_is_forgotten_with_its_step(swept):
+    """Its words were kept as a step: a note that quotes them loses them."""
+    report = await swept.repo.forget(session_id="s")
+    assert (report.messages, report.mixed_notes) == (0, ("travel",))
+    (version,) = await swept.repo.notes.history("travel")
+    assert (version.evidence, version.message_ids) == ("", ("left",))
+
+
+async def test_notes_go_with_the_last_step_of_their_session(open_kit, db):
+    """Whatever takes it: a session of which nothing is left is a source no more."""
+    kit = await open_kit(store=str(db))
+    for name in ("Kyoto", "Porto"):
+        session = await kit.repo.start_session("a trip", session_id=name)
+        step = await session.append(f"We fly to {name} in March", "Ok.")
+        scripted(kit, reply(writes(name.lower(), f"- to {name}", name, f"fly to {name}")), NOTHING)
+        said = task(f"We fly to {name} in March", ids=False)
+        given = {"iterations": 10, "session": session}
+        assert (await kit.repo.notes.update_after_task(said, **given)).wrote
+    report = await kit.repo.forget(steps=[step])
+    assert (report.sessions, report.notes, report.note_versions) == (1, 1, 1)
+    assert [note.topic for note in await kit.repo.notes.list()] == ["kyoto"]
+    report = await kit.repo.forget(before=kit.clock.now() + timedelta(days=1))
+    assert (report.sessions, report.notes) == (1, 1)
+
+
+async def test_a_damaged_version_is_told_whatever_is_named(swept, db):
+    """It may rest on what goes by its id; of an untouched thread it is not asked."""
+    await swept.repo.conversation("other").append({"role": "user", "content": "Tea", "id": "cup"})
+    with closing(sqlite3.connect(db)) as connection:
+        connection.execute("UPDATE note_versions SET message_ids = '{}'")
+        connection.commit()
+    assert (await swept.repo.forget(message_ids=["cup"])).unreadable == ()
+    report = await swept.repo.forget(message_ids=["left"])
+    assert [name.split()[0] for name in report.unreadable] == ["note_versions"]
+    assert not report.scrubbed
+
+
+async def test_a_damaged_version_goes_with_the_last_step_of_its_session(open_kit, db):
+    """By its columns, unread."""
+    kit = await open_kit(store=str(db))
+    session = await kit.repo.start_session("a trip", session_id="s")
+    step = await session.append("We fly to Tokyo in March", "Ok.")
+    scripted(kit, reply(writes()), NOTHING)
+    assert (await kit.repo.notes.update_after_task(TRIP, iterations=10, session=session)).wrote
+    with closing(sqlite3.connect(db)) as connection:
+        connection.execute("UPDATE note_versions SET message_ids = '{}'")
+        connection.commit()
+    report = await kit.repo.forget(steps=[step])
+    assert (report.notes, report.note_versions, report.unreadable) == (1, 1, ())
