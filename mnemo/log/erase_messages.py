@@ -149,19 +149,29 @@ def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> Eras
     for thread, wanted in _by_thread(places).items():
         rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
         if rows:
-            epochs = [row[2] for row in rows if isinstance(row[2], int)] or [0]
+            epochs = [row[2] for row in rows]
+            bounds = (min(epochs), max(epochs)) if {*map(type, epochs)} == {int} else ()
             ranges = {
-                table: _held(tx, query + _OF_EPOCHS, (thread, min(epochs), max(epochs)), wanted)
-                for table, query in _RANGES.items()
+                table: _held(tx, query, thread, bounds, wanted) for table, query in _RANGES.items()
             }
             erased += _erase(tx, repo, thread, rows, ranges)
     return erased
 
 
-def _held(tx: Tx, query: str, values: tuple[int, ...], seqs: Collection[int]) -> list[Range]:
-    rows = tx.run(query, values)
-    whole = [Range(*row) for row in rows if all(isinstance(end, int) for end in row[2:])]
-    return plan_ranges(whole, seqs)
+def _held(
+    tx: Tx, query: str, thread: int, epochs: tuple[int, ...], seqs: Collection[int]
+) -> list[Range]:
+    """
+    The ranges that held one of *seqs*, and damaged ones: what they held nobody can tell.
+
+    Args:
+        epochs: The first and the last in which they are; none: they may be in any.
+    """
+    rows = tx.run(query + (_OF_EPOCHS if epochs else ""), (thread, *epochs))
+    whole, damaged = list[Range](), list[Range]()
+    for row in rows:
+        (whole if {*map(type, row[2:])} == {int} else damaged).append(Range(*row))
+    return [*plan_ranges(whole, seqs), *damaged]
 
 
 def plan_ranges(ranges: Iterable[Range], seqs: Collection[int]) -> list[Range]:

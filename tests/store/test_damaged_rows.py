@@ -406,6 +406,27 @@ async def test_a_step_without_a_readable_time_is_named(path: Path, memory: Mnemo
     assert (await repo.forget(session_id="other-r")).steps == 1
 
 
+@pytest.mark.parametrize("end", ["start", "end"])
+async def test_a_summary_of_an_unknown_range_goes(path: Path, memory: Mnemo, end: str) -> None:
+    """Nobody can tell whether it holds what is erased, or read it."""
+    side = {"start": "from", "end": "to"}[end]
+    execute(path, f"UPDATE compactions SET {end}_seq = 'seven' WHERE id = 'c2'")
+    execute(path, f"UPDATE snapshots SET {side}_seq = 'seven' WHERE id = 's2'")
+    repo = await opened(memory)
+    report = await repo.forget(message_ids=["m5"], thread_id="t")
+    assert (report.messages, report.compactions, report.snapshots) == (1, 1, 1)
+    assert report.scrubbed
+
+
+async def test_a_summary_goes_with_a_message_of_an_unknown_epoch(path: Path, memory: Mnemo) -> None:
+    """It is looked for in all epochs then."""
+    of_thread = "thread = (SELECT no FROM threads WHERE id = 'T')"
+    execute(path, f"UPDATE messages SET epoch = 'seven' WHERE seq = 2 AND {of_thread}")
+    repo = await opened(memory)
+    report = await repo.forget(message_ids=["m2"], thread_id="T")
+    assert (report.messages, report.compactions) == (1, 1)
+
+
 async def test_a_replaced_fact_holds_again_beyond_a_damaged_one(path: Path, memory: Mnemo) -> None:
     """What replaced what stands in a column: a chain is followed through a damaged fact."""
     execute(path, "UPDATE nodes SET superseded_by = 'f2', body = 'x' WHERE id = 'f-r'")
