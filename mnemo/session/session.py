@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 from mnemo.errors import (
+    Conflict,
     NotToFeed,
     RateLimited,
     SessionClosed,
@@ -552,6 +553,11 @@ class Session:
         except StoreError:
             log.exception("session %s could not be closed at its expiry; later again", self.id)
             work.set_timers()
+            return
+        except Conflict as conflict:
+            # Another service has it by now, and expires it.
+            log.info("session %s ends here: %s", self.id, conflict)
+            await self.aclose()
             return
         await self.wait_for(SessionState.IDLE, SessionState.READY, SessionState.FAILED)
         work.publish(SessionExpired)

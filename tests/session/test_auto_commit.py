@@ -4,7 +4,7 @@ import pytest
 from helpers import BUILD, TRIP, annotating
 
 from mnemo import Config, SessionClosed, SessionError, SessionState
-from mnemo.errors import CommitFailed, ModelUnavailable, StoreError
+from mnemo.errors import CommitFailed, Conflict, ModelUnavailable, StoreError
 from mnemo.events import (
     SessionExpired,
     SessionTransitioned,
@@ -279,3 +279,19 @@ async def test_an_expiry_comes_again_without_another_append(open_kit, failing_st
     assert kit.seen.of(SessionExpired) == []
     await kit.pass_time(600)
     await kit.until(lambda: bool(kit.seen.of(SessionExpired)))
+
+
+async def test_the_expiry_of_a_session_that_another_service_has_ends_it_here(
+    open_kit, failing_store
+):
+    """It is not expired for the other, and no operation is left waiting here."""
+    store = failing_store()
+    kit = await open_kit(store=store, config=UNFLUSHED)
+    session = await kit.begun()
+    await kit.at_rest()
+    store.fail("record", error=Conflict("another service owns it"))
+    await kit.pass_time(600)
+    await kit.at_rest()
+    with pytest.raises(SessionClosed):
+        await session.append("late", "")
+    assert kit.seen.of(SessionExpired) == []
