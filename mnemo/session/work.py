@@ -317,13 +317,13 @@ class EpisodeWork(SessionCore):
 
     def annotated(self, annotations: Sequence[Annotation]) -> None:
         """Extract and commit all that lies before a boundary among durable *annotations*."""
-        collecting = self.life.state is SessionState.COLLECTING and self.life.aimed is None
-        if not (self.life.auto and collecting and any(a.boundary for a in annotations)):
+        is_open = self.life.accepts_appends and not self.in_doubt
+        if not (self.life.auto and is_open and any(a.boundary for a in annotations)):
             return
         current = annotations[-1].trajectory_id
         uncommitted = self.the_book().uncommitted()
         finished = [s for s in uncommitted if s.trajectory_id not in (None, current)]
-        if finished and not self.life.closing:
+        if finished:
             self._begin_background(finished, flush=False)
 
     def _begin_background(self, steps: Sequence[Step], *, flush: bool) -> None:
@@ -335,7 +335,7 @@ class EpisodeWork(SessionCore):
         """Commit what is there, as the flush timer is due, or look again later."""
         if self.life.state is not SessionState.COLLECTING or self.life.closing:
             return
-        if self.life.background or self.life.aimed is not None:
+        if self.life.background or self.life.aimed is not None or self.in_doubt:
             self._restart_flush()
         elif self.the_book().uncommitted():
             self._begin_background((), flush=True)

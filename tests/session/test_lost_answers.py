@@ -192,6 +192,25 @@ async def test_a_background_commit_that_was_made_is_not_made_again(open_kit, fai
     assert len(kit.seen.of(TrajectoryCommitted)) == 1
 
 
+async def test_nothing_is_committed_beside_a_close_that_may_be_made(open_kit, failing_store):
+    """Its answer and look are lost, then the flush timer is due: it waits for the next call."""
+    config = Config(session={"auto_commit": True, "flush_timeout_s": 10, "session_timeout_s": None})
+    store = failing_store()
+    kit = await open_kit(config=config, store=store)
+    session = await kit.begun()
+    await kit.at_rest()
+    store.fail("record", before=False, only=lambda act: isinstance(act, EpisodeClosed))
+    store.fail("load")
+    with pytest.raises(StoreError):
+        await session.close()
+    await kit.pass_time(11)
+    await kit.at_rest()
+    assert await kit.repo.get_nodes(["episodic"]) == []
+    await session.close()
+    assert await session.wait_for("idle", "failed") == "idle"
+    assert len(await kit.repo.get_nodes(["episodic"])) == 1
+
+
 async def test_an_append_that_was_made_leaves_no_gap(open_kit, failing_store):
     """Answer and look are lost: later steps are annotated, and the key gives the first step."""
     store = failing_store()
