@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from helpers import child_environment
+
 PROGRAM = Path(__file__).with_name("child.py")
 HANGING_S = 60.0
 """Seconds after which a child counts as hanging; the test then fails at the end of the pipe."""
@@ -68,7 +70,7 @@ def opened(told: Told) -> bool:
 def forking() -> Iterator[Lives]:
     """Start the process that forks, and end it."""
     command = [sys.executable, str(PROGRAM)]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**child_environment(), "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as process:

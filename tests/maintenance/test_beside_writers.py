@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from helpers import child_environment
 from maintenance_kit import Memory, at_cosine
 
 from mnemo import (
@@ -315,7 +316,8 @@ async def test_another_process_maintains_the_file_meanwhile(open_kit, db):
     told: list[Any] = []
 
     async def maintain() -> None:
-        ran = await anyio.run_process([sys.executable, str(PROGRAM), str(db)])
+        command = [sys.executable, str(PROGRAM), str(db)]
+        ran = await anyio.run_process(command, env=child_environment())
         told.append(json.loads(ran.stdout))
         ended.set()
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import child_environment
 from world import store_at
 
 from mnemo.testing import ManualClock
@@ -21,6 +22,7 @@ def start(path: Path, name: str) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env=child_environment(),
     )
 
 

@@ -32,7 +32,9 @@ async def story(**config):
     async with Mnemo("memory:", config=config, embedder=HashingEmbedder()) as memory:
         later()
         repo = await memory.open_repo()
-        session = await committed(repo, "The parrot speaks Basque.", "Noted")
+        session = await repo.start_session("g")
+        await session.append("The parrot speaks Basque.", "Noted")
+        await session.close_and_commit()
         return len((await repo.recall("parrot")).candidates)
 
 def later():
