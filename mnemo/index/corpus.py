@@ -316,21 +316,23 @@ class Facets:
         asked, breather = repr(where), Breather()  # Not by equality: 1 equals True.
         with self._lock:
             answers = _kept(self._answers, asked, lambda: Column(np.bool_))
-            new = np.zeros(len(self._objects) - answers.count, np.bool_)
-            for number in self._worth_asking(where, answers.count):
-                new[number - answers.count] = where.holds(self._objects[number])
+            # Counted once: the writer goes on meanwhile.
+            asking = range(answers.count, len(self._objects))
+            new = np.zeros(len(asking), np.bool_)
+            for number in self._worth_asking(where, asking):
+                new[number - asking.start] = where.holds(self._objects[number])
                 breather.breathe()
             answers.extend(new)
             return answers.view()
 
-    def _worth_asking(self, where: Where, first: int) -> Iterable[int]:
-        """The objects from number *first* on that hold a value *where* names; all, of none."""
+    def _worth_asking(self, where: Where, asking: range) -> Iterable[int]:
+        """Those of the objects *asking* that hold a value *where* names; all, if it names none."""
         named = next((one for one in where.conditions if one.any_of is not None), None)
         if named is None or named.any_of is None:
-            return range(first, len(self._objects))
+            return asking
         holders = _kept(self._holders, named.path, lambda: _Holders(named.path))
         holders.follow(self._objects)
-        return {n for value in named.any_of for n in holders.of(value) if n >= first}
+        return {n for value in named.any_of for n in holders.of(value) if n in asking}
 
 
 class _Holders:

@@ -1,6 +1,9 @@
 """Filters: the language of ``where=``, against a plain reading of its rules."""
 
+import sys
 from datetime import UTC, datetime
+from itertools import count
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -191,3 +194,28 @@ def test_filters_of_who_and_where_hold_of_one_piece_of_evidence():
     assert not Filters.checked(since=datetime(2024, 3, 2)).holds(**said)
     assert Filters.checked().is_open
     assert not Filters.checked(where={"a": 1}).is_open
+
+
+@pytest.mark.parametrize("where", [{"n": 7}, {"n": {"lt": 7}}], ids=["named", "compared"])
+def test_metadata_that_is_numbered_meanwhile_ends_no_filter(where):
+    """Another thread adds while a filter asks: the answer covers what there was, or more."""
+    facets, ended, before = Facets(), Event(), sys.getswitchinterval()
+
+    def add() -> None:
+        for number in range(20_000):
+            facets.number({"n": number})
+        ended.set()
+
+    adding = Thread(target=add)
+    sys.setswitchinterval(1e-6)
+    try:
+        adding.start()
+        for limit in count(8):
+            if ended.is_set():
+                break
+            facets.holding(Where.checked(where | {"other": {"ne": limit}}))
+    finally:
+        adding.join()
+        sys.setswitchinterval(before)
+    found = facets.holding(Where.checked(where))
+    assert (len(found), found.sum()) == (20_001, 1 if where == {"n": 7} else 7)
