@@ -33,7 +33,7 @@ CALLS = st.sampled_from(PLACES).flatmap(
 )
 
 
-@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest) -> str | None:
     """The schema to work in; ``None``: a file."""
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else None

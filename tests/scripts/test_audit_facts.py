@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import ran
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PERSON = {
     "id": "ana",

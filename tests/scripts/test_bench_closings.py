@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers import ran
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench.py"
 

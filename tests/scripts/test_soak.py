@@ -10,10 +10,10 @@ from helpers import child_environment, ran
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-_POSTGRES = [pytest.mark.postgres, pytest.mark.long]
 
 
-@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=_POSTGRES)])
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_processes_that_are_killed_and_paused_lose_nothing(engine):
     """A short run: it has acknowledged and forgotten, and nothing is wrong."""
     short = ("--minutes", 0.3, "--live", 2, "--json")

@@ -726,7 +726,7 @@ FED = st.builds(replace, SAID, thread=st.sampled_from(["t", "u"]))
 
 
 @pytest.mark.slow
-@settings(ONCE, max_examples=80)
+@settings(ONCE, max_examples=examples(80))
 @given(
     talks=st.lists(
         st.builds(replace, TALK, steps=st.lists(FED, min_size=1, max_size=3).map(tuple)),
