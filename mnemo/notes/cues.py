@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from mnemo.runtime.text import is_blank
+from mnemo.config import NotesConfig
 
 CueKind: TypeAlias = Literal["request", "correction", "preference"]
 MAX_CLAUSE = 1_000
@@ -28,15 +28,6 @@ MAX_SPAN = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Phrases:
-    """Expressions that the configuration adds to the built-in ones."""
-
-    request: tuple[str, ...] = ()
-    correction: tuple[str, ...] = ()
-    preference: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """
     An explicit request in a message.
@@ -44,13 +35,10 @@ class Request:
     Attributes:
         text: What to keep, word for word; ``""``: the request is bare and nothing stands
             before it in the message.
-        start, end: Where *text* stands in the message.
         forgets: Whether it is an order to forget instead.
     """
 
     text: str
-    start: int
-    end: int
     forgets: bool = False
 
 
@@ -186,28 +174,28 @@ def _heads(text: str) -> Mapping[int, int]:
     return dict(sorted(heads.items()))
 
 
-def prefers(text: str, phrases: Phrases) -> bool:
+def prefers(text: str, config: NotesConfig) -> bool:
     """Whether *text* states a preference."""
     visible = _visible(text)
-    if _compiled(_spaced(_PREFERENCE), phrases.preference).search(visible):
+    if _compiled(_spaced(_PREFERENCE), config.preference_phrases).search(visible):
         return True
     head = _compiled(_spaced(_HEAD_PREFERENCE))
     return any(head.match(visible, at) for at in _heads(visible))
 
 
-def corrects(text: str, phrases: Phrases) -> bool:
+def corrects(text: str, config: NotesConfig) -> bool:
     """Whether *text*, said after an assistant's message, corrects something."""
     visible = _visible(text)
-    if _compiled(_spaced(_CORRECTION), phrases.correction).search(visible):
+    if _compiled(_spaced(_CORRECTION), config.correction_phrases).search(visible):
         return True
     head = _compiled(_spaced(_HEAD_CORRECTION))
     return any(head.match(visible, at) for at in _heads(visible))
 
 
-def requests_in(text: str, phrases: Phrases) -> list[Request]:
+def requests_in(text: str, config: NotesConfig) -> list[Request]:
     """The explicit requests in *text*, in order; none inside of another."""
     visible = _visible(text)
-    keep = _compiled(_spaced(_KEEP), phrases.request)
+    keep = _compiled(_spaced(_KEEP), config.request_phrases)
     drop = _compiled(_spaced(_DROP))
     found: list[Request] = []
     taken = 0
@@ -217,17 +205,17 @@ def requests_in(text: str, phrases: Phrases) -> list[Request]:
         if len(found) == MAX_REQUESTS:
             break
         if verb := keep.match(visible, at):
-            request, taken = _kept(text, visible, opening, verb.end())
-            found.append(request)
+            clause, taken = _kept(text, visible, opening, verb.end())
+            found.append(Request(clause))
         elif drop.match(visible, at):
             end = _sentence_end(visible, at)
-            found.append(Request(text[at:end].strip(), at, end, forgets=True))
+            found.append(Request(text[at:end].strip(), forgets=True))
             taken = end
     return found
 
 
-def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[Request, int]:
-    """The request whose verb ends there, and where the search goes on."""
+def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[str, int]:
+    """What the request says whose verb ends there, and where the search goes on."""
     at = _matched(_TAIL, visible, verb_end)
     if bare := _BARE.match(visible, at):
         return _before(text, visible, head), bare.end()
@@ -238,21 +226,20 @@ def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[Request, i
         start = _matched(_LEAD, visible, at)
         end = _sentence_end(visible, start)
     end = min(end, start + MAX_CLAUSE)
-    clause = text[start:end].rstrip()
-    return Request(clause, start, start + len(clause)), max(end, verb_end)
+    return text[start:end].rstrip(), max(end, verb_end)
 
 
-def _before(text: str, visible: str, head: int) -> Request:
+def _before(text: str, visible: str, head: int) -> str:
     """What a bare request at *head* means: the sentence before it that is no mere courtesy."""
     for _ in range(MAX_COURTESIES):
-        found = _sentence_before(text, visible, head)
-        if not _COURTESIES.fullmatch(f"{found.text.rstrip('.!?')} "):
-            return found
-        head = found.start
-    return Request("", head, head)
+        sentence, head = _sentence_before(text, visible, head)
+        if not _COURTESIES.fullmatch(f"{sentence.rstrip('.!?')} "):
+            return sentence
+    return ""
 
 
-def _sentence_before(text: str, visible: str, head: int) -> Request:
+def _sentence_before(text: str, visible: str, head: int) -> tuple[str, int]:
+    """With where it begins."""
     window = max(0, head - 2 * MAX_SPAN)
     before = visible[window:head].rstrip()
     while before and (joined := _JOINED.search(before)):
@@ -263,8 +250,7 @@ def _sentence_before(text: str, visible: str, head: int) -> Request:
         if not _is_abbreviation(body, stop):
             start = stop.end()
     start = max(_past_blanks(body, start), len(before) - MAX_SPAN) + window
-    clause = text[start : window + len(before)].strip()
-    return Request(clause, start, start + len(clause))
+    return text[start : window + len(before)].strip(), start
 
 
 def _matched(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -295,8 +281,3 @@ def _paragraph_end(text: str, start: int) -> int:
     end = min(len(text), start + MAX_CLAUSE)
     found = _BLANK_LINE.search(text, start, end)
     return found.start() if found else end
-
-
-def means_message(request: Request) -> bool:
-    """Whether a bare request has to look for its meaning in the user's message before."""
-    return not request.forgets and is_blank(request.text)

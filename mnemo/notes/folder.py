@@ -13,19 +13,20 @@ import os
 import re
 import stat
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from mnemo.errors import InvalidNote
 from mnemo.notes.shelf import Shelf
-from mnemo.notes.writing import Changed, NoteSource, NoteText, Write, checked_text, present
+from mnemo.notes.writing import Changed, NoteSource, NoteText, Write, checked_text, says
 from mnemo.protocols import Clock
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import checked_path, read_json, stored_time
@@ -39,7 +40,9 @@ _FENCE = re.compile(r"---[ \t]*(?:\n|\Z)")
 _CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.MULTILINE)
 # As YAML writes times: with a blank before the zone, which may be a bare hour.
 _ZONED = re.compile(r"(.+:\d\d(?:\.\d+)?)\s*([+-])(\d{1,2})(?::?(\d\d))?")
-_KEY = re.compile(r"^(topic|description|updated_at)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_KEY = re.compile(
+    r"^(topic|description|updated_at)[ \t]*:[ \t]*([\"']?)(.*?)\2[ \t]*$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,29 +58,15 @@ class NoteFile:
 
 def written(row: NoteRow) -> str:
     """Format a note as a file."""
-    head = (
-        f"topic: {row.topic}",
-        f"description: {_quoted(row.description)}",
-        f"updated_at: {_quoted(row.updated_at.astimezone(UTC).isoformat())}",
-    )
-    return "\n".join(("---", *head, "---", "", row.body, ""))
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    marks = {"\t": "\\t", "\x85": "\\N", "\u2028": "\\L", "\u2029": "\\P", "\ufeff": "\\uFEFF"}
-    for mark, name in marks.items():
-        escaped = escaped.replace(mark, name)
-    return f'"{escaped}"'
+    # One line without controls, as every description: JSON and YAML quote it alike.
+    description = json.dumps(row.description, ensure_ascii=False)
+    updated_at = row.updated_at.astimezone(UTC).isoformat()
+    head = f'topic: {row.topic}\ndescription: {description}\nupdated_at: "{updated_at}"'
+    return f"---\n{head}\n---\n\n{row.body}\n"
 
 
 def parse(text: str, stem: str) -> NoteFile:
-    """
-    Read a file's text.
-
-    Args:
-        stem: The file's name without its ending: the topic of last resort.
-    """
+    """Read a file's text; *stem*, the file's name, is the topic of last resort."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     head, body = _split(text)
     fields, warnings = _fields(head) if head is not None else ({}, [])
@@ -120,7 +109,7 @@ def _fields(head: str) -> tuple[dict[str, str], list[str]]:
     try:
         read: Any = yaml.load(head, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
-        found = {key: _plain(value) for key, value in _KEY.findall(head)}
+        found = {key: value for key, _, value in _KEY.findall(head)}
         return found, ["the frontmatter is no YAML; it was read line by line"]
     if read is None or read == "":
         return {}, []
@@ -133,13 +122,6 @@ def _fields(head: str) -> tuple[dict[str, str], list[str]]:
         else:
             warnings.append(f"the key {str(key)[:40]!r} has no plain value; it was passed over")
     return fields, warnings
-
-
-def _plain(value: str) -> str:
-    for quote in ('"', "'"):
-        if len(value) >= 2 and value[0] == value[-1] == quote:
-            return value[1:-1]
-    return value
 
 
 def _time(text: str) -> datetime | None:
@@ -188,51 +170,25 @@ class FolderReport:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass
-class _Notes:
-    """Collects a report."""
+_Told: TypeAlias = defaultdict[str, list[Any]]
+"""Field of a report → what it will hold."""
 
-    written: list[str] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    conflicts: list[str] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
-    def report(self) -> FolderReport:
-        return FolderReport(**{name: tuple(found) for name, found in vars(self).items()})
+def _report(told: _Told) -> FolderReport:
+    return FolderReport(**{name: tuple(found) for name, found in told.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class _Exported:
-    """
-    Manifest entry of a note.
-
-    Attributes:
-        digest: Of its file; *text*: of its description and body.
-    """
+    """Manifest entry: *digest* is of the note's file, *text* of its description and body."""
 
     version: int
     digest: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A file that was parsed."""
-
-    name: str
-    digest: str
-    file: NoteFile
-
-
 class Folder:
-    """
-    A folder of one repository's notes.
-
-    Args:
-        path: The folder; made if it is not there, with access for its owner only.
-    """
+    """A folder of one repository's notes; made if it is not there, for its owner only."""
 
     def __init__(self, path: str | PathLike[str], shelf: Shelf, clock: Clock) -> None:
         self._path = checked_path("path", path)
@@ -247,35 +203,37 @@ class Folder:
         return await anyio.to_thread.run_sync(self._export, rows)
 
     def _export(self, rows: list[NoteRow]) -> FolderReport:
-        notes = _Notes()
-        _make(self._path)
-        manifest = self._manifest(notes)
+        told = _Told(list)
+        if not self._path.is_dir():
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.chmod(0o700)
+        manifest = self._manifest(told)
         entries = {}
         for row in rows:
             content = written(row).encode()
-            self._put(row, content, manifest.get(row.topic), notes)
-            if row.topic not in notes.conflicts:
+            self._put(row, content, manifest.get(row.topic), told)
+            if row.topic not in told["conflicts"]:
                 entries[row.topic] = _Exported(row.version, _digest(content), _text_digest(row))
         gone = manifest.keys() - {row.topic for row in rows}
-        kept = {topic for topic in sorted(gone) if self._kept(topic, manifest[topic], notes)}
-        kept.update(manifest.keys() & set(notes.conflicts))
+        kept = {topic for topic in sorted(gone) if self._kept(topic, manifest[topic], told)}
+        kept.update(manifest.keys() & set(told["conflicts"]))
         entries.update((topic, manifest[topic]) for topic in kept)
         self._keep_manifest(entries)
-        return notes.report()
+        return _report(told)
 
-    def _put(self, row: NoteRow, content: bytes, before: _Exported | None, notes: _Notes) -> None:
+    def _put(self, row: NoteRow, content: bytes, before: _Exported | None, told: _Told) -> None:
         target = self._path / f"{row.topic}.md"
         found = _opened(target)
         if found == content:
-            notes.unchanged.append(row.topic)
+            told["unchanged"].append(row.topic)
         elif _may_go(target, found, before):
             _replace(target, content)
-            notes.written.append(row.topic)
+            told["written"].append(row.topic)
         else:
             # A person's: edited since it was exported, which import_folder takes in, or never ours.
-            notes.conflicts.append(row.topic)
+            told["conflicts"].append(row.topic)
 
-    def _kept(self, topic: str, exported: _Exported, notes: _Notes) -> bool:
+    def _kept(self, topic: str, exported: _Exported, told: _Told) -> bool:
         """Remove the file of a note that is gone, unless it was edited; whether it stays."""
         target = self._path / f"{topic}.md"
         found = _opened(target)
@@ -283,101 +241,95 @@ class Folder:
             return False
         if found is not None and _digest(found) == exported.digest:
             target.unlink()
-            notes.removed.append(topic)
+            told["removed"].append(topic)
             return False
-        notes.conflicts.append(topic)
-        notes.warnings.append(f"{target.name}: its note is gone, but the file was edited; kept")
+        told["conflicts"].append(topic)
+        told["warnings"].append(f"{target.name}: its note is gone, but the file was edited; kept")
         return True
 
     # ── In ───────────────────────────────────────────────────────────────────────────
 
     async def read(self) -> FolderReport:
         """Import. *Raises* ``StoreError``."""
-        notes = _Notes()
-        manifest, files = await anyio.to_thread.run_sync(self._files, notes)
+        told = _Told(list)
+        manifest, files = await anyio.to_thread.run_sync(self._files, told)
         entries = dict(manifest)
         taken: set[str] = set()
-        for read in files:
-            topic = read.file.topic
-            notes.warnings += [f"{read.name}: {warning}" for warning in read.file.warnings]
+        for name, digest, file in files:
+            topic = file.topic
+            told["warnings"] += [f"{name}: {warning}" for warning in file.warnings]
             if topic in taken:
-                notes.refused.append((read.name, f"another file is of {topic!r} already"))
+                told["refused"].append((name, f"another file is of {topic!r} already"))
                 continue
             taken.add(topic)
-            row = await self._take_in(read, manifest.get(topic), notes)
-            if row is not None:
-                entries[topic] = _Exported(row.version, read.digest, _text_digest(row))
+            try:
+                row = await self._take_in(file, digest, manifest.get(topic), told)
+            except InvalidNote as refused:
+                told["refused"].append((name, refused.reason))
+            except Changed:
+                told["conflicts"].append(topic)
+            else:
+                if row is not None:
+                    entries[topic] = _Exported(row.version, digest, _text_digest(row))
         if entries != manifest:
-            await anyio.to_thread.run_sync(self._remember, entries, notes)
-        return notes.report()
+            await anyio.to_thread.run_sync(self._remember, entries, told)
+        return _report(told)
 
     async def _take_in(
-        self, read: _Read, exported: _Exported | None, notes: _Notes
+        self, file: NoteFile, digest: str, exported: _Exported | None, told: _Told
     ) -> NoteRow | None:
         """Merge one file; the note that it agrees with afterwards."""
-        file = read.file
         topic = file.topic
-        try:
-            text = checked_text(self._shelf.config, topic, file.description, file.body)
-            row, versions = await self._shelf.store.reading(
-                lambda tx: (present(tx, topic), tx.versions(topic))
-            )
-            base = exported if exported is not None and _is_of(exported, versions) else None
-            if (base is not None and base.digest == read.digest) or _agrees(row, text):
-                notes.unchanged.append(topic)
-                return row if _agrees(row, text) else None
-            change = _change(text, row, base, file.updated_at or self._clock.now())
-            if change is None:
-                notes.conflicts.append(topic)
-                return None
-            done = await self._shelf.write(change)
-        except InvalidNote as refused:
-            notes.refused.append((read.name, refused.reason))
+        text = checked_text(self._shelf.config, topic, file.description, file.body)
+        row, versions = await self._shelf.store.reading(
+            lambda tx: (tx.row(topic), tx.versions(topic))
+        )
+        base = exported if exported is not None and _is_of(exported, versions) else None
+        if (base is not None and base.digest == digest) or says(row, text):
+            told["unchanged"].append(topic)
+            return row if says(row, text) else None
+        change = _change(text, row, base, file.updated_at or self._clock.now())
+        if change is None:
+            told["conflicts"].append(topic)
             return None
-        except Changed:
-            notes.conflicts.append(topic)
-            return None
-        notes.written.append(topic)
+        done = await self._shelf.write(change)
+        told["written"].append(topic)
         return done.row
 
-    def _files(self, notes: _Notes) -> tuple[dict[str, _Exported], list[_Read]]:
+    def _files(self, told: _Told) -> tuple[dict[str, _Exported], list[tuple[str, str, NoteFile]]]:
+        """The manifest, and name, digest and content of each file that can be read."""
         if not self._path.is_dir():
             return {}, []
-        manifest = self._manifest(notes)
-        return manifest, list(self._readable(notes))
+        return self._manifest(told), list(self._readable(told))
 
-    def _readable(self, notes: _Notes) -> Iterator[_Read]:
+    def _readable(self, told: _Told) -> Iterator[tuple[str, str, NoteFile]]:
         for entry in sorted(os.scandir(self._path), key=lambda entry: entry.name):
             if entry.name == MANIFEST:
                 continue
             # A name that is no text could not even be printed.
             name = clean(entry.name)
             refusal = _refusal(entry)
-            if refusal is not None:
-                notes.refused.append((name, refusal))
-                continue
-            content = _opened(Path(entry.path))
+            content = None if refusal else _opened(Path(entry.path))
             if content is None:
-                notes.refused.append((name, "cannot be read"))
+                told["refused"].append((name, refusal or "cannot be read"))
                 continue
-            stem = name.removesuffix(".md")
             try:
-                file = parse(content.decode("utf-8-sig"), stem)
+                file = parse(content.decode("utf-8-sig"), name.removesuffix(".md"))
             except UnicodeDecodeError:
-                notes.refused.append((name, "is not UTF-8"))
+                told["refused"].append((name, "is not UTF-8"))
                 continue
-            yield _Read(name, _digest(content), file)
+            yield name, _digest(content), file
 
     # ── The manifest ─────────────────────────────────────────────────────────────────
 
-    def _manifest(self, notes: _Notes) -> dict[str, _Exported]:
+    def _manifest(self, told: _Told) -> dict[str, _Exported]:
         content = _opened(self._path / MANIFEST, MAX_MANIFEST)
         if content is None:
             return {}
         try:
             return _entries(read_json(content))
         except ValueError:
-            notes.warnings.append(f"{MANIFEST} cannot be read; every file counts as new")
+            told["warnings"].append(f"{MANIFEST} cannot be read; every file counts as new")
             return {}
 
     def _keep_manifest(self, entries: Mapping[str, _Exported]) -> None:
@@ -385,11 +337,11 @@ class Folder:
         text = json.dumps({"format": 1, "notes": listed}, indent=1) + "\n"
         _replace(self._path / MANIFEST, text.encode())
 
-    def _remember(self, entries: Mapping[str, _Exported], notes: _Notes) -> None:
+    def _remember(self, entries: Mapping[str, _Exported], told: _Told) -> None:
         try:
             self._keep_manifest(entries)
         except OSError as error:
-            notes.warnings.append(f"{MANIFEST} could not be written: {error.strerror}")
+            told["warnings"].append(f"{MANIFEST} could not be written: {error.strerror}")
 
 
 def _change(
@@ -401,12 +353,6 @@ def _change(
     if row.is_there and exported is not None and row.version == exported.version:
         return Write(text=text, source=_IMPORTED, expected=row.version)
     return None
-
-
-def _agrees(row: NoteRow | None, text: NoteText) -> bool:
-    if row is None or not row.is_there:
-        return False
-    return (row.description, row.body) == (text.description, text.body)
 
 
 def _is_of(exported: _Exported, versions: Sequence[NoteVersion]) -> bool:
@@ -437,12 +383,6 @@ def _digest(content: bytes) -> str:
 
 
 # ── Files ────────────────────────────────────────────────────────────────────────────
-
-
-def _make(path: Path) -> None:
-    if not path.is_dir():
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
 
 
 def _refusal(entry: os.DirEntry[str]) -> str | None:

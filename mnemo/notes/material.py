@@ -17,16 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from mnemo.config import NotesConfig
 from mnemo.errors import InvalidNote
-from mnemo.notes.cues import (
-    MAX_SPAN,
-    CueKind,
-    Phrases,
-    Request,
-    corrects,
-    means_message,
-    prefers,
-    requests_in,
-)
+from mnemo.notes.cues import MAX_SPAN, CueKind, Request, corrects, prefers, requests_in
 from mnemo.notes.writing import NoteSource, redact
 from mnemo.protocols import ChatMessage, ChatModel, Purpose
 from mnemo.runtime.text import count_tokens, fold, is_blank, one_line
@@ -56,6 +47,11 @@ class Asked:
     index: int
     message_ids: tuple[str, ...]
     forgets: bool = False
+
+    @property
+    def by_rule(self) -> bool:
+        """Whether it can be served without a model."""
+        return not self.forgets and not is_blank(self.text)
 
 
 def folded(text: str) -> str:
@@ -97,14 +93,7 @@ def pair_keys(keys: Sequence[str]) -> list[str]:
 
 
 class Material:
-    """
-    A copied history with its new part.
-
-    Args:
-        history: Nobody else's; it is not changed.
-        keys: Of its messages, as ``mark_keys`` gives them.
-        start: Where the new part begins.
-    """
+    """A copied history with the *keys* of ``mark_keys``; its new part begins at *start*."""
 
     def __init__(
         self,
@@ -117,10 +106,7 @@ class Material:
         self.history = tuple(history)
         self.keys = tuple(keys)
         self.start = start
-        self._phrases = Phrases(
-            config.request_phrases, config.correction_phrases, config.preference_phrases
-        )
-        self._allow_tools = config.allow_tool_evidence
+        self._config = config
 
     @cached_property
     def fresh(self) -> tuple[Message, ...]:
@@ -152,14 +138,14 @@ class Material:
         """The explicit requests of the new part, in order, each once."""
         found: dict[str, Asked] = {}
         for index, message in self._spoken():
-            for request in requests_in(message.text, self._phrases):
+            for request in requests_in(message.text, self._config):
                 asked = self._meant(index, request)
                 found.setdefault(asked.digest, asked)
         return tuple(found.values())
 
     def _meant(self, index: int, request: Request) -> Asked:
         text, place = request.text, index
-        if means_message(request):
+        if not request.forgets and is_blank(text):  # bare: the message before is meant
             place = self._user_before(index)
             text = self.history[place].text.strip()[:MAX_SPAN].rstrip() if place >= 0 else ""
         name = f"{self.keys[index]}\0{folded(text)}".encode("utf-8", "surrogatepass")
@@ -187,10 +173,10 @@ class Material:
             spoken = voice_of(message) == "user" and not is_blank(message.text)
             if index >= self.start and spoken:
                 texts.append(message.text)
-                if after_assistant and corrects(message.text, self._phrases):
+                if after_assistant and corrects(message.text, self._config):
                     return "correction"
             after_assistant = after_assistant or voice_of(message) == "assistant"
-        prefers_something = any(prefers(text, self._phrases) for text in texts)
+        prefers_something = any(prefers(text, self._config) for text in texts)
         return "preference" if prefers_something else None
 
     # ── Evidence ─────────────────────────────────────────────────────────────────────
@@ -230,7 +216,7 @@ class Material:
             return "stated"
         if "assistant" in voices:
             return "inferred"
-        if self._allow_tools:
+        if self._config.allow_tool_evidence:
             return "observed"
         message = "that was said by a tool or a page only; quote the user or the assistant"
         raise InvalidNote("untrusted_source", message)
@@ -307,52 +293,25 @@ def prefix(
     messages: Sequence[Message], *, fresh_from: int, instruction: str, config: NotesConfig
 ) -> tuple[tuple[ChatMessage, ...], bool]:
     """
-    Choose the leading messages of an update's requests.
+    Choose the leading messages of an update's requests, and say whether they are the task's own.
 
     All of *messages*, if they are estimated to fit the room of one turn. Otherwise the
-    system message and the new part, less of its oldest groups until that fits.
-
-    Args:
-        fresh_from: Where the new part begins.
-
-    Returns:
-        With whether they are the task's own, unchanged and in order.
+    system message and the new part, less of its oldest groups until that fits; the latest stays.
     """
     room = config.max_total_tokens // config.max_turns - count_tokens(instruction)
     whole = tuple(_chat(message) for message in messages)
-    if _estimate(whole) <= room:
+    if sum(map(tokens_of, whole)) <= room:
         return whole, True
-    system = [_chat(m) for m in messages[:1] if m.role == "system"]
-    start = max(fresh_from, len(system))
-    groups = _newest(_groups(messages[start:]), room - _estimate(system))
-    return (*system, *(message for group in groups for message in group)), False
-
-
-def _newest(groups: list[list[ChatMessage]], room: int) -> list[list[ChatMessage]]:
-    """The latest of *groups* that fit *room* together; the last one in any case."""
-    first = len(groups)
-    while first > 0:
-        room -= _estimate(groups[first - 1])
-        if room < 0 and first < len(groups):
+    system = tuple(message for message in whole[:1] if message.role == "system")
+    room -= sum(map(tokens_of, system))
+    first = len(whole)
+    for at in reversed(range(max(fresh_from, len(system)), len(whole))):
+        room -= tokens_of(whole[at])
+        if room < 0 and first < len(whole):
             break
-        first -= 1
-    return groups[first:]
-
-
-def _groups(messages: Sequence[Message]) -> list[list[ChatMessage]]:
-    """Group messages: each tool call with its answers."""
-    groups: list[list[ChatMessage]] = []
-    for message in messages:
-        if message.role == "tool":
-            if groups:
-                groups[-1].append(_chat(message))
-        else:
-            groups.append([_chat(message)])
-    return groups
-
-
-def _estimate(messages: Sequence[ChatMessage]) -> int:
-    return sum(tokens_of(message) for message in messages)
+        if whole[at].role != "tool":  # answers stay with their call
+            first = at
+    return (*system, *whole[first:]), False
 
 
 def tokens_of(message: ChatMessage) -> int:

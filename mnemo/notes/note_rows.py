@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from mnemo.runtime.text import terms
+from mnemo.runtime.transactions import transacted
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import (
@@ -113,6 +114,10 @@ class NoteReader:
             return NOTES.rows.intact(self._all(_THERE, self._repo))
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
         return NOTES.rows.all(self._of_keys(query, sorted(set(topics))), self._unreadable)
+
+    def row(self, topic: str) -> NoteRow | None:
+        """The note's row, deleted or not."""
+        return next(iter(self.rows([topic])), None)
 
     def topics(self, *, deleted: bool = False) -> list[str]:
         """The topics of the notes that are there, sorted; with those that were, if asked."""
@@ -225,6 +230,13 @@ class StoredNotes(OfRepository):
         )
 
 
+async def surely(
+    store: StoredNotes, work: Callable[[NoteWriter], T], made: Callable[[NoteReader, T], bool]
+) -> T:
+    """``store.writing``; where it fails, *made* looks whether the store holds the result."""
+    return await transacted(store.writing, store.reading, work, made)
+
+
 class NoteWriter(NoteReader):
     """Writes them, too."""
 
@@ -237,7 +249,7 @@ class NoteWriter(NoteReader):
         """
         execute = self._tx.run
         NOTES.put(self._tx, self._repo, row)
-        ((number,),) = execute(_FIND, (self._repo, row.topic)).fetchall()
+        ((number,),) = self._all(_FIND, self._repo, row.topic)
         NOTE_VERSIONS.put(self._tx, number, version)
         execute(_PRUNE, {"note": number, "keep": keep})
         change = NoteChange(
@@ -280,17 +292,15 @@ class NoteWriter(NoteReader):
 
     def rewrite(self, version: NoteVersion) -> None:
         """Replace a version by one with fewer words; for erasure."""
-        found = self._tx.run(_FIND, (self._repo, version.topic)).fetchone()
-        if found is not None:
-            NOTE_VERSIONS.put(self._tx, found[0], version)
-            self._tx.dialect.note_erased(self._tx)
+        ((number,),) = self._all(_FIND, self._repo, version.topic)
+        NOTE_VERSIONS.put(self._tx, number, version)
+        self._tx.dialect.note_erased(self._tx)
 
     def drop(self, topic: str, version: int) -> None:
         """Delete one version; for erasure. Its number is not given again."""
-        found = self._tx.run(_FIND, (self._repo, topic)).fetchone()
-        if found is not None:
-            self._tx.run(_DROP_VERSION, (*found, version))
-            self._tx.dialect.note_erased(self._tx)
+        ((number,),) = self._all(_FIND, self._repo, topic)
+        self._tx.run(_DROP_VERSION, (number, version))
+        self._tx.dialect.note_erased(self._tx)
 
     def save_vectors(
         self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]
@@ -445,7 +455,7 @@ def forget_sources(
         if gone and len(gone) == len(versions):
             done += erase_note(tx, topic)
         elif touched:
-            row = next(iter(tx.rows([topic])), None)
+            row = tx.row(topic)
             present = row.version if row is not None and row.is_there else None
             for version in touched:
                 if version.version in gone - {present}:

@@ -12,17 +12,16 @@ from typing import Any
 from mnemo.errors import NotFound, StoreError
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.material import Material, mark_keys
-from mnemo.notes.note_rows import erase_note
+from mnemo.notes.note_rows import erase_note, surely
 from mnemo.notes.shelf import NoteRecall, Shelf, by_change, one_line_of
 from mnemo.notes.tools import NoteToolbox
 from mnemo.notes.trigger import copied
 from mnemo.notes.update import NotesParts, NoteUpdate, OnProgress
 from mnemo.notes.updater import Updater
-from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, present, restore, undo
+from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, restore, undo
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import Outcome, PendingOperation
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.messages import Message
@@ -52,12 +51,7 @@ class NotesStatistics:
 
 
 class Notes:
-    """
-    The notes of one repository; safe to use from many tasks.
-
-    Args:
-        parts: What the repository is given.
-    """
+    """The notes of one repository; safe to use from many tasks."""
 
     def __init__(self, parts: NotesParts) -> None:
         self._parts = parts
@@ -223,13 +217,10 @@ class Notes:
         """
         _possible(topic)
         whole_number("version", version, 1)
-        config = self._parts.config
-        store = self._parts.store
-        row = await transacted(
-            store.writing,
-            store.reading,
-            lambda tx: restore(tx, topic, version, _APPLICATION, config),
-            lambda tx, row: present(tx, topic) == row,
+        row = await surely(
+            self._parts.store,
+            lambda tx: restore(tx, topic, version, _APPLICATION, self._parts.config),
+            lambda tx, row: tx.row(topic) == row,
         )
         await self._shelf.settle_debts()
         return row.note
@@ -251,13 +242,10 @@ class Notes:
             raise NotFound("update", str(update_id))
         undoing = self._failed.get(update_id) or new_id("update")
         source = NoteSource(by="undo", trust="application", update_id=undoing)
-        config = self._parts.config
-        store = self._parts.store
         try:
-            changes = await transacted(
-                store.writing,
-                store.reading,
-                lambda tx: tx.changes(undoing) or undo(tx, update_id, source, config),
+            changes = await surely(
+                self._parts.store,
+                lambda tx: tx.changes(undoing) or undo(tx, update_id, source, self._parts.config),
                 lambda tx, changes: tx.changes(undoing) == changes,
             )
         except StoreError:
@@ -277,10 +265,8 @@ class Notes:
             NotFound: There never was such a note. *Cancellation*: completes.
         """
         _possible(topic)
-        store = self._parts.store
-        erased = await transacted(
-            store.writing,
-            store.reading,
+        erased = await surely(
+            self._parts.store,
             lambda tx: erase_note(tx, topic),
             lambda tx, erased: not tx.versions(topic),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
@@ -14,12 +14,11 @@ import numpy as np
 
 from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
-from mnemo.notes.note_rows import NoteReader, NoteWriter, StoredNotes
-from mnemo.notes.writing import NoteSource, Write, Written, present, retire, said_of, there, write
+from mnemo.notes.note_rows import NoteReader, NoteWriter, StoredNotes, surely
+from mnemo.notes.writing import NoteSource, Write, Written, retire, said_of, there, write
 from mnemo.protocols import Clock, Embedder
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import clean, count_tokens, fold, is_blank, one_line, stem, terms, words
-from mnemo.runtime.transactions import transacted
 from mnemo.values.counting import Count
 from mnemo.values.graph import Vector
 from mnemo.values.notes import Note, NoteRow
@@ -50,38 +49,6 @@ def last_use(row: NoteRow) -> datetime:
 def by_change(rows: Sequence[NoteRow]) -> list[NoteRow]:
     """Sort by latest change; ties by topic."""
     return sorted(rows, key=lambda row: (-row.updated_at.timestamp(), row.topic))
-
-
-def by_query(
-    rows: Sequence[NoteRow],
-    *,
-    matching: Mapping[str, frozenset[str]],
-    vectors: Mapping[str, Vector],
-    query: Vector | None,
-    now: datetime,
-    half_life_d: float,
-) -> list[Ranked]:
-    """
-    Rank *rows* by a query, best first; ties by topic.
-
-    Args:
-        matching: Term of the query → topics that hold it; a rare term weighs more.
-        query: The query's vector; ``None``: only words count.
-        half_life_d: Days of disuse in which recency halves.
-    """
-    weights = {
-        term: math.log(1 + (len(rows) + 1) / (len(held) + 0.5)) for term, held in matching.items()
-    }
-    whole = sum(weights.values()) or 1.0
-    ranked = []
-    for row in rows:
-        shared = frozenset(term for term, held in matching.items() if row.topic in held)
-        cosine = _cosine(query, vectors.get(row.topic))
-        relevance = max(sum(weights[term] for term in shared) / whole, cosine)
-        days = max(0.0, (now - last_use(row)).total_seconds() / 86_400)
-        score = RELEVANCE * relevance + RECENCY * 0.5 ** (days / half_life_d)
-        ranked.append(Ranked(row, score, shared, cosine))
-    return sorted(ranked, key=lambda one: (-one.score, one.row.topic))
 
 
 def _cosine(one: Vector | None, other: Vector | None) -> float:
@@ -225,14 +192,7 @@ class Moment:
 
 
 class Shelf:
-    """
-    The notes of one repository.
-
-    Args:
-        store: Where they are.
-        embedder: Makes their vectors, and those of queries.
-        count: Counts the tokens of what is shown.
-    """
+    """The notes of one repository: found, read, and written with their vectors."""
 
     def __init__(
         self,
@@ -277,9 +237,9 @@ class Shelf:
             return written
 
         def made(tx: NoteReader, written: Written) -> bool:
-            return written.changed and present(tx, written.row.topic) == written.row
+            return written.changed and tx.row(written.row.topic) == written.row
 
-        written = await transacted(self.store.writing, self.store.reading, work, made)
+        written = await surely(self.store, work, made)
         if written.created:
             self._created += 1
             self._created_as[written.row.topic] = self._created
@@ -289,25 +249,16 @@ class Shelf:
         self, topic: str, source: NoteSource, *, expected: int | None = None
     ) -> NoteRow:
         """Retire a note. *Raises* as ``writing.retire``, and ``StoreError``."""
-        gone = await transacted(
-            self.store.writing,
-            self.store.reading,
+        gone = await surely(
+            self.store,
             lambda tx: retire(tx, topic, source, self.config, expected=expected),
-            lambda tx, gone: present(tx, topic) == gone,
+            lambda tx, gone: tx.row(topic) == gone,
         )
         self._created_as.pop(topic, None)
         return gone
 
     async def read(self, topic: str, *, touching: bool) -> NoteRow:
-        """
-        The note as it is now.
-
-        Args:
-            touching: Whether it counts as read.
-
-        Raises:
-            NotFound: It is not there.
-        """
+        """The note, which counts as read if *touching*. *Raises* ``NotFound``."""
         row = await self.store.reading(lambda tx: there(tx, topic))
         if not touching:
             return row
@@ -323,10 +274,6 @@ class Shelf:
             log.warning("that notes were read was not stored: %s", error)
             return None
         return now
-
-    async def topics(self) -> frozenset[str]:
-        """Of the notes that are there. *Raises* ``StoreError``."""
-        return frozenset(await self.store.reading(lambda tx: tx.topics()))
 
     # ── Ranked ───────────────────────────────────────────────────────────────────────
 
@@ -355,22 +302,28 @@ class Shelf:
         return bool(one.shared) or one.cosine >= self.config.min_cosine
 
     async def _ranked(self, query: str) -> list[Ranked]:
+        """All notes, best for *query* first, ties by topic; a rare term of it weighs more."""
         query = query[:MAX_QUERY_CHARACTERS]
         await self.settle_debts()
         (vector,) = await self._embedded([query], "query")
         wanted, space = list(dict.fromkeys(terms(query))), self._embedder.space
-
-        def work(tx: NoteReader) -> list[Ranked]:
-            return by_query(
-                tx.rows(),
-                matching=tx.matching(wanted),
-                vectors=tx.vectors(space),
-                query=vector,
-                now=self._clock.now(),
-                half_life_d=self.config.recency_half_life_d,
-            )
-
-        return await self.store.reading(work)
+        rows, matching, vectors = await self.store.reading(
+            lambda tx: (tx.rows(), tx.matching(wanted), tx.vectors(space))
+        )
+        weights = {
+            term: math.log(1 + (len(rows) + 1) / (len(held) + 0.5))
+            for term, held in matching.items()
+        }
+        whole, now = sum(weights.values()) or 1.0, self._clock.now()
+        ranked = []
+        for row in rows:
+            shared = frozenset(term for term, held in matching.items() if row.topic in held)
+            cosine = _cosine(vector, vectors.get(row.topic))
+            relevance = max(sum(weights[term] for term in shared) / whole, cosine)
+            days = max(0.0, (now - last_use(row)).total_seconds() / 86_400)
+            recency = 0.5 ** (days / self.config.recency_half_life_d)
+            ranked.append(Ranked(row, RELEVANCE * relevance + RECENCY * recency, shared, cosine))
+        return sorted(ranked, key=lambda one: (-one.score, one.row.topic))
 
     # ── Vectors ──────────────────────────────────────────────────────────────────────
 

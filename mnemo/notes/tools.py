@@ -317,7 +317,7 @@ class NoteToolbox:
         )
         self._check_limits(writes=1, deletes=len(absorbed))
         if self._there is None and topic not in self._shown:
-            self._there = await self._shelf.topics()
+            self._there = frozenset(await self._shelf.store.reading(lambda tx: tx.topics()))
         if unread := [one for one in absorbed if not self._shown.get(one)]:
             raise Changed(unread[0], await self._shelf.read(unread[0], touching=False))
         written = await self._shelf.write(change)

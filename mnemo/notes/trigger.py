@@ -9,7 +9,8 @@ from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain, count, takewhile
+from functools import partial
+from itertools import chain, count
 from typing import Any, Literal, TypeAlias
 
 from mnemo.config import NotesConfig
@@ -19,7 +20,7 @@ from mnemo.notes.note_rows import NoteReader, NoteWriter
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import AlreadyServed, Changed, NoteSource, Write, checked_text, redact
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
-from mnemo.runtime.text import content_words, fold, has_unspaced, is_blank, one_line, stem
+from mnemo.runtime.text import content_words, fold, has_unspaced, one_line, stem
 from mnemo.runtime.validation import every, one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage, answered_ids
 from mnemo.values.notes import MAX_TOPIC, Covered, NoteRow, check_neighbours, is_topic, plain_text
@@ -99,43 +100,45 @@ def open_requests(tx: NoteReader, asked: Sequence[Asked]) -> list[Asked]:
     """Requests that are not covered: neither settled before nor stated in a note."""
     settled = tx.covered([one.digest for one in asked])
     waiting = [one for one in asked if one.digest not in settled]
-    if not waiting:
-        return []
-    bodies = [folded(row.body) for row in tx.rows()]
-    return [one for one in waiting if one.forgets or not _is_said(one, bodies)]
+    bodies = _bodies(tx) if waiting else {}
+    return [one for one in waiting if one.forgets or _told_in(bodies, one) is None]
 
 
-def _is_said(asked: Asked, bodies: Sequence[str]) -> bool:
-    """Whether one of the folded *bodies* contains the request as whole words."""
+def _bodies(tx: NoteReader) -> dict[str, str]:
+    """Topic → folded body of the notes that are there."""
+    return {row.topic: folded(row.body) for row in tx.rows()}
+
+
+def _told_in(bodies: Mapping[str, str], asked: Asked) -> str | None:
+    """The topic of the first note that contains the request as whole words."""
     clause = folded(asked.text)
     words = re.escape(clause)
     if not has_unspaced(clause):
         words = rf"(?<!\w){words}(?!\w)"
-    return bool(clause) and any(re.search(words, body) for body in bodies)
+    told = (topic for topic, body in bodies.items() if re.search(words, body))
+    return next(told, None) if clause else None
 
 
 def settle_said(tx: NoteWriter, asked: Sequence[Asked]) -> None:
     """Mark requests that a note states as covered, also after the note is deleted."""
     settled = tx.covered([one.digest for one in asked])
     waiting = [one for one in asked if one.digest not in settled and not one.forgets]
-    for row in tx.rows() if waiting else ():
-        body = folded(row.body)
-        for one in waiting:
-            if _is_said(one, [body]):
-                tx.cover(one.digest, Covered(topic=row.topic))
+    bodies = _bodies(tx) if waiting else {}
+    for one in waiting:
+        if topic := _told_in(bodies, one):
+            tx.cover(one.digest, Covered(topic=topic))
 
 
 def outcomes(tx: NoteReader, asked: Sequence[Asked]) -> tuple[NoteRequest, ...]:
     """Outcomes of *asked*, in order."""
     settled = tx.covered([one.digest for one in asked])
-    rows = tx.rows()
-    there = {row.topic for row in rows}
+    bodies = _bodies(tx)
     told = []
     for one in asked:
         found = settled.get(one.digest, Covered())
-        topic = found.topic if found.topic in there else None
+        topic = found.topic if found.topic in bodies else None
         if topic is None and not one.forgets and found.refused is None:
-            topic = next((row.topic for row in rows if _is_said(one, [folded(row.body)])), None)
+            topic = _told_in(bodies, one)
         told.append(NoteRequest(text=redact(one.text), topic=topic, refused=found.refused))
     return tuple(told)
 
@@ -149,19 +152,15 @@ async def keep_by_rule(shelf: Shelf, asked: Sequence[Asked], source: NoteSource)
             has begun.
     """
     for one in await shelf.store.reading(lambda tx: open_requests(tx, asked)):
-        if one.forgets or is_blank(one.text):
+        if not one.by_rule:
             continue
         try:
             await _keep(shelf, one, source)
         except AlreadyServed:
             continue
         except InvalidNote as refused:
-            await _refuse(shelf, one, refused.reason)
-
-
-async def _refuse(shelf: Shelf, asked: Asked, reason: str) -> None:
-    covered = Covered(refused=reason)
-    await shelf.store.writing(lambda tx: tx.cover(asked.digest, covered))
+            digest, covered = one.digest, Covered(refused=refused.reason)
+            await shelf.store.writing(partial(NoteWriter.cover, digest=digest, covered=covered))
 
 
 async def _keep(shelf: Shelf, asked: Asked, source: NoteSource) -> None:
@@ -189,7 +188,7 @@ async def _keep(shelf: Shelf, asked: Asked, source: NoteSource) -> None:
 
 
 def _change(tx: NoteReader, clause: str, source: NoteSource, config: NotesConfig) -> Write:
-    line = f"- {_day(tx.now)}: {clause}"
+    line = f"- {tx.now.date()}: {clause}"
     row = _home(tx.rows(), clause, len(line), config)
     if row is not None:
         text = checked_text(config, row.topic, row.description, f"{row.body}\n{line}")
@@ -197,10 +196,6 @@ def _change(tx: NoteReader, clause: str, source: NoteSource, config: NotesConfig
     description = one_line(clause)[: min(DESCRIPTION_CHARACTERS, config.description_max_chars)]
     text = checked_text(config, _free_topic(tx, clause), description, line)
     return Write(text=text, source=source, expected=0)
-
-
-def _day(at: datetime) -> str:
-    return at.date().isoformat()
 
 
 def _home(rows: Sequence[NoteRow], clause: str, size: int, config: NotesConfig) -> NoteRow | None:
@@ -244,8 +239,8 @@ def _topic_of(clause: str) -> str | None:
     while parts and not (parts[0][0].isalpha() and len(parts[0]) <= MAX_TOPIC):
         parts.pop(0)
     parts = parts[:TOPIC_WORDS]
-    lengths = (len("-".join(parts[: i + 1])) for i in range(len(parts)))
-    topic = "-".join(parts[: len([*takewhile(lambda length: length <= MAX_TOPIC, lengths)])])
+    while len(topic := "-".join(parts)) > MAX_TOPIC:
+        parts.pop()
     return topic if is_topic(topic) else None
 
 
@@ -433,14 +428,9 @@ def judge(
     config: NotesConfig,
     *,
     has_model: bool,
-    now: datetime | None = None,
+    debounced: bool,
 ) -> DueUpdate | Skip:
-    """
-    Apply the rules that need the store.
-
-    Args:
-        now: When the window is looked at; ``None``: now.
-    """
+    """Apply the rules that need the store; *debounced*: also that of the window."""
     if ask.task_id is not None and tx.is_done(ask.task_id):
         return Skip("already_done")
     start = _new_from(tx, ask)
@@ -452,19 +442,14 @@ def judge(
     if cue is None and ask.iterations < config.min_iterations:
         return Skip("too_few_iterations")
     ended_at = tx.conversation(ask.conversation).ended_at
-    if ended_at is not None and cue != "request":
+    if debounced and ended_at is not None and cue != "request":
         until = ended_at + timedelta(seconds=config.debounce_s)
-        if (now or tx.now) < until:
+        if tx.now < until:
             return Skip("debounced", until)
-    if not has_model and not any(map(by_rule, waiting)):
+    if not has_model and not any(one.by_rule for one in waiting):
         return Skip("no_model")
     part = f"{ask.conversation} {ask.keys[start - 1] if start else 'all'}"
     return DueUpdate(triggered_by=cue or "iterations", material=material, part=part, open=waiting)
-
-
-def by_rule(asked: Asked) -> bool:
-    """Whether ``keep_by_rule`` can serve it."""
-    return not asked.forgets and not is_blank(asked.text)
 
 
 def _new_from(tx: NoteReader, ask: Ask) -> int:

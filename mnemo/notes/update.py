@@ -47,7 +47,7 @@ from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, count_tokens, one_line
 from mnemo.runtime.user_code import called
 from mnemo.values.counting import Count
-from mnemo.values.notes import NoteChange, UsageRow, is_topic
+from mnemo.values.notes import Author, NoteChange, UsageRow, is_topic
 from mnemo.values.untrusted import json_line
 
 # ── Progress ──────────────────────────────────────────────────────────────────────
@@ -228,14 +228,7 @@ QUERY_CHARACTERS = 2_000
 
 
 class UpdateRun:
-    """
-    Runs one update that is due.
-
-    Args:
-        ask: What it was called with.
-        due: Why it runs, and over what.
-        progress: Reports how far it is.
-    """
+    """Runs one update that is due: *ask* is what it was called with, *due* why and over what."""
 
     def __init__(
         self,
@@ -252,7 +245,7 @@ class UpdateRun:
         self._ask = ask
         self._due = due
         self._progress = progress
-        self._budget = UpdateBudget.starting(parts.config, parts.clock)
+        self._budget = UpdateBudget(parts.config, parts.clock)
         self._prefix_reused = False
         self._asked_model = False
         self._gave_up = False
@@ -282,9 +275,9 @@ class UpdateRun:
         if failure is not None:
             raise failure
 
-    def _source(self, by: str) -> NoteSource:
+    def _source(self, by: Author) -> NoteSource:
         return NoteSource(
-            by="rule" if by == "rule" else "model",
+            by=by,
             trust="unquoted",
             update_id=self.id,
             task_id=self._ask.task_id,
@@ -321,8 +314,7 @@ class UpdateRun:
         end = await run_loop(loop, partial(self._call, caller))
         self._check_malformed()
         if end.why == "max_rounds":
-            limit = self._config.max_turns
-            raise BudgetExceeded(limit, self._budget.turns, which="turns", purpose=PURPOSE)
+            raise _exceeded("turns", self._config.max_turns, self._budget.turns)
         if end.why == "truncated":
             spent = summed(self._budget.used).output_tokens
             raise _exceeded("tokens", self._config.max_output_tokens, spent)
@@ -419,11 +411,7 @@ class UpdateRun:
     # ── The end ──────────────────────────────────────────────────────────────────────
 
     async def end(self, error: BaseException | None, *, cancelled: bool = False) -> NoteUpdate:
-        """
-        Set the marks, publish the event, report the end.
-
-        *Cancellation*: completes.
-        """
+        """Set the marks, publish the event, report the end. *Cancellation*: completes."""
         with anyio.CancelScope(shield=True):
             changes, requests, failure = await self._settled(error, cancelled=cancelled)
             error = error or failure
@@ -437,7 +425,16 @@ class UpdateRun:
                 triggered_by=self._due.triggered_by,
                 requests=requests,
             )
-            self._publish(update, cancelled=cancelled)
+            publish_end(
+                self._parts,
+                update,
+                self._ask.task_id,
+                trace={"requests": len(update.requests)},
+                turns=self._budget.turns,
+                prefix_reused=self._prefix_reused,
+                gave_up=self._gave_up,
+                cancelled=cancelled,
+            )
             await self._progress.finish(_label(update, cancelled=cancelled))
         return update
 
@@ -484,38 +481,36 @@ class UpdateRun:
                 tx.mark(mark, keep=2 * MARKS)
         tx.keep_conversation(replace(row, ended_at=tx.now, part=self._due.part, failures=failures))
 
-    def _publish(self, update: NoteUpdate, *, cancelled: bool) -> None:
-        event = finished(self._parts, update, self._ask.task_id)
-        told = replace(
-            event,
-            trace={"requests": len(update.requests)},
-            turns=self._budget.turns,
-            prefix_reused=self._prefix_reused,
-            gave_up=self._gave_up,
-            cancelled=cancelled,
+
+def publish_end(
+    parts: NotesParts,
+    update: NoteUpdate,
+    task_id: str | None,
+    *,
+    turns: int = 0,
+    prefix_reused: bool = False,
+    **more: Any,
+) -> None:
+    """Publish the event of *update*, with what only a run knows; never raises."""
+    try:
+        event = MemoryUpdateFinished(
+            repo_id=parts.repo_id,
+            at=parts.clock.now(),
+            update_id=update.id,
+            task_id=task_id,
+            ran=update.ran,
+            wrote=update.wrote,
+            notes=update.notes,
+            triggered_by=update.triggered_by,
+            turns=turns,
+            usage=update.usage,
+            prefix_reused=prefix_reused,
+            error=said_of(update.error),
+            **more,
         )
-        try:
-            self._parts.publish(told)
-        except Exception:
-            log.exception("the end of an update of notes could not be published")
-
-
-def finished(parts: NotesParts, update: NoteUpdate, task_id: str | None) -> MemoryUpdateFinished:
-    """Make the event of *update*."""
-    return MemoryUpdateFinished(
-        repo_id=parts.repo_id,
-        at=parts.clock.now(),
-        update_id=update.id,
-        task_id=task_id,
-        ran=update.ran,
-        wrote=update.wrote,
-        notes=update.notes,
-        triggered_by=update.triggered_by,
-        turns=0,
-        usage=update.usage,
-        prefix_reused=False,
-        error=said_of(update.error),
-    )
+        parts.publish(event)
+    except Exception:
+        log.exception("the end of an update of notes could not be published")
 
 
 def _label(update: NoteUpdate, *, cancelled: bool) -> str:
@@ -541,14 +536,12 @@ class UpdateBudget:
 
     config: NotesConfig
     clock: Clock
-    began: float
     turns: int = 0
     used: list[Usage] = field(default_factory=list)
+    began: float = field(init=False)
 
-    @classmethod
-    def starting(cls, config: NotesConfig, clock: Clock) -> UpdateBudget:
-        """Make a budget whose time starts now."""
-        return cls(config, clock, clock.monotonic())
+    def __post_init__(self) -> None:
+        self.began = self.clock.monotonic()
 
     def admit(self, request: ChatRequest) -> ChatRequest:
         """
@@ -566,8 +559,7 @@ class UpdateBudget:
         self._check("wall", config.max_wall_s, self.clock.monotonic() - self.began)
         self._check("cost", config.max_cost_usd, total.cost_usd or 0.0)
         self._check("tokens", config.max_output_tokens, total.output_tokens)
-        if estimate >= config.max_total_tokens:
-            raise _exceeded("tokens", config.max_total_tokens, estimate)
+        self._check("tokens", config.max_total_tokens, estimate)
         self.turns += 1
         return replace(request, max_output_tokens=left)
 

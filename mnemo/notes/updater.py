@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime
 from typing import Any
 
 import anyio
@@ -21,7 +21,7 @@ import anyio.lowlevel
 from mnemo.errors import UsageError
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, DueUpdate, Skip, judge
-from mnemo.notes.update import NotesParts, NoteUpdate, ProgressReporter, UpdateRun, finished
+from mnemo.notes.update import NotesParts, NoteUpdate, ProgressReporter, UpdateRun, publish_end
 from mnemo.notes.writing import said_of
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
@@ -45,8 +45,8 @@ class _Call:
     """
 
     arguments: Arguments
-    ask: Ask | None = None
-    background: bool = False
+    ask: Ask
+    background: bool
     accepted: bool = False
     handle: CancelHandle = field(default_factory=CancelHandle)
     released: anyio.Event = field(default_factory=anyio.Event)
@@ -55,13 +55,7 @@ class _Call:
 
 
 class Updater:
-    """
-    The updates of one repository.
-
-    Args:
-        parts: What the repository is given.
-        shelf: Its notes.
-    """
+    """The updates of one repository."""
 
     def __init__(self, parts: NotesParts, shelf: Shelf) -> None:
         self._parts = parts
@@ -99,12 +93,9 @@ class Updater:
         elsewhere = self._elsewhere()
         if elsewhere is not None:
             return elsewhere
-        call = _Call(arguments)
         try:
-            skipped = self._refused_at_once(call)
-            if skipped is not None:
-                return skipped
-            return await self._carried_out(call)
+            call = self._accepted(arguments)
+            return await self._carried_out(call) if isinstance(call, _Call) else call
         except Exception as error:
             return self._failed(error, arguments)
 
@@ -121,14 +112,13 @@ class Updater:
         try:
             if callback is not None and told is None:
                 raise ValueError(f"callback must be a function, not {type(callback).__name__}")
-            call = _Call(arguments, background=True)
-            skipped = self._refused_at_once(call)
-            if skipped is None:
+            call = self._accepted(arguments, background=True)
+            if isinstance(call, _Call):
                 self._parts.spawn(self._in_background, call, operation)
                 self._calls.add(call)
                 operation._withdraw = lambda _: self._cancel(call)
             else:
-                self._end(operation, skipped)
+                self._end(operation, call)
         except Exception as error:
             self._end(operation, self._failed(error, arguments))
         return operation
@@ -165,7 +155,7 @@ class Updater:
             return NoteUpdate(error=error, id=new_id("update"))
         return None
 
-    def _refused_at_once(self, call: _Call) -> NoteUpdate | None:
+    def _accepted(self, arguments: Arguments, *, background: bool = False) -> _Call | NoteUpdate:
         """Apply the rules that need no store, and copy the history."""
         if self._closing:
             return NoteUpdate(skipped_because="closing")
@@ -173,13 +163,13 @@ class Updater:
             return NoteUpdate(skipped_because="disabled")
         if UPDATING.get():
             return NoteUpdate(skipped_because="nested")
-        arguments = dict(call.arguments)
-        on_progress = arguments.pop("on_progress")
-        call.ask = Ask.of(**arguments)
+        on_progress = arguments["on_progress"]
+        ask = Ask.of(**{name: given for name, given in arguments.items() if name != "on_progress"})
         if on_progress is not None and not callable(on_progress):
             raise ValueError(f"on_progress must be a function, not {type(on_progress).__name__}")
-        refused = call.ask.refused
-        return NoteUpdate(skipped_because=refused) if refused else None
+        if refused := ask.refused:
+            return NoteUpdate(skipped_because=refused)
+        return _Call(arguments, ask, background)
 
     def _failed(self, error: Exception, arguments: Arguments) -> NoteUpdate:
         """Result of an update that failed before it ran."""
@@ -187,10 +177,7 @@ class Updater:
         update = NoteUpdate(error=error, id=new_id("update"))
         task_id = arguments.get("task_id")
         named = task_id if isinstance(task_id, str) and not is_blank(task_id) else None
-        try:
-            self._parts.publish(finished(self._parts, update, named))
-        except Exception:
-            log.exception("the end of an update of notes could not be published")
+        publish_end(self._parts, update, named)
         return update
 
     # ── Scheduling ──────────────────────────────────────────────────────────────────────
@@ -214,16 +201,15 @@ class Updater:
         return call.result
 
     async def _in_turn(self, call: _Call) -> NoteUpdate:
-        assert call.ask is not None
         while True:
             async with self._turn(call.ask.conversation):
                 found = await self._judged(call)
                 if isinstance(found, DueUpdate):
                     async with self._places:
-                        return await self._run(call, call.ask, found)
+                        return await self._run(call, found)
             if found.until is None or not call.background:
                 return NoteUpdate(skipped_because=found.reason)
-            if not await self._hold(call, call.ask.conversation, found):
+            if not await self._hold(call, found.until):
                 return NoteUpdate(skipped_because="superseded")
 
     @asynccontextmanager
@@ -241,34 +227,27 @@ class Updater:
                 del self._turns[conversation]
 
     async def _judged(self, call: _Call) -> DueUpdate | Skip:
-        ask, parts = call.ask, self._parts
-        assert ask is not None
         if self._closing and not call.accepted:
             return Skip("closing")
-        has_model = parts.chat_model is not None
-        found = await parts.store.reading(
-            lambda tx: judge(tx, ask, parts.config, has_model=has_model)
+        config, has_model = self._parts.config, self._parts.chat_model is not None
+        # The service is closing: what was held for its window runs now.
+        debounced = not call.accepted
+        return await self._parts.store.reading(
+            lambda tx: judge(tx, call.ask, config, has_model=has_model, debounced=debounced)
         )
-        if isinstance(found, Skip) and found.until is not None and call.accepted:
-            # The service is closing: what was held for its window runs now.
-            late = parts.clock.now() + timedelta(seconds=parts.config.debounce_s)
-            found = await parts.store.reading(
-                lambda tx: judge(tx, ask, parts.config, has_model=has_model, now=late)
-            )
-        return found
 
-    async def _hold(self, call: _Call, conversation: str, skip: Skip) -> bool:
+    async def _hold(self, call: _Call, until: datetime) -> bool:
         """Wait for the end of the debounce window; whether the call is still to run."""
         if self._closing:
             call.accepted = True
             return True
+        conversation = call.ask.conversation
         older = self._held.get(conversation)
         if older is not None:
             older.superseded = True
             older.released.set()
         self._held[conversation] = call
-        assert skip.until is not None
-        left = (skip.until - self._parts.clock.now()).total_seconds()
+        left = (until - self._parts.clock.now()).total_seconds()
         try:
             with suppress(TimeoutError):
                 sleep = self._parts.clock.sleep
@@ -279,9 +258,9 @@ class Updater:
         call.released = anyio.Event()
         return not call.superseded
 
-    async def _run(self, call: _Call, ask: Ask, due: DueUpdate) -> NoteUpdate:
+    async def _run(self, call: _Call, due: DueUpdate) -> NoteUpdate:
         progress = ProgressReporter(call.arguments["on_progress"])
-        run = UpdateRun(new_id("update"), self._parts, self._shelf, ask, due, progress)
+        run = UpdateRun(new_id("update"), self._parts, self._shelf, call.ask, due, progress)
         self._running += 1
         try:
             try:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound
@@ -232,20 +231,17 @@ class Written:
 
 
 def checked_text(config: NotesConfig, topic: object, description: object, body: object) -> NoteText:
-    """
-    Validate and redact the texts of a note.
-
-    Raises:
-        InvalidNote: One of the codes of ``values.note_rules``, or ``secret``.
-    """
+    """Validate and redact a note's texts. *Raises* ``InvalidNote``: what is wrong, ``secret``."""
     name = checked_topic(topic)
     check_length("body", body, config.body_max_chars)
     check_length("description", description, config.description_max_chars)
     if config.redact:
         # What cannot be seen goes first: it must not stand between the letters of a secret.
-        description = redact(plain_text(description)) if isinstance(description, str) else None
-        body = redact(plain_text(body)) if isinstance(body, str) else None
-        check_redacted(name, body if isinstance(body, str) else "")
+        description, body = (
+            redact(plain_text(text)) if isinstance(text, str) else None
+            for text in (description, body)
+        )
+        check_redacted(name, body or "")
     return NoteText(
         topic=name,
         description=checked_description(description, config.description_max_chars),
@@ -266,13 +262,12 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
     text, source = change.text, change.source
     if source.by == "rule" and tx.covered(source.covers):
         raise AlreadyServed
-    row = present(tx, text.topic)
+    row = tx.row(text.topic)
     there = row if row is not None and row.is_there else None
     _expect(text.topic, row, change.expected)
-    if there and not change.absorbs and change.action is None and _same(there, text):
-        _cover(tx, source, text.topic)
-        return Written(there, changed=False)
     _cover(tx, source, text.topic)
+    if there and not change.absorbs and change.action is None and says(there, text):
+        return Written(there, changed=False)
     if there is None:
         _check_new(tx, row, change, config)
     if source.by not in _UNSCREENED:
@@ -282,18 +277,24 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
     for topic, version in change.absorbs.items():
         retire(tx, topic, absorbing, config, expected=version)
     action = change.action or ("merged" if change.absorbs else "updated" if there else "created")
-    written = _put(tx, change, row, action, config)
+    at = change.at or tx.now
+    written = NoteRow(
+        topic=text.topic,
+        version=row.version + 1 if row else 1,
+        description=text.description,
+        body=text.body,
+        created_at=there.created_at if there else at,
+        updated_at=at,
+        last_read_at=there.last_read_at if there else None,
+        trust=source.trust,
+    )
+    _put(tx, written, action, source, config)
     return Written(written, changed=True, created=there is None)
-
-
-def present(tx: NoteReader, topic: str) -> NoteRow | None:
-    """The note's row, deleted or not."""
-    return next(iter(tx.rows([topic])), None)
 
 
 def there(tx: NoteReader, topic: str) -> NoteRow:
     """The note. *Raises* ``NotFound``: it is not there."""
-    row = present(tx, topic)
+    row = tx.row(topic)
     if row is None or not row.is_there:
         raise NotFound("note", topic)
     return row
@@ -305,7 +306,10 @@ def _expect(topic: str, row: NoteRow | None, expected: int | None) -> None:
         raise Changed(topic, row if now else None)
 
 
-def _same(row: NoteRow, text: NoteText) -> bool:
+def says(row: NoteRow | None, text: NoteText) -> bool:
+    """Whether the note is there and has this very text."""
+    if row is None or not row.is_there:
+        return False
     return (row.description, row.body) == (text.description, text.body)
 
 
@@ -323,26 +327,21 @@ def _check_new(tx: NoteReader, row: NoteRow | None, change: Write, config: Notes
 
 
 def _put(
-    tx: NoteWriter,
-    change: Write,
-    row: NoteRow | None,
-    action: ChangeAction,
-    config: NotesConfig,
-) -> NoteRow:
-    text, at = change.text, change.at or tx.now
-    alive = row is not None and row.is_there
-    written = NoteRow(
-        topic=text.topic,
-        version=row.version + 1 if row else 1,
-        description=text.description,
-        body=text.body,
-        created_at=row.created_at if row and alive else at,
-        updated_at=at,
-        last_read_at=row.last_read_at if row and alive else None,
-        trust=change.source.trust,
+    tx: NoteWriter, row: NoteRow, action: ChangeAction, source: NoteSource, config: NotesConfig
+) -> None:
+    """Write *row* with the version that it gives."""
+    said = asdict(source)
+    del said["covers"]
+    version = NoteVersion(
+        topic=row.topic,
+        version=row.version,
+        action=action,
+        body=row.body,
+        description=row.description,
+        at=row.updated_at,
+        **said,
     )
-    tx.put(written, _version(written, action, at, change.source), keep=config.keep_versions)
-    return written
+    tx.put(row, version, keep=config.keep_versions)
 
 
 def retire(
@@ -360,63 +359,29 @@ def retire(
         NotFound: There is no such note.
         Changed: Its version is not the expected one.
     """
-    row = present(tx, topic)
+    row = tx.row(topic)
     if row and row.deleted_by == source.by == "application" and row.version - 1 == expected:
         return row
     _expect(topic, row, expected)
     row = there(tx, topic)
     _cover(tx, source, None)
-    gone = NoteRow(
-        topic=topic,
+    gone = replace(
+        row,
         version=row.version + 1,
         description="",
         body="",
-        created_at=row.created_at,
         updated_at=tx.now,
         last_read_at=None,
         trust="",
         deleted_by=source.by,
     )
-    tx.put(gone, _version(gone, "deleted", tx.now, source), keep=config.keep_versions)
+    _put(tx, gone, "deleted", source, config)
     return gone
 
 
 def _cover(tx: NoteWriter, source: NoteSource, topic: str | None) -> None:
     for digest in source.covers:
         tx.cover(digest, Covered(topic=topic))
-
-
-def _version(row: NoteRow, action: ChangeAction, at: datetime, source: NoteSource) -> NoteVersion:
-    of: dict[str, Any] = {
-        shared.name: getattr(source, shared.name)
-        for shared in fields(source)
-        if shared.name != "covers"
-    }
-    return NoteVersion(
-        topic=row.topic,
-        version=row.version,
-        action=action,
-        body=row.body,
-        description=row.description,
-        at=at,
-        **of,
-    )
-
-
-def version_of(versions: Sequence[NoteVersion], topic: str, number: int) -> NoteVersion:
-    """
-    A kept version that has a text.
-
-    Raises:
-        NotFound: It is not kept.
-        InvalidNote: ``no_text``: it is a deletion.
-    """
-    found = next((version for version in versions if version.version == number), None)
-    if found is None:
-        raise NotFound("note version", f"{topic} {number}")
-    if found.action == "deleted":
-        raise InvalidNote("no_text", f"version {number} of {topic!r} is its deletion")
-    return found
 
 
 # ── Going back: an old version again, an update undone ──────────────────────────────────
@@ -432,11 +397,18 @@ def restore(
         NotFound: There never was such a note, or the version is not kept.
         InvalidNote: ``no_text``: the version is a deletion; ``too_many_notes``.
     """
-    row = present(tx, topic)
-    if row is None:
+    if tx.row(topic) is None:
         raise NotFound("note", topic)
-    old = version_of(tx.versions(topic), topic, version)
+    old = _kept(tx, topic, version)
+    if old is None:
+        raise NotFound("note version", f"{topic} {version}")
+    if old.action == "deleted":
+        raise InvalidNote("no_text", f"version {version} of {topic!r} is its deletion")
     return _written_again(tx, old, source, config)
+
+
+def _kept(tx: NoteReader, topic: str, version: int) -> NoteVersion | None:
+    return next((old for old in tx.versions(topic) if old.version == version), None)
 
 
 def _written_again(
@@ -472,7 +444,7 @@ def undo(
     before = {topic: _before(tx, topic, number) for topic, number in first.items()}
     # What was made goes first: it may stand in the place of what comes back.
     for topic, old in before.items():
-        row = present(tx, topic)
+        row = tx.row(topic)
         if old is None and row is not None and row.is_there:
             retire(tx, topic, replace(source, reason=f"undoes {update_id}"), config)
     for old in filter(None, before.values()):
@@ -495,7 +467,7 @@ def _before(tx: NoteReader, topic: str, first: int) -> NoteVersion | None:
     """What the note was before its version *first*; ``None``: it was not there."""
     if first == 1:
         return None
-    found = next((v for v in tx.versions(topic) if v.version == first - 1), None)
+    found = _kept(tx, topic, first - 1)
     if found is None:
         raise Conflict(f"the text of {topic} before that update is not kept; nothing was undone")
     return None if found.action == "deleted" else found

@@ -6,8 +6,9 @@ import anyio
 import pytest
 from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes
 
+from mnemo.config import NotesConfig
 from mnemo.errors import ModelUnavailable
-from mnemo.notes.cues import Phrases, corrects, prefers, requests_in
+from mnemo.notes.cues import corrects, prefers, requests_in
 from mnemo.testing import ScriptedChatModel
 
 
@@ -303,5 +304,5 @@ def test_the_time_does_not_grow_faster_than_the_text(piece):
     text = piece * (100_000 // len(piece)) + " Remember that!"
     began = time.process_time()
     for search in (requests_in, corrects, prefers):
-        search(text, Phrases())
+        search(text, NotesConfig())
     assert time.process_time() - began < 2
