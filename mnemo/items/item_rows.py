@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -86,12 +86,8 @@ _OWED_ROWS: Rows[tuple[int, str]] = Rows(
 _FIELDS = Rows("items", "i s", lambda row: [(row[0], one[0]) for one in decode_list(row[1], list)])
 
 
-class _Handed(NamedTuple):
-    """Work on its way to the writer; *now* is the store's time for it."""
-
-    repo_id: str
-    now: datetime
-    work: Callable[[ItemWriter], Any]
+_Handed: TypeAlias = "tuple[str, datetime, Callable[[ItemWriter], Any]]"
+"""Work on its way to the writer, behind its repository and the store's time for it."""
 
 
 class _Put(NamedTuple):
@@ -113,19 +109,24 @@ class StoredItems(OfRepository):
 
     async def writing(self, work: Callable[[ItemWriter], T]) -> T:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""
-        handed = _Handed(self._repo_id, self._clock.now(), work)
+        handed = (self._repo_id, self._clock.now(), work)
         result: T = await self._engine.merging(_write, handed, locks=[("items", self._repo_id)])
         return result
 
 
 class ItemReader:
-    """``ItemReader`` over a transaction."""
+    """
+    Reads the items of a repository.
+
+    Args:
+        now: The store's time of this transaction, aware.
+    """
 
     def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
         self._given = tx
         self._repo_id = repo_id
         self._repo, _, _, self._dimensions = repo_row(tx, repo_id)
-        self._now = now
+        self.now = now
 
     @property
     def _tx(self) -> Tx:
@@ -133,12 +134,7 @@ class ItemReader:
 
     @property
     def _live(self) -> tuple[int, str]:
-        return self._repo, utc_text(self._now)
-
-    @property
-    def now(self) -> datetime:
-        """The store's time of this transaction, aware."""
-        return self._now
+        return self._repo, utc_text(self.now)
 
     def _under(self, query: str, prefix: Namespace) -> list[Any]:
         """The rows of *query* under *prefix*."""
@@ -210,7 +206,7 @@ class ItemReader:
 
 class ItemWriter(ItemReader):
     """
-    ``ItemWriter`` over a transaction, for the works of several callers, one after the other.
+    Writes them, too, for the works of several callers, one after the other.
 
     Puts are kept until ``flush``, which everything else that reads or writes calls first.
     """
@@ -223,11 +219,6 @@ class ItemWriter(ItemReader):
     def _tx(self) -> Tx:
         self.flush()
         return self._given
-
-    def run(self, work: Callable[[ItemWriter], T], now: datetime) -> T:
-        """Run *work* at the time *now*."""
-        self._now = now
-        return work(self)
 
     def put(self, item: Item, vectors: Sequence[Vector], space: EmbeddingSpace) -> None:
         """
@@ -283,16 +274,16 @@ class ItemWriter(ItemReader):
             return False
         _drop(self._tx, [row[0]])
         self._tx.dialect.note_expired(self._tx, self._repo)
-        return row[1] is None or row[1] > utc_text(self._now)
+        return row[1] is None or row[1] > utc_text(self.now)
 
     def refresh(self, names: Sequence[tuple[Namespace, str]]) -> None:
         """Move the expiry of items that have a TTL."""
         for namespace, key in names:
             item = self.get(namespace, key)
-            until = expiry(self._now, item.ttl_s) if item is not None else None
+            until = expiry(self.now, item.ttl_s) if item is not None else None
             if item is not None and until is not None:
                 place = (self._repo, encode_json(namespace), key)
-                self._tx.run(_REFRESH, (utc_text(until), *place, item.ttl_s, utc_text(self._now)))
+                self._tx.run(_REFRESH, (utc_text(until), *place, item.ttl_s, utc_text(self.now)))
 
     def sweep(self, limit: int) -> int:
         """Delete at most *limit* expired items, those that expired first."""
@@ -325,7 +316,8 @@ def _write(tx: Tx, handed: Sequence[_Handed]) -> list[Any]:
     for repo_id, now, work in handed:
         if repo_id not in writers:
             writers[repo_id] = ItemWriter(tx, repo_id, now)
-        results.append(writers[repo_id].run(work, now))
+        writers[repo_id].now = now
+        results.append(work(writers[repo_id]))
     for writer in writers.values():
         writer.flush()
     return results
