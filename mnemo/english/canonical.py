@@ -128,9 +128,9 @@ def speaks_of_other(text: str) -> bool:
 # Before or behind these the part of a word is not sure: another clause, a list, a person.
 _UNCERTAIN = word_set(
     """
-    and or but because so if that which who whom whose when while since until though although
-    unless whether than what how why where he she they it this his her hers their them its
-    him these those there we us our ours mine myself ourselves
+    and or but because so if that which who whom whose when while since until though although unless
+    whether than what how why where he she they it this his her hers their them its him these those
+    there we us our ours mine myself ourselves
     """
 )
 _LONGEST_CERTAIN = 16  # words and marks
@@ -179,8 +179,8 @@ _SINGULAR = {
 # Third person already, or no verb at all.
 _STILL = word_set(
     """
-    is was has does did had been be gonna alone too not no do the a an my our his her their its
-    this that these those and or nor but
+    is was has does did had been be gonna alone too not no do the a an my our his her their its this
+    that these those and or nor but
     """
 )
 
@@ -265,8 +265,8 @@ _BREAKS = word_set(
 )
 _TIMES = word_set(
     """
-    week weekend month year morning afternoon evening night summer winter spring fall autumn
-    season semester term time coming past
+    week weekend month year morning afternoon evening night summer winter spring fall autumn season
+    semester term time coming past
     """
 ).union(MONTHS, WEEKDAYS)
 _BE = word_set("is are was were 's will has have can could may might would should")
@@ -377,12 +377,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """
-    The *clauses* of a fact, and its *speaker*.
-
-    Attributes:
-        speaker: Folded; empty if the fact is in nobody's words.
-    """
+    """The *clauses* of a fact and its *speaker*, folded; empty if it is in nobody's words."""
 
     speaker: str
     clauses: tuple[Clause, ...]
@@ -398,11 +393,15 @@ _HEDGES = word_set(
 _PLANS = re.compile(r"\bplans? (?:to|on|for)\b")
 _FINAL = re.compile(r"[.!\s]+$")
 # Behind a statement these say that it holds, which the present tense does too.
-_LASTING = re.compile(
-    r",? (?:now|nowadays|these days|currently|at present|at the moment|right now|for now"
-    r"|from now on|as of (?:now|today)|again|instead|already|any ?more|though|too"
-    r"|since (?:yesterday|last \w+|this \w+|(?:mon|tues|wednes|thurs|fri|satur|sun)day))$"
+_NOW = (
+    r"now|nowadays|these days|again|instead|from now on"
+    r"|since (?:yesterday|last \w+|this \w+|(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
 )
+_LASTING = re.compile(
+    rf",? (?:{_NOW}|currently|at present|at the moment|right now|for now|as of (?:now|today)"
+    r"|already|any ?more|though|too)$"
+)
+_IS_NEW = re.compile(rf"\b(?:{_NOW})\b", re.IGNORECASE)
 _OPENING = re.compile(
     r"^(?:(?:actually|sadly|unfortunately|luckily|finally|officially|correction|update"
     r"|(?:good|bad|big|sad|great) news|news|by the way|btw|fyi|so|well|ok|okay|and|but|also"
@@ -415,11 +414,6 @@ _CHANGE = re.compile(
     r"|rose|raised|increased|lowered|reduced|cut|dropped|fell|fallen|became|become|turned|moved"
     r"|switched|took over|taken over|takes over|another|only|left|already|back|up to|down to|since"
     r"|from now on|updated|extended|postponed|promoted|instead|third|fourth|fifth|born|actually)\b",
-    re.IGNORECASE,
-)
-_NOW = re.compile(
-    r"\b(?:now|nowadays|these days|again|instead|from now on|since (?:yesterday|last \w+|this \w+"
-    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day))\b",
     re.IGNORECASE,
 )
 _ALSO = re.compile(r"\b(?:also|too|as well|another|both|besides|in addition)\b", re.IGNORECASE)
@@ -446,7 +440,7 @@ def _plain(clause: str) -> Iterator[Clause]:
     is_change = _CHANGE.search(bare) is not None
     for part in _parts(_FINAL.sub("", bare)):
         is_sure = _HEDGES.isdisjoint(_lower_words(part)) and _PLANS.search(part) is None
-        is_new = _NOW.search(part) is not None and _ALSO.search(part) is None
+        is_new = _IS_NEW.search(part) is not None and _ALSO.search(part) is None
         for text in _said_plainly(_LASTING.sub("", _LASTING.sub("", part))):
             yield Clause(text, dates, is_change, is_new, is_sure)
 

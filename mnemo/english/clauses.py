@@ -18,17 +18,6 @@ from mnemo.english.words import (
 )
 from mnemo.runtime.text import STOP_WORDS, fold
 
-_LEADS = word_set(
-    """
-    hii hiii wow oh ah aw aww awww ooh oof oops ugh hey hi hello yeah yea yep yup yes yay nah well
-    so and but or also plus anyway anyways honestly btw by ok okay alright right sure absolutely
-    definitely
-    totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hm hmm
-    um uh man dude omg whoa woah you i to tbh in as no good then fyi that on for now look listen mmm
-    however first
-    sorry please
-    """
-)
 _LEAD = re.compile(
     r"^(?:(?:(?:and|but|so|oh),?\s+)?(?:wow|oops|oh|ah|aw+|ooh|oof|ugh|hey|hi+|hello|yea|yeah|yep|yup"
     r"|yes|yay|nah|well|so|and|but|or|also|plus|anyways?|honestly|btw|by the way|ok|okay|alright"
@@ -71,10 +60,7 @@ def bare(sentence: str) -> str:
 
 def without_lead(sentence: str) -> str:
     """Strip leading interjections and connectives from *sentence*."""
-    first = sentence[:20].split(None, 1)
-    if first and first[0].rstrip(",.!:;…-—–").lower() in _LEADS:
-        sentence = _LEAD_BARE.sub("", _LEAD.sub("", sentence, count=1), count=1)
-    return sentence.strip()
+    return _LEAD_BARE.sub("", _LEAD.sub("", sentence, count=1), count=1).strip()
 
 
 def without_vocatives(sentence: str, is_name: Callable[[str], bool]) -> str:
@@ -122,6 +108,7 @@ _ASKS = re.compile(r"^(?:can|could|would|will|please|here)\b", re.IGNORECASE)
 _STATES = word_set(
     "want need like love know think hope wish believe feel guess mean see hear hate prefer"
 )
+_BEFORE_ORDER = word_set("don't never always just please")
 
 
 def has_verb(clause: str) -> bool:
@@ -138,9 +125,6 @@ def is_imperative(clause: str) -> bool:
     if not clause[:1].isalpha() or first in _STATES or not is_order(words):
         return False
     return finite_verb(words[:6]) is None
-
-
-_BEFORE_ORDER = word_set("don't never always just please")
 
 
 def split_clauses(sentence: str) -> list[str]:
@@ -217,8 +201,8 @@ _DOING = word_set(
 _DONE_TO = word_set(
     """
     approved assigned attached blocked booked cancelled canceled caused closed delivered deployed
-    fixed handled hosted included installed located merged owned planned postponed released
-    replaced reported rescheduled resolved scheduled
+    fixed handled hosted included installed located merged owned planned postponed released replaced
+    reported rescheduled resolved scheduled
     """
 )
 _PASSIVE = re.compile(r" (?:to|by|in|as|from|with|for|on|at|out|because|after)\b", re.IGNORECASE)
@@ -270,9 +254,6 @@ def _prefix(verb: str, rest: str) -> str:
     if verb in _DONE_TO and _PASSIVE.match(rest):
         return ""
     return "" if verb in ("were", "had", "did", "was") and not rest[1:2].islower() else "I "
-
-
-# ── Requests, reports and small talk ────────────────────────────────────────────────────
 
 
 # ── Requests ─────────────────────────────────────────────────────────────────────────
@@ -333,31 +314,26 @@ _OPENINGS = re.compile(
     "^(?:"
     + _any_of(
         r"""
-            let'?s\b ; let us\b ; let me\b ; here(?:'s| is| are| it| you| we) ; see you ; see ya
-            (?:sleep|rest) (?:tight|well) ; best wishes
-            catch you ; farewell\b ; hello\b ; good ?bye\b
-            talk to you ; (?:talk|speak) soon ; safe (?:travels|trip|journey|flight)
-            take care ; have (?:a|fun) ; can't wait ; cannot wait
-            keep (?:it|up|me|going|on|in|us|doing|pushing)
-            sounds?\b ; looks?\b ; nice\b ; great\b ; good\b ; lov(?:e|ing)\b ; glad\b
-            happy (?:to|that|for) ; wishing\b ; sending\b ; hope\b ; hang in
-            so (?:glad|happy|proud|cool|sorry|excited|great|nice|sweet|inspiring|true|much|many~
-                |good)
-            hoping (?:you|it|that you) ; enjoy\b ; don't (?:worry|give up|forget|stop) ; way to go
-            best of luck ; thank ; thx ; congrat ; welcome ; no (?:worries|problem|doubts?)
-            my pleasure ; sorry\b ; how \w+\b ; what (?:a|an)\b ; agreed ; such a\b ; believe me
-            trust me ; long time no ; guess what ; never give up ; look at ; take a look
-            never ?mind
-            check (?:it|this|them|that|out|your)\b
-            feel free ; remember\b ; imagine\b ; same here ; me too ; go for it ; note that
-            please note ; totally agree ; can't agree ; couldn't agree ; highly recommend ; super\b
-            really (?:glad|happy|proud|excited|appreciate) ; understand\b ; appreciate\b ; good news
-            there you go ; that (?:being )?said$ ; i (?:totally|completely|fully|100%|so)? ?agree
-            i couldn't agree ; this is great ; for sure ; any(?:thing| advice| tips| suggestions)
-            (?:that|it|this) (?:looks|sounds|seems|must be|must have|must've) ; especially\b
-            which\b ; bet\b
-            must (?:be|have)
-            cheers\b ; hear you ; you know what ; speaking of which ; my bad ; no way
+        let'?s\b ; let us\b ; let me\b ; here(?:'s| is| are| it| you| we) ; see you ; see ya
+        (?:sleep|rest) (?:tight|well) ; best wishes ; catch you ; farewell\b ; hello\b ; good ?bye\b
+        talk to you ; (?:talk|speak) soon ; safe (?:travels|trip|journey|flight) ; take care
+        have (?:a|fun) ; can't wait ; cannot wait ; keep (?:it|up|me|going|on|in|us|doing|pushing)
+        sounds?\b ; looks?\b ; nice\b ; great\b ; good\b ; lov(?:e|ing)\b ; glad\b
+        happy (?:to|that|for) ; wishing\b ; sending\b ; hope\b ; hang in
+        so (?:glad|happy|proud|cool|sorry|excited|great|nice|sweet|inspiring|true|much|many|good)
+        hoping (?:you|it|that you) ; enjoy\b ; don't (?:worry|give up|forget|stop) ; way to go
+        best of luck ; thank ; thx ; congrat ; welcome ; no (?:worries|problem|doubts?)
+        my pleasure ; sorry\b ; how \w+\b ; what (?:a|an)\b ; agreed ; such a\b ; believe me
+        trust me ; long time no ; guess what ; never give up ; look at ; take a look ; never ?mind
+        check (?:it|this|them|that|out|your)\b ; feel free ; remember\b ; imagine\b ; same here
+        me too ; go for it ; note that ; please note ; totally agree ; can't agree ; couldn't agree
+        highly recommend ; super\b ; really (?:glad|happy|proud|excited|appreciate) ; understand\b
+        appreciate\b ; good news ; there you go ; that (?:being )?said$
+        i (?:totally|completely|fully|100%|so)? ?agree ; i couldn't agree ; this is great ; for sure
+        any(?:thing| advice| tips| suggestions)
+        (?:that|it|this) (?:looks|sounds|seems|must be|must have|must've) ; especially\b ; which\b
+        bet\b ; must (?:be|have) ; cheers\b ; hear you ; you know what ; speaking of which ; my bad
+        no way
         """
     )
     + ")",
@@ -368,33 +344,32 @@ _INSIDE = re.compile(
     r"\b(?:"
     + _any_of(
         r"""
-            (?:i'?m|i am|we'?re|i was|i feel|i'm feeling) (?:\w+ ){0,2}(?:glad|happy|proud|sorry~
-                |excited|thrilled|stoked|pleased|here|impressed|sure) (?:for (?:you|it|that|this)~
-                |that you|of you|of your|to hear|to see (?:you|what|how|it|that)|to help|you|your~
-                |about your|it|it'll|they'll|by your|with your|by you|he'll|she'll)
-            i(?:'m| am)? (?:really |so |truly |totally |also |just |definitely )?(?:appreciate~
-                |hope you|hope your|wish you|hear you|bet|know what you|see what you~
-                |love (?:that you|your|how you)|love the way you|admire|can imagine|understand~
-                |get it|know you|know how you|get what you)
-            can't (?:agree|wait to (?:hear|see (?:you|what|how|it|them|that|your)))
-            (?:looking|look) forward to (?:hear|it\b|see(?:ing)? you|catch)
-            (?:'d|would) love to (?:hear|see (?:you|it|that|your|some)|know|check)
-            i (?:wanted|want|'d like|just wanted) to (?:tell|share|let you|ask|say|hear)
-            i(?:'ve)? (?:got|have|had)(?: \w+){0,2} (?:news|questions?|something to (?:tell|share))
-            i (?:have to|gotta|must|should) (?:say|admit|go|run|get going) ; let you know
-            keep you (?:posted|updated) ; don't know what to say ; thank you ; thanks for
-            i'll (?:be there for|talk|check it|keep that|try that|give it|do my best|be sure~
-                |definitely (?:check|try|keep|do|let))
-            means? (?:a lot|so much|the world|everything) ; meant (?:a lot|so much|the world)
-            good (?:to see|to hear|to know) ; great (?:to see|to hear)
-            your (?:\w+ )?(?:support|success|help|words?|encouragement|determination|advice~
-                |kindness|passion|energy|positivity|drive|dedication|enthusiasm|attitude|friendship~
-                |offer|concern)
-            have(?:'ve)? (?:got )?your back ; got your back ; root(?:ing)? for you ; wish me luck
-            i (?:really )?(?:don't|do not) know(?: (?:yet|much|why))?$ ; having you ; have you as
-            looks? like this[.:]?$ ; the following [^:]*:?$ ; so far:?$
-            if you (?:need|want|ever|have) ; i can picture ; been a (?:while|long time|minute)
-            (?:a lot|so much)(?:'s| has) (?:changed|happened) ; you(?:'ve)? got this
+        (?:i'?m|i am|we'?re|i was|i feel|i'm feeling) (?:\w+ ){0,2}(?:glad|happy|proud|sorry~
+            |excited|thrilled|stoked|pleased|here|impressed|sure) (?:for (?:you|it|that|this)~
+            |that you|of you|of your|to hear|to see (?:you|what|how|it|that)|to help|you|your~
+            |about your|it|it'll|they'll|by your|with your|by you|he'll|she'll)
+        i(?:'m| am)? (?:really |so |truly |totally |also |just |definitely )?(?:appreciate~
+            |hope you|hope your|wish you|hear you|bet|know what you|see what you|love (?:that you~
+            |your|how you)|love the way you|admire|can imagine|understand|get it|know you~
+            |know how you|get what you)
+        can't (?:agree|wait to (?:hear|see (?:you|what|how|it|them|that|your)))
+        (?:looking|look) forward to (?:hear|it\b|see(?:ing)? you|catch)
+        (?:'d|would) love to (?:hear|see (?:you|it|that|your|some)|know|check)
+        i (?:wanted|want|'d like|just wanted) to (?:tell|share|let you|ask|say|hear)
+        i(?:'ve)? (?:got|have|had)(?: \w+){0,2} (?:news|questions?|something to (?:tell|share))
+        i (?:have to|gotta|must|should) (?:say|admit|go|run|get going) ; let you know
+        keep you (?:posted|updated) ; don't know what to say ; thank you ; thanks for
+        i'll (?:be there for|talk|check it|keep that|try that|give it|do my best|be sure~
+            |definitely (?:check|try|keep|do|let)) ; means? (?:a lot|so much|the world|everything)
+        meant (?:a lot|so much|the world) ; good (?:to see|to hear|to know)
+        great (?:to see|to hear)
+        your (?:\w+ )?(?:support|success|help|words?|encouragement|determination|advice|kindness~
+            |passion|energy|positivity|drive|dedication|enthusiasm|attitude|friendship|offer~
+            |concern) ; have(?:'ve)? (?:got )?your back ; got your back ; root(?:ing)? for you
+        wish me luck ; i (?:really )?(?:don't|do not) know(?: (?:yet|much|why))?$ ; having you
+        have you as ; looks? like this[.:]?$ ; the following [^:]*:?$ ; so far:?$
+        if you (?:need|want|ever|have) ; i can picture ; been a (?:while|long time|minute)
+        (?:a lot|so much)(?:'s| has) (?:changed|happened) ; you(?:'ve)? got this
         """
     )
     + ")",
@@ -411,25 +386,22 @@ _PASSING = re.compile(
     r"|(?=feeling|looking forward|wish))(?:"
     + _any_of(
         r"""
-            not(?: \w+)? (?:sure|certain) ; unsure\b ; stuck\b ; wonder ; curious\b ; confused\b
-            struggling\b ; having (?:trouble|issues|difficulty|problems|a hard time)
-            (?:experiencing|getting|facing|seeing|having) (?:\w+ )?(?:issues?|errors?|problems?)\b
-            (?:try|trying) to\b ; (?:need|want|have)(?: \w+)? (?:help|a question|questions)\b
-            (?:want|need|wanted|would like|'d like) to (?:make sure|ensure|see|understand|know~
-                |be sure|confirm|check|ask)\b
-            (?:think|thought|believe|guess|hope|know|mean|wish|bet|doubt)\b ; hoping\b ; wish\b
-            looking (?:for (?:help|advice|feedback|suggestions|tips|a way|ways)|forward)\b
-            (?:sitting|relaxing|chilling|waiting|heading|unwinding|content|plowing|supposed)\b
-            (?:been waiting|got (?:to|back|here|home)|woke up)\b
-            (?:gonna|going to|will) keep\b ; had (?:\w+ ){0,4}(?:setback|things happening)\b
-            not getting\b ; (?:would like|want|need) to (?:further |also )?improve\b
-            feeling\b ; staying\b ; promise\b ; might\b ; probably\b ; should\b
-            crossing ; keen\b ; thankful\b ; grateful\b ; optimistic\b
-            relieved\b
-            worried\b ; excited\b ; happy\b ; glad\b ; proud\b ; thrilled\b ; in awe\b
-            upset\b ; hooked\b ; all about\b ; tried\b
-            (?:love|like|liked|loved|enjoy|enjoyed|appreciate) (?:the|how|that|this|it|just~
-                |to just)\b
+        not(?: \w+)? (?:sure|certain) ; unsure\b ; stuck\b ; wonder ; curious\b ; confused\b
+        struggling\b ; having (?:trouble|issues|difficulty|problems|a hard time)
+        (?:experiencing|getting|facing|seeing|having) (?:\w+ )?(?:issues?|errors?|problems?)\b
+        (?:try|trying) to\b ; (?:need|want|have)(?: \w+)? (?:help|a question|questions)\b
+        (?:want|need|wanted|would like|'d like) to (?:make sure|ensure|see|understand|know|be sure~
+            |confirm|check|ask)\b ; (?:think|thought|believe|guess|hope|know|mean|wish|bet|doubt)\b
+        hoping\b ; wish\b
+        looking (?:for (?:help|advice|feedback|suggestions|tips|a way|ways)|forward)\b
+        (?:sitting|relaxing|chilling|waiting|heading|unwinding|content|plowing|supposed)\b
+        (?:been waiting|got (?:to|back|here|home)|woke up)\b ; (?:gonna|going to|will) keep\b
+        had (?:\w+ ){0,4}(?:setback|things happening)\b ; not getting\b
+        (?:would like|want|need) to (?:further |also )?improve\b ; feeling\b ; staying\b ; promise\b
+        might\b ; probably\b ; should\b ; crossing ; keen\b ; thankful\b ; grateful\b ; optimistic\b
+        relieved\b ; worried\b ; excited\b ; happy\b ; glad\b ; proud\b ; thrilled\b ; in awe\b
+        upset\b ; hooked\b ; all about\b ; tried\b
+        (?:love|like|liked|loved|enjoy|enjoyed|appreciate) (?:the|how|that|this|it|just|to just)\b
         """
     )
     + r")"

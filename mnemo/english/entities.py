@@ -46,33 +46,14 @@ _NUMBERS = {word: str(number) for word, number in NUMBER_WORDS.items() if number
     "zero": "0", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "hundred": "100",
 }  # fmt: skip
 
-UNITS = {
-    unit: names[0]
-    for names in (
-        ("euro", "euros", "eur", "€"),
-        ("dollar", "dollars", "usd", "$"),
-        ("pound", "pounds", "gbp", "£"),
-        ("yen", "jpy", "¥"),
-        ("second", "seconds", "s", "sec"),
-        ("millisecond", "milliseconds", "ms"),
-        ("minute", "minutes", "min"),
-        ("hour", "hours", "h"),
-        ("day", "days"),
-        ("week", "weeks"),
-        ("month", "months"),
-        ("year", "years"),
-        ("kg", "kilo", "kilos", "kilograms"),
-        ("lb", "lbs"),
-        ("metre", "metres", "meter", "meters", "m"),
-        ("km", "kilometres", "kilometers"),
-        ("mile", "miles"),
-        ("mb", "megabytes"),
-        ("gb", "gigabytes"),
-        ("tb", "terabytes"),
-        ("percent", "%"),
-    )
-    for unit in names
-}
+_UNITS = """
+euro euros eur €; dollar dollars usd $; pound pounds gbp £; yen jpy ¥; second seconds s sec;
+millisecond milliseconds ms; minute minutes min; hour hours h; day days; week weeks; month months;
+year years; kg kilo kilos kilograms; lb lbs; metre metres meter meters m; km kilometres kilometers;
+mile miles; mb megabytes; gb gigabytes; tb terabytes; percent %
+"""
+UNITS = {unit: same.split()[0] for same in _UNITS.split(";") for unit in same.split()}
+"""Spelling of a unit → the first of those of its line."""
 _UNIT = re.compile(r"([€$£¥])\s?\d|\d[\d.,]*\s?([€$£¥%]|[^\W\d_]+)")
 
 LEADING = re.compile(r"^(?:(?:in|on|at|since|after|before|by|during|as of)\b[^,]*,|now,?)\s*", re.I)
@@ -182,25 +163,14 @@ _JOINS = frozenset(("and", "or", "&"))
 
 
 class Place(NamedTuple):
-    """
-    Where a word stands.
-
-    Attributes:
-        rank: Counted from 0 in the active voice.
-        group: Number of the "and" that joins it to others; 0 if none does.
-    """
+    """Rank of a word in the active voice, and number of the "and" that joins it; 0: none does."""
 
     rank: int
     group: int
 
 
 def same_order(a: str, b: str, *, leave_out: frozenset[str] = frozenset()) -> bool:
-    """
-    Whether the words that *a* and *b* share have one order in both.
-
-    Args:
-        leave_out: Stems that may stand anywhere.
-    """
+    """Whether the words that *a* and *b* share, less stems to *leave_out*, have one order."""
     mine, theirs = order(a), order(b)
     shared = sorted((key for key in mine.keys() & theirs.keys() if key[0] not in leave_out),
                     key=lambda key: mine[key].rank)  # fmt: skip

@@ -134,12 +134,7 @@ _FOREIGN = word_set(
 
 
 def is_foreign(text: str) -> bool | None:
-    """
-    Whether *text* is in another language than English.
-
-    Returns:
-        ``None`` where too little of it is known: of names, code and single words.
-    """
+    """Whether *text* is in another language than English; ``None``: too little of it is known."""
     text = text[:MOST_READ]
     letters = [character for character in text if character.isalpha()]
     other = sum(not _is_latin(character) for character in letters)

@@ -37,37 +37,16 @@ _ENDINGS = re.compile(
     r"|given up|used to|former|formerly|ex)\b"
 )
 # What stands on two sides of one question: texts that take different sides differ.
-_OPPOSITES = (
-    ("like love enjoy prefer adore", "dislike hate detest avoid"),
-    ("enable activate", "disable deactivate"),
-    ("open reopen", "close shut"),
-    ("pass succeed success", "fail failure"),
-    ("accept approve confirm", "reject refuse decline deny cancel"),
-    ("start begin", "stop end finish"),
-    ("increase raise grow", "decrease lower reduce shrink"),
-    ("before", "after"),
-    ("more", "less fewer"),
-    ("always", "never rarely seldom"),
-    ("buy purchase", "sell"),
-    ("arrive", "depart leave"),
-    ("win", "lose"),
-    ("add install", "remove uninstall delete"),
-    ("allow permit", "forbid block prohibit"),
-    ("online", "offline"),
-    ("left", "right"),
-    ("morning", "afternoon evening night"),
-    ("true", "false"),
-    ("first", "last"),
-    ("minimum", "maximum"),
-    ("married", "divorced single"),
-    ("gain", "drop"),
-    ("from", "to"),
-    ("lend", "borrow"),
-    ("give send", "receive get"),
-    ("teach", "learn"),
-    ("for", "against"),
-    ("up", "down"),
-)
+_OPPOSITES = """
+like love enjoy prefer adore : dislike hate detest avoid; enable activate : disable deactivate;
+open reopen : close shut; pass succeed success : fail failure; before : after; more : less fewer;
+accept approve confirm : reject refuse decline deny cancel; start begin : stop end finish;
+increase raise grow : decrease lower reduce shrink; always : never rarely seldom;
+buy purchase : sell; arrive : depart leave; win : lose; add install : remove uninstall delete;
+allow permit : forbid block prohibit; online : offline; left : right; true : false; first : last;
+morning : afternoon evening night; minimum : maximum; married : divorced single; gain : drop;
+from : to; lend : borrow; give send : receive get; teach : learn; for : against; up : down
+"""
 
 
 def equal_text(a: str, b: str) -> bool:
@@ -162,8 +141,8 @@ def _axes() -> dict[str, tuple[int, int]]:
     """Stem → (which question, which side of it)."""
     return {
         stem(word): (axis, side)
-        for axis, sides in enumerate(_OPPOSITES)
-        for side, words in enumerate(sides)
+        for axis, sides in enumerate(_OPPOSITES.split(";"))
+        for side, words in enumerate(sides.split(":"))
         for word in words.split()
     }
 
@@ -183,8 +162,6 @@ def contradicts(a: str, b: str) -> bool:
     """
     Decide whether *a* and *b* cannot both hold now; in doubt they can.
 
-    They contradict when they give different values to one slot (the same attribute of
-    the same subject, with one value at a time), or when one says that what the other
-    says has ended. Which of them holds is not decided here.
+    They give different values to one slot, or one says that what the other says has ended.
     """
     return any(clash(mine, theirs) for mine in claims(a) for theirs in claims(b))

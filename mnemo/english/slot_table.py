@@ -51,53 +51,48 @@ _OCCUPATION = (
     r"|vet|veterinarian|waiter|waitress|watchmaker|welder|writer)"
 )
 
-HOLDS: tuple[tuple[str, str], ...] = (
-    (
-        "residence",
+HOLDS: dict[str, tuple[str, ...]] = {
+    "residence": (
         rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME_IN}{_PLACE}",
-    ),
-    (
-        "residence",
         rf"{_ADVERBS}(?:lives?|resides?) {_ADVERBS}(?:with [^,;]+? )?(?:in|at) {_HOME_IN}{_PLACE}",
+        rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_HOME_IN}{_PLACE}",
+        rf"(?:has|have) {_ADVERBS}(?:been living|settled) in {_PLACE}",
+        rf"(?:home|house|flat|apartment) is {_ADVERBS}(?:in|at) {_HOME_IN}{_PLACE}",
     ),
-    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_HOME_IN}{_PLACE}"),
-    ("residence", rf"(?:has|have) {_ADVERBS}(?:been living|settled) in {_PLACE}"),
-    ("residence", rf"(?:home|house|flat|apartment) is {_ADVERBS}(?:in|at) {_HOME_IN}{_PLACE}"),
-    ("employer", rf"{_ADVERBS}works? {_ADVERBS}(?:at|for) {_ORGANISATION}"),
-    ("employer", rf"{_IS}(?:working|employed) (?:at|for|by|with) {_ORGANISATION}"),
-    ("employer", rf"{_HAS}(?:started|begun|began) working (?:at|for) {_ORGANISATION}"),
-    (
-        "employer",
+    "employer": (
+        rf"{_ADVERBS}works? {_ADVERBS}(?:at|for) {_ORGANISATION}",
+        rf"{_IS}(?:working|employed) (?:at|for|by|with) {_ORGANISATION}",
+        rf"{_HAS}(?:started|begun|began) working (?:at|for) {_ORGANISATION}",
         rf"{_HAS}(?:has|have|started|got|gotten|taken|took|accepted|found|landed) (?:an |{WHOSE})"
         rf"(?:\w+ )?(?:job|position|post|role) (?:at|with|in) {_ORGANISATION}",
-    ),
-    ("employer", rf"{_HAS}(?:was |been )?hired by {_ORGANISATION}"),
-    ("job", rf"{_ADVERBS}works? {_ADVERBS}as an? {_ROLE}"),
-    ("job", rf"{_IS}(?:working|employed) as an? {_ROLE}"),
-    ("job", rf"{_HAS}(?:retrained|qualified|started(?: (?:work|working))?) as an? {_ROLE}"),
-    ("job", rf"{_HAS}(?:has|got|started|found|took) an? (?:new )?(?:job|position) as an? {_ROLE}"),
-    ("job", rf"{_ADVERBS}(?P<v>teach(?:es)? (?!(?:him|her|it|them|us|me)\b)\w+)"),
-    ("employer", rf"{_ADVERBS}teach(?:es)? .+? at {_ORGANISATION}"),
-    (
-        "employer",
+        rf"{_HAS}(?:was |been )?hired by {_ORGANISATION}",
+        rf"{_ADVERBS}teach(?:es)? .+? at {_ORGANISATION}",
         rf"{_IS}an? [^,;.]*?{_OCCUPATION}(?: [^,;.]+?)? (?:at|for|with) {_ORGANISATION}",
+        rf"{_ADVERBS}works? {_ADVERBS}as an? [^,;]+? (?:at|for) {_ORGANISATION}",
     ),
-    ("employer", rf"{_ADVERBS}works? {_ADVERBS}as an? [^,;]+? (?:at|for) {_ORGANISATION}"),
-    (
-        "job",
+    "job": (
+        rf"{_ADVERBS}works? {_ADVERBS}as an? {_ROLE}",
+        rf"{_IS}(?:working|employed) as an? {_ROLE}",
+        rf"{_HAS}(?:retrained|qualified|started(?: (?:work|working))?) as an? {_ROLE}",
+        rf"{_HAS}(?:has|got|started|found|took) an? (?:new )?(?:job|position) as an? {_ROLE}",
+        rf"{_ADVERBS}(?P<v>teach(?:es)? (?!(?:him|her|it|them|us|me)\b)\w+)",
         rf"{_HAS}(?:been promoted|been made|become|became) (?:to )?(?:an? )?"
         rf"(?P<v>[^,;.]*?{_OCCUPATION})",
+        rf"{_IS}an? (?P<v>[^,;.]*?{_OCCUPATION})(?= (?:at|for|in|with|and)\b|[,;.]|$)",
     ),
-    ("job", rf"{_IS}an? (?P<v>[^,;.]*?{_OCCUPATION})(?= (?:at|for|in|with|and)\b|[,;.]|$)"),
-    ("age", rf"{_IS}(?P<v>\d{{1,3}})(?: years? old)?$"),
-    ("age", rf"{_HAS}turned (?P<v>\d{{1,3}})\b"),
-    ("relationship", rf"{_IS}(?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})"),
-    ("relationship", rf"{_IS}(?P<v>single|divorced|widowed|separated)\b"),
-    ("relationship", rf"{_HAS}(?:got|gotten) (?P<v>(?:married|engaged)(?: to {_UPPER})?|divorced)"),
-    ("relationship", rf"{_HAS}(?P<v>married {_UPPER})"),
-    ("version", rf"{_HAS}(?:is |was |been )?(?:up|down)graded to (?:version )?(?P<v>v?\d[\w.]*)"),
-)
-"""Attribute, and how a value for it is said after the subject."""
+    "age": (
+        rf"{_IS}(?P<v>\d{{1,3}})(?: years? old)?$",
+        rf"{_HAS}turned (?P<v>\d{{1,3}})\b",
+    ),
+    "relationship": (
+        rf"{_IS}(?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})",
+        rf"{_IS}(?P<v>single|divorced|widowed|separated)\b",
+        rf"{_HAS}(?:got|gotten) (?P<v>(?:married|engaged)(?: to {_UPPER})?|divorced)",
+        rf"{_HAS}(?P<v>married {_UPPER})",
+    ),
+    "version": (rf"{_HAS}(?:is |was |been )?(?:up|down)graded to (?:version )?(?P<v>v?\d[\w.]*)",),
+}
+"""Attribute → how a value for it is said after the subject."""
 
 TOLD_BY = {
     "residence": word_set(
@@ -139,32 +134,29 @@ EVENTS: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 """Attributes of which every earlier value ends by what somebody did."""
 
-ENDED: tuple[tuple[str, str], ...] = (
-    ("residence", rf"(?:no longer|{_NOT}|used to) (?:lives?|resides?) (?:in|at) {_PLACE}"),
-    ("residence", rf"(?:is|are) (?:no longer|not) (?:living|residing|based) (?:in|at) {_PLACE}"),
-    ("residence", rf"{_HAS}moved (?:out of|away from) {_PLACE}"),
-    ("employer", rf"(?:no longer|{_NOT}|used to) works? (?:at|for) {_ORGANISATION}"),
-    (
-        "employer",
-        rf"(?:is|are) (?:no longer|not) (?:working|employed) (?:at|for|by) {_ORGANISATION}",
+ENDED: dict[str, tuple[str, ...]] = {
+    "residence": (
+        rf"(?:no longer|{_NOT}|used to) (?:lives?|resides?) (?:in|at) {_PLACE}",
+        rf"(?:is|are) (?:no longer|not) (?:living|residing|based) (?:in|at) {_PLACE}",
+        rf"{_HAS}moved (?:out of|away from) {_PLACE}",
     ),
-    ("employer", rf"{_HAS}stopped working (?:at|for) {_ORGANISATION}"),
-    ("employer", rf"{_HAS}(?:left|quit|resigned from|retired from) (?P<v>{_UPPER}(?: {_UPPER})*)"),
-    (
-        "employer",
+    "employer": (
+        rf"(?:no longer|{_NOT}|used to) works? (?:at|for) {_ORGANISATION}",
+        rf"(?:is|are) (?:no longer|not) (?:working|employed) (?:at|for|by) {_ORGANISATION}",
+        rf"{_HAS}stopped working (?:at|for) {_ORGANISATION}",
+        rf"{_HAS}(?:left|quit|resigned from|retired from) (?P<v>{_UPPER}(?: {_UPPER})*)",
         rf"{_HAS}(?:left|quit|lost|resigned from) {WHOSE}(?:old )?(?:job|position)"
         rf"(?: (?:at|with) {_ORGANISATION})?",
+        rf"{_HAS}(?:was |got |been )?(?:fired|laid off)(?: (?:from|by) {_ORGANISATION})?",
+        rf"{_IS}(?:unemployed|out of work)(?P<v>)",
     ),
-    ("employer", rf"{_HAS}(?:was |got |been )?(?:fired|laid off)(?: (?:from|by) {_ORGANISATION})?"),
-    ("employer", rf"{_IS}(?:unemployed|out of work)(?P<v>)"),
-    ("job", rf"(?:no longer|{_NOT}|used to) works? as an? {_ROLE}"),
-    ("relationship", rf"{_HAS}(?:broken|broke|split) up with (?P<v>{_UPPER})"),
-    (
-        "relationship",
+    "job": (rf"(?:no longer|{_NOT}|used to) works? as an? {_ROLE}",),
+    "relationship": (
+        rf"{_HAS}(?:broken|broke|split) up with (?P<v>{_UPPER})",
         rf"{_IS}no longer (?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})",
     ),
-)
-"""Attribute, and how it is said that a value (none: any) has ceased to hold."""
+}
+"""Attribute → how it is said that a value (none: any) has ceased to hold."""
 
 ATTRIBUTES: tuple[tuple[str, str], ...] = (
     (
@@ -288,13 +280,7 @@ def _term(word: str) -> str:
 
 
 def filled_slots(clause: str, speaker: str) -> Iterator[SlotClaim]:
-    """
-    The slots that *clause* fills.
-
-    Args:
-        clause: In the third person.
-        speaker: Whose "the rent" is; empty: not known.
-    """
+    """The slots that *clause*, in the third person, fills; "the rent" is *speaker*'s, if known."""
     yield from _prices(clause, speaker)
     yield from _counts(clause)
     yield from _diets(clause)

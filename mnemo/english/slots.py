@@ -56,7 +56,8 @@ def _rows() -> tuple[tuple[str, re.Pattern[str], bool], ...]:
     return tuple(
         (attribute, re.compile(_SUBJECT + pattern), holds)
         for rows, holds in ((HOLDS, True), (ENDED, False))
-        for attribute, pattern in rows
+        for attribute, patterns in rows.items()
+        for pattern in patterns
     )
 
 
@@ -259,17 +260,16 @@ def _subject(said: str) -> str:
     return " ".join(words)
 
 
-_NO_SUBJECT = frozenset(
+_NO_SUBJECT = word_set(
     """
-    he she it they this that these those his her their its i we you who which what there
-    somebody someone everybody everyone nobody nothing not than as to from in at
-    is are was were am be been has have had does do did will would can could may might must
-    should lives works likes loves hates prefers wants needs uses moved lived worked joined
-    left owns plays speaks studies visited adopted bought started stopped quit said asked
-    told thinks planned plans enjoys drinks eats runs got made took went bakes teaches
-    returned failed passed created fixed changed became turned costs contains supports
-    no never now also still just recently currently actually
-    """.split()  # noqa: SIM905
+    he she it they this that these those his her their its i we you who which what there somebody
+    someone everybody everyone nobody nothing not than as to from in at is are was were am be been
+    has have had does do did will would can could may might must should lives works likes loves
+    hates prefers wants needs uses moved lived worked joined left owns plays speaks studies visited
+    adopted bought started stopped quit said asked told thinks planned plans enjoys drinks eats runs
+    got made took went bakes teaches returned failed passed created fixed changed became turned
+    costs contains supports no never now also still just recently currently actually
+    """
 )
 
 

@@ -119,13 +119,10 @@ def tokens_of(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def finite_verb(words: tuple[str, ...], *, sure: bool = True) -> int | None:
     """
-    Find the first finite verb in *words*, which ``tokens_of`` gave.
+    Find the index of the first finite verb in *words*, which ``tokens_of`` gave.
 
-    Args:
-        sure: Whether a word that may as well be a plural ("my dog barks at night") is none.
-
-    Returns:
-        Its index, or ``None``: a fragment, an order, or a sentence too short to tell.
+    ``None``: a fragment, an order, or too short to tell. Unless *sure*, a word that may as well
+    be a plural counts: "my dog barks at night".
     """
     clause = _Clause(words, [word.lower() for word in words], sure)
     before: int | None = None
@@ -194,14 +191,7 @@ def is_question(words: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """
-    The words of a clause.
-
-    Attributes:
-        words: As written.
-        lower: In lower case.
-        sure: Whether a word that may as well be a plural is no verb.
-    """
+    """A clause as written and in lower case; *sure*: what may as well be a plural is no verb."""
 
     words: tuple[str, ...]
     lower: list[str]

@@ -69,17 +69,14 @@ _SHORTEST_QUESTION, _LONGEST_QUESTION = 2, 300  # characters before its mark
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """
-    What is looked at of one step.
+    What is looked at of one step, excerpts with secrets hidden.
 
     Attributes:
-        observation, action: Excerpts, secrets hidden.
-        topics: Topical stems of both.
+        topics: Topical stems of both sides.
         words: Content words of the observation, or of the action where that is empty.
         question: The last one of the action, or else of the observation.
-        role: Of the actor.
         tool: Whether the observation is tool output.
-        call: How the action is named if it is a call.
-        calls: Names of the calls in the action.
+        call: How the action is named if it is a call; *calls*: of all in it.
         breaks: Whether a pause or a change of subject comes before it.
     """
 
@@ -106,10 +103,6 @@ class EmbeddedAnnotator:
 
     What it says of a step depends on that step, the three before it and the last
     subgoal, never on how steps were batched: give at least three in ``before``.
-
-    Args:
-        config: The names of the parties are read.
-        embedder: Decides where no word is shared; without one such a step is a new subgoal.
     """
 
     def __init__(self, config: Config, *, embedder: Embedder | None = None) -> None:
@@ -125,13 +118,10 @@ class EmbeddedAnnotator:
         self, request: AnnotationRequest
     ) -> tuple[Sequence[Annotated], float | None]:
         """
-        Annotate ``request.fresh``.
+        Annotate ``request.fresh``; nothing is kept between calls.
 
         The last reward is always ``None``: the last step's own observation is no
-        evidence for its action. *Cancellation*: safe; nothing is kept between calls.
-
-        Raises:
-            ModelError: The embedder failed.
+        evidence for its action. *Raises* ``ModelError`` of the embedder. *Cancellation*: safe.
         """
         if not request.fresh:
             return (), None
@@ -365,16 +355,10 @@ def new_subgoal(
     observation: str, action: str, actor: str, goal: str, *, is_output: bool = False
 ) -> str:
     """
-    Why the action was taken, in its own words.
+    Why the action was taken, in its own words, at most 200 characters.
 
-    What was asked for, else the call's name and first argument, else the action's first
-    clause if it is short, else the key phrases of what was said, else the goal. At most
-    200 characters.
-
-    Args:
-        observation: Excerpt, secrets hidden; so is *action*.
-        actor: Whose name is no topic.
-        is_output: Whether a tool gave the observation: then it asks for nothing.
+    What was asked for (*is_output*: nothing), else the call's name and first argument, else the
+    action's first clause if it is short, else the key phrases of what was said, else the goal.
     """
     observation, action = without_code(observation), without_code(action)
     subgoal = (
@@ -463,14 +447,11 @@ _WORKS = re.compile(r"\b(?:work(?:s|ed|ing)?|fixed|solved|resolved)\b", re.IGNOR
 
 def verdict_of_reply(reply: str, action: str) -> OutcomeVerdict:
     """
-    Read the signs in *reply*, a person's words, that speak of *action*.
+    Read the signs in *reply*, a person's words, that speak of *action*, which may be blank.
 
     Thanks always do. Other signs do where the clause points back ("it works"), is about
     software, or shares a topic with *action*; behind a call also any clause that is not
     about people and what is theirs.
-
-    Args:
-        action: The words or the call before the reply; blank: there was none.
     """
     if not may_have_signs(reply):
         return OutcomeVerdict()

@@ -50,21 +50,14 @@ class ModelAnnotator:
         """
         Annotate every step of ``request.fresh``, and give the last reward if closing.
 
-        Raises:
-            ModelError: One of its kinds, ``InvalidReply`` after one correction.
-                *Cancellation*: safe.
+        *Raises* ``ModelError``: ``InvalidReply`` after one correction. *Cancellation*: safe.
         """
         return await self.asker.ask(annotate_question(request, self.profile))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSemanticExtractor:
-    """
-    One call per trajectory gives its facts.
-
-    Args:
-        nearby: Where the facts come from that a new one may replace or end; ``None``: none.
-    """
+    """One call per trajectory gives its facts, and which of those *nearby* they replace."""
 
     asker: Asker
     config: Config
@@ -75,9 +68,7 @@ class ModelSemanticExtractor:
         """
         Give the facts as the model words them, not yet cleaned.
 
-        Raises:
-            ModelError: One of its kinds, ``InvalidReply`` after one correction.
-                *Cancellation*: safe.
+        *Raises* ``ModelError``: ``InvalidReply`` after one correction. *Cancellation*: safe.
         """
         stored = await self._stored(trajectory)
         most = most_facts(self.config.extraction.max_facts, len(trajectory.steps))
@@ -109,9 +100,7 @@ class StoredFacts:
         """
         Give at most *limit* facts nearest to *text*, best first.
 
-        Raises:
-            ModelError: Of the embedder.
-            StoreError: The graph cannot be read. *Cancellation*: safe.
+        *Raises* ``ModelError`` of the embedder, ``StoreError``. *Cancellation*: safe.
         """
         reply = await self.embedder.embed([text])
         rows = unit_rows(reply, rows=1, dimensions=self.embedder.space.dimensions)
@@ -135,9 +124,7 @@ class ModelProceduralExtractor:
         """
         Give the instructions with their returns.
 
-        Raises:
-            ModelError: Of either call, ``InvalidReply`` after one correction.
-                *Cancellation*: safe.
+        *Raises* ``ModelError``: ``InvalidReply`` after one correction. *Cancellation*: safe.
         """
         most = self.config.extraction.max_instructions
         instructions = await self.asker.ask(
@@ -158,11 +145,7 @@ def build_intent_merger(
     """
     Give ``merge(stored, new)``, which words one intent for two and may raise ``ModelError``.
 
-    Returns:
-        ``None`` without a model: then the stored wording is used as it is.
-
-    Raises:
-        ConfigError: ``config.extraction.profile`` is no profile.
+    ``None`` without a model: the stored wording is used. *Raises* ``ConfigError``: no such profile.
     """
     profile = resolve_profile(config.extraction.profile)
     if chat_model is None:

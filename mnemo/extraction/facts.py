@@ -45,13 +45,17 @@ MAX_OWN_CHARACTERS = 48
 COMPARED_CHARACTERS = 20_000
 """Head of a step's text that is searched for a fact's words; the rest is rarely speech (S)."""
 
-_UNRESOLVED = frozenset(
-    """he she it they him her them his hers its their theirs this that these those
-    i me my mine we us our ours you your yours""".split()  # noqa: SIM905
+_UNRESOLVED = word_set(
+    """
+    he she it they him her them his hers its their theirs this that these those i me my mine we us
+    our ours you your yours
+    """
 )
-_TYPE_LABELS = frozenset(
-    """concept date entity event fact location name number object organisation organization
-    other people person place thing time type""".split()  # noqa: SIM905
+_TYPE_LABELS = word_set(
+    """
+    concept date entity event fact location name number object organisation organization other
+    people person place thing time type
+    """
 )
 _COMPOUNDING = frozenset("/&+-")
 """What makes a first word part of a name: I/O, IT-department."""
@@ -114,9 +118,7 @@ def distinct_facts(
     limit: int,
 ) -> tuple[list[KnownFact], int]:
     """
-    Unite facts that say the same, and keep the *limit* most confident, in their order.
-
-    Gives how many are left out, too.
+    Unite facts that say the same, keep the *limit* most confident in their order, count the rest.
 
     Args:
         vectors: One unit row per fact.
@@ -250,23 +252,16 @@ _CLOSED = STOP_WORDS | PREPOSITIONS | {"and", "or", "but", "|"}
 _NO_CONCEPTS = word_set(
     """
     i im a the she he they it the tool mon tue tues wed thu thur thurs fri sat sun jan feb mar apr
-    jun jul aug sep sept oct nov dec am pm heres theres
-    black blue brown green grey gray orange pink purple red white yellow
-    lift lifts load loads hold holds bunch bit pair number lack amount rest start end
+    jun jul aug sep sept oct nov dec am pm heres theres black blue brown green grey gray orange pink
+    purple red white yellow lift lifts load loads hold holds bunch bit pair number lack amount rest
+    start end
     """
 ).union(MONTHS, WEEKDAYS)
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """
-    What concepts may be made of.
-
-    Attributes:
-        names: Speaker, titles, identifiers and names: each is a concept.
-        subjects: Nouns that a clause is about: each is a concept.
-        nouns: Other nouns: concepts where two facts have them.
-    """
+    """What concepts are made of: *names*, *subjects*, and *nouns* that two facts have."""
 
     names: tuple[str, ...]
     subjects: tuple[str, ...]

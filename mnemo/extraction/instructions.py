@@ -82,23 +82,14 @@ class _Act:
 
 
 class EmbeddedProceduralExtractor:
-    """
-    Finds instructions by cues; no cue, no instruction.
-
-    Args:
-        config: ``config.extraction.max_instructions`` and the names of the parties are read.
-    """
+    """Finds instructions by cues; no cue, no instruction."""
 
     def __init__(self, config: Config) -> None:
         self._limit = config.extraction.max_instructions
         self._parties = Parties.of(config)
 
     async def extract_instructions(self, trajectory: Trajectory) -> list[Instruction]:
-        """
-        Give the instructions with their returns.
-
-        *Cancellation*: safe; the thread at work ends by itself.
-        """
+        """Give the instructions with their returns. *Cancellation*: safe; the thread goes on."""
         work = partial(_extract, trajectory, self._parties)
         found = await workers().run(work, abandon=True)
         return found[: self._limit]

@@ -76,7 +76,6 @@ def facts_of_output(text: str, call: str | None, breathe: Callable[[], None]) ->
     The facts of *text*, each naming the call that produced it, none said twice.
 
     Args:
-        text: Excerpt of an observation that is tool output, secrets hidden.
         call: How the call is named; ``None`` or blank: by the first line, if that is a call.
         breathe: Called once per line, so that a long output does not hold the thread.
     """

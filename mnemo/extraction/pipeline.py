@@ -396,14 +396,7 @@ def assemble(
     *,
     sibling_window: int,
 ) -> Changeset:
-    """
-    Build the changeset of one trajectory.
-
-    Args:
-        facts: Clean and distinct, in the order in which they were said.
-        instructions: Clean.
-        sibling_window: Following facts that each fact is linked to.
-    """
+    """Build the changeset of one trajectory; *facts* are clean, distinct and in order."""
     draft = _Draft(trajectory)
     draft.add_steps()
     for known in facts:

@@ -95,10 +95,9 @@ def excerpt(text: str) -> str:
 
 def redact(text: str) -> str:
     """
-    *text* with every value that looks like a secret replaced by ``HIDDEN``.
+    *text* with every value that looks like a secret replaced by ``HIDDEN``: none may be learnt.
 
-    Keys, tokens and passwords must never be learnt: no fact, instruction, tag, subgoal or
-    state can hold one. The raw step keeps its words; it is the user's own.
+    The raw step keeps its words; it is the user's own.
     """
     return without_secrets(text, lambda kind: HIDDEN)
 
@@ -126,9 +125,7 @@ def kind_of(text: str, *, said: bool = False) -> Kind:
     """
     Whether *text*, an observation or an action's words, looks like tool output or speech.
 
-    Args:
-        said: Whether it is known that somebody says it, or nothing was called: then
-            ``Decision: we ship`` is a note, not a key and its value.
+    Where it is known that somebody *said* it, ``Decision: we ship`` is a note, no key and value.
     """
     first, _, rest = text.partition("\n")
     if parsed_json(text) is not None or text.startswith("$ ") or (rest and call_name(first)):
@@ -208,14 +205,7 @@ REWARD_GOOD, MIXED, REWARD_BAD = 0.9, 0.5, 0.1
 
 @dataclass(frozen=True, slots=True)
 class OutcomeVerdict:
-    """
-    What an observation says of the action before it.
-
-    Attributes:
-        good: A sign of success.
-        bad: A sign of failure.
-        polite: Whether thanks were the only sign of success.
-    """
+    """Signs of success and failure of the action before; *polite*: thanks were the only success."""
 
     good: bool = False
     bad: bool = False
@@ -435,14 +425,7 @@ class Parties:
         return cls(agent, agents - TOOLS, config.extraction.default_actor)
 
     def role(self, step: Step, called: frozenset[str]) -> Role:
-        """
-        What the actor of *step* is.
-
-        Its message says so; of a step that was made from none, the actor's name does.
-
-        Args:
-            called: Folded names of the tools that were called.
-        """
+        """What the actor of *step* is: as its message says, else by name, or *called* tools."""
         if step.role in _ROLES:
             return _ROLES[step.role]
         folded = fold(step.actor)
@@ -576,7 +559,6 @@ def workers() -> Threads:
     """
     The one thread of this event loop that analyses texts.
 
-    The work is pure Python, so a second thread would not be faster, only make the
-    event loop wait for the interpreter twice as long.
+    A second one would only make the loop wait for the interpreter twice as long.
     """
     return shared_threads("mnemo.extraction.embedded")

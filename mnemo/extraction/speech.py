@@ -59,22 +59,13 @@ _LONGEST_QUESTION = 160  # characters; of one without a mark, and of one that an
 
 
 class EmbeddedSemanticExtractor:
-    """
-    Extract facts by rules; every word is the steps', a name, a date or a template's.
-
-    Args:
-        config: The names of the parties are read.
-    """
+    """Extract facts by rules; every word is the steps', a name, a date or a template's."""
 
     def __init__(self, config: Config) -> None:
         self._parties = Parties.of(config)
 
     async def extract_facts(self, trajectory: Trajectory) -> list[Fact]:
-        """
-        Give the facts, in the order in which they were said.
-
-        *Cancellation*: safe; the thread at work ends by itself.
-        """
+        """Give the facts in order. *Cancellation*: safe; the thread at work ends by itself."""
         work = partial(_extract, trajectory, self._parties)
         return await workers().run(work, abandon=True)
 
@@ -173,14 +164,7 @@ FINAL = re.compile(r"[\s.!…,;:]+$")
 
 @dataclass(frozen=True, slots=True)
 class SpeechTurn:
-    """
-    One turn of speech.
-
-    Attributes:
-        text: Excerpt, secrets hidden.
-        asked: The question that this may answer.
-        asker: Who asked it, and the index of the step.
-    """
+    """A turn of speech, secrets hidden: what it may answer, and of whom and which step that is."""
 
     text: str
     speaker: str
@@ -302,11 +286,9 @@ def _hear(
     turn: SpeechTurn, clause: str, last: str | None, found: list[Statement], *, begins: bool
 ) -> str | None:
     """
-    Add the fact of *clause* to *found*; give its words, which may explain what follows.
+    Add the fact of *clause*, which *begins* a sentence or not; give its words.
 
-    Args:
-        last: The words of the fact before; ``None``: what came before was none.
-        begins: Whether it begins a sentence.
+    *last*: the words of the fact before, which may explain it; ``None``: there was none.
     """
     adds = begins and last is not None and _adds(turn, clause)
     if not (adds or _states(turn, clause)):
@@ -466,11 +448,7 @@ def _is_deed(clause: str) -> bool:
 
 
 def facts_of_agent(turn: SpeechTurn, breathe: Callable[[], None]) -> Iterator[Statement]:
-    """
-    The acts that *turn*, the agent's words, states as done.
-
-    What it guesses, or says of the other party, is no fact.
-    """
+    """The acts that the agent states as done; no guesses, nothing of the other party."""
     said = [s for s in sentences(turn.text) if not s.endswith("?")]
     for sentence in said if len(said) <= _LONGEST_REPORT else ():
         breathe()
@@ -521,12 +499,7 @@ _OF_YOU = re.compile(r"\b(?:you|your)\b", re.I)
 
 
 def answer_in(turn: SpeechTurn, said: Sequence[str]) -> Statement | None:
-    """
-    The fact of a short answer: ``Bo: Do you smoke? Ana: No.``
-
-    Args:
-        said: The sentences of *turn* from the one that may answer.
-    """
+    """The fact of a short answer, ``Bo: Do you smoke? Ana: No.``, which *said* begins with."""
     if turn.asked is None or turn.asker is None or len(turn.asked) > _LONGEST_QUESTION:
         return None
     if ends_as_question(said[0]) or '"' in said[0] or _DODGES.match(bare(said[0])):
