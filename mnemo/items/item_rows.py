@@ -221,12 +221,7 @@ class ItemWriter(ItemReader):
         return self._given
 
     def put(self, item: Item, vectors: Sequence[Vector], space: EmbeddingSpace) -> None:
-        """
-        Keep an item with the vectors of its texts, in the place of what has its key.
-
-        Raises:
-            EmbeddingSpaceMismatch: The repository's vectors are of another space.
-        """
+        """Keep an item in the place of what has its key. *Raises* ``EmbeddingSpaceMismatch``."""
         self._repo = self._repo or repo_number(self._given, self._repo_id)
         values = ITEMS.values(item)
         place = (values[_NAMESPACE], item.key)
@@ -294,12 +289,7 @@ class ItemWriter(ItemReader):
         return len(numbers)
 
     def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[int, Vector]) -> None:
-        """
-        Keep vectors that were owed, by number; of those that are not owed any more, none.
-
-        Raises:
-            EmbeddingSpaceMismatch: The repository's vectors are of another space.
-        """
+        """Keep by number those still owed. *Raises* ``EmbeddingSpaceMismatch``."""
         rows = [
             (*owner, encode_vector(vector))
             for number, vector in vectors.items()

@@ -187,12 +187,7 @@ class Material:
         return {index: folded(self.history[index].text) for index in indexes}
 
     def quoting(self, phrase: str, source: NoteSource) -> NoteSource:
-        """
-        Let *source* rest on *phrase* of the new part; the best of the voices that said it counts.
-
-        Raises:
-            InvalidNote: ``evidence_missing``, ``evidence_not_found`` or ``untrusted_source``.
-        """
+        """Let *source* rest on *phrase*; the best voice of it counts. *Raises* ``InvalidNote``."""
         wanted = quoted(phrase)
         where = {i: text for i, text in self._folded.items() if _holds(text, wanted)}
         if not where:

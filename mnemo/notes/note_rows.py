@@ -104,12 +104,7 @@ class NoteReader:
             yield from self._all(query.format(holes(some)), self._repo, *some)
 
     def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
-        """
-        The notes that are there, by topic; of *topics* also those that were deleted.
-
-        Raises:
-            StoreCorrupt: One of *topics* is damaged. Without topics it is left out, and logged.
-        """
+        """The notes there are, by topic, less damaged ones; of *topics*, deleted ones, too."""
         if topics is None:
             return NOTES.rows.intact(self._all(_THERE, self._repo))
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
@@ -241,12 +236,7 @@ class NoteWriter(NoteReader):
     """Writes them, too."""
 
     def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
-        """
-        Write a note with a version, its journal row and its full-text row; it is owed a vector.
-
-        Args:
-            keep: Versions that are kept of the topic, the latest ones.
-        """
+        """Write a note and a version, of which the *keep* latest stay; it is owed a vector."""
         execute = self._tx.run
         NOTES.put(self._tx, self._repo, row)
         ((number,),) = self._all(_FIND, self._repo, row.topic)
@@ -394,10 +384,9 @@ def _erase_damaged(
     unreadable: Passed,
 ) -> ErasureReport:
     """
-    Delete versions that cannot be decoded.
+    Delete versions that cannot be decoded, if by their columns they stem from the erased alone.
 
-    Those go that stem from the erased alone, by their columns. What stems from a thread or
-    session of which a part is erased is *unreadable*.
+    What stems from a thread or session of which a part is erased is *unreadable*.
     """
     done = ErasureReport()
     for note, thread, session, *row in tx.run(_VERSIONS_OF, stems).fetchall():

@@ -123,10 +123,7 @@ def check_redacted(topic: str, body: str) -> None:
 
 def check_screen(text: str, known: str = "") -> None:
     """
-    Screen a text for prompt injection: orders to the agent that may read it.
-
-    Args:
-        known: What the note says already; its lines are not looked at again.
+    Screen *text* for orders to the agent that may read it; lines of *known* are not looked at.
 
     Raises:
         InvalidNote: ``instruction_like``.
@@ -217,13 +214,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """
-    Result of a write.
-
-    Attributes:
-        changed: Whether that took a new version.
-        created: Whether the note was not there before.
-    """
+    """The note, whether that took a new version, and whether the note was not there before."""
 
     row: NoteRow
     changed: bool
@@ -352,13 +343,7 @@ def retire(
     *,
     expected: int | None = None,
 ) -> NoteRow:
-    """
-    Delete a note: it leaves lists, recall and exports; its versions stay.
-
-    Raises:
-        NotFound: There is no such note.
-        Changed: Its version is not the expected one.
-    """
+    """Delete a note; its versions stay. *Raises* ``NotFound``, ``Changed``: not at *expected*."""
     row = tx.row(topic)
     if row and row.deleted_by == source.by == "application" and row.version - 1 == expected:
         return row
@@ -391,7 +376,7 @@ def restore(
     tx: NoteWriter, topic: str, version: int, source: NoteSource, config: NotesConfig
 ) -> NoteRow:
     """
-    Write an old version as a new one; it also revives a deleted note.
+    Write an old version as a new one, of a deleted note, too.
 
     Raises:
         NotFound: There never was such a note, or the version is not kept.
@@ -431,8 +416,7 @@ def undo(
 
     Raises:
         NotFound: No update of this id changed anything.
-        Conflict: Notes have been changed since, or their former text is not kept; nothing
-            was touched.
+        Conflict: Notes have changed since, or a former text is not kept; nothing was touched.
     """
     first, last = _span(tx.changes(update_id))
     if not first:
