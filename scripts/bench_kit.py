@@ -35,7 +35,10 @@ import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mnemo import Config, Mnemo, Session
+from mnemo.errors import ModelUnavailable
+from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.runtime.text import STOP_WORDS
+from mnemo.testing import ScriptedChatModel
 
 BEAT_S = 0.005
 LAG_P99_MS, LAG_MAX_MS = 5.0, 25.0
@@ -420,6 +423,25 @@ async def warm_up(folder: Path) -> None:
         await append_all([session], 3)
         await session.close_and_commit()
         await repo.recall("What is there?")
+
+
+class SlowModel(ScriptedChatModel):
+    """A model that takes 100 ms, and may fail in a share of its calls, for a while or for good."""
+
+    faults = 0.0
+
+    @classmethod
+    def failing(cls, share: float) -> SlowModel:
+        """One that answers everything else."""
+        model = cls.answering()
+        model.faults = share
+        return model
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        await anyio.sleep(0.1)
+        if random.random() < self.faults:
+            raise ModelUnavailable("the model is down", retryable=random.random() < 0.5)
+        return await super().complete(request)
 
 
 @contextmanager

@@ -21,15 +21,24 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 import anyio
-from bench_kit import Child, Figure, Figures, Row, be_child, resident_bytes, store_on, tell, wrongs
+from bench_kit import (
+    Child,
+    Figure,
+    Figures,
+    Row,
+    SlowModel,
+    be_child,
+    resident_bytes,
+    store_on,
+    tell,
+    wrongs,
+)
 
 from mnemo import Config, Mnemo, Repository
-from mnemo.errors import ModelUnavailable
-from mnemo.protocols import ChatReply, ChatRequest
-from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.testing import HashingEmbedder
 
-MODEL_S, LEASE_S, STOPPED_S = 0.1, 1.0, 1.5
-"""Seconds of a model's call, of a lease, and for which a worker is stopped."""
+LEASE_S, STOPPED_S = 1.0, 1.5
+"""Seconds of a lease, and for which a worker is stopped."""
 AT_ONCE = Config(
     jobs={"quiet_s": 0, "poll_s": 0.05, "retry_backoff_s": 0.1},
     session={"lease_s": LEASE_S},
@@ -48,18 +57,6 @@ def said(number: int) -> str:
     return f"{name} keeps the key of house {number} in drawer {7 * number}."
 
 
-class SlowModel(ScriptedChatModel):
-    """A model that takes its time, and that may fail in a share of its calls."""
-
-    faults = 0.0
-
-    async def complete(self, request: ChatRequest) -> ChatReply:
-        await anyio.sleep(MODEL_S)
-        if random.random() < self.faults:
-            raise ModelUnavailable("the model is down", retryable=random.random() < 0.5)
-        return await super().complete(request)
-
-
 @asynccontextmanager
 async def application(store: str, config: Config, repo: str) -> AsyncIterator[Repository]:
     """A service that remembers, and leaves the jobs to workers."""
@@ -69,10 +66,13 @@ async def application(store: str, config: Config, repo: str) -> AsyncIterator[Re
 
 async def work(store: str, kind: str) -> None:
     """Work off jobs until the end; tell of each look."""
-    config, model = STEADY if kind == "steady" else AT_ONCE, SlowModel.answering()
-    model.faults = 0.0 if kind == "steady" else FAULTS
+    config, faults = (STEADY, 0.0) if kind == "steady" else (AT_ONCE, FAULTS)
     async with Mnemo(
-        store, embedder=HashingEmbedder(), chat_model=model, config=config, workers=2
+        store,
+        embedder=HashingEmbedder(),
+        chat_model=SlowModel.failing(faults),
+        config=config,
+        workers=2,
     ) as memory:
         await memory.work(on_look=lambda _: tell("looked"))
 

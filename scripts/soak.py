@@ -1,14 +1,16 @@
 """
-Soak: two applications and two workers share a store, and are killed and paused in turns.
+Soak: applications and two workers share a store, and are killed and paused in turns.
 
 Each application remembers in threads and collects sessions, recalls, and forgets its oldest
 thread or session for each new one. It writes what was acknowledged to a ledger, which this
 process keeps. In the end every acknowledged message that was not forgotten is there, stored and
-extracted once, nothing forgotten is, ``check`` finds no problem, and neither memory nor store
-have grown in the second half. What outlives by promise what was forgotten (digests of ids, and
-the numbers and fences of threads) is measured apart. The first application and the first worker
-are killed; the second ones are only paused, so that they get as old as the run, and it is their
-memory that is looked at.
+extracted once, every session whose commit was acknowledged is committed whole, nothing forgotten
+is there, ``check`` finds no problem, and neither memory nor store have grown in the second half.
+What outlives by promise what was forgotten (digests of ids, and the numbers and fences of threads)
+is measured apart. The first application and the first worker are killed; the second ones are only
+paused, so that they get as old as the run, and it is their memory that is looked at. Further
+applications run undisturbed. With ``--faults`` the workers extract with a model that takes 100 ms
+and fails in that share of its calls, for a while or for good.
 """
 
 from __future__ import annotations
@@ -32,7 +34,17 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.abc
-from bench_kit import Child, Figure, Figures, be_child, machine, resident_bytes, store_on, tell
+from bench_kit import (
+    Child,
+    Figure,
+    Figures,
+    SlowModel,
+    be_child,
+    machine,
+    resident_bytes,
+    store_on,
+    tell,
+)
 
 from mnemo import Config, Mnemo, Repository, SessionRecord, SessionState
 from mnemo.errors import (
@@ -47,8 +59,6 @@ from mnemo.errors import (
 from mnemo.testing import HashingEmbedder
 
 REPO = "soak"
-MESSAGES = 8
-"""Messages of a thread, and steps of a session."""
 TURN_S = (1.0, 4.0)
 """Seconds between two kills or pauses: least and most."""
 PAUSED_S = (0.5, 4.0)
@@ -87,24 +97,28 @@ END_S = 300.0
 # ── Inside: an application, a worker ─────────────────────────────────────────────────
 
 
-def service(store: str, workers: int) -> Mnemo:
+def service(store: str, workers: int, model: SlowModel | None = None) -> Mnemo:
     """A service on the store."""
-    return Mnemo(store, embedder=HashingEmbedder(), config=CONFIG, workers=workers)
+    embedder = HashingEmbedder()
+    return Mnemo(store, embedder=embedder, chat_model=model, config=CONFIG, workers=workers)
 
 
-async def worker(store: str) -> None:
+async def worker(store: str, faults: float) -> None:
     """Work until the end comes from outside."""
-    async with service(store, 2) as memory:
+    model = SlowModel.failing(faults) if faults else None
+    async with service(store, 2, model) as memory:
         tell("ready")
         await memory.work()
 
 
-async def application(store: str, name: str, left: Sequence[tuple[str, str]], keep: int) -> None:
+async def application(
+    store: str, keep: int, steps: int, name: str, left: Sequence[tuple[str, str]]
+) -> None:
     """Be one life of an application, likewise."""
     async with service(store, 0) as memory:
         repo = await memory.open_repo(REPO)
         tell("ready")
-        await Application(repo, name, left, keep).run()
+        await Application(repo, keep, steps, name, left).run()
 
 
 class Application:
@@ -112,15 +126,16 @@ class Application:
     One life of an application.
 
     Args:
+        keep: Threads, and sessions, that are live at a time.
+        steps: Messages of a thread, and steps of a session.
         name: Of this life; begins what it makes.
         left: Threads and sessions, by kind and id, of the lives before it.
-        keep: Threads, and sessions, that are live at a time.
     """
 
     def __init__(
-        self, repo: Repository, name: str, left: Sequence[tuple[str, str]], keep: int
+        self, repo: Repository, keep: int, steps: int, name: str, left: Sequence[tuple[str, str]]
     ) -> None:
-        self.repo, self.name, self.keep = repo, name, keep
+        self.repo, self.keep, self.steps, self.name = repo, keep, steps, name
         self.live = {
             kind: deque(id for its_kind, id in left if its_kind == kind)
             for kind in ("thread", "session")
@@ -155,7 +170,7 @@ class Application:
 
     async def talk(self, thread: str) -> None:
         """Remember messages of a thread, and recall one."""
-        for place in range(MESSAGES):
+        for place in range(self.steps):
             await self.going_on(self.say, thread, place)
         await self.repo.recall(f"Where is the key of house {place} in {word_of(thread)}?")
 
@@ -168,7 +183,7 @@ class Application:
         """Take a session through its steps to its commit; one in eight is discarded."""
         session = await self.repo.start_session("Keep house", session_id=id)
         try:
-            for place in range(MESSAGES):
+            for place in range(self.steps):
                 key = f"{id} {place}"
                 await session.append(said(id, place), "Noted it", key=key)
                 tell("said", id, key, None)
@@ -180,6 +195,7 @@ class Application:
                 tell("forgot", id)
                 return
             await session.close_and_commit(max_retries=100)
+            tell("committed", id)
         finally:
             await session.aclose()
 
@@ -214,8 +230,8 @@ async def finish(repo: Repository, record: SessionRecord) -> None:
     try:
         if session.state is SessionState.COLLECTING:
             await session.close()
-        if await session.wait_for(*ENDS) is not SessionState.IDLE:
-            await session.commit()
+        while await session.wait_for(*ENDS) is not SessionState.IDLE:
+            await session.commit()  # or extract again
     finally:
         await session.aclose()
 
@@ -231,6 +247,7 @@ class Unit:
     id: str
     keys: dict[str, str | None] = field(default_factory=dict)
     state: str = "live"
+    is_committed: bool = False
 
 
 class Ledger:
@@ -249,6 +266,8 @@ class Ledger:
             self.units[told[0]].keys[told[1]] = told[2]
         elif what in ("forgetting", "forgot"):
             self.units[told[0]].state = what
+        elif what == "committed":
+            self.units[told[0]].is_committed = True
         elif what == "refused":
             self.refused[told[0]] += 1
         elif what != "ready":
@@ -274,8 +293,8 @@ class Ledger:
 class Life:
     """A process under a name; another one when it was killed."""
 
-    def __init__(self, name: str, store: str, keep: int, ledger: Ledger) -> None:
-        self.name, self._store, self._keep, self._ledger = name, store, keep, ledger
+    def __init__(self, name: str, ledger: Ledger, *given: object) -> None:
+        self.name, self._ledger, self._given = name, ledger, given
         self._number = count()
         self._ended = anyio.Event()
         self._is_killed = False
@@ -284,10 +303,9 @@ class Life:
     async def begin(self, stack: AsyncExitStack, group: anyio.abc.TaskGroup) -> None:
         """Start the process, read what it tells, and wait until it has the store open."""
         role, place = self.name.split()
-        name, given = f"{role[0]}{place}", (self._store,)
+        name, given = f"{role[0]}{place}", self._given
         if role == "application":
-            life = f"{name} life {next(self._number)}"
-            given += (life, self._ledger.left_by(name), self._keep)
+            given += (f"{name} life {next(self._number)}", self._ledger.left_by(name))
         self.child = await Child.begin(stack, globals()[role], *given)
         self._ended, self._is_killed, ready = anyio.Event(), False, anyio.Event()
         group.start_soon(self._read, ready, self._ended)
@@ -397,9 +415,13 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
         await repo.settle(timeout_s=END_S)
         nodes: list[Any] = await repo.get_nodes(["episodic"])
         steps = Counter(node.key for node in nodes)
+        facts = Counter(node.text for node in await repo.get_nodes(["semantic"]))
+        whole = {one.id: one.steps for one in await repo.sessions() if one.state == "idle"}
         live, gone = ledger.keys("live"), ledger.keys("forgot")
-        missing = messages = 0
+        missing = messages = uncommitted = 0
         for unit in ledger.units.values():
+            if unit.is_committed and unit.state == "live":
+                uncommitted += whole.get(unit.id) != len(unit.keys)
             if unit.kind == "thread":
                 stored = {one.stored_id for one in await repo.conversation(unit.id).history()}
                 messages += len(stored) if unit.state == "forgot" else 0
@@ -413,6 +435,8 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
         "messages acknowledged and not there": missing,
         "messages and steps acknowledged and not extracted": sum(not steps[key] for key in live),
         "steps there twice": sum(times > 1 for times in steps.values()),
+        "facts there twice": sum(times > 1 for times in facts.values()),
+        "sessions acknowledged and not committed whole": uncommitted,
         "messages and steps forgotten and there": messages + sum(key in gone for key in steps),
         "jobs left or given up": jobs.waiting + jobs.running + jobs.dead,
         "problems of the check": len(problems),
@@ -420,11 +444,12 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
     }
 
 
-async def soaked(store: str, minutes: float, keep: int) -> Figures:
+async def soaked(store: str, given: argparse.Namespace) -> Figures:
     """Run for the time that was asked for, then look at everything."""
     ledger, samples = Ledger(), list[Sample]()
-    names = sorted({name for name, _ in TURNS})
-    lives = {name: Life(name, store, keep, ledger) for name in names}
+    lives = {n: Life(n, ledger, store, given.faults) for n in ("worker 0", "worker 1")}
+    for name in (f"application {number}" for number in range(given.applications)):
+        lives[name] = Life(name, ledger, store, given.live, given.steps)
     async with AsyncExitStack() as stack, anyio.create_task_group() as group:
 
         async def begin(life: Life) -> None:
@@ -434,7 +459,7 @@ async def soaked(store: str, minutes: float, keep: int) -> Figures:
             await begin(life)
         async with anyio.create_task_group() as turns:
             turns.start_soon(sample, lives, store, samples)
-            await disturb(lives, begin, monotonic() + 60 * minutes)
+            await disturb(lives, begin, monotonic() + 60 * given.minutes)
             turns.cancel_scope.cancel()
         for name, life in lives.items():
             if name.startswith("application"):
@@ -442,7 +467,7 @@ async def soaked(store: str, minutes: float, keep: int) -> Figures:
         wrong = await found_wrong(store, ledger)
         for life in lives.values():
             await life.kill()
-    return [*told(ledger), *held(wrong, samples, minutes), outlives(ledger, samples)]
+    return [*told(ledger), *held(wrong, samples, given.minutes), outlives(ledger, samples)]
 
 
 def told(ledger: Ledger) -> Figures:
@@ -450,6 +475,7 @@ def told(ledger: Ledger) -> Figures:
     figures = [
         Figure("messages and steps acknowledged, live in the end", len(ledger.keys("live")), ""),
         Figure("messages and steps forgotten", len(ledger.keys("forgot")), ""),
+        Figure("commits acknowledged", sum(u.is_committed for u in ledger.units.values()), ""),
     ]
     return figures + [Figure(f"refused: {kind}", n, "") for kind, n in ledger.refused.items()]
 
@@ -479,13 +505,16 @@ def main() -> int:
     parser.add_argument("engine", choices=("sqlite", "postgres"))
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--live", type=int, default=24, help="Threads, and sessions, of each.")
+    parser.add_argument("--applications", type=int, default=2, help="At least two.")
+    parser.add_argument("--steps", type=int, default=8, help="Of a session; messages of a thread.")
+    parser.add_argument("--faults", type=float, default=0.0, help="Share of a model's calls.")
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="mnemo-soak-") as folder,
         store_on(given.engine, Path(folder)) as store,
     ):
-        figures = anyio.run(soaked, store, given.minutes, given.live)
+        figures = anyio.run(soaked, store, given)
     if given.json:
         told = [figure.as_json() for figure in figures]
         print(json.dumps({"machine": machine(), "figures": told}))
