@@ -1,9 +1,5 @@
 """
-The write side: import, first use, open sessions, appends, a sustained load, episodes.
-
-A caller that appends alone is set beside a bare writer: a thread that writes the same rows with
-their full text into a store of the same schema, each in a savepoint and a transaction, and wakes
-its caller. It looks nothing up, checks nothing and knows no sessions.
+The write side: import, open sessions, appends, a sustained load, episodes.
 
 A burst of appends is over before annotation, embedding and indexing begin; under a sustained load
 they share the interpreter with the appends. Processor time is booked by what a worker thread is
@@ -12,22 +8,19 @@ asked to do, so it says the same on a busy machine; rates and lag do not.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import random
 import resource
-import sqlite3
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from pathlib import Path
-from queue import SimpleQueue
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -45,8 +38,7 @@ from mnemo.session.session import Session
 IMPORT, IMPORT_S, IDLE_SESSION_KB = "from mnemo import Mnemo", 0.3, 25.0
 LEAST_PER_S = {("normal", 1): 2_500, ("normal", 64): 8_000, ("full", 64): 6_000}
 EVENT_LOOP_US = {64: 40.0}
-LEAST_OF_BARE = 0.48
-EPISODE_STEPS, ROUNDS, ALTERNATIONS = 50, 5, 30
+EPISODE_STEPS, ROUNDS = 50, 5
 SESSIONS = 64
 """Of a sustained load."""
 SUSTAINED_LAG_P99_MS, LOOK_S = 10.0, 0.25
@@ -92,16 +84,6 @@ async def import_time(folder: Path, *, times: int) -> Figures:
         Figure(f"{IMPORT}: wall", wall, "s", most=IMPORT_S),
         Figure(f"{IMPORT}: processor, all cores", cpu, "s"),
     ]
-
-
-async def first_use(folder: Path) -> Figures:
-    """What a process pays once: modules and the embedder's weights are loaded."""
-    async with heartbeat() as beats:
-        began = perf_counter()
-        await warm_up(folder)
-        whole_s = perf_counter() - began
-    name = "first repository, step, commit and recall"
-    return [Figure(f"{name}: all", whole_s, "s"), *beats.figures(name)]
 
 
 async def idle_sessions(folder: Path, *, count: int, together: int = 64) -> Figures:
@@ -167,81 +149,6 @@ async def appends(mode: Any, folder: Path, *, in_flight: int, count: int, alone:
         *kit.spread(name, took, "p50", "p99"),
         *beats.figures(name),
     ]
-
-
-async def appends_beside_bare(folder: Path, *, count: int) -> Figures:
-    """Appends of one caller, in turns with those of a bare writer in the same process."""
-    await warm_up(folder)
-    each = max(1, count // ALTERNATIONS)
-    async with Mnemo(folder / "ours.db", embedder=None) as memory:
-        repo = await memory.open_repo("bench")
-        session = await repo.start_session("Take everything down")
-        await append_all([session], each)
-
-        async def took(append: Callable[[str, str], Awaitable[object]]) -> float:
-            return sum(await kit.timed(partial(append, *text) for text in kit.TEXTS[:each]))
-
-        async with _bare_writer(folder / "bare.db") as write:
-            turns = [(await took(write), await took(session.append)) for _ in range(ALTERNATIONS)]
-    low, middle, high = quantiles([theirs / ours for theirs, ours in turns], n=4)
-    bare, ours = zip(*turns, strict=True)
-    name = f"append alone, as a share of a bare writer's rate, {ALTERNATIONS} turns"
-    return [
-        # Other work on the machine makes turns slower, never faster.
-        Figure(f"{name}: best of each", min(bare) / min(ours), "×", least=LEAST_OF_BARE),
-        Figure(f"{name}: median", middle, "×"),
-        Figure(f"{name}: lower quartile", low, "×"),
-        Figure(f"{name}: upper quartile", high, "×"),
-    ]
-
-
-@asynccontextmanager
-async def _bare_writer(path: Path) -> AsyncIterator[Callable[[str, str], Awaitable[object]]]:
-    async with Mnemo(path, embedder=None) as memory:
-        session = await (await memory.open_repo("bench")).start_session("Take everything down")
-        await session.append("first", "")
-    loop = asyncio.get_running_loop()
-    queue: SimpleQueue[tuple[str, str, asyncio.Future[None]] | None] = SimpleQueue()
-    thread = threading.Thread(target=_write_bare, args=(path, queue, loop), daemon=True)
-    thread.start()
-
-    async def write(observation: str, action: str) -> None:
-        written = loop.create_future()
-        queue.put((observation, action, written))
-        await written
-
-    try:
-        yield write
-    finally:
-        queue.put(None)
-        await anyio.to_thread.run_sync(thread.join)
-
-
-def _write_bare(
-    path: Path,
-    queue: SimpleQueue[tuple[str, str, asyncio.Future[None]] | None],
-    loop: asyncio.AbstractEventLoop,
-) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("synchronous = NORMAL", "secure_delete = ON", "wal_autocheckpoint = 4000"):
-        connection.execute(f"PRAGMA {pragma}")
-    found = connection.execute("SELECT * FROM steps")
-    columns = [column for column, *_ in found.description]
-    row = dict(zip(columns, found.fetchone(), strict=True))
-    insert = f"INSERT INTO steps VALUES ({', '.join(f':{column}' for column in columns)})"
-    texts = "INSERT INTO words_1 (rowid, text) VALUES (?, ?), (?, ?)"
-    while (work := queue.get()) is not None:
-        row["observation"], row["action"], written = work
-        number = row["ordinal"] = row["ordinal"] + 1
-        row["idx"], row["node_id"] = number, f"bare-{number}"
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("SAVEPOINT step")
-        connection.execute(insert, row)
-        connection.execute(texts, (4 * number, work[0], 4 * number + 1, work[1]))
-        connection.execute("RELEASE step")
-        connection.execute("COMMIT")
-        loop.call_soon_threadsafe(written.set_result, None)
-    connection.close()
 
 
 # ── A sustained load ─────────────────────────────────────────────────────────────────
@@ -426,11 +333,9 @@ _APPENDS = {"in_flight": ([1, 8, 64, 256], [1, 64]), "count": (16_000, 128), "al
 ROWS = {
     "idle-loop": Row(idle_loop, seconds=(2.0, 0.02)),
     "import": Row(import_time, times=(5, 1)),
-    "first-use": Row(first_use),
     "sessions": Row(idle_sessions, count=(10_000, 50)),
     "append-normal": Row(partial(appends, "normal"), **_APPENDS),
     "append-full": Row(partial(appends, "full"), **_APPENDS),
-    "append-beside-bare": Row(appends_beside_bare, count=(4_000, 20)),
     "sustained": Row(sustained, count=(32_000, 256)),
     "turns": Row(sustained_turns, file=None, count=(32_000, 256)),
     "episodes": Row(episodes, alone=(7, 1), sessions=(64, 4), steps=(300, 5)),

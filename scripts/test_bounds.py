@@ -14,8 +14,6 @@ from pathlib import Path
 from time import perf_counter
 
 ROOT = Path(__file__).parents[1]
-INTERPRETERS = ("3.11", "3.12", "3.13")
-"""What the package supports; the tests beside run on the first."""
 IMPORTED = {
     "agents": "mnemo.adapters.openai_agents",
     "langgraph": "mnemo.adapters.langgraph",

@@ -40,8 +40,8 @@ def test_every_row_that_needs_nothing_else_gives_its_figures():
     """Without a name; every row has figures that say whether their targets are met."""
     result = measured()
     assert {"packages", "synchronous"} <= result["machine"].keys()
-    once = {"idle-loop", "import", "first-use", "sessions", "episodes", "threads", "filters"}
-    reads = {"append-beside-bare", "sustained", "recall", "search", "conversation"}
+    once = {"idle-loop", "import", "sessions", "episodes", "threads", "filters"}
+    reads = {"sustained", "recall", "search", "conversation"}
     appends = {f"append-{mode} in_flight={n}" for mode in ("normal", "full") for n in (1, 64)}
     assert set(result["phases"]) == once | reads | appends
     for figures in result["phases"].values():
