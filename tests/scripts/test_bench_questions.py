@@ -1,6 +1,7 @@
-"""The bench of questions about remembered messages, and the floor under recall."""
+"""The bench of questions about dialogues and remembered messages, and the floor under recall."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -43,18 +44,47 @@ NOISE = {
 METHODS = {"mnemo", "mnemo, uncut", "BM25", "cosine", "RRF", "cosine, dated", "RRF, dated"}
 
 
+SAID = [
+    ("Ana", "I planted roses behind the shed"),
+    ("Bo", "My boat needs new paint"),
+    ("Ana", "The kettle broke this morning"),
+    ("Bo", "Lunch was soup again"),
+    ("Ana", "Which season suits the boat trip best?"),
+    ("Bo", "Early June suits me, before the crowds"),
+    *(("Ana", f"Nothing new on day {day} of the rain") for day in range(20)),
+]
+DIALOGUE = {
+    "id": "d1",
+    "turns": [
+        {"id": f"t{n}", "session": n // 2, "at": f"2024-03-{n + 1:02}T10:00:00"}
+        | {"speaker": speaker, "text": text}
+        for n, (speaker, text) in enumerate(SAID)
+    ],
+    "questions": [
+        {"question": "Where are the roses?", "category": "single", "evidence": ["t0"]},
+        {"question": "What does Bo's boat need?", "category": "single", "evidence": ["t1"]},
+        {
+            "question": "What broke, and what was lunch?",
+            "category": "two",
+            "evidence": ["t2", "t3"],
+        },
+        {"question": "Which season for the boat trip?", "category": "single", "evidence": ["t5"]},
+    ],
+}
+BASELINES = {"BM25", "dense", "RRF 60 of both"}
+OF_TURNS = BASELINES | {
+    "mnemo",
+    "mnemo, uncut",
+    "mnemo, raw steps only",
+}
+BUDGETS = (512, 1024, 2048, 4096)
+
+
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the bench."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     return import_module("bench_questions")
-
-
-@pytest.fixture
-def floor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module of baselines and their law."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return import_module("answers_kit")
 
 
 def written(path: Path, *objects: dict[str, Any]) -> Path:
@@ -64,9 +94,108 @@ def written(path: Path, *objects: dict[str, Any]) -> Path:
 
 
 run = partial(ran, SCRIPTS / "bench_questions.py")
+STATIC = ("--embedder", "static")
 
 
 # ── The whole bench ──────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dialogue file."""
+    path = tmp_path_factory.mktemp("dialogues") / "dialogues.json"
+    written(path, DIALOGUE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(file: Path) -> dict[str, Any]:
+    """What the bench says of it, with everything that can be asked for."""
+    done = run(file, *STATIC, "--json", "--ablate")
+    assert done.returncode == 0, done.stderr
+    read: dict[str, Any] = json.loads(done.stdout)[file.name]
+    return read
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_every_method_ranks_the_same_questions(report):
+    """BM25, dense, both fused and mnemo are compared in one run, turn by turn and by session."""
+    assert (report["questions"], report["turns"]) == (4, len(SAID))
+    assert set(report["methods"]) == OF_TURNS
+    for method in report["methods"].values():
+        assert method["overall"]["recall@10"] > 0
+        assert 0 < method["overall"]["session mrr"] <= 1
+        assert set(method["categories"]) == {"single", "two"}
+        for budget in BUDGETS:
+            assert 0 < method["overall"][f"tokens of {budget}"] <= budget
+            assert method["overall"][f"per 1000 of {budget}"] > 0
+    assert report["methods"]["BM25"]["overall"]["recall@5"] == 0.75
+    assert report["methods"]["mnemo, uncut"]["overall"]["recall@5"] == 1.0
+    assert 0 < report["sessions"]["BM25 over whole sessions"]["session recall@10"] <= 1
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_differences_come_with_their_intervals(report):
+    """mnemo against each other method, and its facts at equal tokens."""
+    assert set(report["differences"]) == OF_TURNS - {"mnemo"}
+    for measured in report["differences"].values():
+        assert {"recall@10", "ndcg@10"} <= measured.keys()
+        assert all(d["low"] <= d["mean"] <= d["high"] for d in measured.values())
+    assert report["floor"]["best"] in BASELINES
+    assert not report["floor"]["is_broken"]
+    facts = report["differences"]["mnemo, raw steps only"]
+    assert {f"within {budget}" for budget in BUDGETS} <= facts.keys()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_each_signal_is_left_out_in_turn(report):
+    """--ablate names every signal, every group of them, the hops and the facts."""
+    assert {"cosine", "window", "words", "joined", "speaker"} <= report["ablation"].keys()
+    assert {"all of meaning", "all of who", "hops", "facts"} <= report["ablation"].keys()
+    differences = [d for found in report["ablation"].values() for d in found.values()]
+    assert any(d["mean"] != 0 for d in differences)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_tables_can_be_read(file):
+    """Without --json the same comes as tables, and no ablation unless asked for."""
+    done = run(file, *STATIC)
+    assert done.returncode == 0, done.stderr
+    for title in ("turns", "sessions", "evidence within tokens", "evidence per 1,000 tokens"):
+        assert f"\n{title} " in done.stdout
+    assert "mnemo less BM25" in done.stdout
+    assert "\nfloor held: recall@10 " in done.stdout
+    assert "\nwhat each gives" not in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_several_files_make_one_table(file, tmp_path):
+    """Each file has its recall, differences and categories, under its name."""
+    other = tmp_path / "others.json"
+    written(other, DIALOGUE | {"id": "d2"})
+    done = run(file, other, *STATIC)
+    assert done.returncode == 0, done.stderr
+    for name in (file.name, other.name):
+        assert f"\n{name}, 4 questions: " in done.stdout
+    assert "\ntotal, 8 questions: " in done.stdout
+    assert done.stdout.count("\nfloor held: recall@10 ") == 3
+    assert done.stdout.count("\nmnemo less BM25 ") == done.stdout.count("\ntwo ") == 3
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_turns_of_others_lie_beside_a_dialogue(file, tmp_path):
+    """They are stored and ranked with its own turns, and the questions stay those of the file."""
+    noise = tmp_path / "noise.json"
+    written(noise, DIALOGUE, DIALOGUE | {"id": "d2"})
+    done = run(file, *STATIC, "--noise", noise, "--noise-unnamed", "--json")
+    report = json.loads(done.stdout)[file.name]
+    assert (report["questions"], report["turns"]) == (4, 2 * len(SAID))
 
 
 @pytest.mark.long
@@ -75,7 +204,7 @@ def test_every_method_answers_the_same_questions(tmp_path):
     """mnemo and the baselines have the measures of each file and of all."""
     first = written(tmp_path / "first.json", ANA)
     second = written(tmp_path / "second.json", ANA | {"id": "eva"})
-    done = run(first, second, "--embedder", "static", "--ablate", "--json")
+    done = run(first, second, *STATIC, "--ablate", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert set(report) == {"first.json", "second.json", "total"}
@@ -104,7 +233,7 @@ def test_turns_of_others_lie_beside_a_person(tmp_path, names):
     """The table says how many; a question is still answered from the person's own messages."""
     file = written(tmp_path / "people.json", ANA)
     noise = written(tmp_path / "noise.json", NOISE)
-    done = run(file, "--noise", noise, *names, "--minutes", "--embedder", "static")
+    done = run(file, "--noise", noise, *names, "--minutes", *STATIC)
     assert done.returncode == 0, done.stderr
     assert f"{len(TURNS)} turns of others beside each person" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("mnemo "))
@@ -133,14 +262,17 @@ def test_recall_below_the_floor_ends_with_exit_code_1(bench, tmp_path, monkeypat
     seeing = bench.ask
     monkeypatch.setattr(bench, "ask", lambda repo, *given, **o: seeing(Blind(repo), *given, **o))
     file = written(tmp_path / "people.json", ANA)
-    assert bench.main([str(file), "--embedder", "static"]) == 1
+    assert bench.main([str(file), *STATIC]) == 1
     printed = capsys.readouterr().out
     assert "BELOW THE FLOOR: answered@5 0.0, -100.0 (-100.0 to -100.0)" in printed
     assert "; leaving nothing out lifts it" in printed
 
 
-@pytest.mark.parametrize("content", ["{", '{"id": 1}', '[{"id": "a"}]', '[{"messages": 3}]'])
-def test_a_file_without_people_is_refused(bench, tmp_path, content, capsys):
+@pytest.mark.parametrize(
+    "content",
+    ["{", '{"id": 1}', '[{"id": "a"}]', '[{"messages": 3}]', '[{"id": "d", "turns": [{}]}]'],
+)
+def test_a_file_of_neither_people_nor_dialogues_is_refused(bench, tmp_path, content, capsys):
     """One line and exit code 2."""
     file = tmp_path / "broken.json"
     file.write_text(content, "utf-8")
@@ -207,12 +339,63 @@ def test_confidence_is_judged_by_order_and_by_value(bench):
     assert bench.calibration_error(predicted, happened) == pytest.approx(0.1)
 
 
+def test_noise_is_of_other_dialogues_and_may_lose_its_names(bench, file):
+    """A dialogue is no noise of its own; ids and sessions of two dialogues stay apart."""
+    (own,) = bench.kit.read_talks(file)
+    noise = bench.kit.read_noise(file, unnamed=True)
+    assert {turn.speaker for turn in noise} == {"user"}
+    assert bench.kit.beside(noise, own).turns == own.turns
+    other = bench.kit.beside(noise, replace(own, id="d2"))
+    assert [turn.text for turn in other.turns] == [text for _, text in 2 * SAID]
+    assert len(other.turn) == 2 * len(SAID)
+    assert len(dict(other.sessions())) == 2 * len(dict(own.sessions()))
+    assert bench.kit.read_noise(None, unnamed=False) == []
+
+
+def test_measures_follow_their_formulas(bench):
+    """Two of three pieces of evidence at ranks 1 and 3."""
+    found = bench.kit.measures(["a", "x", "b", "y"], frozenset("abc"))
+    assert found["recall@5"] == pytest.approx(2 / 3)
+    assert (found["any@10"], found["all@10"], found["mrr"]) == (1, 0, 1)
+    ideal = 1 + 1 / np.log2(3) + 1 / np.log2(4)
+    assert found["ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / ideal)
+
+
+def test_fusion_adds_reciprocal_ranks(bench):
+    """Second in both beats first in one and absent from the other."""
+    assert bench.kit.fused([1, 2], [3, 2]) == [2, 1, 3]
+
+
+def test_an_interval_holds_the_mean_and_shrinks_with_more(bench):
+    """The bootstrap over questions: the same twice, narrower for ten times as many."""
+    few = np.asarray([0.0, 1.0] * 20)
+    low, high = bench.kit.interval(few)
+    assert low < 0.5 < high
+    assert bench.kit.interval(few) == (low, high)
+    narrow = bench.kit.interval(np.tile(few, 10))
+    assert narrow[1] - narrow[0] < (high - low) / 2
+
+
+def test_a_baseline_prints_whole_lines_within_its_budget(bench, file):
+    """What does not fit is not told; only a first line that is too long is cut."""
+    (dialogue,) = bench.kit.read_talks(file)
+    question = dialogue.questions[2]
+    row = bench.baseline_row(["t2", "t3"], question, dialogue)
+    line = bench.count_tokens(dialogue.turn["t2"].line)
+    assert row["within 512"] == 1.0
+    assert line < row["tokens of 512"] < 3 * line
+    long = bench.Turn("long", "1", dialogue.turns[0].at, "Ana", "word " * 1_000)
+    dialogue = bench.Talk("d2", [*dialogue.turns, long], [question])
+    row = bench.baseline_row(["long", "t2"], question, dialogue)
+    assert (row["tokens of 512"], row["within 512"], row["within 4096"]) == (512, 0, 0.5)
+
+
 # ── The law of the floor ─────────────────────────────────────────────────────────────
 
 
-def scores(floor: Any, right: int, questions: int) -> Any:
+def scores(bench: Any, right: int, questions: int) -> Any:
     """So many of the questions are right, the first ones."""
-    found = floor.Scores()
+    found = bench.kit.Scores()
     for number in range(questions):
         found.add({"right": float(number < right)}, "")
     return found
@@ -230,32 +413,32 @@ def scores(floor: Any, right: int, questions: int) -> Any:
     ],
 )
 def test_the_floor_is_a_point_and_a_question_outside_the_interval(
-    floor, mine, best, questions, is_broken
+    bench, mine, best, questions, is_broken
 ):
     """All three must be exceeded; the best baseline counts, not the others."""
     baselines = {
-        "worse": scores(floor, 0, questions),
-        "best": scores(floor, best, questions),
+        "worse": scores(bench, 0, questions),
+        "best": scores(bench, best, questions),
     }
-    found = floor.floor_under(scores(floor, mine, questions), baselines, "right")
+    found = bench.kit.floor_under(scores(bench, mine, questions), baselines, "right")
     assert (found.best, found.is_broken) == ("best", is_broken)
     assert ("BELOW" in str(found)) == is_broken
 
 
-def test_the_signal_that_costs_most_is_named(bench, floor):
+def test_the_signal_that_costs_most_is_named(bench):
     """Below the floor, what lifts recall most when it is left out; otherwise nothing."""
-    mine, best = scores(floor, 50, 100), scores(floor, 90, 100)
-    without = {"words": scores(floor, 80, 100), "cosine": scores(floor, 10, 100)}
+    mine, best = scores(bench, 50, 100), scores(bench, 90, 100)
+    without = {"words": scores(bench, 80, 100), "cosine": scores(bench, 10, 100)}
     found = bench.kit.gains(mine, without, ["right"])
-    broken = floor.floor_under(mine, {"best": best}, "right")
+    broken = bench.kit.floor_under(mine, {"best": best}, "right")
     assert bench.verdict(broken, found).endswith("; without words it is 30.0 higher")
-    held = floor.floor_under(best, {"best": mine}, "right")
+    held = bench.kit.floor_under(best, {"best": mine}, "right")
     assert "words" not in bench.verdict(held, found)
 
 
 def test_a_signal_is_left_out_and_put_back(bench):
     """Also where what asks meanwhile fails."""
-    ablation = import_module("answers_kit")
+    ablation = bench.kit
     shipped = dict(ablation.WEIGHTS)
 
     def fail() -> None:
