@@ -37,6 +37,13 @@ def rows_of(place: Path | str, query: str) -> list[tuple[Any, ...]]:
         return file.execute(query).fetchall()
 
 
+def change(file: Path, *statements: str) -> None:
+    """Run *statements* on a store's file, past the library."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
 @contextmanager
 def bare_transaction(url: str | None) -> Iterator[SqliteTx | PostgresTx]:
     """``Tx`` without an engine, over SQLite in memory or the emptied schema of *url*."""

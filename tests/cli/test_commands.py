@@ -3,11 +3,10 @@
 import dataclasses
 import json
 import re
-import sqlite3
-from contextlib import closing
 
 import anyio
 import pytest
+from engines import change
 from helpers import committed, repository
 from scripted_server import ScriptedServer
 
@@ -251,11 +250,8 @@ def test_the_doctor_finds_a_sound_store_sound(filled):
 
 def test_the_doctor_finds_what_is_missing(filled, tmp_path):
     """Edges and the nodes of steps taken away behind mnemo's back: exit code 1."""
-    connection = sqlite3.connect(tmp_path / "mnemo.db")
-    connection.execute("DELETE FROM edges")
-    connection.execute("DELETE FROM nodes WHERE type = 'episodic'")
-    connection.commit()
-    connection.close()
+    nodes = "DELETE FROM nodes WHERE type = 'episodic'"
+    change(tmp_path / "mnemo.db", "DELETE FROM edges", nodes)
     sick = filled("doctor", "--json")
     assert sick.code == 1
     assert sick.data["healthy"] is False
@@ -266,9 +262,7 @@ def test_the_doctor_finds_what_is_missing(filled, tmp_path):
 def test_the_doctor_repairs_what_follows_from_other_rows(cli, tmp_path):
     """A thread that was set back is told, and sound afterwards."""
     cli("remember", "I live in Bern.", "--thread", "talk")
-    with closing(sqlite3.connect(tmp_path / "mnemo.db")) as file:
-        file.execute("UPDATE threads SET next_seq = 0")
-        file.commit()
+    change(tmp_path / "mnemo.db", "UPDATE threads SET next_seq = 0")
     assert cli("doctor").code == 1
     told, counted = cli("doctor", "--repair").out.splitlines()
     assert told == "Repaired: 1 threads whose next seq was behind, e.g. talk."

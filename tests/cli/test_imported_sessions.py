@@ -23,15 +23,9 @@ def talk(name: str, count: int, first: int = 0) -> Talk:
 TALKS = [talk(name, 6) for name in ("a", "b", "c", "d", "e", "f")]
 
 
-def service(db) -> Mnemo:
-    """A service over a file."""
-    return Mnemo(db, embedder=HashingEmbedder())
-
-
 async def test_an_import_brings_every_turn_in_once_and_commits(db):
     """One session per talk, one step per turn, with its key and actor."""
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         tally = await import_talks(repo, TALKS)
         found = await repo.recall("e says 3", session_id="r/e", k=1)
         statistics = await repo.statistics()
@@ -45,12 +39,10 @@ async def test_an_import_brings_every_turn_in_once_and_commits(db):
 
 async def test_a_second_import_adds_nothing(db):
     """Running it twice: same revision, same counts, also in a new service."""
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         await import_talks(repo, TALKS)
         before = await repo.statistics()
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         tally = await import_talks(repo, TALKS)
         after = await repo.statistics()
     assert tally == Tally(complete_sessions=6, known_steps=36)
@@ -63,8 +55,7 @@ async def test_a_second_import_adds_nothing(db):
 
 async def test_a_grown_talk_gets_only_what_is_new(db):
     """A log that is written on: its session goes on in a new episode."""
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         await import_talks(repo, [talk("a", 3)])
         grown = await import_talks(repo, [talk("a", 5)])
         again = await import_talks(repo, [talk("a", 5)])
@@ -78,11 +69,10 @@ async def test_a_grown_talk_gets_only_what_is_new(db):
 async def test_an_import_that_is_cancelled_is_completed_by_the_next(db, after):
     """Stopped after any number of turns, run again: every turn once, all committed."""
     with anyio.CancelScope() as scope:
-        async with service(db) as memory:
-            repo = await memory.open_repo("r")
+        async with repository(db, "r") as repo:
             await import_talks(repo, TALKS, _cancelling(scope, after))
     assert scope.cancelled_caught
-    async with service(db) as memory:
+    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
         tally = await import_talks(repo, TALKS)
         statistics = await repo.statistics()
@@ -108,16 +98,14 @@ def _cancelling(scope: anyio.CancelScope, after: int):
 @pytest.mark.parametrize("state", ["collecting", "extracting", "ready"])
 async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
     """Begun by hand as an import would, left in each unfinished state, then completed."""
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         session = await repo.start_session("goal of a", session_id="r/a")
         await session.append("a says 0", "", key="k0", actor="Ada")
         if state != "collecting":
             await session.close()
         if state == "ready":
             await session.wait_for("ready")
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         tally = await import_talks(repo, [talk("a", 3)])
         (record,) = await repo.sessions()
         nodes = (await repo.statistics()).nodes["episodic"]
@@ -134,8 +122,7 @@ async def test_a_failed_extraction_is_one_error_and_the_next_import_retries_it(d
             await import_talks(repo, [talk("a", 3)])
         (left,) = await repo.unfinished_sessions()
     assert (left.state, left.steps) == (SessionState.FAILED, 3)
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         tally = await import_talks(repo, [talk("a", 3)])
         nodes = (await repo.statistics()).nodes["episodic"]
     assert tally == Tally(resumed_sessions=1, known_steps=3)
@@ -158,8 +145,7 @@ async def test_auto_commit_changes_nothing_in_what_is_there(db):
 async def test_another_text_under_a_known_key_is_refused(db):
     """The first text stays; the difference is told, not swallowed."""
     changed = Talk("a", "goal", (Turn(key="k0", observation="x", action="", actor="A", at=None),))
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         await import_talks(repo, [talk("a", 2)])
         with pytest.raises(Conflict, match="'k0'"):
             await import_talks(repo, [changed])
@@ -170,8 +156,7 @@ async def test_another_text_under_a_known_key_is_refused(db):
 async def test_unstorable_characters_do_not_look_like_another_text(db, write):
     """A lone surrogate is stored as a mark; the second import knows it again."""
     file = write("log.jsonl", '{"role": "user", "content": "odd \\ud800 and \\u0000 text"}')
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         await import_talks(repo, stream_talks(file))
         assert await import_talks(repo, stream_talks(file)) == Tally(
             complete_sessions=1, known_steps=1
@@ -183,8 +168,7 @@ async def test_parts_of_a_session_count_as_one_session(db, write, monkeypatch):
     monkeypatch.setattr(dialogues, "HELD", 30)
     lines = [{"role": "user", "content": f"message {n}", "session": n % 3} for n in range(18)]
     file = write("log.jsonl", lines)
-    async with service(db) as memory:
-        repo = await memory.open_repo("r")
+    async with repository(db, "r") as repo:
         first = await import_talks(repo, stream_talks(file))
         second = await import_talks(repo, stream_talks(file))
         said = sorted(node.observation for node in await repo.get_nodes(["episodic"]))

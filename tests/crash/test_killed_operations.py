@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from contracts.talk import compaction, goal, pin, said, snapshot
 from crash.lives import opened
+from engines import rows_of
 from helpers import lines_of, repository
 from world import store_at
 
@@ -86,8 +87,7 @@ async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path, lives):
 
 def note_of(path: Path) -> list[tuple[str]]:
     """What the file says is still to be scrubbed."""
-    with closing(sqlite3.connect(path)) as file:
-        return file.execute("SELECT value FROM meta WHERE name = 'scrub'").fetchall()
+    return rows_of(path, "SELECT value FROM meta WHERE name = 'scrub'")
 
 
 async def _dies(*_: object, **__: object) -> bool:

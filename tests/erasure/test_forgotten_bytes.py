@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from engines import rows_of as read
 from helpers import Kit, OpenKit, repository
 
 from mnemo import Changeset, Edge, Intent, Procedural, Repository, Semantic, Tag
@@ -215,8 +216,7 @@ async def rewritten(kit: Kit, db: Path, how: str) -> None:
 
 def is_noted(db: Path) -> bool:
     """Whether the file says that a scrub is due."""
-    with closing(sqlite3.connect(db)) as file:
-        return bool(file.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
+    return bool(read(db, "SELECT 1 FROM meta WHERE name = 'scrub'"))
 
 
 async def test_a_write_defers_the_rewriting_of_a_large_file(kit, planted, db, monkeypatch):

@@ -1,11 +1,10 @@
 """Forgetting conversations reaches the notes that were written from them."""
 
-import sqlite3
-from contextlib import closing
 from datetime import timedelta
 from functools import partial
 
 import pytest
+from engines import change
 from notes_kit import NOTHING, TRIP, reply, task, writes
 
 from mnemo import Config
@@ -183,9 +182,7 @@ async def test_notes_go_with_the_last_step_of_their_session(open_kit, db):
 async def test_a_damaged_version_is_told_whatever_is_named(swept, db):
     """It may rest on what goes by its id; of an untouched thread it is not asked."""
     await swept.repo.conversation("other").append({"role": "user", "content": "Tea", "id": "cup"})
-    with closing(sqlite3.connect(db)) as connection:
-        connection.execute("UPDATE note_versions SET message_ids = '{}'")
-        connection.commit()
+    change(db, "UPDATE note_versions SET message_ids = '{}'")
     assert (await swept.repo.forget(message_ids=["cup"])).unreadable == ()
     report = await swept.repo.forget(message_ids=["left"])
     assert [name.split()[0] for name in report.unreadable] == ["note_versions"]
@@ -199,8 +196,6 @@ async def test_a_damaged_version_goes_with_the_last_step_of_its_session(open_kit
     step = await session.append("We fly to Tokyo in March", "Ok.")
     scripted(kit, reply(writes()), NOTHING)
     assert (await kit.repo.notes.update_after_task(TRIP, iterations=10, session=session)).wrote
-    with closing(sqlite3.connect(db)) as connection:
-        connection.execute("UPDATE note_versions SET message_ids = '{}'")
-        connection.commit()
+    change(db, "UPDATE note_versions SET message_ids = '{}'")
     report = await kit.repo.forget(steps=[step])
     assert (report.notes, report.note_versions, report.unreadable) == (1, 1, ())

@@ -1,9 +1,7 @@
 """A session whose rows are damaged is left as it was."""
 
-import sqlite3
-from contextlib import closing
-
 import pytest
+from engines import change, rows_of
 from helpers import repository
 
 from mnemo import Mnemo, StoreCorrupt
@@ -16,10 +14,8 @@ async def test_a_session_that_cannot_be_read_is_not_owned(tmp_path):
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         session = await (await memory.open_repo("r")).start_session("Count", session_id="s")
         await session.append("one", "noted")
-    with closing(sqlite3.connect(db)) as connection, connection:
-        connection.execute("UPDATE steps SET metadata = 'garbage'")
+    change(db, "UPDATE steps SET metadata = 'garbage'")
     async with repository(db, "r") as repo:
         with pytest.raises(StoreCorrupt):
             await repo.resume_session("s")
-        with closing(sqlite3.connect(db)) as connection, connection:
-            assert connection.execute("SELECT owner FROM sessions").fetchall() == [(None,)]
+        assert rows_of(db, "SELECT owner FROM sessions") == [(None,)]

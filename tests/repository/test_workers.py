@@ -1,14 +1,14 @@
 """Workers: services that leave jobs to others, and those that work off the jobs of a store."""
 
-import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from engines import change
 
 from mnemo import (
     Config,
@@ -241,8 +241,7 @@ async def test_a_job_of_a_session_that_another_process_has_open_waits(db, caplog
             await session.close()
             while not (await repo.statistics()).jobs.waiting:
                 await anyio.lowlevel.checkpoint()
-            with closing(sqlite3.connect(db)) as file, file:
-                file.execute("UPDATE jobs SET needs = json_remove(needs, '$.home')")
+            change(db, "UPDATE jobs SET needs = json_remove(needs, '$.home')")
 
             def is_put_back(_: WorkerStatistics) -> bool:
                 return caplog.text.count("is put back") > CONFIG.jobs.max_tries

@@ -13,6 +13,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 import pytest
+from engines import change
 from helpers import Kit
 
 from mnemo import (
@@ -161,9 +162,7 @@ async def make_a_torn_file(path: Path) -> None:
 
 async def make_a_newer_file(path: Path) -> None:
     await valid_store(path)
-    newer = sqlite3.connect(path)
-    newer.execute("PRAGMA user_version = 999")
-    newer.close()
+    change(path, "PRAGMA user_version = 999")
 
 
 @pytest.mark.parametrize(

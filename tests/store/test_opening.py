@@ -1,7 +1,6 @@
 """Opening a file: what it may be, what it may not be, and that a refused one stays as it was."""
 
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from engines import change, rows_of
 from helpers import child_environment
 
 from mnemo.config import StoreConfig
@@ -84,17 +84,6 @@ async def test_a_missing_folder_is_refused(path):
     assert not missing.parent.exists()
 
 
-async def test_a_foreign_database_is_refused(make, path):
-    """Somebody else's tables are not moved in with."""
-    foreign = sqlite3.connect(path)
-    foreign.execute("CREATE TABLE theirs (x)")
-    foreign.commit()
-    foreign.close()
-    before = path.read_bytes()
-    await refused(make, StoreCorrupt, "no mnemo store")
-    assert path.read_bytes() == before
-
-
 async def test_an_empty_file_becomes_a_store(make, path):
     """A file of no bytes, as a temporary-file call makes it, is as good as none."""
     path.touch()
@@ -105,9 +94,7 @@ async def test_an_empty_file_becomes_a_store(make, path):
 async def test_a_newer_schema_is_refused(make, path):
     """Both versions are named, and no byte is changed."""
     await made(make)
-    newer = sqlite3.connect(path)
-    newer.execute(f"PRAGMA user_version = {schema.VERSION + 5}")
-    newer.close()
+    change(path, f"PRAGMA user_version = {schema.VERSION + 5}")
     before = path.read_bytes()
     with pytest.raises(SchemaTooNew) as caught:
         await make().open()
@@ -117,35 +104,41 @@ async def test_a_newer_schema_is_refused(make, path):
     assert path.read_bytes() == before
 
 
-async def test_a_negative_schema_version_is_refused(make, path):
-    """A damaged version runs no migration, and no copy is left beside the file."""
-    await made(make)
-    broken = sqlite3.connect(path)
-    broken.execute("PRAGMA user_version = -1")
-    broken.close()
-    before = path.read_bytes()
-    await refused(make, StoreCorrupt, "schema version is -1")
-    assert path.read_bytes() == before
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
-DEVELOPMENT_ID = 0x6D6E656D
 TAKE_OVER = "`mnemo export .* `scripts/convert_archive.py .* `mnemo import NEW.jsonl"
-"""The commands that bring the data of such a store into a new one."""
+"""The commands that bring the data of a development version into a new store."""
+IS_DEVELOPMENT = f"PRAGMA application_id = {0x6D6E656D}"
 
 
-@pytest.mark.parametrize("version", [1, 13, 99])
-async def test_a_file_of_a_development_version_is_refused(make, path, version):
-    """By name, never as a later version; the error says how to take the data over."""
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        (["PRAGMA user_version = -1"], StoreCorrupt, "schema version is -1"),
+        *(
+            (
+                [IS_DEVELOPMENT, f"PRAGMA user_version = {version}"],
+                StoreError,
+                f"development version .*schema {version}.* {TAKE_OVER}",
+            )
+            for version in (1, 13, 99)
+        ),
+    ],
+)
+async def test_a_store_that_is_none_of_ours_is_refused(make, path, changes, kind, words):
+    """A damaged version runs no migration, one of the development is named: nothing changes."""
     await made(make)
-    older = sqlite3.connect(path)
-    older.execute(f"PRAGMA application_id = {DEVELOPMENT_ID}")
-    older.execute(f"PRAGMA user_version = {version}")
-    older.close()
+    change(path, *changes)
     before = path.read_bytes()
-    await refused(make, StoreError, f"development version .*schema {version}.* {TAKE_OVER}")
+    await refused(make, kind, words)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+async def test_a_foreign_database_is_refused(make, path):
+    """Somebody else's tables are not moved in with."""
+    change(path, "CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    await refused(make, StoreCorrupt, "no mnemo store")
+    assert path.read_bytes() == before
 
 
 async def test_the_present_version_is_not_migrated(make, path):
@@ -184,13 +177,9 @@ async def test_a_failing_migration_leaves_the_version_before_it(make, path, monk
 
 
 def _tables(path: Path) -> tuple[int, set[str]]:
-    connection = sqlite3.connect(path)
-    try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        return version, names & {"second", "third"}
-    finally:
-        connection.close()
+    ((version,),) = rows_of(path, "PRAGMA user_version")
+    names = {name for (name,) in rows_of(path, "SELECT name FROM sqlite_master")}
+    return version, names & {"second", "third"}
 
 
 async def test_many_may_create_the_file_at_once(make):

@@ -2,12 +2,13 @@
 
 import sqlite3
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from engines import rows_of
 from world import draft
 
 from mnemo.store.rows import message_row, snapshot_row, step_row
@@ -24,9 +25,7 @@ from mnemo.store.sqlite.dialect import (
     text_tables,
 )
 from mnemo.store.tx import Text, Tx
-from mnemo.stores import SqliteStore
 
-MakeSqlite = Callable[..., SqliteStore]
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
@@ -165,10 +164,8 @@ async def test_so_many_repositories_have_a_table_of_their_own(make, path):
     again = make()
     await again.open()
     await again.aclose()
-    with closing(sqlite3.connect(path)) as file:
-        (shared,) = file.execute("SELECT count(*) FROM repos WHERE texts = 0").fetchone()
-        (own,) = file.execute("SELECT count(DISTINCT texts) FROM repos").fetchone()
-    assert (shared, own) == (3, 201)
+    assert rows_of(path, "SELECT count(*) FROM repos WHERE texts = 0") == [(3,)]
+    assert rows_of(path, "SELECT count(DISTINCT texts) FROM repos") == [(201,)]
 
 
 def test_no_symbol_sticks_to_a_word(file):

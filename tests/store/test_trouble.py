@@ -3,6 +3,7 @@
 import sqlite3
 
 import pytest
+from engines import change
 from world import NOON, SPACE, Kit, draft, unit_vector
 
 from mnemo.errors import CommitFailed, StoreError
@@ -27,12 +28,8 @@ async def test_a_failing_row_rolls_the_whole_commit_back(kit, path):
     await kit.start()
     await kit.append("o")
     await kit.close()
-    breaker = sqlite3.connect(path)
-    breaker.execute(
-        "CREATE TRIGGER broken BEFORE UPDATE ON repos WHEN new.revision > 0 "
-        "BEGIN SELECT raise(ABORT, 'broken on purpose'); END"
-    )
-    breaker.commit()
+    when = "BEFORE UPDATE ON repos WHEN new.revision > 0"
+    change(path, f"CREATE TRIGGER broken {when} BEGIN SELECT raise(ABORT, 'on purpose'); END")
     write = {"settlement": kit.settlement(0, ends=True), "space": SPACE}
     fact = Semantic("f", id="f", created_at=NOON, vector=unit_vector(1, 2, 3, 4))
     with pytest.raises(CommitFailed) as failed:
@@ -41,22 +38,15 @@ async def test_a_failing_row_rolls_the_whole_commit_back(kit, path):
     counts = await kit.store.feed("r").counts()
     assert {kind: count for kind, count in counts.items() if count} == {"steps": 1}
     assert (await kit.load()).committed == frozenset()
-    breaker.execute("DROP TRIGGER broken")
-    breaker.commit()
-    breaker.close()
+    change(path, "DROP TRIGGER broken")
     assert (await kit.apply(fact, **write)).revision == 1
 
 
 async def test_a_full_text_that_fails_takes_its_step_along(kit, path):
     """A step is never there without the rows that it is found by."""
     await kit.start()
-    breaker = sqlite3.connect(path)
-    breaker.execute(
-        "CREATE TRIGGER broken AFTER INSERT ON steps WHEN new.observation = 'bad' "
-        "BEGIN SELECT raise(ABORT, 'broken on purpose'); END"
-    )
-    breaker.commit()
-    breaker.close()
+    when = "AFTER INSERT ON steps WHEN new.observation = 'bad'"
+    change(path, f"CREATE TRIGGER broken {when} BEGIN SELECT raise(ABORT, 'on purpose'); END")
     results = await kit.append_all([("good", ""), ("bad", ""), ("fine", "")])
     indexes = [result.index for result in results if isinstance(result, Step)]
     assert (indexes, isinstance(results[1], StoreError)) == ([0, 1], True)
@@ -117,6 +107,7 @@ async def test_appends_beyond_the_bound_of_the_queue_enter(
             "full-text rows without their record",
         ),
         ("UPDATE words_1 SET text = 'other'", "steps without their full-text row"),
+        ("UPDATE words_1_content SET c0 = 'other' WHERE id % 4 = 0", "damaged full text"),
         ("DELETE FROM nodes WHERE id = 'fact'", "vectors whose node, step or message is gone"),
         ("UPDATE nodes SET session_id = 'x' WHERE id = 'fact'", "damaged row: nodes"),
         ("UPDATE vectors SET vector = x'00'", "vectors of a wrong length"),
@@ -141,23 +132,9 @@ async def test_the_check_finds(kit, path, damage, problem):
     )
     await kit.store.feed("r").save_vectors(SPACE, {"fact": unit_vector(1, 2, 3, 4)})
     assert (await kit.store.check()).problems == ()
-    breaker = sqlite3.connect(path)
-    breaker.execute(damage)
-    breaker.commit()
-    breaker.close()
+    change(path, damage)
     report = await kit.store.check()
     assert any(problem in found for found in report.problems)
-
-
-async def test_the_check_finds_broken_full_text(kit, path):
-    """An index that does not fit its own content is damage too."""
-    await kit.start()
-    await kit.append("o", "a")
-    breaker = sqlite3.connect(path)
-    breaker.execute("UPDATE words_1_content SET c0 = 'other' WHERE id % 4 = 0")
-    breaker.commit()
-    breaker.close()
-    assert any("damaged full text" in found for found in (await kit.store.check()).problems)
 
 
 async def test_the_queue_can_be_looked_at(kit):
