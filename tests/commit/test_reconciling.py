@@ -173,27 +173,22 @@ async def test_the_same_episode_does_not_support_twice(world, draft):
     assert len(await world.edges(fact.id, kind=EdgeKind.PROVENANCE)) == 2
 
 
-async def test_another_wording_near_enough_is_the_same_fact(world, draft):
-    """Above the duplicate threshold the wording does not matter, if the guard holds."""
-    world.embedder.place("Ana enjoys tea", 0.0)
-    world.embedder.place("Ana likes tea", 0.2)
-    for episode, text in (("e1", "Ana enjoys tea"), ("e2", "Ana likes tea")):
+@pytest.mark.parametrize(
+    ("texts", "angle", "stored"),
+    [
+        (("Ana enjoys tea", "Ana likes tea"), 0.2, ["Ana enjoys tea"]),
+        (("Ana has 2 cats", "Ana has 3 cats"), 0.01, ["Ana has 2 cats", "Ana has 3 cats"]),
+    ],
+)
+async def test_another_wording_near_enough_is_the_same_fact(world, draft, texts, angle, stored):
+    """Unless the guard keeps them apart, such as two numbers, however near their vectors are."""
+    world.embedder.place(texts[0], 0.0)
+    world.embedder.place(texts[1], angle)
+    for episode, text in zip(("e1", "e2"), texts, strict=True):
         given = draft(episode)
         given.fact(text)
         await world.commit(given.build())
-    (fact,) = await world.of(Semantic)
-    assert fact.proposition == "Ana enjoys tea"
-
-
-async def test_the_guard_keeps_near_facts_apart(world, draft):
-    """Nearest vectors are not the same fact if their numbers differ."""
-    world.embedder.place("Ana has 2 cats", 0.0)
-    world.embedder.place("Ana has 3 cats", 0.01)
-    for episode, text in (("e1", "Ana has 2 cats"), ("e2", "Ana has 3 cats")):
-        given = draft(episode)
-        given.fact(text)
-        await world.commit(given.build())
-    assert len(await world.of(Semantic)) == 2
+    assert [fact.proposition for fact in await world.of(Semantic)] == stored
 
 
 async def test_repetition_within_a_changeset_is_united(world, draft):

@@ -45,26 +45,24 @@ async def test_requests_wait_for_their_minute():
     assert line.served == [(n, 0) for n in range(6)] + [(6, 10), (7, 20), (8, 30)]
 
 
-async def test_tokens_wait_for_their_minute():
-    """The estimate is what counts beforehand; a small one does not overtake a large one."""
-    line = Line(ManualClock(), tokens_per_minute=600)
+@pytest.mark.parametrize(
+    ("per_minute", "asked", "served"),
+    [
+        # The estimate is what counts beforehand; a small one does not overtake a large one.
+        (600, {"a": 500, "b": 300, "c": 10}, [("a", 0), ("b", 20), ("c", 21)]),
+        # One larger than a minute's is not stuck for ever, and what follows pays for it.
+        (60, {"a": 30, "b": 120, "c": 30}, [("a", 0), ("b", 30), ("c", 120)]),
+    ],
+)
+async def test_tokens_wait_for_their_minute(per_minute, asked, served):
+    """In their order, until the budget has refilled; a too large one for a full budget."""
+    line = Line(ManualClock(), tokens_per_minute=per_minute)
     async with anyio.create_task_group() as tasks:
-        for name, tokens in (("a", 500), ("b", 300), ("c", 10)):
-            tasks.start_soon(line.call, name, tokens)
-            await anyio.lowlevel.checkpoint()
-        await line.advance(25)
-    assert line.served == [("a", 0), ("b", 20), ("c", 21)]
-
-
-async def test_a_request_larger_than_a_minute_waits_for_a_full_budget():
-    """It is not stuck for ever, and what follows pays for it."""
-    line = Line(ManualClock(), tokens_per_minute=60)
-    async with anyio.create_task_group() as tasks:
-        for name, tokens in (("a", 30), ("b", 120), ("c", 30)):
+        for name, tokens in asked.items():
             tasks.start_soon(line.call, name, tokens)
             await anyio.lowlevel.checkpoint()
         await line.advance(125)
-    assert line.served == [("a", 0), ("b", 30), ("c", 120)]
+    assert line.served == served
 
 
 async def test_what_was_really_used_corrects_the_estimate():

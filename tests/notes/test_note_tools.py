@@ -168,23 +168,16 @@ async def test_a_note_that_another_created_meanwhile_is_a_conflict(open_notes):
     assert (await kit.notes.toolbox().run(writing("x")))["code"] == "not_read"
 
 
-async def test_a_note_of_another_process_that_is_newer_is_a_conflict(open_notes):
-    """A later date tells what this process has not seen being created."""
+@pytest.mark.parametrize("tells", ["the date", "the list"])
+async def test_a_note_that_another_process_has_made_is_a_conflict(open_notes, tells):
+    """A later date tells what this one has not seen; without it, what the list did not have."""
     kit = await open_notes()
     toolbox = kit.notes.toolbox()
-    kit.clock.advance(1)
-    elsewhere = Notes(kit.notes._parts)
-    await elsewhere.write("travel", "- Tokyo", "Travel")
-    assert (await toolbox.run(writing("x")))["code"] == "conflict"
-
-
-async def test_a_note_that_was_not_in_the_list_is_a_conflict(open_notes):
-    """Whatever the clock says: this process or another made it after the tools looked."""
-    kit = await open_notes()
-    toolbox = kit.notes.toolbox()
-    await toolbox.carry_out("list_notes", {})
-    elsewhere = Notes(kit.notes._parts)
-    await elsewhere.write("travel", "- Tokyo", "Travel")
+    if tells == "the date":
+        kit.clock.advance(1)
+    else:
+        await toolbox.carry_out("list_notes", {})
+    await Notes(kit.notes._parts).write("travel", "- Tokyo", "Travel")
     assert (await toolbox.run(writing("x")))["code"] == "conflict"
 
 

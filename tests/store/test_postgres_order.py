@@ -175,30 +175,23 @@ async def test_a_commit_whose_outcome_nobody_knows_is_not_repeated(postgres_url)
         assert [step.observation for step in (await kit.load()).steps] == ["said once"]
 
 
-async def test_a_statement_beyond_the_timeout_of_the_server_is_refused(postgres_url):
-    """It is StoreLocked, nothing is written, and the next write goes on."""
+@pytest.mark.parametrize(
+    ("options", "config", "words"),
+    [
+        ("&options=-c%20statement_timeout%3D500", {}, "statement timeout; try again"),
+        ("", {"busy_timeout_s": 0.2}, "try again"),
+    ],
+    ids=["server's timeout", "busy timeout"],
+)
+async def test_a_lock_beyond_a_timeout_refuses_a_write(postgres_url, options, config, words):
+    """It is StoreLocked, nothing is written, and once the lock is free the next write goes on."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
-    store = postgres_store(f"{postgres_url}&options=-c%20statement_timeout%3D500", ManualClock())
+    store = postgres_store(f"{postgres_url}{options}", ManualClock(), **config)
     kit = Kit(lambda _: store, ManualClock(), store, await store.open())
     await kit.start()
     with psycopg.connect(server) as holder:
         holder.execute(f"LOCK TABLE {schema}.steps IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(StoreLocked, match="statement timeout; try again"):
-            await kit.append("refused")
-    await kit.append("taken")
-    assert [step.observation for step in (await kit.load()).steps] == ["taken"]
-    await store.aclose()
-
-
-async def test_a_lock_that_somebody_holds_is_met_with_patience(postgres_url):
-    """Beyond the busy timeout a write is StoreLocked; once the lock is free, it goes on."""
-    server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
-    store = postgres_store(postgres_url, ManualClock(), busy_timeout_s=0.2)
-    kit = Kit(lambda _: store, ManualClock(), store, await store.open())
-    await kit.start()
-    with psycopg.connect(server) as holder:
-        holder.execute(f"LOCK TABLE {schema}.steps IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(StoreError, match="try again"):
+        with pytest.raises(StoreLocked, match=words):
             await kit.append("refused")
     await kit.append("taken")
     assert [step.observation for step in (await kit.load()).steps] == ["taken"]
