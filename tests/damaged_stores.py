@@ -19,8 +19,6 @@ from world import NOON, SPACE, Kit, store_at
 from mnemo.items.item_rows import ItemWriter
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.repository import Repository
-from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.store.sqlite.dialect import columns
 from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock
 from mnemo.values.checkpoints import CheckpointHead
@@ -130,18 +128,6 @@ async def independent(kit: Kit, repo: str) -> None:
         edges=[Edge(f"f-{repo}", f"e-{repo}", EdgeKind.PROVENANCE)],
         repo=repo,
     )
-
-
-def columns_of(path: Path) -> list[tuple[str, str, str]]:
-    """Table, column and declared type of all columns, but for numbers that rows are joined by."""
-    with closing(sqlite3.connect(path)) as connection:
-        return [
-            (table, name, type)
-            for table in columns(SqliteTx(connection))
-            for name, type in connection.execute(
-                "SELECT name, type FROM pragma_table_info(?) ORDER BY cid", (table,)
-            )
-        ]
 
 
 def damage(path: Path, table: str, column: str, value: str, *, every: bool = False) -> bool:

@@ -104,11 +104,6 @@ async def fill(store: BaseStore, *namespaces: tuple[str, ...]) -> None:
         await store.aput(namespace, "k", {"v": 1})
 
 
-async def found_in(store: BaseStore, *prefix: str) -> set[tuple[str, ...]]:
-    """The namespaces of what is found under *prefix*."""
-    return {item.namespace for item in await store.asearch(prefix, limit=100)}
-
-
 # ── Basic operations ─────────────────────────────────────────────────────────────────────
 
 

@@ -58,10 +58,6 @@ class SessionStoreContract(StoreContract):
         assert (record.state, record.episode_id) == (SessionState.COLLECTING, "s-1")
         assert (record.steps, record.updated_at) == (0, kit.clock.now())
 
-    async def test_an_unknown_session_is_none(self, kit):
-        """Loading what was never created is no error."""
-        assert await kit.store.sessions("r").load("nobody") is None
-
     async def test_an_id_is_used_once_in_its_repository(self, kit):
         """That of an ended session is a conflict, in another repository it is free."""
         await kit.start()
@@ -220,11 +216,6 @@ class SessionStoreContract(StoreContract):
         await kit.close()
         (step,) = (await kit.load()).steps
         assert results == [step]
-
-    async def test_an_unknown_session_takes_no_step(self, kit):
-        """A step for a session that does not exist is refused."""
-        with pytest.raises(NotFound):
-            await kit.append("x", session="nobody")
 
     # ── Acts and what a session resumes as ───────────────────────────────────────────
 
@@ -466,16 +457,6 @@ class SessionStoreContract(StoreContract):
         assert isinstance(refused, Conflict)
         with pytest.raises(SessionBusy):
             await kit.store.sessions("r").claim("s", kit.owner)
-
-    async def test_an_unknown_session_cannot_be_claimed(self, kit):
-        """Claiming what does not exist is said to be so."""
-        with pytest.raises(NotFound):
-            await kit.store.sessions("r").claim("nobody", kit.owner)
-
-    async def test_releasing_what_is_unknown_is_no_error(self, kit):
-        """Shutting down never fails for a session."""
-        await kit.store.sessions("r").release(kit.owner, "nobody")
-        await kit.store.release(kit.owner)
 
 
 def _annotated(kit: Kit, *found: Annotation) -> StepsAnnotated:

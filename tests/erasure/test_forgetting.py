@@ -76,15 +76,6 @@ async def test_forgetting_twice_reports_zeros(kit):
     assert len(kit.seen.of(NodesDeleted)) == 1
 
 
-async def test_an_unknown_session_or_thread_erases_nothing(kit):
-    """A thread has no steps yet, and narrows whatever else is said to nothing."""
-    await told(kit, "s", "I live in Porto.")
-    assert await kit.repo.forget(session_id="nobody") == ErasureReport()
-    assert await kit.repo.forget(thread_id="t") == ErasureReport()
-    assert await kit.repo.forget(thread_id="t", session_id="s") == ErasureReport()
-    assert (await kit.repo.statistics()).steps == 1
-
-
 async def test_before_is_exclusive_and_counts_in_instants(kit):
     """A step at the very moment stays; a time without zone is UTC; zones are compared as time."""
     east = timezone(timedelta(hours=9))
@@ -96,17 +87,6 @@ async def test_before_is_exclusive_and_counts_in_instants(kit):
     assert (await kit.repo.forget(before=end)).steps == 1
     assert not await kit.repo.search("early")
     assert await kit.repo.search("exact")
-
-
-async def test_what_is_given_narrows(kit):
-    """A session and a time together mean what holds of both."""
-    await told(kit, "s", "Bread rises slowly.", "Compilers are fast.")
-    await told(kit, "t", "Violins are made of wood.")
-    report = await kit.repo.forget(session_id="s", before=NOON + timedelta(seconds=1))
-    assert (report.steps, report.sessions) == (1, 0)
-    assert not await kit.repo.search("bread")
-    assert await kit.repo.search("compilers")
-    assert await kit.repo.search("violins")
 
 
 # ── What goes ────────────────────────────────────────────────────────────────────────
@@ -159,14 +139,6 @@ async def test_a_session_without_steps_goes_with_its_goal(kit):
     await kit.repo.start_session("buy a cello", session_id="s")
     assert (await kit.repo.forget(session_id="s")).sessions == 1
     assert await kit.repo.sessions() == []
-
-
-async def test_a_forgotten_id_is_not_given_again(kit):
-    """Ids are unique for ever, also those of what is gone."""
-    await told(kit, "s", "I live in Porto.")
-    await kit.repo.forget(session_id="s")
-    with pytest.raises(Conflict):
-        await kit.repo.start_session("g", session_id="s")
 
 
 async def test_a_late_changeset_is_refused(kit):

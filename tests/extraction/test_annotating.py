@@ -13,9 +13,6 @@ from mnemo.protocols import Annotated, AnnotationRequest, ChatRequest
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.steps import Annotation, Step
 
-MakeStep = Callable[..., Step]
-MakeExtraction = Callable[..., ExtractionPipeline]
-
 
 class WrittenAnnotator:
     """Gives each step the subgoal that is written for its index."""

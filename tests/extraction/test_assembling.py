@@ -1,7 +1,7 @@
 """The changeset of a trajectory: its nodes, edges and first rewards."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 
@@ -22,9 +22,6 @@ from mnemo.values.graph import (
     Tag,
 )
 from mnemo.values.steps import Fact, Instruction, Step, Trajectory
-
-MakeStep = Callable[..., Step]
-MakeTrajectory = Callable[..., Trajectory]
 
 
 def known(text: str, *steps: int, concepts: tuple[str, ...] = (), **more: float) -> KnownFact:

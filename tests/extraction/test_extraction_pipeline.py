@@ -1,7 +1,7 @@
 """From a trajectory to its changeset through a scripted model."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -10,18 +10,13 @@ import pytest
 from mnemo.config import Config, ExtractionConfig
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable
 from mnemo.extraction.by_model import build_intent_merger
-from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
+from mnemo.extraction.pipeline import build_extraction
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.question import read_block
 from mnemo.prompts.semantic import StoredFact
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Node, Procedural, Semantic
-from mnemo.values.steps import Step, Trajectory
-
-MakeStep = Callable[..., Step]
-MakeTrajectory = Callable[..., Trajectory]
-MakeExtraction = Callable[..., ExtractionPipeline]
 
 NOTHING: dict[Any, Any] = {"semantic": {"facts": []}, "procedural": {"instructions": []}}
 

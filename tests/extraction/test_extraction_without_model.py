@@ -1,6 +1,5 @@
 """The same pipeline with the embedded stages: no key, no network, no chance."""
 
-from collections.abc import Callable
 from typing import Any
 
 from mnemo.config import Config, ExtractionConfig
@@ -10,8 +9,6 @@ from mnemo.testing import HashingEmbedder
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import EdgeKind, Semantic
 from mnemo.values.steps import Step, split_trajectories
-
-MakeStep = Callable[..., Step]
 
 TALK = [
     ("I adopted a cat yesterday.", "Congratulations!"),

@@ -12,7 +12,7 @@ from mnemo.errors import NotFound, RecallFailed, StoreError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.recall.pipeline import reason_embedded
-from mnemo.recall.request import RecallContext, choose_mode
+from mnemo.recall.request import choose_mode
 from mnemo.recall.result import Candidate, SourceRef, print_candidates
 from mnemo.runtime.text import count_tokens
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, Procedural, Semantic
@@ -149,36 +149,6 @@ async def test_reasoning_runs_only_where_it_was_asked_for(world):
     assert (await world.recall.recall("bees")).answer is None
     answer = (await world.recall.recall("bees", reason=True)).answer
     assert answer.semantic == "Ana keeps bees."
-
-
-async def test_the_context_leads_where_the_question_does_not(world):
-    """ "what next?" while talking of trains gives what was said of trains."""
-    await world.begin("trains", goal="Book the trains to Kyoto")
-    await world.begin("bread", goal="Bake the bread")
-    told = [
-        ("trains", "next the trains leave Tokyo at nine"),
-        ("trains", "the trains to Kyoto need seats"),
-        ("bread", "next the bread rises for an hour"),
-        ("bread", "the bread needs salt"),
-    ]
-    steps = {said: await world.say(said, session=session) for session, said in told}
-    await world.embedded()
-    for session, first in (("trains", told[0][1]), ("bread", told[2][1])):
-        seen = steps[told[1 if session == "trains" else 3][1]]
-        goal = "Book the trains to Kyoto" if session == "trains" else "Bake the bread"
-        context = RecallContext(goal, (seen,))
-        result = await world.recall.recall("what next?", context=context)
-        assert result.sources[0].text == first
-        assert seen.node_id not in [c.node.id for c in result.candidates]
-        assert world.events[-1].query == "what next?"
-
-
-async def test_without_context_it_is_plain_recall(world):
-    """No context gives the same candidates as no argument."""
-    await world.say("the trains leave at nine")
-    plain = await world.recall.recall("trains")
-    same = await world.recall.recall("trains", context=None)
-    assert [c.node.id for c in plain.candidates] == [c.node.id for c in same.candidates]
 
 
 async def test_a_failing_store_is_a_failed_recall(world):

@@ -385,11 +385,3 @@ async def test_closing_ends_the_stream_after_what_is_buffered(open_kit):
         await kit.memory.aclose()
         kinds = [type(event) async for event in events]
     assert kinds.count(StepAppended) == 2
-
-
-async def test_a_buffer_has_room_for_something(open_kit):
-    """events(buffer=0) is ValueError."""
-    kit = await open_kit()
-    with pytest.raises(ValueError, match="buffer"):
-        async with kit.memory.events(buffer=0):
-            pass

@@ -160,20 +160,6 @@ async def test_an_operation_refused_at_once_says_what_to_do(open_kit):
         session.commit_async()
 
 
-async def test_a_full_queue_names_its_bound(open_kit):
-    """With the setting that raises it."""
-    kit = await open_kit(embedded=True)
-    session = await kit.started()
-    session.close_async()
-    session.commit_async()
-    session.start_episode_async("again")
-    for text in ("I ski.", "I swim.", "I dive."):
-        session.append_async(text, "")
-    with pytest.raises(SessionError, match=r"5 operations wait.*config\.session\.max_pending") as e:
-        session.close_async()
-    assert e.value.reason == "pending_queue_full"
-
-
 async def test_an_outcome_names_its_operation(open_kit):
     """One callback can serve all operations, also those that fail."""
     kit = await open_kit(embedded=True)

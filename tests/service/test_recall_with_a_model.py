@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from mnemo.config import Config
-from mnemo.errors import ConfigError, ModelUnavailable, RecallFailed, UsageError
+from mnemo.errors import ConfigError, InvalidReply, ModelUnavailable, RecallFailed, UsageError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.prompts.question import read_block
@@ -46,62 +46,6 @@ async def contents(repo: Any) -> Mapping[str, Any]:
         "edges": statistics.edges,
         "revision": statistics.revision,
     }
-
-
-async def test_a_recall_asks_no_model_unless_told_to(open_kit):
-    """A model that hangs does not hold up a recall that neither plans nor reasons with it."""
-    kit = await open_kit(config=Config(recall={"use_model": False}))
-    await told(kit, "Mara mends nets at the harbour")
-    before = len(kit.model.requests)
-    kit.model.block()
-    found = await kit.repo.recall("Who mends nets?", types=("semantic", "episodic"))
-    assert [s.text for s in found.sources] == ["Mara mends nets at the harbour"]
-    assert found.answer is None
-    assert len(kit.model.requests) == before
-
-
-async def test_a_recall_plans_and_reasons_with_the_model(open_kit):
-    """Plan and words come from the model, with the steps behind them."""
-    kit = await open_kit()
-    await told(kit, "Mara mends nets at the harbour")
-    both = ("semantic", "episodic")
-    found = await kit.repo.recall("Who mends nets?", use_model=True, reason=True, types=both)
-    assert "Mara mends nets at the harbour" in found.answer.semantic
-    assert found.answer.episodic == "Mara mends nets at the harbour"
-    assert {source.text for source in found.answer.sources} == {"Mara mends nets at the harbour"}
-    assert found.tags == ("mends", "nets")
-    assert found.trace.mode_chosen_by == "model"
-    (event,) = kit.seen.of(RecallExecuted)
-    assert event.trace["stages"]["plan"] == "model"
-    assert event.trace["model_calls"] == found.trace.model_calls
-
-
-async def test_a_recall_without_refinement_costs_two_calls_before_reasoning(open_kit):
-    """Counted at the model, from the outside."""
-    kit = await open_kit(config=Config(recall={"refinement_budget": 0}))
-    await told(kit, "Mara mends nets at the harbour")
-    before = len(kit.model.requests)
-    await kit.repo.recall("Who mends nets?", reason=False)
-    assert sorted(r.purpose for r in kit.model.requests[before:]) == ["mode", "plan"]
-    before = len(kit.model.requests)
-    await kit.repo.recall("Who mends nets?", mode="mixed", reason=False)
-    assert [r.purpose for r in kit.model.requests[before:]] == ["plan"]
-
-
-async def test_the_repository_counts_what_recall_asks(open_kit):
-    """``recall_usage`` adds up all recalls, by purpose, apart from what sessions ask."""
-    kit = await open_kit(config=Config(recall={"refinement_budget": 0}))
-    assert (await kit.repo.statistics()).recall_usage == {}
-    await told(kit, "Mara mends nets at the harbour")
-    for _ in range(2):
-        await kit.repo.recall("Who mends nets?", types=("semantic",), reason=True)
-    usage = (await kit.repo.statistics()).recall_usage
-    assert {purpose: spent.calls for purpose, spent in usage.items()} == {
-        "mode": 2,
-        "plan": 2,
-        "reason_semantic": 2,
-    }
-    assert usage["plan"].input_tokens > usage["plan"].output_tokens > 0
 
 
 async def test_the_context_of_a_session_is_shown_apart(open_kit):
@@ -167,16 +111,23 @@ async def test_a_model_that_answers_nonsense_takes_nothing_away(open_kit, reply)
     assert failed == {"mode", "plan", "refine"}
 
 
-async def test_failing_words_are_a_failed_recall_and_count_no_access(open_kit):
+@pytest.mark.parametrize(
+    ("reply", "cause", "told_by"),
+    [(DOWN, ModelUnavailable, "down"), ("no JSON", InvalidReply, "reason_episodic")],
+)
+async def test_failing_words_are_a_failed_recall_and_count_no_access(
+    open_kit, reply, cause, told_by
+):
     """``RecallFailed`` with cause and event; no candidate was returned, none is counted."""
-    kit = await open_kit(model=ScriptedChatModel.answering({"reason_episodic": DOWN}))
+    kit = await open_kit(model=ScriptedChatModel.answering({"reason_episodic": reply}))
     await told(kit, "Mara mends nets at the harbour")
     before = await contents(kit.repo)
     with pytest.raises(RecallFailed) as failure:
         await kit.repo.recall("nets", types=("episodic",), reason=True)
-    assert isinstance(failure.value.__cause__, ModelUnavailable)
+    assert isinstance(failure.value.__cause__, cause)
     assert isinstance(kit.seen.events[-1], RecallFailedEvent)
     assert kit.seen.events[-1].query == "nets"
+    assert told_by in kit.seen.events[-1].error
     await kit.repo._access.try_to_flush()
     assert await contents(kit.repo) == before
 

@@ -57,23 +57,6 @@ async def in_state(kit, state: str) -> Session:
     return session
 
 
-async def test_a_fresh_session_collects_for_its_goal(open_kit):
-    """Start_session gives a collecting session with an episode and its goal."""
-    kit = await open_kit()
-    session = await kit.started("g")
-    assert session.state is SessionState.COLLECTING
-    assert session.episode_id
-    assert session.context().goal == "g"
-
-
-async def test_a_blank_goal_is_refused_and_records_nothing(open_kit):
-    """A goal of blanks is ValueError, and no session is recorded."""
-    kit = await open_kit()
-    with pytest.raises(ValueError, match="goal"):
-        await kit.started("   ")
-    assert await kit.repo.unfinished_sessions() == []
-
-
 @pytest.mark.parametrize(("state", "operation", "reason"), REFUSALS)
 async def test_an_illegal_call_is_refused_with_its_reason(open_kit, state, operation, reason):
     """Each refused cell of the table gives its reason, says what to do, and changes nothing."""

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from mnemo import Config, NotFound, SessionBusy, SessionClosed, SessionState, UsageError
+from mnemo import Config, SessionBusy, SessionClosed, SessionState, UsageError
 
 
 async def reopened(open_kit, db, kit, **arguments):
@@ -120,16 +120,6 @@ async def test_an_idle_session_is_not_unfinished(open_kit, db):
     session = await kit.repo.resume_session("s")
     assert session.state is SessionState.IDLE
     await session.start_episode("again")
-
-
-async def test_an_unknown_session_is_not_found(open_kit):
-    """resume_session and service.session raise NotFound, with the id."""
-    kit = await open_kit()
-    with pytest.raises(NotFound) as missing:
-        await kit.repo.resume_session("nobody")
-    assert missing.value.id == "nobody"
-    with pytest.raises(NotFound):
-        kit.memory.session("nobody")
 
 
 async def test_a_session_open_elsewhere_is_refused(open_kit, db):

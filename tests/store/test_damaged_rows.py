@@ -112,16 +112,6 @@ async def opened(memory: Mnemo) -> Repository:
     return await memory.open_repo("r")
 
 
-def first_key(path: Path, table: str, column: str = "id") -> str:
-    with closing(sqlite3.connect(path)) as connection:
-        return str(connection.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchone()[0])
-
-
-def rows_of(path: Path, query: str) -> list[Any]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(query).fetchall()
-
-
 def execute(path: Path, statement: str, *values: Any) -> None:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute(statement, values).rowcount > 0

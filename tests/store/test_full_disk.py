@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -14,10 +14,7 @@ from helpers import repository
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError, StoreReadOnly
-from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock
-
-MakeSqlite = Callable[..., SqliteStore]
 
 ROOM = 4 * 1024 * 1024
 SIDE_FILES = 36 * 1024

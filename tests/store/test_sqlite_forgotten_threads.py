@@ -1,9 +1,6 @@
 """What is forgotten of conversations is in no byte of the store's files."""
 
 import random
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,19 +17,17 @@ from contracts.talk import (
     snapshot,
     surfaced,
 )
+from engines import rows_of
 from world import NOON, Kit, unit_vector
 
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.store.sqlite import scrub
 from mnemo.store.tx import Tx
-from mnemo.stores import SqliteStore
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import EvictionOutcome, Surfaced, Thread
 from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.feed import FeedCursor
 from mnemo.values.messages import ToolCall
-
-MakeSqlite = Callable[..., SqliteStore]
 
 THINGS = (
     *("text", "block", "argument", "tool", "call", "result", "metadata", "speaker", "actor"),
@@ -177,8 +172,7 @@ async def test_steps_of_a_thread_go_with_it(kit, path):
     erased = await kit.store.overhaul("r").erase(Selection(thread_id="t"))
     assert (erased.report.steps, erased.report.fulltext_rows, erased.session_ids) == (1, 8, ("s",))
     assert b"zwxqkvbnjh" not in b"".join(p.read_bytes() for p in path.parent.iterdir())
-    with closing(sqlite3.connect(path)) as file:
-        left = file.execute("SELECT thread, message FROM steps ORDER BY ordinal").fetchall()
+    left = rows_of(path, "SELECT thread, message FROM steps ORDER BY ordinal")
     assert left == [("T", "m0"), (None, None)]
     assert (await kit.store.check()).problems == ()
 
@@ -281,22 +275,7 @@ async def test_what_is_erased_during_a_scrub_is_left_to_the_next(kit, path, monk
 
 def is_noted(path: Path) -> bool:
     """Whether the file says that a scrub is due."""
-    with closing(sqlite3.connect(path)) as file:
-        return bool(file.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
-
-
-async def test_a_reader_elsewhere_delays_the_bytes_alone(kit, path, monkeypatch):
-    """Nothing is read any more, ``scrubbed`` is False, and the next call finishes it."""
-    monkeypatch.setattr(scrub, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(scrub, "_PATIENCE_MS", 1)
-    await begun(kit, "t")
-    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM messages").fetchone()
-        assert not (await forgotten(kit, thread_id="t")).scrubbed
-    assert await kit.store.transcript("r").reading(lambda tx: tx.messages("t")) == []
-    assert (await forgotten(kit, thread_id="t")).scrubbed
-    assert left_of(path.parent) == set()
+    return bool(rows_of(path, "SELECT 1 FROM meta WHERE name = 'scrub'"))
 
 
 async def test_vectors_of_messages_do_not_survive_another_space(kit):

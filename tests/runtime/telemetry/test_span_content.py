@@ -135,7 +135,7 @@ async def test_a_repository_may_be_watched_alone(open_kit, watch):
 
 
 async def test_a_failed_commits_words_are_told_where_opted_in(open_kit, watch, failing_store):
-    """The status then has the error's message."""
+    """The transaction that was rolled back is an upsert with an error, and with its message."""
     store = failing_store()
     config = Config(telemetry={"capture_content": True})
     session = await (await open_kit(store=store, config=config)).started()
@@ -145,6 +145,7 @@ async def test_a_failed_commits_words_are_told_where_opted_in(open_kit, watch, f
     store.fail("apply", times=2)
     with pytest.raises(CommitFailed):
         await session.commit()
+    assert facts(watch.one("upsert_memory"))["error.type"] == "CommitFailed"
     description = watch.one("upsert_memory").status.description
     assert description is not None
     assert "whether it was written is not known" in description

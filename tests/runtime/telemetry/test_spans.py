@@ -9,7 +9,6 @@ from span_watch import facts, parent_of
 
 from mnemo.config import Config
 from mnemo.errors import (
-    CommitFailed,
     ExtractionFailed,
     ModelTimeout,
     RateLimited,
@@ -226,19 +225,6 @@ async def test_an_applied_changeset_upserts_memory_too(open_kit, watch):
     await kit.repo.apply(Changeset(nodes=(Semantic("water is wet"),), id="mine"))
     assert facts(watch.one("upsert_memory"))["mnemo.changeset.id"] == "mine"
     assert "mnemo.session.id" not in facts(watch.one("upsert_memory"))
-
-
-async def test_a_failed_commit_says_which_error(open_kit, watch, failing_store):
-    """The transaction that was rolled back is an upsert with an error."""
-    store = failing_store()
-    session = await (await open_kit(store=store)).started()
-    await session.append("a", "b")
-    await session.close()
-    await session.wait_for("ready")
-    store.fail("apply", times=2)
-    with pytest.raises(CommitFailed):
-        await session.commit()
-    assert facts(watch.one("upsert_memory"))["error.type"] == "CommitFailed"
 
 
 async def test_a_recall_searches_memory(open_kit, watch):
