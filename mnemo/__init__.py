@@ -2,265 +2,145 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mnemo.errors import (
-    BudgetExceeded,
-    CommitFailed,
-    ConfigError,
-    Conflict,
-    EmbeddingSpaceMismatch,
-    ExtractionFailed,
-    InvalidArchive,
-    InvalidNote,
-    InvalidOperation,
-    InvalidReply,
-    MnemoError,
-    ModelError,
-    ModelTimeout,
-    ModelUnavailable,
-    NotFound,
-    PendingQueueFull,
-    PrecedingOperationFailed,
-    RateLimited,
-    RecallFailed,
-    RepositoryAlreadyOpen,
-    SchemaTooNew,
-    SessionBusy,
-    SessionClosed,
-    SessionError,
-    StoreCorrupt,
-    StoreError,
-    StoreLocked,
-    StoreReadOnly,
-    StoreUnavailable,
-    Unreachable,
-    UsageError,
-)
-
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # each is loaded when it is first asked for
-    from mnemo.config import Config
-    from mnemo.context.rendering import RenderedViewport, WindowLook
-    from mnemo.context.viewport import Viewport
-    from mnemo.context.zones import CompressedViewport
-    from mnemo.conversation.mirror import Feed
-    from mnemo.items.items import Items
-    from mnemo.maintenance.copying import RepositoryCopy
-    from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
-    from mnemo.notes.folder import FolderReport
-    from mnemo.notes.notes import Notes
-    from mnemo.notes.shelf import NoteRecall
-    from mnemo.notes.tools import NoteToolbox
-    from mnemo.notes.update import NoteUpdate, Progress
-    from mnemo.prompts.profiles import Profile
-    from mnemo.recall.keyword import SearchHit
-    from mnemo.recall.result import Candidate, Explanation, ReasonedMemory, RecallResult, SourceRef
-    from mnemo.recall.view import MessageView
-    from mnemo.repository import (
-        Change,
-        Changes,
-        ConversationStatistics,
-        Inspection,
-        Memory,
-        MemoryVersion,
-        Page,
-        Repository,
-        RepositoryStatistics,
-        SessionLook,
-        ThreadRecord,
-    )
-    from mnemo.repository.agent_tools import AgentTool, ToolAnswer
-    from mnemo.repository.checkpoints import Checkpoints
-    from mnemo.repository.conversation import Conversation
-    from mnemo.repository.remembering import Remembered
-    from mnemo.runtime.bus import Subscription
-    from mnemo.runtime.operations import Outcome, PendingOperation
-    from mnemo.service import Mnemo
-    from mnemo.session.parts import CommitReceipt, SessionContext, SessionStatistics
-    from mnemo.session.session import Session
-    from mnemo.values.archive import ArchiveHead
-    from mnemo.values.changeset import Changeset, MaintenanceReport, NodeChange, Revision
-    from mnemo.values.checkpoints import ChannelHistory, Checkpoint, CheckpointHead, CheckpointWrite
-    from mnemo.values.derived import (
-        Compaction,
-        EvictionOutcome,
-        Goal,
-        GoalCompletion,
-        Pin,
-        Snapshot,
-    )
-    from mnemo.values.erasure import ErasureReport
-    from mnemo.values.graph import (
-        Edge,
-        EdgeKind,
-        Edit,
-        Episodic,
-        Intent,
-        KeyedItem,
-        MetadataDelta,
-        Node,
-        NodeMetadata,
-        Procedural,
-        Semantic,
-        Source,
-        Subgoal,
-        Tag,
-    )
-    from mnemo.values.items import (
-        DeleteItem,
-        GetItem,
-        Item,
-        ItemOperation,
-        ListNamespaces,
-        PutItem,
-        SearchItems,
-    )
-    from mnemo.values.jobs import Job, JobLevels, JobState, WorkerStatistics
-    from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
-    from mnemo.values.messages import Message, StoredMessage, ToolCall
-    from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
-    from mnemo.values.steps import Step
-    from mnemo.values.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
-
-__all__ = [
-    "AgentTool",
-    "ArchiveHead",
-    "BudgetExceeded",
-    "Candidate",
-    "Change",
-    "Changes",
-    "Changeset",
-    "ChannelHistory",
-    "Checkpoint",
-    "CheckpointHead",
-    "CheckpointWrite",
-    "Checkpoints",
-    "CommitFailed",
-    "CommitReceipt",
-    "Compaction",
-    "Composite",
-    "CompressedViewport",
-    "Config",
-    "ConfigError",
-    "Conflict",
-    "Conversation",
-    "ConversationStatistics",
-    "DeleteItem",
-    "Edge",
-    "EdgeKind",
-    "Edit",
-    "EmbeddingSpaceMismatch",
-    "Episodic",
-    "ErasureReport",
-    "EvictionOutcome",
-    "Explanation",
-    "ExtractionFailed",
-    "Feed",
-    "FolderReport",
-    "GetItem",
-    "Goal",
-    "GoalCompletion",
-    "Inspection",
-    "Intent",
-    "InvalidArchive",
-    "InvalidNote",
-    "InvalidOperation",
-    "InvalidReply",
-    "Item",
-    "ItemOperation",
-    "Items",
-    "Job",
-    "JobLevels",
-    "JobState",
-    "KeyedItem",
-    "ListNamespaces",
-    "MaintenanceReport",
-    "Memory",
-    "MemoryVersion",
-    "Message",
-    "MessageView",
-    "MetadataDelta",
-    "Mnemo",
-    "MnemoError",
-    "ModelError",
-    "ModelTimeout",
-    "ModelUnavailable",
-    "Nearest",
-    "Node",
-    "NodeChange",
-    "NodeMetadata",
-    "NotFound",
-    "Note",
-    "NoteChange",
-    "NoteInfo",
-    "NoteRecall",
-    "NoteToolbox",
-    "NoteUpdate",
-    "NoteVersion",
-    "Notes",
-    "Outcome",
-    "Page",
-    "PendingOperation",
-    "PendingQueueFull",
-    "Pin",
-    "PrecedingOperationFailed",
-    "Procedural",
-    "Profile",
-    "Progress",
-    "PutItem",
-    "RateLimited",
-    "ReasonedMemory",
-    "RecallFailed",
-    "RecallResult",
-    "Recent",
-    "ReembeddingProgress",
-    "ReembeddingReport",
-    "Remembered",
-    "RenderedViewport",
-    "Repository",
-    "RepositoryAlreadyOpen",
-    "RepositoryCopy",
-    "RepositoryRecord",
-    "RepositoryStatistics",
-    "Revision",
-    "SchemaTooNew",
-    "SearchHit",
-    "SearchItems",
-    "Semantic",
-    "Session",
-    "SessionBusy",
-    "SessionClosed",
-    "SessionContext",
-    "SessionError",
-    "SessionLook",
-    "SessionRecord",
-    "SessionState",
-    "SessionStatistics",
-    "Snapshot",
-    "Source",
-    "SourceRef",
-    "Step",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreLocked",
-    "StoreReadOnly",
-    "StoreUnavailable",
-    "StoredMessage",
-    "Subgoal",
-    "Subscription",
-    "Summary",
-    "Tag",
-    "ThreadRecord",
-    "ToolAnswer",
-    "ToolCall",
-    "ToolOutputPruner",
-    "Unreachable",
-    "UsageError",
-    "Viewport",
-    "WindowLook",
-    "WorkerStatistics",
-    "__version__",
-]
+    from mnemo.config import Config as Config
+    from mnemo.context.rendering import RenderedViewport as RenderedViewport
+    from mnemo.context.rendering import WindowLook as WindowLook
+    from mnemo.context.viewport import Viewport as Viewport
+    from mnemo.context.zones import CompressedViewport as CompressedViewport
+    from mnemo.conversation.mirror import Feed as Feed
+    from mnemo.errors import BudgetExceeded as BudgetExceeded
+    from mnemo.errors import CommitFailed as CommitFailed
+    from mnemo.errors import ConfigError as ConfigError
+    from mnemo.errors import Conflict as Conflict
+    from mnemo.errors import EmbeddingSpaceMismatch as EmbeddingSpaceMismatch
+    from mnemo.errors import ExtractionFailed as ExtractionFailed
+    from mnemo.errors import InvalidArchive as InvalidArchive
+    from mnemo.errors import InvalidNote as InvalidNote
+    from mnemo.errors import InvalidOperation as InvalidOperation
+    from mnemo.errors import InvalidReply as InvalidReply
+    from mnemo.errors import MnemoError as MnemoError
+    from mnemo.errors import ModelError as ModelError
+    from mnemo.errors import ModelTimeout as ModelTimeout
+    from mnemo.errors import ModelUnavailable as ModelUnavailable
+    from mnemo.errors import NotFound as NotFound
+    from mnemo.errors import PendingQueueFull as PendingQueueFull
+    from mnemo.errors import PrecedingOperationFailed as PrecedingOperationFailed
+    from mnemo.errors import RateLimited as RateLimited
+    from mnemo.errors import RecallFailed as RecallFailed
+    from mnemo.errors import RepositoryAlreadyOpen as RepositoryAlreadyOpen
+    from mnemo.errors import SchemaTooNew as SchemaTooNew
+    from mnemo.errors import SessionBusy as SessionBusy
+    from mnemo.errors import SessionClosed as SessionClosed
+    from mnemo.errors import SessionError as SessionError
+    from mnemo.errors import StoreCorrupt as StoreCorrupt
+    from mnemo.errors import StoreError as StoreError
+    from mnemo.errors import StoreLocked as StoreLocked
+    from mnemo.errors import StoreReadOnly as StoreReadOnly
+    from mnemo.errors import StoreUnavailable as StoreUnavailable
+    from mnemo.errors import Unreachable as Unreachable
+    from mnemo.errors import UsageError as UsageError
+    from mnemo.items.items import Items as Items
+    from mnemo.maintenance.copying import RepositoryCopy as RepositoryCopy
+    from mnemo.maintenance.reembed import ReembeddingProgress as ReembeddingProgress
+    from mnemo.maintenance.reembed import ReembeddingReport as ReembeddingReport
+    from mnemo.notes.folder import FolderReport as FolderReport
+    from mnemo.notes.notes import Notes as Notes
+    from mnemo.notes.shelf import NoteRecall as NoteRecall
+    from mnemo.notes.tools import NoteToolbox as NoteToolbox
+    from mnemo.notes.update import NoteUpdate as NoteUpdate
+    from mnemo.notes.update import Progress as Progress
+    from mnemo.prompts.profiles import Profile as Profile
+    from mnemo.recall.keyword import SearchHit as SearchHit
+    from mnemo.recall.result import Candidate as Candidate
+    from mnemo.recall.result import Explanation as Explanation
+    from mnemo.recall.result import ReasonedMemory as ReasonedMemory
+    from mnemo.recall.result import RecallResult as RecallResult
+    from mnemo.recall.result import SourceRef as SourceRef
+    from mnemo.recall.view import MessageView as MessageView
+    from mnemo.repository import Change as Change
+    from mnemo.repository import Changes as Changes
+    from mnemo.repository import ConversationStatistics as ConversationStatistics
+    from mnemo.repository import Inspection as Inspection
+    from mnemo.repository import Memory as Memory
+    from mnemo.repository import MemoryVersion as MemoryVersion
+    from mnemo.repository import Page as Page
+    from mnemo.repository import Repository as Repository
+    from mnemo.repository import RepositoryStatistics as RepositoryStatistics
+    from mnemo.repository import SessionLook as SessionLook
+    from mnemo.repository import ThreadRecord as ThreadRecord
+    from mnemo.repository.agent_tools import AgentTool as AgentTool
+    from mnemo.repository.agent_tools import ToolAnswer as ToolAnswer
+    from mnemo.repository.checkpoints import Checkpoints as Checkpoints
+    from mnemo.repository.conversation import Conversation as Conversation
+    from mnemo.repository.remembering import Remembered as Remembered
+    from mnemo.runtime.bus import Subscription as Subscription
+    from mnemo.runtime.operations import Outcome as Outcome
+    from mnemo.runtime.operations import PendingOperation as PendingOperation
+    from mnemo.service import Mnemo as Mnemo
+    from mnemo.session.parts import CommitReceipt as CommitReceipt
+    from mnemo.session.parts import SessionContext as SessionContext
+    from mnemo.session.parts import SessionStatistics as SessionStatistics
+    from mnemo.session.session import Session as Session
+    from mnemo.values.archive import ArchiveHead as ArchiveHead
+    from mnemo.values.changeset import Changeset as Changeset
+    from mnemo.values.changeset import MaintenanceReport as MaintenanceReport
+    from mnemo.values.changeset import NodeChange as NodeChange
+    from mnemo.values.changeset import Revision as Revision
+    from mnemo.values.checkpoints import ChannelHistory as ChannelHistory
+    from mnemo.values.checkpoints import Checkpoint as Checkpoint
+    from mnemo.values.checkpoints import CheckpointHead as CheckpointHead
+    from mnemo.values.checkpoints import CheckpointWrite as CheckpointWrite
+    from mnemo.values.derived import Compaction as Compaction
+    from mnemo.values.derived import EvictionOutcome as EvictionOutcome
+    from mnemo.values.derived import Goal as Goal
+    from mnemo.values.derived import GoalCompletion as GoalCompletion
+    from mnemo.values.derived import Pin as Pin
+    from mnemo.values.derived import Snapshot as Snapshot
+    from mnemo.values.erasure import ErasureReport as ErasureReport
+    from mnemo.values.graph import Edge as Edge
+    from mnemo.values.graph import EdgeKind as EdgeKind
+    from mnemo.values.graph import Edit as Edit
+    from mnemo.values.graph import Episodic as Episodic
+    from mnemo.values.graph import Intent as Intent
+    from mnemo.values.graph import KeyedItem as KeyedItem
+    from mnemo.values.graph import MetadataDelta as MetadataDelta
+    from mnemo.values.graph import Node as Node
+    from mnemo.values.graph import NodeMetadata as NodeMetadata
+    from mnemo.values.graph import Procedural as Procedural
+    from mnemo.values.graph import Semantic as Semantic
+    from mnemo.values.graph import Source as Source
+    from mnemo.values.graph import Subgoal as Subgoal
+    from mnemo.values.graph import Tag as Tag
+    from mnemo.values.items import DeleteItem as DeleteItem
+    from mnemo.values.items import GetItem as GetItem
+    from mnemo.values.items import Item as Item
+    from mnemo.values.items import ItemOperation as ItemOperation
+    from mnemo.values.items import ListNamespaces as ListNamespaces
+    from mnemo.values.items import PutItem as PutItem
+    from mnemo.values.items import SearchItems as SearchItems
+    from mnemo.values.jobs import Job as Job
+    from mnemo.values.jobs import JobLevels as JobLevels
+    from mnemo.values.jobs import JobState as JobState
+    from mnemo.values.jobs import WorkerStatistics as WorkerStatistics
+    from mnemo.values.journal import RepositoryRecord as RepositoryRecord
+    from mnemo.values.journal import SessionRecord as SessionRecord
+    from mnemo.values.journal import SessionState as SessionState
+    from mnemo.values.messages import Message as Message
+    from mnemo.values.messages import StoredMessage as StoredMessage
+    from mnemo.values.messages import ToolCall as ToolCall
+    from mnemo.values.notes import Note as Note
+    from mnemo.values.notes import NoteChange as NoteChange
+    from mnemo.values.notes import NoteInfo as NoteInfo
+    from mnemo.values.notes import NoteVersion as NoteVersion
+    from mnemo.values.steps import Step as Step
+    from mnemo.values.strategies import Composite as Composite
+    from mnemo.values.strategies import Nearest as Nearest
+    from mnemo.values.strategies import Recent as Recent
+    from mnemo.values.strategies import Summary as Summary
+    from mnemo.values.strategies import ToolOutputPruner as ToolOutputPruner
 
 _NAMES = {
     "config": "Config",
@@ -268,6 +148,14 @@ _NAMES = {
     "context.viewport": "Viewport",
     "context.zones": "CompressedViewport",
     "conversation.mirror": "Feed",
+    "errors": (
+        "BudgetExceeded CommitFailed ConfigError Conflict EmbeddingSpaceMismatch ExtractionFailed "
+        "InvalidArchive InvalidNote InvalidOperation InvalidReply MnemoError ModelError "
+        "ModelTimeout ModelUnavailable NotFound PendingQueueFull PrecedingOperationFailed "
+        "RateLimited RecallFailed RepositoryAlreadyOpen SchemaTooNew SessionBusy SessionClosed "
+        "SessionError StoreCorrupt StoreError StoreLocked StoreReadOnly StoreUnavailable "
+        "Unreachable UsageError"
+    ),
     "items.items": "Items",
     "maintenance.copying": "RepositoryCopy",
     "maintenance.reembed": "ReembeddingProgress ReembeddingReport",
@@ -312,7 +200,8 @@ _NAMES = {
 }
 _LATER = {name: f"mnemo.{module}" for module, names in _NAMES.items() for name in names.split()}
 """Where each name is that is loaded when it is first asked for; with its module's own imports."""
-_MODULES = ("config", "events", "protocols")
+__all__ = sorted(("__version__", *_LATER))
+_MODULES = ("config", "errors", "events", "protocols")
 """Modules that are reached without an import of their own."""
 
 
