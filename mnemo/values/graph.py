@@ -48,6 +48,8 @@ class Node:
     """
 
     type: ClassVar[NodeType]
+    _said: ClassVar[tuple[str, ...]] = ()
+    """Fields that its text consists of."""
 
     id: str = field(default="", kw_only=True)
     created_at: datetime | None = field(default=None, kw_only=True)
@@ -60,7 +62,9 @@ class Node:
     @property
     def text(self) -> str:
         """What the node says, in its own words; what is embedded unless a page says otherwise."""
-        raise TypeError("a bare Node has no text; use one of its kinds")
+        if not self._said:
+            raise TypeError("a bare Node has no text; use one of its kinds")
+        return "\n".join(part for name in self._said if (part := getattr(self, name)))
 
 
 @fast_init
@@ -69,6 +73,7 @@ class Episodic(Node):
     """A raw step as the graph holds it; its id is fixed when the step is appended."""
 
     type: ClassVar[NodeType] = "episodic"
+    _said = ("observation", "action")
 
     observation: str
     action: str = ""
@@ -82,10 +87,6 @@ class Episodic(Node):
     at: datetime | None = None
     actor: str | None = None
     key: str | None = None
-
-    @property
-    def text(self) -> str:
-        return "\n".join(part for part in (self.observation, self.action) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +151,13 @@ class Semantic(Claim):
     """
 
     type: ClassVar[NodeType] = "semantic"
+    _said = ("proposition",)
 
     proposition: str
     confidence: float = 0.8
     valid_from: datetime | None = None
     valid_to: datetime | None = None
     superseded_by: str | None = None
-
-    @property
-    def text(self) -> str:
-        return self.proposition
 
 
 @fast_init
@@ -173,15 +171,12 @@ class Procedural(Claim):
     """
 
     type: ClassVar[NodeType] = "procedural"
+    _said = ("condition", "instruction")
 
     instruction: str
     condition: str = ""
     expected_outcome: str = ""
     return_score: float | None = None
-
-    @property
-    def text(self) -> str:
-        return "\n".join(part for part in (self.condition, self.instruction) if part)
 
 
 @fast_init
@@ -190,14 +185,11 @@ class Subgoal(Node):
     """Why a trajectory's actions were taken."""
 
     type: ClassVar[NodeType] = "subgoal"
+    _said = ("description",)
 
     description: str
     parent_goal: str | None = None
     trajectory_id: str | None = None
-
-    @property
-    def text(self) -> str:
-        return self.description
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +219,10 @@ class Intent(Node):
     """
 
     type: ClassVar[NodeType] = "intent"
+    _said = ("description",)
 
     description: str
     wordings: tuple[Wording, ...] = field(default=(), kw_only=True)
-
-    @property
-    def text(self) -> str:
-        return self.description
 
 
 @fast_init
@@ -242,12 +231,9 @@ class Tag(Node):
     """A concept that facts share."""
 
     type: ClassVar[NodeType] = "tag"
+    _said = ("label",)
 
     label: str
-
-    @property
-    def text(self) -> str:
-        return self.label
 
 
 @fast_init
@@ -256,6 +242,7 @@ class Source(Node):
     """The words of a raw step, as they were said."""
 
     type: ClassVar[NodeType] = "source"
+    _said = ("plain_text",)
 
     plain_text: str
     session_id: str | None = None
@@ -264,10 +251,6 @@ class Source(Node):
     at: datetime | None = None
     actor: str | None = None
     key: str | None = None
-
-    @property
-    def text(self) -> str:
-        return self.plain_text
 
 
 @fast_init
