@@ -73,11 +73,27 @@ def stored_id(name: str, value: object) -> str:
     return clean(value)
 
 
+def exact_text(name: str, value: object) -> str:
+    """Return *value*. *Raises* ``ValueError``: as ``stored_text``, or it would be changed."""
+    return _unchanged(name, value, stored_text(name, value))
+
+
 def exact_id(name: str, value: object) -> str:
     """Return *value*. *Raises* ``ValueError``: as ``stored_id``, or it would be changed."""
-    if stored_id(name, value) != value:
+    return _unchanged(name, value, stored_id(name, value))
+
+
+def exact_key(name: str, value: object) -> str:
+    """Return *value*, blank or not. *Raises* ``ValueError``: as ``exact_text``, over 512 bytes."""
+    if isinstance(value, str) and not _fits(value, MOST_ID_BYTES):
+        raise ValueError(f"{name} has more than {MOST_ID_BYTES} bytes")
+    return exact_text(name, value)
+
+
+def _unchanged(name: str, value: object, stored: str) -> str:
+    if stored != value:
         raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
-    return str(value)
+    return str(stored)
 
 
 def checked_repo_id(repo_id: object) -> str:

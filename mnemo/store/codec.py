@@ -23,21 +23,20 @@ from typing import Any, get_origin
 import numpy as np
 
 from mnemo.runtime.clock import Breather, in_utc
+from mnemo.runtime.validation import stored_text, stored_time
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.entities import NODE_FIELDS, StoredNode
 from mnemo.values.fields import Stored, Type, exact_json
 from mnemo.values.graph import (
     NODE_TYPES,
     Edge,
+    Edit,
     MetadataDelta,
     Node,
     NodeMetadata,
     NodeType,
     Vector,
-    plain_edits,
-    plain_wordings,
-    read_edits,
-    read_wordings,
+    Wording,
 )
 
 # ``json.dumps`` makes a new one at each call.
@@ -124,17 +123,43 @@ def decode_vector(blob: bytes, dimensions: int | None = None) -> Vector:
 
 # ── Nodes ────────────────────────────────────────────────────────────────────────────
 
+
+def _several(made: Callable[..., Any], what: str) -> Callable[[Any], tuple[Any, ...]]:
+    """Makes one of each row. *Raises* ``ValueError`` for any other value."""
+
+    def read(rows: Any) -> tuple[Any, ...]:
+        try:
+            return tuple(made(*row) for row in rows)
+        except TypeError as error:
+            raise ValueError(f"these are no {what}: {error}") from None
+
+    return read
+
+
+def _edit(at: Any, by: Any, before: Any, reason: Any) -> Edit:
+    if by != "hand":
+        raise ValueError("an edit is made by hand")
+    texts = (None if text is None else stored_text("an edit", text) for text in (before, reason))
+    return Edit(stored_time("an edit", datetime.fromisoformat(at)), by, *texts)
+
+
+def _wording(text: Any, sources: Any, vector: Any) -> Wording:
+    if not isinstance(text, str) or not all(isinstance(source, str) for source in sources):
+        raise ValueError("a wording is a text, the ids of its steps, and a vector")
+    return Wording(text, tuple(sources), _unpacked(vector))
+
+
 _LOADS: dict[Type, Callable[[Any], Any]] = {
     "time": decode_time,
-    "edits": read_edits,
-    "wordings": read_wordings,
+    "edits": _several(_edit, "edits of a fact or instruction"),
+    "wordings": _several(_wording, "wordings of an intent"),
 }
 _WRITES: dict[Type, Callable[[Any], Any]] = {
     "number": float,
     "time": datetime.isoformat,
     "object": dict,
-    "edits": plain_edits,
-    "wordings": plain_wordings,
+    "edits": lambda edits: [[e.at.isoformat(), e.by, e.before, e.reason] for e in edits],
+    "wordings": lambda said: [[one.text, list(one.sources), _packed(one.vector)] for one in said],
 }
 
 
@@ -316,7 +341,7 @@ def _packed(vector: Vector | None) -> str | None:
 
 
 def _unpacked(text: str | None) -> Vector | None:
-    return None if text is None else decode_vector(base64.b64decode(text))
+    return None if text is None else decode_vector(base64.b64decode(text, validate=True))
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from mnemo.runtime.validation import exact_id, finite_number, stored_text, stored_time
+from mnemo.runtime.validation import exact_id, exact_text, finite_number, stored_time
 from mnemo.values.graph import ENDS, Edge, MetadataDelta, Node, NodeType
 
 Revision = int
@@ -141,8 +141,8 @@ class Changeset:
 
 
 def _check_value(name: str, value: object) -> None:
-    if isinstance(value, str) and stored_text(name, value) != value:
-        raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
+    if isinstance(value, str):
+        exact_text(name, value)
     if isinstance(value, float):
         finite_number(name, value)
     if isinstance(value, datetime):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
-from mnemo.runtime.validation import exact_id, stored_object, stored_text, whole_number
+from mnemo.runtime.validation import exact_id, exact_text, stored_object, whole_number
 
 MOST_BLOB_BYTES = 256 * 2**20
 """Bytes of one value, 256 MiB."""
@@ -128,13 +128,13 @@ def checked_head(head: CheckpointHead) -> CheckpointHead:
     for name, id in (("parent_id", head.parent_id), ("run_id", head.run_id)):
         if id is not None:
             exact_id(name, id)
-    _exact("namespace", head.namespace)
+    exact_text("namespace", head.namespace)
     _check_blob((head.type, head.data))
     for channel, version in head.versions.items():
-        _exact("the name of a channel", channel)
-        _exact("the version of a channel", version)
+        exact_text("the name of a channel", channel)
+        exact_text("the version of a channel", version)
     for channel in head.deltas:
-        _exact("the name of a channel", channel)
+        exact_text("the name of a channel", channel)
     return replace(head, metadata=stored_object("metadata", head.metadata))
 
 
@@ -155,21 +155,16 @@ def checked_write(write: CheckpointWrite) -> CheckpointWrite:
     exact_id("checkpoint_id", write.checkpoint_id)
     exact_id("task_id", write.task_id)
     for name in ("namespace", "task_path", "channel"):
-        _exact(name, getattr(write, name))
+        exact_text(name, getattr(write, name))
     whole_number("index", write.index, -_MOST_INDEX, _MOST_INDEX)
     _check_blob((write.type, write.data))
     return write
 
 
-def _exact(name: str, value: object) -> None:
-    if stored_text(name, value) != value:
-        raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
-
-
 def _check_blob(blob: object) -> None:
     if not isinstance(blob, tuple) or len(blob) != 2 or not isinstance(blob[1], bytes):
         raise ValueError("a value must be a pair of the name of its form and bytes")
-    _exact("the form of a value", blob[0])
+    exact_text("the form of a value", blob[0])
     if len(blob[1]) > MOST_BLOB_BYTES:
         raise ValueError(f"a value has more than {MOST_BLOB_BYTES:,} bytes; keep it elsewhere")
 

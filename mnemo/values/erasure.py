@@ -65,16 +65,24 @@ class Selection:
         named = _ids(
             [step.node_id if isinstance(step, Step) else step for step in every("ids", steps)]
         )
-        _check_fit(session_id, thread_id, before, memories, messages, named, sources)
-        if session_id is not None:
-            session_id = known_id("session_id", session_id)
-        if thread_id is not None:
-            thread_id = known_id("thread_id", thread_id)
-        aware = known_time("before", before) if before is not None else None
+        narrowed = session_id is not None or before is not None
+        if not (memories or messages or named or narrowed) and thread_id is None:
+            raise ValueError(
+                "say what to forget: memory_ids, message_ids, steps, session_id, thread_id or "
+                "before"
+            )
+        if narrowed and (memories or messages or named):
+            raise ValueError(
+                "session_id and before do not narrow ids: forget these in a call apart"
+            )
+        if thread_id is not None and (memories or named):
+            raise ValueError("thread_id says where message_ids are; memories and steps need none")
+        if not sources and (messages or named or not memories):
+            raise ValueError("sources=False is of memory_ids alone: their sources stay")
         return cls(
-            session_id=session_id,
-            thread_id=thread_id,
-            before=aware,
+            session_id=None if session_id is None else known_id("session_id", session_id),
+            thread_id=None if thread_id is None else known_id("thread_id", thread_id),
+            before=None if before is None else known_time("before", before),
             memory_ids=memories,
             message_ids=messages,
             step_ids=named,
@@ -112,28 +120,6 @@ class Selection:
 
 def _ids(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known_ids(given)))
-
-
-def _check_fit(
-    session_id: object,
-    thread_id: object,
-    before: object,
-    memories: Sequence[str],
-    messages: Sequence[str],
-    steps: Sequence[str],
-    sources: bool,
-) -> None:
-    named = bool(memories or messages or steps)
-    if not named and session_id is None and thread_id is None and before is None:
-        raise ValueError(
-            "say what to forget: memory_ids, message_ids, steps, session_id, thread_id or before"
-        )
-    if named and (session_id is not None or before is not None):
-        raise ValueError("session_id and before do not narrow ids: forget these in a call apart")
-    if thread_id is not None and (memories or steps):
-        raise ValueError("thread_id says where message_ids are; memories and steps need none")
-    if not sources and (messages or steps or not memories):
-        raise ValueError("sources=False is of memory_ids alone: their sources stay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

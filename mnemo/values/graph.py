@@ -7,8 +7,6 @@ type; a vector left out is made at commit.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.runtime.clock import new_id
-from mnemo.runtime.validation import every, quoted, stored_text, stored_time
+from mnemo.runtime.validation import every, quoted
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import Filters
 
@@ -413,7 +411,7 @@ class Listing:
     filters: Filters = field(default_factory=Filters)
 
 
-# ── Wordings of intents and edits of claims, as stored bodies and archives have them ─────
+# ── Wordings of intents ──────────────────────────────────────────────────────────────
 
 _WORDING_MARK = "/wording-"
 MOST_WORDINGS = 8
@@ -443,54 +441,3 @@ def wording_key(intent_id: str, text: str) -> str:
 def wording_owner(key: str) -> str:
     """The id of the intent that a ``wording_key`` is of; any other key as it is."""
     return key.partition(_WORDING_MARK)[0]
-
-
-def plain_wordings(wordings: Iterable[Wording]) -> list[list[Any]]:
-    """Text, sources and vector of each, as JSON has them."""
-    return [[one.text, list(one.sources), packed_vector(one.vector)] for one in wordings]
-
-
-def packed_vector(vector: Vector | None) -> str | None:
-    """Base64 of little-endian float32."""
-    if vector is None:
-        return None
-    return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode()
-
-
-def read_wordings(plain: Any) -> tuple[Wording, ...]:
-    """What ``plain_wordings`` was given. *Raises* ``ValueError`` for any other value."""
-    try:
-        return tuple(_read_wording(*one) for one in plain)
-    except (TypeError, binascii.Error) as error:
-        raise ValueError(f"these are no wordings of an intent: {error}") from None
-
-
-def _read_wording(text: Any, sources: Any, vector: Any) -> Wording:
-    if not isinstance(text, str) or not all(isinstance(source, str) for source in sources):
-        raise ValueError("a wording is a text, the ids of its steps, and a vector")
-    row = None
-    if vector is not None:
-        row = np.frombuffer(base64.b64decode(vector, validate=True), dtype="<f4")
-    return Wording(
-        text, tuple(sources), None if row is None else row.astype(np.float32, copy=False)
-    )
-
-
-def plain_edits(edits: Iterable[Edit]) -> list[list[str | None]]:
-    """Time, who made it, the wording before and the reason of each, as JSON has them."""
-    return [[edit.at.isoformat(), edit.by, edit.before, edit.reason] for edit in edits]
-
-
-def read_edits(plain: Any) -> tuple[Edit, ...]:
-    """What ``plain_edits`` was given. *Raises* ``ValueError`` for any other value."""
-    try:
-        return tuple(_read_edit(*one) for one in plain)
-    except TypeError as error:
-        raise ValueError(f"these are no edits of a fact or instruction: {error}") from None
-
-
-def _read_edit(at: Any, by: Any, before: Any, reason: Any) -> Edit:
-    if by != "hand":
-        raise ValueError("an edit is made by hand")
-    texts = (None if text is None else stored_text("an edit", text) for text in (before, reason))
-    return Edit(stored_time("an edit", datetime.fromisoformat(at)), by, *texts)

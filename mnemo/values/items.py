@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.validation import MOST_ID_BYTES, check_depth, seconds, stored_text, whole_number
+from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import check_depth, exact_key, seconds, stored_text, whole_number
 
 Namespace: TypeAlias = tuple[str, ...]
 REFRESH_SHARE = 0.1
@@ -146,7 +146,7 @@ def checked_operation(operation: ItemOperation) -> ItemOperation:
     """
     match operation:
         case PutItem() | GetItem() | DeleteItem():
-            _check_name("key", operation.key)
+            exact_key("key", operation.key)
             check_namespace("namespace", operation.namespace)
         case SearchItems():
             check_namespace("prefix", operation.prefix)
@@ -176,19 +176,8 @@ def _check_put(put: PutItem) -> None:
     if put.texts is not None and not isinstance(put.texts, Mapping):
         raise ValueError(f"texts must map fields to texts, not {type(put.texts).__name__}")
     for field, text in (put.texts or {}).items():
-        _check_name("a field of texts", field)
+        exact_key("a field of texts", field)
         stored_text(f"texts[{field!r}]", text)
-
-
-def _check_name(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, not {type(value).__name__}")
-    if value.isascii() and 4 * len(value) <= MOST_ID_BYTES and "\0" not in value:
-        return
-    if 4 * len(value) > MOST_ID_BYTES and len(value.encode("utf-8", "replace")) > MOST_ID_BYTES:
-        raise ValueError(f"{name} has more than {MOST_ID_BYTES} bytes")
-    if clean(value) != value:
-        raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
 
 
 def _parts(name: str, value: object) -> Sequence[Any]:
@@ -200,7 +189,7 @@ def _parts(name: str, value: object) -> Sequence[Any]:
 def check_namespace(name: str, value: object) -> None:
     size = 0
     for part in _parts(name, value):
-        _check_name(f"a part of {name}", part)
+        exact_key(f"a part of {name}", part)
         size += 4 + (len(part) if part.isascii() else len(part.encode()))
     if size > MOST_NAMESPACE_BYTES:
         raise ValueError(f"{name} has more than {MOST_NAMESPACE_BYTES:,} bytes")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from mnemo.errors import InvalidNote
 from mnemo.runtime.text import clean, fold, is_blank, one_line, stem
@@ -133,18 +133,11 @@ class NoteRow:
     @property
     def note(self) -> Note:
         """All that is shown of it."""
-        return self._shown(Note, body=self.body, created_at=self.created_at, trust=self.trust)
+        return self._shown(Note)
 
-    def _shown(self, kind: type[N], **more: Any) -> N:
-        return kind(
-            topic=self.topic,
-            description=self.description,
-            updated_at=self.updated_at,
-            last_read_at=self.last_read_at,
-            version=self.version,
-            size=len(self.body),
-            **more,
-        )
+    def _shown(self, kind: type[N]) -> N:
+        names = (one.name for one in fields(kind) if one.name != "size")
+        return kind(size=len(self.body), **{name: getattr(self, name) for name in names})
 
     @property
     def text(self) -> str:

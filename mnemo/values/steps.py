@@ -49,17 +49,8 @@ class StepDraft:
             session_id=session_id,
             episode_id=episode_id,
             index=index,
-            observation=self.observation,
-            action=self.action,
-            at=self.at,
-            actor=self.actor,
-            node_id=self.node_id,
-            key=self.key,
-            metadata=self.metadata,
-            thread_id=self.thread_id,
-            message_id=self.message_id,
-            role=self.role,
             ordinal=ordinal,
+            **dict(zip(_DRAFTED, _drafted(self), strict=True)),
         )
 
 
@@ -156,6 +147,8 @@ class Step:
         return Step(annotation=annotation, **dict(zip(_APPENDED, _appended(self), strict=True)))
 
 
+_DRAFTED = tuple(field.name for field in fields(StepDraft) if field.name != "is_fed")
+_drafted = attrgetter(*_DRAFTED)
 _APPENDED = tuple(field.name for field in fields(Step) if field.name != "annotation")
 _appended = attrgetter(*_APPENDED)
 
