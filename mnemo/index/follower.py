@@ -526,8 +526,8 @@ class RepositoryIndex:
             owners = {debt.node_id: debt.group.nodes[debt.number] for debt in missing}
             ids = [id for id, node in owners.items() if node is None]
             steps = list((await self.feed.steps(ids)).values())
-            for id, found in (await self.feed.messages(ids)).items():
-                steps.append(step_of(id, found.message, default_actor=self.default_actor))
+            for id, (message, _) in (await self.feed.messages(ids)).items():
+                steps.append(step_of(id, message, default_actor=self.default_actor))
             nodes = [node for node in owners.values() if node is not None]
             space, name = self.embedder.space, self.agent_name
             cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
@@ -23,7 +23,7 @@ from mnemo.store.tables import (
     UNANNOTATED_STEP_COLUMNS,
 )
 from mnemo.store.tx import Tx
-from mnemo.values.feed import FoundMessage, document_number, is_document, message_document
+from mnemo.values.feed import document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.messages import EMBEDDED, StoredMessage
 from mnemo.values.steps import Step
@@ -117,6 +117,9 @@ UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no 
 _TIMES = Rows("nodes", "s s?", lambda row: row[1] and decode_time(row[1]))
 _EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
 
+_Found: TypeAlias = tuple[StoredMessage, float | None]
+"""A message and the ``ttl_s`` of its thread."""
+
 
 class StoredFeed(OfRepository):
     """What one repository's indexes follow."""
@@ -159,7 +162,7 @@ class StoredFeed(OfRepository):
         """The steps behind episodic node ids, committed or not, with their annotations."""
         return await self._engine.reading(partial(_steps, repo_id=self._repo_id, ids=node_ids))
 
-    async def messages(self, ids: Sequence[str]) -> dict[str, FoundMessage]:
+    async def messages(self, ids: Sequence[str]) -> dict[str, _Found]:
         """The messages behind ids of documents; expired ones are among them."""
         return await self._engine.reading(partial(_messages, repo_id=self._repo_id, ids=ids))
 
@@ -411,14 +414,14 @@ def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
     return found
 
 
-def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, FoundMessage]:
+def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, _Found]:
     repo = repo_row(tx, repo_id)[0]
     numbers = [no for id in dict.fromkeys(ids) if (no := document_number(id)) is not None]
-    found: dict[str, FoundMessage] = {}
+    found: dict[str, _Found] = {}
     for chunk in chunks(numbers):
         for row in tx.run(_MESSAGES_BY_NUMBER.format(holes(chunk)), (repo, *chunk)).fetchall():
             for message in MESSAGES.rows.intact([row]):
-                found[message_document(row[-2])] = FoundMessage(message, row[-1])
+                found[message_document(row[-2])] = message, row[-1]
     return found
 
 

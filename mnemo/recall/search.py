@@ -376,12 +376,12 @@ class Search:
         found = await self.feed.steps(list(made.values())) if missing else {}
         self._steps |= {id: found[step] for id, step in made.items() if step in found}
         left = [id for id in missing if id not in self._steps and document_number(id) is not None]
-        for id, one in (await self.feed.messages(left) if left else {}).items():
-            thread = Thread(id=one.message.thread_id, ttl_s=one.ttl_s)
+        for id, (message, ttl_s) in (await self.feed.messages(left) if left else {}).items():
+            thread = Thread(id=message.thread_id, ttl_s=ttl_s)
             since = thread.alive_since(self.run.now, self.config.conversation.ttl_s)
-            if since is None or one.message.recorded_at >= since:
+            if since is None or message.recorded_at >= since:
                 actor = self.config.extraction.default_actor
-                self._steps[id] = step_of(id, one.message, default_actor=actor)
+                self._steps[id] = step_of(id, message, default_actor=actor)
 
     async def _with_nodes(self, found: Sequence[Found]) -> list[Found]:
         """Those of *found* whose node there is, with it."""

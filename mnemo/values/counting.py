@@ -30,9 +30,8 @@ class Counter:
     Counts as a service is configured to.
 
     Attributes:
-        given: Counts the tokens of a text; ``None``: ``ceil(utf8_bytes / 4)``. It is called
-            on the event loop or off it. Where it raises, or gives anything but a whole
-            number that a message may have, the estimate stands in.
+        given: Called on the event loop or off it; ``None``: the estimate, which also stands in
+            where it raises, or gives anything but a whole number that a message may have.
         block_tokens: Of each block without text, by its type; ``image`` is any form of image.
     """
 
@@ -83,9 +82,6 @@ def tokens_of(message: Message, count: Count) -> int:
     The tokens of *message*: its text, its calls, and its blocks by their type or size.
 
     An opaque message counts as the item that it keeps.
-
-    Args:
-        count: Counts texts; a ``Counter`` knows what blocks count, too.
     """
     content = message.content
     if message.is_opaque and message.extra is not None:

@@ -185,8 +185,7 @@ class Surfaced:
 
     Attributes:
         seq: Of the user message that the turn began with.
-        shown: ``(session id, message id)`` of each memory.
-        hits: The hits as JSON objects, as they were shown.
+        shown: ``(session id, message id)`` of each memory; *hits* as JSON objects.
     """
 
     thread_id: str

@@ -72,12 +72,9 @@ COUNTS = Entity(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredNode:
     """
-    The row of a node: what it is found and judged by, and all that it says.
+    The row of a node: what it is found, and by an erasure judged by; *at*: when it was said.
 
-    Attributes:
-        at: When what it holds was said.
-        body: ``NODE_FIELDS`` of its type as JSON.
-        session_id: By this, its episode and the superseding fact an erasure judges it.
+    All that it says, ``NODE_FIELDS`` of its type, is in *body*, as JSON.
     """
 
     id: str

@@ -23,9 +23,8 @@ class Selection:
         session_id: Selects steps alone: a message is of no session.
         thread_id: Its messages, and the steps that were made from it.
         before: Exclusive, looks at when it happened or was said; aware.
-        memory_ids: Facts and instructions.
-        message_ids: Messages, with the rest of their tool groups.
-        step_ids: Ids of the nodes of steps.
+        memory_ids: Of facts and instructions; *step_ids* of the nodes of steps.
+        message_ids: With the rest of their tool groups.
         sources: Whether what memories rest on goes as well; otherwise they go alone, and are
             not extracted again.
         dry_run: Whether it is only reported what would go.
@@ -188,12 +187,7 @@ class ErasureReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """
-    What a store did: the report, the ids of deleted nodes, and the sessions it touched.
-
-    Attributes:
-        messages: The newest ones of a thread, where these were selected; ascending.
-    """
+    """What a store did; *messages*: the newest of a thread where these were selected, ascending."""
 
     report: ErasureReport = ErasureReport()
     node_ids: tuple[str, ...] = ()

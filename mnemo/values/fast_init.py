@@ -15,7 +15,6 @@ def fast_init(cls: C) -> C:
 
     The generated one calls ``object.__setattr__`` for each field. This one makes the instance,
     which nobody else has yet, one of a subclass that can be assigned to, and then turns it back.
-
     """
     # Both: only then does Python assign without a call.
     methods = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}

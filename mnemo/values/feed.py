@@ -80,19 +80,6 @@ class FeedChanges:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessage:
-    """
-    The message behind a document.
-
-    Attributes:
-        ttl_s: Seconds after which its thread's messages expire; ``None``: as configured.
-    """
-
-    message: StoredMessage
-    ttl_s: float | None = None
-
-
 OBSERVED = frozenset({"user", "system", "tool"})
 """Roles whose words come to the agent; a thought is the agent's own, whatever its role."""
 _PREFIX = "message-"
@@ -113,8 +100,7 @@ def is_document(message: Message) -> bool:
     """
     Whether recall finds *message*: what a user or an agent said or thought, in words.
 
-    System prompts, calls, results and items that only a wire format can read serve the
-    agent's window: they would stand before what was said.
+    What serves the agent's window (prompts, calls, results) would stand before what was said.
     """
     said = message.kind in EMBEDDED and not is_view_made(message)
     return said and not is_blank(told_text(message))
@@ -134,13 +120,7 @@ def speaker_of(message: Message, default_actor: str) -> str:
 
 
 def step_of(id: str, message: StoredMessage, *, default_actor: str) -> Step:
-    """
-    The step that a session would make of *message*; of no session and no episode.
-
-    Args:
-        id: Of its document.
-        default_actor: Whose words those of a user are who is not named.
-    """
+    """The step that a session would make of *message*; *id* is that of its document."""
     observation, action = sides_of(message)
     return Step(
         session_id="",

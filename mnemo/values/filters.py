@@ -32,11 +32,7 @@ ScalarKind: TypeAlias = Literal["text", "number", "boolean", "null"]
 
 
 def kind_of(value: object) -> ScalarKind | None:
-    """
-    The kind of a JSON value; ``None`` for an object or a list.
-
-    Values of two kinds are never equal and never ordered: ``true`` is not 1.
-    """
+    """The kind of a JSON value; ``None``: no scalar. Kinds never compare: ``true`` is not 1."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, bool):
@@ -243,12 +239,7 @@ class Window:
 
     @classmethod
     def checked(cls, since: datetime | str | None, until: datetime | str | None) -> Window:
-        """
-        Both bounds, aware (no zone means UTC).
-
-        Raises:
-            ValueError: *since* lies after *until*, or one of them is no time.
-        """
+        """Both, aware (no zone means UTC). *Raises* ``ValueError``: no time, or in wrong order."""
         window = cls(
             known_time("since", since) if since is not None else None,
             known_time("until", until) if until is not None else None,
@@ -300,13 +291,7 @@ class Filters:
         since: datetime | str | None = None,
         until: datetime | str | None = None,
     ) -> Filters:
-        """
-        Check the arguments that all filtered calls take.
-
-        Raises:
-            ValueError: See ``Where.checked`` and ``Window.checked``; an id or the actor is
-                no text.
-        """
+        """Check the arguments that all filtered calls take. *Raises* ``ValueError``."""
         named = {"session_id": session_id, "thread_id": thread_id, "actor": actor}
         ids = {name: None if id is None else known_id(name, id) for name, id in named.items()}
         return cls(
@@ -331,13 +316,7 @@ class Filters:
         session_ids: Collection[str] = (),
         thread_id: str | None = None,
     ) -> bool:
-        """
-        Whether one piece of evidence matches.
-
-        Args:
-            actors: Who speaks or acts in it.
-            session_ids: The sessions that hold it.
-        """
+        """Whether a piece of evidence matches; *actors* speak or act in it."""
         if self.actor is not None and self.actor not in map(fold, actors):
             return False
         if self.thread_id is not None and self.thread_id != thread_id:

@@ -72,12 +72,7 @@ FEW_RECORDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """
-    Relevance against age, as seen at *now*.
-
-    Attributes:
-        decay: A record one year old weighs ``1 / (1 + decay)``; 0: relevance alone.
-    """
+    """Relevance against age at *now*: one year old weighs ``1 / (1 + decay)``."""
 
     now: datetime
     decay: float = 0.3
@@ -106,9 +101,7 @@ class Record:
         session_id: The session's id for steps, the thread's for messages and snapshots.
         seq: Of a message its seq; of a step's half twice the step's ordinal, plus one for
             the action; of a snapshot its first seq.
-        at: When it was said, aware.
         text: What is searched; of a tool's call or result its content whatever is indexed.
-        tool_calls, is_error, name: Of messages.
     """
 
     message_id: str
@@ -154,16 +147,13 @@ class Hidden:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQuery:
     """
-    What to find.
+    What to find, at most *limit* hits.
 
     Attributes:
         session_id: Only of this stream.
-        hidden: What to leave out.
         default_ttl_s: Seconds after which messages of threads without a ``ttl_s`` of their
             own are expired; ``None``: never.
-        limit: Hits, at most.
         scan_limit: Records that a search for short substrings looks at, at most.
-        filters: What evidence a record must be; of its stream see *session_id*.
         kinds: Only of these; ``None``: of all.
         default_actor: Who a user is that is not named; *agent_name* who the agent is.
     """
@@ -215,14 +205,12 @@ class Surroundings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurfacingQuery:
     """
-    What could come to mind.
+    What could come to mind, at most *limit* records.
 
     Attributes:
         terms: Words or short runs, each an operand; at most 32.
         min_terms: Distinct terms that a record must match, at least.
-        hidden: What the agent sees anyhow.
         excluded: ``(session id, message id)`` of records to leave out.
-        limit: Records, at most.
     """
 
     terms: tuple[str, ...]
