@@ -136,8 +136,7 @@ class EngineStore:
         """
         Delete a repository with everything in it, and the bytes as after any erasure.
 
-        Raises:
-            NotFound: There is none of that id. *Cancellation*: the transaction completes.
+        *Raises* ``NotFound``. *Cancellation*: the transaction completes.
         """
         report = await self.engine.writing(partial(delete_repository, repo_id=repo_id))
         return replace(report, scrubbed=await self.engine.scrub(at_once=False))
@@ -155,11 +154,7 @@ class EngineStore:
         await self.engine.writing(lambda tx: job_rows.unregister(tx, owner.token), locks=OWNERS)
 
     async def check(self, *, repair: bool = False) -> StoreReport:
-        """
-        Check the file, full text against records, vectors against their owners, edges' ends.
-
-        *repair* puts right what can be: see ``Mnemo.check``. *Cancellation*: the repair completes.
-        """
+        """Check all that is kept; see ``Mnemo.check``. *Cancellation*: the repair completes."""
         repaired: list[str] = []
         if repair:
             time = self._lease_time

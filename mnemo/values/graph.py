@@ -197,7 +197,7 @@ class Wording:
 
     Attributes:
         sources: Ids of the episodic nodes behind the instructions that it came with.
-        vector: Unit-norm float32; ``None`` while it is the intent's own.
+        vector: ``None`` while it is the intent's own.
     """
 
     text: str
@@ -391,10 +391,9 @@ class MetadataDelta:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """
-    A part of the nodes of some types, in the order in which they were made, ties by id.
+    At most *limit* nodes of some types, in the order in which they were made, ties by id.
 
     Attributes:
-        limit: How many, at most.
         after: Creation time and id of the node before the first one.
         holding: Without those that are superseded.
         superseded_by: Only those that one of these superseded.

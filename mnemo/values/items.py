@@ -138,12 +138,7 @@ ItemOperation: TypeAlias = PutItem | GetItem | DeleteItem | SearchItems | ListNa
 
 
 def checked_operation(operation: ItemOperation) -> ItemOperation:
-    """
-    Return *operation* if a store can do it; the value of a put is not looked at.
-
-    Raises:
-        ValueError: It is no operation, or a name or number of it is of no use.
-    """
+    """*operation*, but for the value of a put. *Raises* ``ValueError``: no store can do it."""
     match operation:
         case PutItem() | GetItem() | DeleteItem():
             exact_key("key", operation.key)

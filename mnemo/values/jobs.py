@@ -165,12 +165,9 @@ class WorkerStatistics:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
     """
-    What the ``extract`` job of a thread has taken in, told to the transaction that commits it.
+    What the ``extract`` job of a thread took in by the claim *token*: everything before *to_seq*.
 
-    Attributes:
-        token: Of the claim.
-        to_seq: Everything before this seq is extracted.
-        message_ids: What it was made of; all of them must still be there.
+    The transaction that commits it is refused unless all of *message_ids* are still there.
     """
 
     thread_id: str

@@ -84,8 +84,7 @@ class Owner:
     Attributes:
         token: Unique per opened service.
         host: Identifies the machine and its boot.
-        pid: The process on that host.
-        started: When that process started, in the host's own ticks; tells a reused pid.
+        started: When process *pid* started, in the host's own ticks; tells a reused pid.
     """
 
     token: str
@@ -96,14 +95,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """
-    What changes a session's record, in one transaction.
-
-    Attributes:
-        leads_to: The state of the session after it; ``None``: the state stays.
-    """
+    """What changes a session's record, in one transaction."""
 
     leads_to: ClassVar[SessionState | None] = None
+    """The state of the session after it; ``None``: the state stays."""
 
     session_id: str
     episode_id: str
@@ -139,7 +134,7 @@ class StagedTrajectory:
 
     Attributes:
         key: Unique per episode: the trajectory's id and its first step's index.
-        steps: Indexes of the steps that it covers.
+        steps: Their indexes.
     """
 
     key: str
@@ -194,10 +189,9 @@ class Settlement:
 
     Attributes:
         steps: Indexes of the steps that are committed by it.
-        staged: Keys of the staged trajectories that are consumed by it.
+        staged: Keys of the staged trajectories that go with it.
         ends: Whether the episode ends with it: the state becomes ``idle`` and the
             staged whole changeset goes; else the state stays.
-        extraction: What it does to the thread whose job the session belongs to.
     """
 
     session_id: str
@@ -215,8 +209,7 @@ class Journal:
     A session as its last durable act left it.
 
     Attributes:
-        steps: Those of the present episode, ascending; empty when idle.
-        committed: Indexes of the steps that are committed already.
+        steps: Those of the present episode, ascending; of *committed* the indexes.
         staged: Key → result, of trajectories that wait to be merged or committed.
         changeset: The whole staged changeset, in ``ready``.
         error: Why extraction gave up, in ``failed``; *error_trajectory* says where.

@@ -239,8 +239,7 @@ def answered_ids(message: Message) -> tuple[str, ...]:
     """
     The ids of the calls that *message* answers; empty unless it is a tool message.
 
-    Its ``tool_call_id``, and those of the tool results among its blocks: one message of
-    Anthropic's format may answer several calls.
+    One message of Anthropic's format may answer several calls, by blocks.
     """
     if message.tool_call_id is None:
         return ()
@@ -257,12 +256,7 @@ def measured_text(message: Message) -> str:
 
 
 def searchable_text(message: Message, *, tools: bool = False) -> str:
-    """
-    What keyword search knows it by; ``""``: not at all.
-
-    Args:
-        tools: Whether calls and results count as well (``config.recall.index_tool_results``).
-    """
+    """What keyword search knows it by; ``""``: not at all. *tools*: calls and results count too."""
     if message.kind in SAID:
         return message.text
     if not tools:

@@ -103,12 +103,7 @@ N = TypeVar("N", bound=NoteInfo)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRow:
-    """
-    A note as it is now; a deleted one keeps its row, without texts.
-
-    Attributes:
-        deleted_by: Who deleted it; ``None``: it is there.
-    """
+    """A note as it is now; one that *deleted_by* deleted keeps its row, without texts."""
 
     topic: str
     version: int
@@ -156,11 +151,9 @@ class Covered:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRow:
     """
-    What is known of a conversation's updates.
+    What is known of a conversation's updates: so many *failures* in a row, over *part*.
 
-    Attributes:
-        ended_at: When the last one with a model ended, failed or not.
-        part: The part that the latest failures were over; *failures* in a row.
+    The last one with a model, failed or not, has *ended_at*.
     """
 
     key: str
@@ -233,13 +226,9 @@ def suggested_topic(text: str) -> str | None:
 
 def check_length(name: str, text: object, limit: int) -> None:
     """
-    Refuse at a glance what is far too long, before anything in it is looked at.
+    Refuse at a glance what is far too long; what is taken out of a text may be beyond *limit*.
 
-    A text may be longer than *limit* by what is taken out of it, such as secrets and
-    invisible characters.
-
-    Raises:
-        InvalidNote: ``body_too_long`` or ``bad_description``.
+    *Raises* ``InvalidNote``: ``body_too_long`` or ``bad_description``.
     """
     if isinstance(text, str) and len(text) > LONGEST * limit:
         reason = "body_too_long" if name == "body" else "bad_description"
@@ -262,8 +251,7 @@ def checked_body(text: object, limit: int) -> str:
     """
     *text* with its line ends as LF and no outer blanks, if it can be a note's body.
 
-    Raises:
-        InvalidNote: ``empty_body``, ``has_frontmatter`` or ``body_too_long``.
+    *Raises* ``InvalidNote``: ``empty_body``, ``has_frontmatter`` or ``body_too_long``.
     """
     body = plain_text(text).strip() if isinstance(text, str) else ""
     if is_blank(body):
@@ -294,10 +282,9 @@ def _is_hidden(character: str) -> bool:
 
 def check_neighbours(topic: str, others: Sequence[str], *, known: frozenset[str] | None) -> None:
     """
-    Keep one topic in one note.
+    Keep one topic in one note, beside the topics *others*.
 
     Args:
-        others: The topics of the notes that are there.
         known: Those that the writer has read, and so means not to write to; ``None``: it
             need not have looked.
 

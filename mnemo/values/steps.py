@@ -27,8 +27,7 @@ class StepDraft:
     """
     A step before the store gave it its index; see ``Step``.
 
-    Attributes:
-        is_fed: Whether a feed made it: refused if its message was erased.
+    One that a feed made (*is_fed*) is refused if its message was erased.
     """
 
     observation: str
@@ -157,8 +156,7 @@ def when_and_who(at: datetime, actor: str) -> str:
     """
     The head of an evidence text, e.g. ``[Friday 1 March 2024 14:30] Ana:``.
 
-    Weekday and month in words, in the step's own zone: they beat an ISO date in
-    recall, and do not depend on the machine's locale.
+    Words beat an ISO date in recall; the zone is the step's own, no locale is asked.
     """
     return f"[{date_in_words(at)} {at.hour:02}:{at.minute:02}] {one_line(actor)}:"
 
@@ -184,12 +182,7 @@ def episodic_node(step: Step) -> Episodic:
 
 
 def evidence_text(step: Step, part: Part, *, agent_name: str) -> str | None:
-    """
-    The text that *part* of *step* is found by; ``None`` if that side is empty.
-
-    Args:
-        agent_name: Who acts; stands where the actor stands for an observation.
-    """
+    """The text that *part* of *step* is found by; ``None`` if that side is empty."""
     said = step.observation if part == "observation" else step.action
     if not said or said.isspace():
         return None
@@ -298,12 +291,7 @@ class Instruction:
 
 
 def split_trajectories(steps: Iterable[Step], *, goal: str) -> list[Trajectory]:
-    """
-    Group annotated steps by trajectory, in order of each one's first step.
-
-    Raises:
-        ValueError: If a step has no annotation yet.
-    """
+    """Group steps by trajectory, by each one's first. *Raises* ``ValueError``: one has none yet."""
     groups: dict[str, list[Step]] = {}
     for step in steps:
         if step.trajectory_id is None:

@@ -38,10 +38,7 @@ def without_marks(text: str, spelled: Callable[[str], str] = lambda one: f"&#{or
     """
     *text* in which no mark of a chat template and nothing hidden stands; see ``visible``.
 
-    The one escaping of stored text that enters a request as data; other text is unchanged.
-
-    Args:
-        spelled: Spells the first character of a mark; default: as an HTML entity.
+    The one escaping of stored text in a request; *spelled* gives the first character of a mark.
     """
     return _MARK.sub(lambda found: spelled(found.group()), visible(text))
 
@@ -64,9 +61,7 @@ def untrusted(tag: str, text: str, attributes: Mapping[str, object] | None = Non
     """
     Wrap *text* in a tag that says ``trusted="false"``; exactly one tag opens and one closes.
 
-    Args:
-        tag: A plain name, such as ``summary``; given by code, never by data.
-        attributes: In order, before ``trusted``; values are escaped too.
+    *tag* and the names of *attributes* are given by code, never by data; values are escaped.
     """
     named = {**(attributes or {}), "trusted": "false"}
     written = "".join(f' {name}="{_quoted(value)}"' for name, value in named.items())

@@ -24,12 +24,7 @@ K = TypeVar("K", bound=Hashable)
 
 def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float32]:
     """
-    Give an embedder's reply as float32 rows of length 1.
-
-    Args:
-        reply: What the embedder returned; anything that NumPy takes for an array.
-        rows: How many texts it was asked for.
-        dimensions: Width of its space.
+    Give an embedder's reply, of any kind that NumPy takes, as float32 rows of length 1.
 
     Raises:
         InvalidReply: It is no array of numbers, or a row is missing, of wrong width, zero or
@@ -51,12 +46,7 @@ def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float3
 
 
 class VectorCache(Generic[K]):
-    """
-    Vectors by key, the least recently used first out. For one event loop at a time.
-
-    Args:
-        capacity: Rows that are kept; 0 keeps none. A row of d dimensions takes 4·d bytes.
-    """
+    """At most *capacity* vectors by key, the least recently used first out. For one event loop."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
