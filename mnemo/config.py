@@ -91,7 +91,7 @@ class Settings(BaseModel):
             value = getattr(self, name)
             if isinstance(value, int) and abs(value) > MOST_NUMBER:
                 raise ValueError(f"{name} must be at most {MOST_NUMBER:,}")
-        return self
+        return self.consistent()
 
     def overlaid(self, over: Self | None) -> Self:
         """This section with every field that was set on purpose in *over*, at any depth."""
@@ -403,10 +403,6 @@ class ViewportConfig(Settings):
     """Seconds of one run, at most."""
     max_parallel_runs: Annotated[int, Field(ge=1)] = 4
     """Runs at once, of different threads."""
-
-    @model_validator(mode="after")
-    def _fit(self) -> Self:
-        return self.consistent()
 
     def consistent(self) -> Self:
         """Itself. *Raises* ``ConfigError``: its fields do not fit each other."""

@@ -108,10 +108,9 @@ async def serve_stdio(repo: Repository, *, thread_id: str = "default", write: bo
 
 class MemoryServer(MCPServer[Any]):
     """
-    An ``MCPServer`` whose tools are those of a repository, schemas included.
+    An ``MCPServer`` whose tools are those of a repository, with the schemas that they have.
 
-    The SDK makes the schema of a tool from the signature of a function; these tools have theirs
-    already, so listing and calling are overridden.
+    The SDK would make these of the signatures of functions: so listing and calling are overridden.
     """
 
     def __init__(

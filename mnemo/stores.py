@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from mnemo.config import StoreConfig
 from mnemo.erasure.repositories import delete_repository, repository_records
@@ -24,23 +25,44 @@ from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
-from mnemo.store.engine import OWNERS, ManagedEngine
+from mnemo.store.engine import OWNERS, ManagedEngine, OfRepository
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind
 from mnemo.values.journal import Owner, RepositoryRecord
 
+P = TypeVar("P", bound=OfRepository)
+
+
+class Part(Generic[P]):
+    """What a store gives of the repository of an id, as *kind* has it."""
+
+    def __init__(self, kind: type[P]) -> None:
+        self._kind = kind
+
+    def __get__(self, store: EngineStore, owner: type) -> Callable[[str], P]:
+        return lambda repo_id: self._kind(repo_id, *store._given)
+
 
 class EngineStore:
     """
-    ``Store`` over an engine.
+    What is kept, over an *engine* that is not open yet, and closed with the store.
 
     Args:
-        engine: Not open yet; closed with the store.
         lease_s: Seconds that this service's ownership of sessions outlives its last
             ``renew``, as seen by other machines.
         lease_time: Default: that of *clock*. Where machines share a store, its own.
     """
+
+    graph = Part(StoredGraph)
+    feed = Part(StoredFeed)
+    records = Part(StoredRecords)
+    overhaul = Part(StoredOverhaul)
+    archive = Part(StoredArchive)
+    notes = Part(StoredNotes)
+    items = Part(StoredItems)
+    transcript = Part(StoredTranscript)
+    checkpoints = Part(StoredCheckpoints)
 
     def __init__(
         self,
@@ -63,42 +85,6 @@ class EngineStore:
         """The journal of one repository's sessions."""
         return StoredSessions(repo_id, self.engine, self._append_steps, self._lease_time)
 
-    def graph(self, repo_id: str) -> StoredGraph:
-        """The graph of one repository."""
-        return StoredGraph(repo_id, *self._given)
-
-    def feed(self, repo_id: str) -> StoredFeed:
-        """What one repository's indexes follow."""
-        return StoredFeed(repo_id, *self._given)
-
-    def records(self, repo_id: str) -> StoredRecords:
-        """Every single thing said or observed in one repository."""
-        return StoredRecords(repo_id, *self._given)
-
-    def overhaul(self, repo_id: str) -> StoredOverhaul:
-        """What is written while nobody else writes: erasure, and another embedding space."""
-        return StoredOverhaul(repo_id, *self._given)
-
-    def archive(self, repo_id: str) -> StoredArchive:
-        """One repository as lines, out and in."""
-        return StoredArchive(repo_id, *self._given)
-
-    def notes(self, repo_id: str) -> StoredNotes:
-        """The notes of one repository."""
-        return StoredNotes(repo_id, *self._given)
-
-    def items(self, repo_id: str) -> StoredItems:
-        """The keyed items of one repository."""
-        return StoredItems(repo_id, *self._given)
-
-    def transcript(self, repo_id: str) -> StoredTranscript:
-        """The conversations of one repository."""
-        return StoredTranscript(repo_id, *self._given)
-
-    def checkpoints(self, repo_id: str) -> StoredCheckpoints:
-        """The checkpoints of one repository."""
-        return StoredCheckpoints(repo_id, *self._given)
-
     async def open(self) -> Owner:
         """
         Open (creating or migrating) the store and register a new owner.
@@ -106,8 +92,7 @@ class EngineStore:
         What may not be written, or lies on a full disk, is opened for reading: nobody is
         registered, and writing calls raise ``StoreReadOnly``.
 
-        Raises:
-            StoreError: One of its kinds; nothing was changed. *Cancellation*: safe.
+        *Raises* ``StoreError``: nothing was changed. *Cancellation*: safe.
         """
         owner = job_rows.new_owner()
 
@@ -174,12 +159,7 @@ class EngineStore:
 
 
 class SqliteStore(EngineStore):
-    """
-    A store in one SQLite database.
-
-    Args:
-        path: As of ``SqliteEngine``; the others as of ``EngineStore``.
-    """
+    """A store in one SQLite database; *path* is as of ``SqliteEngine``."""
 
     def __init__(
         self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
@@ -193,13 +173,9 @@ class SqliteStore(EngineStore):
 
 class PostgresStore(EngineStore):
     """
-    A store in a schema of a PostgreSQL database.
+    A store in a schema of a PostgreSQL database; *url* is as of ``PostgresEngine``.
 
-    Args:
-        url: As of ``PostgresEngine``; the others as of ``EngineStore``.
-
-    Raises:
-        ImportError: The extra ``[postgres]`` is not installed.
+    *Raises* ``ImportError``: the extra ``[postgres]`` is not installed.
     """
 
     def __init__(self, url: str, *, config: StoreConfig, clock: Clock, lease_s: float) -> None:

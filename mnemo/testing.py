@@ -35,7 +35,7 @@ from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, content_words, count_tokens, is_blank, one_line, terms
 from mnemo.runtime.validation import one_of
 from mnemo.service import store_maker
-from mnemo.stores import EngineStore
+from mnemo.stores import EngineStore, Part
 from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft
 
@@ -450,11 +450,7 @@ FailingWrite: TypeAlias = str
 The name of an asynchronous method of a store's part, such as ``apply``, ``changes`` or
 ``reading`` (which is that of conversations and of notes), or ``append``.
 """
-_PARTS = [
-    name
-    for name, method in vars(EngineStore).items()
-    if getattr(method, "__annotations__", {}).get("return", "").startswith("Stored")
-]
+_PARTS = ["sessions", *(name for name, part in vars(EngineStore).items() if isinstance(part, Part))]
 """What a store gives of a repository."""
 
 
@@ -520,7 +516,7 @@ class FailingStore(EngineStore):
         Raises:
             ValueError: No part of a store has such an asynchronous method.
         """
-        parts = (getattr(EngineStore, name)(self, "") for name in _PARTS)
+        parts = (getattr(super(FailingStore, self), name)("") for name in _PARTS)
         one_of("call", call, sorted({"append"}.union(*map(_may_fail, parts))))
         raised = error or StoreError(f"this {call} was made to fail")
         fault = _Fault(raised, before, only or (lambda _: True))
@@ -589,7 +585,7 @@ class _FailingSessions(_FailingPart):
 def _failing(part: str) -> Callable[[FailingStore, str], Any]:
     """The method that gives *part* of a repository, whose calls may fail."""
     kind = _FailingSessions if part == "sessions" else _FailingPart
-    return lambda store, repo_id: kind(getattr(EngineStore, part)(store, repo_id), store)
+    return lambda store, repo_id: kind(getattr(super(FailingStore, store), part)(repo_id), store)
 
 
 for _part in _PARTS:

@@ -187,12 +187,11 @@ class Upkeep:
 
     Attributes:
         changed: Stored nodes as they will be; their texts and vectors stay.
-        merges: Loser → survivor, which is no loser itself. The survivor gets the
-            loser's edges (without doubles and self-links), accesses and rewards are
-            added, ``created_at`` is the earliest, ``last_accessed_at`` the latest, the
-            penalty the smallest, ``support_count`` the number of episodes behind the
-            united provenance (where no episode is known, the greatest there was). The
-            loser is deleted.
+        merges: Loser, to be deleted → survivor, which is no loser itself. It gets the loser's
+            edges (without doubles and self-links); accesses and rewards are added,
+            ``created_at`` is the earliest, ``last_accessed_at`` the latest, the penalty the
+            smallest, ``support_count`` the number of episodes behind the united provenance
+            (where no episode is known, the greatest there was).
         removals: Nodes to delete, but for those that were accessed after *accessed_until*.
         penalties: Node id → penalty to set, in [0, 1).
         sweeps: Whether tags and intents without a member and subgoals without a step

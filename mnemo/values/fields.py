@@ -164,8 +164,7 @@ class Stored:
 
     Attributes:
         path: How it is reached from the value, e.g. ``change.action``.
-        hint: Its annotation, without ``None``.
-        optional: Whether it may be ``None``.
+        hint: Its annotation, without ``None``; *optional*: it may be ``None``.
         default: That of the dataclass; ``MISSING``: there is none.
         rule: What it must be where it is not ``None``, beyond what decodes it.
     """

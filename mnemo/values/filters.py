@@ -84,11 +84,9 @@ class Condition:
     What must hold of one key.
 
     Attributes:
-        path: The key, cut at its dots.
         any_of: One member must equal one of these; ``None``: no such test.
         bounds: Operator and operand; the same member must pass all of them.
-        unequal: The operand of ``ne``, in a tuple; a member must be of its kind, and none
-            equal to it. Empty: no such test.
+        unequal: The operand of ``ne``, if any; a member must be of its kind, and none equal to it.
         exists: Whether the key must be there; ``None``: implied by the other tests.
     """
 
@@ -154,13 +152,10 @@ class Where:
         """
         Read *where*: key → a value, a list of which one must be there, or operators.
 
-        A key descends at its dots. Operators are ``gt``, ``gte``, ``lt``, ``lte``, ``ne``
-        and ``exists``. A list in the data matches if a member does; an absent key matches
-        ``exists: false`` alone; values of different kinds never match.
+        A key descends at its dots. A list in the data matches if a member does; an absent key
+        matches ``exists: false`` alone; values of different kinds never match.
 
-        Raises:
-            ValueError: It is no mapping of keys, an operator is unknown, an operand is of no
-                kind that the operator compares, or there are too many keys or values.
+        *Raises* ``ValueError``: something in it is of no use, or there is too much of it.
         """
         if where is None:
             return cls()
@@ -265,12 +260,10 @@ class Window:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
     """
-    What evidence (a message or a step) must be like; what was extracted matches if one of
-    its sources does.
+    What evidence (a message or a step) must be like; what was extracted matches by its sources.
 
     Attributes:
-        session_id: Of the session, or of the thread, that it was said in.
-        thread_id: Of the conversation that it was said in.
+        session_id: Of the session, or of the thread, that it was said in; *thread_id* likewise.
         actor: Whose words they are, folded; case and accents are no difference.
     """
 
