@@ -158,11 +158,20 @@ class StaleRevision(Conflict):
 
 
 class NotToFeed(Conflict):
-    """The message is a step of its thread's job, or was erased meanwhile. It never leaves mnemo."""
+    """
+    The message is a step of the job of its thread, or was erased since a feed read it.
+
+    It never leaves mnemo.
+    """
 
 
 class Barred(Conflict):
-    """The nodes of *ids* say what was erased for good; commit the rest. It never leaves mnemo."""
+    """
+    Memories were extracted again that were erased for good; commit the rest. It never leaves mnemo.
+
+    Attributes:
+        ids: Of the new nodes that say what was erased.
+    """
 
     def __init__(self, ids: tuple[str, ...]) -> None:
         self.ids = ids
