@@ -12,6 +12,7 @@ import json
 import typing
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import (
@@ -142,17 +143,8 @@ def messages_as_json(given: Any, format: Format | None) -> list[Any]:
     """One message or several of any format as JSON of mnemo's own fields; texts stay texts."""
     several = listed(given)
     made = iter(messages_of([one for one in several if not isinstance(one, str)], format))
-    return [one if isinstance(one, str) else _own_json(next(made)) for one in several]
-
-
-def _own_json(message: mnemo.Message) -> Any:
-    return adapter(mnemo.Message).dump_python(
-        mnemo.Message(
-            **{name: getattr(message, name) for name in mnemo.Message.__dataclass_fields__}
-        ),
-        mode="json",
-        exclude_none=True,
-    )
+    dump = partial(adapter(mnemo.Message).dump_python, mode="json", exclude_none=True)
+    return [one if isinstance(one, str) else dump(next(made)) for one in several]
 
 
 def plain(value: Any) -> Any:

@@ -16,7 +16,14 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from mnemo.runtime.validation import exact_id, exact_text, finite_number, stored_time
+from mnemo.runtime.validation import (
+    every,
+    exact_id,
+    exact_text,
+    finite_number,
+    instance_of,
+    stored_time,
+)
 from mnemo.values.graph import ENDS, Edge, MetadataDelta, Node, NodeType
 
 Revision = int
@@ -103,13 +110,26 @@ class Changeset:
             ValueError: An id, text, number or time that is none or beyond the limits; it
                 is named.
         """
+        for name in ("metadata", "replaces"):
+            instance_of(name, getattr(self, name), Mapping)  # type: ignore[type-abstract]
+        members = ((Node, self.nodes), (Edge, self.edges), (NodeChange, self.changes))
+        for kind, given in (*members, (MetadataDelta, self.metadata.values())):
+            for one in given:
+                instance_of("a member of a changeset", one, kind)
+        for replaced in self.replaces.values():
+            every("replaces", replaced)
         ends = (end for edge in self.edges for end in (edge.source, edge.target))
         for id in (*(node.id for node in self.nodes), *ends, *self.metadata, *self.replaces):
             exact_id("an id of a changeset", id)
         for node in self.nodes:
+            if node.vector is not None:
+                instance_of(f"the vector of {node.id!r}", node.vector, np.ndarray)
+            for name in node._said:
+                exact_text(f"{name} of {node.id!r}", getattr(node, name))
             for f in fields(node):
                 _check_value(f"{f.name} of {node.id!r}", getattr(node, f.name))
         for change in self.changes:
+            instance_of("the fields of a change", change.fields, Mapping)  # type: ignore[type-abstract]
             for name, value in change.fields.items():
                 _check_value(f"{name} of {change.id!r}", value)
 

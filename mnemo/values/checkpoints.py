@@ -7,12 +7,12 @@ versions, and checkpoints name the versions that they consist of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
-from mnemo.runtime.validation import exact_id, exact_text, stored_object, whole_number
+from mnemo.runtime.validation import exact_id, exact_text, instance_of, stored_object, whole_number
 
 MOST_BLOB_BYTES = 256 * 2**20
 """Bytes of one value, 256 MiB."""
@@ -130,9 +130,12 @@ def checked_head(head: CheckpointHead) -> CheckpointHead:
             exact_id(name, id)
     exact_text("namespace", head.namespace)
     _check_blob((head.type, head.data))
+    instance_of("versions", head.versions, Mapping)  # type: ignore[type-abstract]
     for channel, version in head.versions.items():
         exact_text("the name of a channel", channel)
         exact_text("the version of a channel", version)
+    if isinstance(head.deltas, str) or not isinstance(head.deltas, Iterable):
+        raise ValueError(f"deltas must be names of channels, not {type(head.deltas).__name__}")
     for channel in head.deltas:
         exact_text("the name of a channel", channel)
     return replace(head, metadata=stored_object("metadata", head.metadata))

@@ -78,7 +78,7 @@ class DocumentFeedContract(StoreContract):
         pages = await kit.changes(limit=1)
         assert ([*pages.messages.values()], pages.more) == ([said(0, "hello")], True)
         found = await kit.store.feed("r").messages([*changes.messages, "message-999", "fact"])
-        assert {id: one.message for id, one in found.items()} == changes.messages
+        assert {id: message for id, (message, _) in found.items()} == changes.messages
         assert (await kit.changes(repo="other")).messages == {}
 
     async def test_a_step_names_the_message_that_it_repeats(self, kit):
