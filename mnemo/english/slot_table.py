@@ -80,10 +80,7 @@ HOLDS: dict[str, tuple[str, ...]] = {
         rf"(?P<v>[^,;.]*?{_OCCUPATION})",
         rf"{_IS}an? (?P<v>[^,;.]*?{_OCCUPATION})(?= (?:at|for|in|with|and)\b|[,;.]|$)",
     ),
-    "age": (
-        rf"{_IS}(?P<v>\d{{1,3}})(?: years? old)?$",
-        rf"{_HAS}turned (?P<v>\d{{1,3}})\b",
-    ),
+    "age": (rf"{_IS}(?P<v>\d{{1,3}})(?: years? old)?$", rf"{_HAS}turned (?P<v>\d{{1,3}})\b"),
     "relationship": (
         rf"{_IS}(?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})",
         rf"{_IS}(?P<v>single|divorced|widowed|separated)\b",
@@ -338,11 +335,7 @@ _TABLE: tuple[tuple[str, str, bool], ...] = (
         "version of",
         False,
     ),
-    (
-        rf"{_X} (?:is|takes place|starts|happens|will be) {_OFTEN}(?:on|at|in) {_DAY}$",
-        "time",
-        True,
-    ),
+    (rf"{_X} (?:is|takes place|starts|happens|will be) {_OFTEN}(?:on|at|in) {_DAY}$", "time", True),
     (
         rf"{_X} (?:has |have |is |was |were )?(?:been |got )?{_OFTEN}(?:moved|postponed|rescheduled"
         r"|pushed(?: back)?|brought forward|shifted|delayed)(?: from .+?)? (?:to|until|till) "

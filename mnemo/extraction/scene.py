@@ -392,12 +392,7 @@ class Role(StrEnum):
     UNMARKED = "unmarked"
 
 
-_ROLES = {
-    "user": Role.PERSON,
-    "assistant": Role.AGENT,
-    "system": Role.AGENT,
-    "tool": Role.TOOL,
-}
+_ROLES = {"user": Role.PERSON, "assistant": Role.AGENT, "system": Role.AGENT, "tool": Role.TOOL}
 _SAID = ("user", "assistant", "system")
 """Roles of messages that are no output of a call, whatever they look like."""
 

@@ -320,10 +320,7 @@ class Notes:
         return "\n".join([*lines, _more(hidden)] if hidden else lines)
 
     def toolbox(
-        self,
-        *,
-        history: Sequence[Message | Mapping[str, Any]] | None = None,
-        limited: bool = True,
+        self, *, history: Sequence[Message | Mapping[str, Any]] | None = None, limited: bool = True
     ) -> NoteToolbox:
         """
         The four note tools for the host's own agent; one toolbox for one task.

@@ -375,10 +375,7 @@ def _thread_of(messages: Sequence[Message]) -> str | None:
 
 
 def _conversation(
-    thread: str | None,
-    session_id: str | None,
-    messages: Sequence[Message],
-    keys: Sequence[str],
+    thread: str | None, session_id: str | None, messages: Sequence[Message], keys: Sequence[str]
 ) -> str:
     if thread is not None:
         return f"thread {thread}"
@@ -423,12 +420,7 @@ class DueUpdate:
 
 
 def judge(
-    tx: NoteReader,
-    ask: Ask,
-    config: NotesConfig,
-    *,
-    has_model: bool,
-    debounced: bool,
+    tx: NoteReader, ask: Ask, config: NotesConfig, *, has_model: bool, debounced: bool
 ) -> DueUpdate | Skip:
     """Apply the rules that need the store; *debounced*: also that of the window."""
     if ask.task_id is not None and tx.is_done(ask.task_id):

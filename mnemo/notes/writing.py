@@ -80,8 +80,7 @@ _ORDER = re.compile("|".join(f"(?:{order})" for order in _ORDERS))
 
 # Letters of other scripts that look like Latin ones, folded.
 _LOOKALIKES = str.maketrans(
-    "авсеԁһіјкӏмопԛрѕтυѵԝхуαεικνορτχγıɩɡ",
-    "abcedhijklmonqpstuvwxyaeikvoptxyiig",
+    "авсеԁһіјкӏмопԛрѕтυѵԝхуαεικνορτχγıɩɡ", "abcedhijklmonqpstuvwxyaeikvoptxyiig"
 )
 _EMPHASIS = re.compile(r"[*~`]+")
 _UNSEEN = re.compile("[\u115f\u1160\u2800\u3164\uffa0]")
