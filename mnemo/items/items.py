@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -612,13 +613,10 @@ class Items:
         while owed := await self._store.reading(lambda reader: reader.owed(OWED_PAGE)):
             rows = await self._embed([text for _, text in owed], "document")
             vectors = dict(zip([number for number, _ in owed], rows, strict=True))
-            await self._save(vectors)
+            save = partial(ItemWriter.save_vectors, space=self._embedder.space, vectors=vectors)
+            await self._store.writing(save)
             made += len(owed)
         return made
-
-    async def _save(self, vectors: Mapping[int, Vector]) -> None:
-        space = self._embedder.space
-        await self._store.writing(lambda writer: writer.save_vectors(space, vectors))
 
     def _begin(self) -> None:
         """Sweep what expired while the repository was closed; a plain call."""

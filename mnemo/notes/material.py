@@ -263,15 +263,12 @@ def asks_elsewhere(model: ChatModel) -> bool:
 
 def redacted(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Redact secrets in the texts and tool calls of *messages*."""
-    return tuple(_without_secrets(message) for message in messages)
-
-
-def _without_secrets(message: Message) -> Message:
-    content = message.content
-    if content is not None:
-        content = redact(content) if isinstance(content, str) else _hidden(content)
-    calls = tuple(ToolCall(c.id, c.name, _hidden(c.arguments)) for c in message.tool_calls)
-    return replace(message, content=content, tool_calls=calls, extra=None)
+    hidden = []
+    for message in messages:
+        calls = tuple(ToolCall(c.id, c.name, _hidden(c.arguments)) for c in message.tool_calls)
+        content = _hidden(message.content)
+        hidden.append(replace(message, content=content, tool_calls=calls, extra=None))
+    return tuple(hidden)
 
 
 def _hidden(value: Any) -> Any:

@@ -13,7 +13,7 @@ from mnemo.errors import NotFound, StoreError
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.note_rows import erase_note, surely
-from mnemo.notes.shelf import NoteRecall, Shelf, by_change, one_line_of
+from mnemo.notes.shelf import NoteRecall, Shelf, one_line_of
 from mnemo.notes.tools import NoteToolbox
 from mnemo.notes.trigger import copied
 from mnemo.notes.update import NotesParts, NoteUpdate, OnProgress
@@ -303,7 +303,8 @@ class Notes:
             ValueError: *budget_tokens* is no whole number from 0. *Cancellation*: safe.
         """
         whole_number("budget_tokens", budget_tokens, 0)
-        rows = by_change(await self._parts.store.reading(lambda tx: tx.rows()))
+        rows = await self._parts.store.reading(lambda tx: tx.rows())
+        rows.sort(key=lambda row: (-row.updated_at.timestamp(), row.topic))
         if not rows:
             return "There are no notes yet."
         lines: builtins.list[str] = []

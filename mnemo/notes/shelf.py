@@ -46,11 +46,6 @@ def last_use(row: NoteRow) -> datetime:
     return max(row.updated_at, row.last_read_at or row.updated_at)
 
 
-def by_change(rows: Sequence[NoteRow]) -> list[NoteRow]:
-    """Sort by latest change; ties by topic."""
-    return sorted(rows, key=lambda row: (-row.updated_at.timestamp(), row.topic))
-
-
 def _cosine(one: Vector | None, other: Vector | None) -> float:
     if one is None or other is None or one.shape != other.shape:
         return 0.0
@@ -62,7 +57,7 @@ def passage(body: str, wanted: frozenset[str]) -> str:
     lines = [line for line in body.split("\n") if line.strip()]
     if not lines:
         return ""
-    best = max(range(len(lines)), key=lambda i: (len(_held(lines[i], wanted)), -i))
+    best = max(range(len(lines)), key=lambda i: (len(wanted.intersection(terms(lines[i]))), -i))
     first = last = best
     size = len(lines[best])
     while size < PASSAGE_CHARACTERS and (first > 0 or last < len(lines) - 1):
@@ -73,10 +68,6 @@ def passage(body: str, wanted: frozenset[str]) -> str:
             first -= 1
             size += len(lines[first])
     return _cut("\n".join(lines[first : last + 1]), wanted)
-
-
-def _held(line: str, wanted: frozenset[str]) -> frozenset[str]:
-    return wanted & frozenset(terms(line))
 
 
 def _cut(text: str, wanted: frozenset[str]) -> str:

@@ -322,6 +322,8 @@ class Ask:
         thread = _name("thread_id", thread_id)
         messages = copied(history)
         keys = tuple(mark_keys(messages, thread or session_id))
+        first = (key for m, key in zip(messages, keys, strict=True) if m.role != "system")
+        known_by = f"session {session_id}" if session_id is not None else f"first {next(first, '')}"
         return cls(
             history=messages,
             keys=keys,
@@ -332,8 +334,9 @@ class Ask:
                 deepcopy(dict(t) if isinstance(t, Mapping) else t) for t in every("tools", tools)
             ),
             session_id=session_id,
-            thread_id=thread or _thread_of(messages),
-            conversation=_conversation(thread, session_id, messages, keys),
+            thread_id=thread
+            or next((m.thread_id for m in messages if isinstance(m, StoredMessage)), None),
+            conversation=f"thread {thread}" if thread is not None else known_by,
         )
 
     @property
@@ -367,22 +370,6 @@ class Ask:
 
 def _name(what: str, given: object) -> str | None:
     return None if given is None else stored_id(what, given)
-
-
-def _thread_of(messages: Sequence[Message]) -> str | None:
-    threads = (m.thread_id for m in messages if isinstance(m, StoredMessage))
-    return next(threads, None)
-
-
-def _conversation(
-    thread: str | None, session_id: str | None, messages: Sequence[Message], keys: Sequence[str]
-) -> str:
-    if thread is not None:
-        return f"thread {thread}"
-    if session_id is not None:
-        return f"session {session_id}"
-    first = (key for message, key in zip(messages, keys, strict=True) if message.role != "system")
-    return f"first {next(first, '')}"
 
 
 def _was_denied(messages: Sequence[Message]) -> bool:

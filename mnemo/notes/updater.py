@@ -8,12 +8,12 @@ and an event, wherever it was raised.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.lowlevel
@@ -61,8 +61,7 @@ class Updater:
         self._parts = parts
         self._shelf = shelf
         self._places = anyio.CapacityLimiter(parts.config.max_concurrent)
-        self._turns: dict[str, anyio.Lock] = {}
-        self._queued: Counter[str] = Counter()
+        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._calls: set[_Call] = set()
         self._held: dict[str, _Call] = {}
         self._running = 0
@@ -202,7 +201,8 @@ class Updater:
 
     async def _in_turn(self, call: _Call) -> NoteUpdate:
         while True:
-            async with self._turn(call.ask.conversation):
+            # One at a time per conversation, in order of arrival.
+            async with self._turns.setdefault(call.ask.conversation, anyio.Lock()):
                 found = await self._judged(call)
                 if isinstance(found, DueUpdate):
                     async with self._places:
@@ -211,20 +211,6 @@ class Updater:
                 return NoteUpdate(skipped_because=found.reason)
             if not await self._hold(call, found.until):
                 return NoteUpdate(skipped_because="superseded")
-
-    @asynccontextmanager
-    async def _turn(self, conversation: str) -> AsyncIterator[None]:
-        """One at a time per conversation, in order of arrival."""
-        lock = self._turns.setdefault(conversation, anyio.Lock())
-        self._queued[conversation] += 1
-        try:
-            async with lock:
-                yield
-        finally:
-            self._queued[conversation] -= 1
-            if not self._queued[conversation]:
-                del self._queued[conversation]
-                del self._turns[conversation]
 
     async def _judged(self, call: _Call) -> DueUpdate | Skip:
         if self._closing and not call.accepted:
