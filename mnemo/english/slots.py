@@ -51,19 +51,16 @@ _LONGEST_VALUE = 10
 
 
 @lru_cache(maxsize=1)
-def _rows() -> tuple[tuple[str, re.Pattern[str], bool], ...]:
-    """Attribute, pattern of a sentence from its beginning, and whether the value holds."""
-    return tuple(
-        (attribute, re.compile(_SUBJECT + pattern), holds)
+def _rows() -> tuple[tuple[tuple[str, ...], re.Pattern[str], bool, bool], ...]:
+    """Attributes, pattern of a whole sentence, whether the value holds, whether it is an event."""
+    told: list[tuple[tuple[str, ...], str, bool, bool]] = [
+        ((attribute,), pattern, holds, False)
         for rows, holds in ((HOLDS, True), (ENDED, False))
         for attribute, patterns in rows.items()
         for pattern in patterns
-    )
-
-
-@lru_cache(maxsize=1)
-def _event_rows() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
-    return tuple((names, re.compile(f"{_SUBJECT}(?:{pattern})")) for names, pattern in EVENTS)
+    ]
+    told += ((attributes, f"(?:{pattern})", False, True) for attributes, pattern in EVENTS)
+    return tuple((of, re.compile(_SUBJECT + said), holds, ev) for of, said, holds, ev in told)
 
 
 @lru_cache(maxsize=1)
@@ -146,7 +143,6 @@ def _claims(whole: Said) -> Iterator[SlotClaim]:
             continue
         found = (
             *_slot_claims(clause.text),
-            *_event_claims(clause.text),
             *_attribute_claims(clause, whole.speaker),
             *filled_slots(clause.text, whole.speaker),
             *_activity_claims(clause.text),
@@ -155,31 +151,21 @@ def _claims(whole: Said) -> Iterator[SlotClaim]:
         yield from (replace(claim, is_change=clause.is_change) for claim in found)
 
 
-def _event_claims(text: str) -> Iterator[SlotClaim]:
-    words = set(text.split())
-    for attributes, pattern in _event_rows():
-        if words.isdisjoint(TOLD_BY[attributes[0]]):
-            continue
-        found = pattern.match(text)
-        if found and (subject := _subject(found["s"])):
-            for attribute in attributes:
-                yield SlotClaim(f"{subject} {attribute}", frozenset(), holds=False, is_event=True)
-
-
 def _slot_claims(text: str) -> Iterator[SlotClaim]:
     words = set(text.split())
-    for attribute, pattern, holds in _rows():
-        told_by = TOLD_BY.get(attribute)
+    for attributes, pattern, holds, is_event in _rows():
+        told_by = TOLD_BY.get(attributes[0])
         if told_by is not None and words.isdisjoint(told_by):
             continue
         found = pattern.match(text)
-        if found is None or (_VAGUE_TIME.search(text) and attribute == "residence"):
+        if found is None or (attributes == ("residence",) and _VAGUE_TIME.search(text)):
             continue
         if subject := _subject(found["s"]):
-            value = terms_of_value(found["v"] or "")
+            value = terms_of_value("" if is_event else found["v"] or "")
             # Who teaches biology is a teacher.
             value |= {"teacher"} if "teach" in value else frozenset()
-            yield SlotClaim(f"{subject} {attribute}", value, holds)
+            for attribute in attributes:
+                yield SlotClaim(f"{subject} {attribute}", value, holds, is_event=is_event)
 
 
 def _attribute_claims(clause: Clause, speaker: str) -> Iterator[SlotClaim]:

@@ -127,7 +127,9 @@ class EmbeddedAnnotator:
             return (), None
         run = workers().run
         window, lexical = await run(_look, request, self._parties)
-        vectors = await self._vectors(window, _undecided(window, lexical))
+        first = len(window) - len(lexical)
+        undecided = [first + i for i, answer in enumerate(lexical) if answer is None]
+        vectors = await self._vectors(window, undecided)
         return await run(_annotate_all, request, window, lexical, vectors), None
 
     async def _vectors(self, window: list[_Seen], open_at: list[int]) -> dict[int, Vector]:
@@ -137,12 +139,6 @@ class EmbeddedAnnotator:
         needed = sorted({back for at in open_at for back in range(max(0, at - WINDOW), at + 1)})
         rows = await self._embedder.embed([window[i].text or "-" for i in needed])
         return dict(zip(needed, rows, strict=True))
-
-
-def _undecided(window: list[_Seen], lexical: list[bool | None]) -> list[int]:
-    """The places of fresh steps of which words do not say whether they continue."""
-    first = len(window) - len(lexical)
-    return [first + i for i, answer in enumerate(lexical) if answer is None]
 
 
 def _look(request: AnnotationRequest, parties: Parties) -> tuple[list[_Seen], list[bool | None]]:
@@ -205,11 +201,7 @@ def _breaks(before: Step, now: Step, observation: str, action: str) -> bool:
 
 def _names(seen: Iterable[_Seen], agent: str) -> frozenset[str]:
     """The stems of the parties' names: they only address, so sharing one says nothing."""
-    return _stems(agent).union(*(_stems(one.step.actor) for one in seen))
-
-
-def _stems(name: str) -> frozenset[str]:
-    return frozenset(terms(name))
+    return frozenset(terms(" ".join((agent, *(one.step.actor for one in seen)))))
 
 
 def _continues(window: list[_Seen], at: int, agent: str) -> bool | None:
@@ -304,17 +296,14 @@ def _state(goal: str, window: list[_Seen], at: int) -> str:
     now = window[at]
     parts = [f"Goal: {goal}"]
     if at and window[at - 1].action:
-        parts.append(f"Last action: {shortened(_named(window[at - 1]), 120)}")
+        before = window[at - 1]
+        parts.append(f"Last action: {shortened(before.call or one_line(before.action[:400]), 120)}")
     if now.observation:
         parts.append(f"Observed: {shortened(_key_line(now), 160)}")
     question = next((s.question for s in reversed(_recent(window, at)) if s.question), None)
     if question:
         parts.append(f"Open question: {shortened(question, 100)}")
     return shortened("; ".join(parts), _STATE)
-
-
-def _named(seen: _Seen) -> str:
-    return seen.call or one_line(seen.action[:400])
 
 
 def _key_line(seen: _Seen) -> str:

@@ -32,7 +32,7 @@ from mnemo.extraction.scene import (
 from mnemo.extraction.speech import finished
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line
-from mnemo.values.steps import Instruction, Step, Trajectory
+from mnemo.values.steps import Instruction, Step, Trajectory, mean_reward
 
 _MOST_ACTIONS = 6  # of one instruction, the last ones
 _LONGEST_ACTION = 240  # characters
@@ -251,7 +251,7 @@ def _instruction(*, intent: str, condition: str, acts: Sequence[_Act], outcome: 
         condition=condition,
         instruction="; then ".join(dict.fromkeys(_told(act.action) for act in last)),
         expected_outcome=finished(outcome),
-        return_score=_mean([act.step.reward for act in last]),
+        return_score=mean_reward(act.step.reward for act in last),
         steps=tuple(act.step.index for act in last),
     )
 
@@ -265,11 +265,6 @@ def _told(action: str) -> str:
 
 def _success(act: _Act) -> str:
     return one_line(success_line(act.observation) or shortened(one_line(act.observation), 200))
-
-
-def _mean(rewards: Sequence[float | None]) -> float | None:
-    known = [reward for reward in rewards if reward is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _distinct(found: Sequence[Instruction]) -> list[Instruction]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any, TypeVar
 
 import anyio
@@ -66,6 +65,7 @@ from mnemo.values.steps import (
     Trajectory,
     episodic_node,
     is_boundary,
+    mean_reward,
 )
 from mnemo.values.vectors import VectorCache, unit_rows
 
@@ -456,7 +456,7 @@ class _Draft:
             valid_from=min(step.at for step in support),
             vector=known.vector,
         )
-        reward = _mean(step.reward for step in support)
+        reward = mean_reward(step.reward for step in support)
         self._add_supported(node, support, reward)
         self._facts.append(node.id)
         if fact.replaces:
@@ -487,7 +487,7 @@ class _Draft:
 
     def changeset(self) -> Changeset:
         groups = [*self._tags.values(), *self._intents.values()]
-        means = {group.node.id: _delta(_mean(group.rewards)) for group in groups}
+        means = {group.node.id: _delta(mean_reward(group.rewards)) for group in groups}
         return Changeset(
             nodes=(*self._nodes, *(group.node for group in groups)),
             edges=tuple(dict.fromkeys(self._edges)),
@@ -508,11 +508,6 @@ class _Draft:
 
     def _link(self, source: str, target: str, kind: EdgeKind) -> None:
         self._edges.append(Edge(source, target, kind))
-
-
-def _mean(rewards: Iterable[float | None]) -> float | None:
-    known = [reward for reward in rewards if reward is not None]
-    return fmean(known) if known else None
 
 
 def _delta(reward: float | None, *, support: int = 0) -> MetadataDelta:

@@ -21,6 +21,7 @@ from mnemo.english.sentences import sentences
 from mnemo.runtime.secrets import without_secrets
 from mnemo.runtime.tasks import Threads, shared_threads
 from mnemo.runtime.text import fold, is_blank, lower_each
+from mnemo.values.digest import clipped
 from mnemo.values.steps import Step
 
 HEAD = 12_000
@@ -333,12 +334,14 @@ def error_line(text: str) -> str | None:
     told: str | None = None
     last_typed: str | None = None
     for line in _lines(text):
+        if not verdict(line).bad:
+            continue
         named = _ERROR_LINE.match(line)
-        if named and named["plain"] and _really_bad(line):
+        if named and named["plain"]:
             return _cut(named["plain"])
-        if named and named["typed"] and _really_bad(line):
+        if named and named["typed"]:
             last_typed = _cut(named["typed"])
-        elif told is None and _really_bad(line):
+        elif told is None:
             told = _cut(line)
     return last_typed or told
 
@@ -362,13 +365,8 @@ def _lines(text: str) -> list[str]:
     return [bare for line in text.split("\n") if (bare := line[: 2 * _LONGEST_LINE].strip())]
 
 
-def _really_bad(line: str) -> bool:
-    return verdict(line).bad
-
-
 def _cut(line: str) -> str:
-    line = line.strip(" =-*_#")
-    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1].rstrip() + "…"
+    return clipped(line.strip(" =-*_#"), _LONGEST_LINE)
 
 
 # ── Who takes part ───────────────────────────────────────────────────────────────────────

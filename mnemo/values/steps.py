@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -307,6 +308,12 @@ def split_trajectories(steps: Iterable[Step], *, goal: str) -> list[Trajectory]:
         )
         for id, group in groups.items()
     ]
+
+
+def mean_reward(rewards: Iterable[float | None]) -> float | None:
+    """The mean of those that are known; ``None``: none is."""
+    known = [reward for reward in rewards if reward is not None]
+    return fmean(known) if known else None
 
 
 def is_boundary(previous: Vector | None, current: Vector, threshold: float) -> bool:
