@@ -16,12 +16,13 @@ from typing import Any
 from mnemo.config import Config
 from mnemo.context.eviction import Committed, evict_by_fallback
 from mnemo.context.zones import Budget, Zone, eviction_zone, inner_cuts, reach, torn_zone
+from mnemo.log.record_rows import LAST_SEQ
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
 from mnemo.values.counting import Count
 from mnemo.values.derived import Thread
-from mnemo.values.messages import Message, StoredMessage, answered_ids
-from mnemo.values.units import Unit, completed, leads, units_of
+from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.units import Unit, completed, units_of
 
 HEAD = 2_000
 """Messages read at once from the beginning of a window that is far too long (S)."""
@@ -151,20 +152,8 @@ class WindowReader:
 
     def _first_units(self, to_seq: int) -> list[Unit]:
         """The units that begin up to *to_seq*, each whole, wherever its last message lies."""
-        head = self._messages(to_seq=to_seq)
-        while head and leads(head[-1]):
-            following = head[-1].seq + 1
-            found = self._messages(from_seq=following, to_seq=following)
-            if not found:
-                break
-            head += found
-        calls = {call.id for unit in units_of(head) for call in unit.unanswered}
-        results = {id for message in head for id in answered_ids(message)}
-        made = {call.id for message in head for call in message.tool_calls}
-        parted = self.tx.of_calls(self.thread.id, sorted(calls | results - made))
-        last, since = max(to_seq, head[-1].seq if head else to_seq), self.since
-        tail = [m for m in parted if m.seq > last and (since is None or m.recorded_at >= since)]
-        return [unit for unit in units_of([*head, *tail]) if unit.first_seq <= to_seq]
+        head, runs = self._messages(to_seq=to_seq), ((self.thread.boundary, LAST_SEQ),)
+        return self.tx.whole_units(head, since=self.since, runs=runs)
 
 
 def make_room(

@@ -13,11 +13,12 @@ from mnemo.conversation.scope import ConversationParts, ThreadScope, live_record
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.log.units import lies_in
 from mnemo.runtime.clock import new_id
 from mnemo.values.counting import Count
 from mnemo.values.derived import Compaction, Origin
-from mnemo.values.messages import Message, StoredMessage, answered_ids
-from mnemo.values.units import nearest_whole_ranges, units_of
+from mnemo.values.messages import Message
+from mnemo.values.units import nearest_whole_ranges
 from mnemo.values.untrusted import untrusted
 
 
@@ -148,34 +149,19 @@ def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_
     Raises:
         ValueError: It does; the nearest whole ranges are named.
     """
-    records = live_records(tx, scope)
-    first, last = start_seq, end_seq
-    while True:
-        seen = _with_partners(tx, scope, records, first, last)
-        ranges = nearest_whole_ranges(units_of(seen), start_seq, end_seq)
-        if min(r[0] for r in ranges) >= first and max(r[1] for r in ranges) <= last:
-            break
-        first, last = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    runs = scope.uncovered(live_records(tx, scope))
+    first, last, is_known = start_seq, end_seq, False
+    while not is_known:
+        found = scope.messages(tx, from_seq=first, to_seq=last)
+        units = scope.units(tx, [one for one in found if lies_in(runs, one.seq)], runs)
+        ranges = nearest_whole_ranges(units, start_seq, end_seq)
+        is_known, (first, last) = ranges[-1] == (first, last), ranges[-1]
     if (start_seq, end_seq) not in ranges:
         named = " and ".join(f"{start}..{end}" for start, end in ranges)
         raise ValueError(
             f"{start_seq}..{end_seq} cuts a tool call from its result; the nearest whole "
             f"ranges are {named}"
         )
-
-
-def _with_partners(
-    tx: TranscriptReader, scope: ThreadScope, records: Sequence[Compaction], first: int, last: int
-) -> list[StoredMessage]:
-    # One more at either end: an item may lead, or be led, across it.
-    inside = scope.messages(tx, from_seq=max(first - 1, 0), to_seq=last + 1)
-    ids = {call.id for message in inside for call in message.tool_calls}
-    ids |= {id for message in inside for id in answered_ids(message)}
-    partners = tx.of_calls(scope.thread.id, sorted(ids)) if ids else []
-    seen = {message.seq: message for message in [*inside, *partners] if scope.shows(message)}
-    for seq in [seq for seq in seen if any(r.start_seq <= seq <= r.end_seq for r in records)]:
-        del seen[seq]
-    return list(seen.values())
 
 
 def reconstructed(

@@ -17,18 +17,13 @@ from typing import Any, TypeAlias
 from mnemo.config import Config
 from mnemo.conversation.compaction import NewRecord, insert_record, tell_of_record
 from mnemo.conversation.load import Uncovered
-from mnemo.conversation.scope import (
-    ConversationParts,
-    ThreadScope,
-    ThreadSettings,
-    live_records,
-    with_results_behind,
-)
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings, live_records
 from mnemo.conversation.summary import RangeSummary, summarise
 from mnemo.english.sentences import sentence_ends
 from mnemo.errors import Conflict, InvalidReply, ModelError, UsageError
 from mnemo.events import CompressionFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.log.units import Runs
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.summarize import shorter_request, summary_of, summary_request
@@ -386,18 +381,6 @@ class DueRange:
         return self.messages[-1].seq
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
-    """Seqs that no record covers; *end* ``None``: up to the thread's end."""
-
-    start: int
-    end: int | None
-
-    @property
-    def is_small(self) -> bool:
-        return self.end is not None and self.end - self.start < MOST_MESSAGES
-
-
 def due_range(
     tx: TranscriptReader, scope: ThreadScope, summary: Summary, *, deadline_s: float
 ) -> DueRange | None:
@@ -413,51 +396,29 @@ def due_range(
         deadline_s: Seconds after which a call without a result is abandoned.
     """
     records = live_records(tx, scope)
-    gaps = list(_gaps(records, scope.thread.epoch_start))
-    if not _exceed(tx, scope, gaps, summary.max_tokens):
+    runs = scope.uncovered(records)
+    if not _exceed(tx, scope, runs, summary.max_tokens):
         return None
     units = Uncovered(tx, scope, records).newest(summary.keep_last + 1, pinned=True)
     if len(units) <= summary.keep_last:
         return None
     kept_from = units[-summary.keep_last].first_seq if summary.keep_last else scope.thread.next_seq
-    for gap in gaps:
-        messages = _portion(tx, scope, records, gap, kept_from, deadline_s)
+    for place in range(len(runs)):
+        messages = _portion(tx, scope, runs[place:], kept_from, deadline_s)
         if messages:
             before = tuple(one for one in records if one.end_seq < messages[0].seq)
             return DueRange(scope.thread.epoch, messages, before)
     return None
 
 
-def _gaps(records: Sequence[Compaction], start: int) -> Iterator[_Gap]:
-    """Yield the gaps before, between and behind *records*; some may hold no message."""
-    for record in records:
-        if start < record.start_seq:
-            yield _Gap(start, record.start_seq - 1)
-        start = record.end_seq + 1
-    yield _Gap(start, None)
-
-
-def _exceed(tx: TranscriptReader, scope: ThreadScope, gaps: Sequence[_Gap], most: int) -> bool:
-    """Whether the messages of *gaps* have more than *most* tokens together."""
+def _exceed(tx: TranscriptReader, scope: ThreadScope, runs: Runs, most: int) -> bool:
+    """Whether the messages of *runs* have more than *most* tokens together."""
     found = 0
-    for gap in reversed(gaps):
-        found += _tokens(tx, scope, gap)
+    for start, end in reversed(runs):
+        found += tx.span(scope.thread.id, from_seq=start, to_seq=end, since=scope.since)[1]
         if found > most:
             return True
     return False
-
-
-def _tokens(tx: TranscriptReader, scope: ThreadScope, gap: _Gap) -> int:
-    if gap.is_small:
-        return sum(
-            message.tokens for message in scope.messages(tx, from_seq=gap.start, to_seq=gap.end)
-        )
-    if gap.end is not None and not _holds_any(tx, scope, gap.start, gap.end):
-        return 0
-    _, tokens = tx.span(scope.thread.id, from_seq=gap.start, since=scope.since)
-    if gap.end is not None:
-        tokens -= tx.span(scope.thread.id, from_seq=gap.end + 1, since=scope.since)[1]
-    return tokens
 
 
 def _holds_any(tx: TranscriptReader, scope: ThreadScope, start: int, end: int) -> bool:
@@ -465,21 +426,11 @@ def _holds_any(tx: TranscriptReader, scope: ThreadScope, start: int, end: int) -
 
 
 def _portion(
-    tx: TranscriptReader,
-    scope: ThreadScope,
-    records: Sequence[Compaction],
-    gap: _Gap,
-    kept_from: int,
-    deadline_s: float,
+    tx: TranscriptReader, scope: ThreadScope, runs: Runs, kept_from: int, deadline_s: float
 ) -> tuple[StoredMessage, ...]:
-    """Read the messages of *gap* up to the last clean cut that is allowed; may be empty."""
-
-    def shows(result: StoredMessage) -> bool:
-        covered = any(one.start_seq <= result.seq <= one.end_seq for one in records)
-        return scope.shows(result) and not covered
-
-    for window, is_all in _windows(tx, scope, gap):
-        units = with_results_behind(tx, window, shows)
+    """Read the first of *runs* up to the last clean cut that is allowed; may be empty."""
+    for window, is_all in _windows(tx, scope, *runs[0]):
+        units = scope.units(tx, window, runs)
         # An open group forbids every cut behind it, so what lies there need not be read: a
         # call that nobody answers would cost each append as much as it holds up.
         if is_all or any(unit.is_open(tx.now, deadline_s) for unit in units):
@@ -492,15 +443,14 @@ def _portion(
 
 
 def _windows(
-    tx: TranscriptReader, scope: ThreadScope, gap: _Gap
+    tx: TranscriptReader, scope: ThreadScope, start: int, end: int
 ) -> Iterator[tuple[list[StoredMessage], bool]]:
     """
-    Yield the first messages of *gap*: one page, then as many as one summary may cover.
+    Yield the first messages of a run: one page, then as many as one summary may cover.
 
     Where erased ones lie before them, these are passed over.
     """
-    end = scope.thread.next_seq - 1 if gap.end is None else gap.end
-    start = gap.start
+    end = min(end, scope.thread.next_seq - 1)
     while start <= end:
         last = min(end, start + MOST_MESSAGES - 1)
         for stop in sorted({min(last, start + PAGE - 1), last}):

@@ -7,14 +7,16 @@ message goes with it at once, not when it is swept.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from mnemo.config import Config
 from mnemo.events import Event
+from mnemo.log.record_rows import LAST_SEQ
 from mnemo.log.transcript import StoredTranscript, TranscriptReader
+from mnemo.log.units import Runs
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
@@ -31,7 +33,7 @@ from mnemo.values.strategies import (
     Summary,
     ToolOutputPruner,
 )
-from mnemo.values.units import Unit, units_of
+from mnemo.values.units import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +174,21 @@ class ThreadScope:
         """Read messages that have not expired; see ``TranscriptReader.messages``."""
         return tx.messages(self.thread.id, since=self.since, **where)
 
-    def shows(self, message: StoredMessage) -> bool:
-        """Whether *message* is of the present epoch and has not expired."""
-        return message.seq >= self.thread.epoch_start and self.is_alive(message)
+    def units(
+        self,
+        tx: TranscriptReader,
+        messages: Sequence[StoredMessage],
+        runs: Runs,
+        known: Iterable[StoredMessage] = (),
+    ) -> list[Unit]:
+        """The units of *messages*, whole as far as they lie in *runs* and have not expired."""
+        return tx.whole_units(messages, known, since=self.since, runs=runs)
+
+    def uncovered(self, records: Sequence[Compaction]) -> list[tuple[int, int]]:
+        """The runs of seqs of the epoch that none of *records*, ascending, stands for."""
+        starts = [self.thread.epoch_start, *(record.end_seq + 1 for record in records)]
+        ends = [*(record.start_seq - 1 for record in records), LAST_SEQ]
+        return [(first, last) for first, last in zip(starts, ends, strict=True) if first <= last]
 
     def is_alive(self, message: StoredMessage) -> bool:
         """Whether *message* has not expired."""
@@ -266,20 +280,3 @@ def _lives(
     if len(found) < len(ends):
         found = tx.messages(thread_id, from_seq=start, to_seq=end)
     return all(message.recorded_at >= since for message in found)
-
-
-def with_results_behind(
-    tx: TranscriptReader,
-    window: Sequence[StoredMessage],
-    shows: Callable[[StoredMessage], bool],
-) -> list[Unit]:
-    """
-    The units of *window*, of one thread, with results that lie behind it: they forbid cuts.
-
-    Args:
-        shows: Whether a result behind it counts.
-    """
-    ids = sorted({call.id for unit in units_of(window) for call in unit.unanswered})
-    found = tx.of_calls(window[-1].thread_id, ids) if ids else []
-    behind = (message for message in found if message.seq > window[-1].seq and shows(message))
-    return units_of([*window, *behind])

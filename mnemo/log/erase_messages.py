@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from mnemo.log.feed import leave_recall
+from mnemo.log.units import Around, messages_at
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, message_row, snapshot_row
 from mnemo.store.spaces import drop_vectors
 from mnemo.store.table import decode_shown
@@ -23,24 +24,12 @@ from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.feed import message_document
-from mnemo.values.messages import StoredMessage, answered_ids
-from mnemo.values.units import leads, units_of
+from mnemo.values.messages import StoredMessage
 
-_IN_THREAD = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
-WHERE t.no = ? AND m.seq IN $numbers ORDER BY m.seq
-"""
 _FIRST = f"""
 SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
 WHERE t.no = ? ORDER BY m.seq LIMIT ?
 """
-_OF_CALLS = """
-SELECT seq FROM message_calls WHERE thread = ? AND call_id IN $texts
-UNION SELECT seq FROM messages $by(messages_answers)
-WHERE thread = ? AND tool_call_id IN $texts
-"""
-_BEFORE = "SELECT max(seq) FROM messages WHERE thread = ? AND seq < ?"
-_BEHIND = "SELECT min(seq) FROM messages WHERE thread = ? AND seq > ?"
 _MESSAGES = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN $numbers"
 _MESSAGES_OF_THREAD = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? ORDER BY seq"
 _RANGES = {
@@ -88,43 +77,17 @@ class Range:
 
 def whole_units(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> set[int]:
     """*seqs* of a thread, with the rest of the tool groups and of the items that they are of."""
-    wanted, found = set(seqs), dict[int, StoredMessage]()
-    fresh = _read(tx, thread, wanted, unreadable)
-    while fresh:
-        found |= fresh
-        near = _read(tx, thread, _of_calls(tx, thread, fresh.values()), unreadable)
-        for seq, message in fresh.items():
-            before = _read(tx, thread, _beside(tx, _BEFORE, thread, seq), unreadable)
-            near |= {seq: one for seq, one in before.items() if leads(one)}
-            if leads(message):
-                near |= _read(tx, thread, _beside(tx, _BEHIND, thread, seq), unreadable)
-        fresh = {seq: one for seq, one in near.items() if seq not in found}
-    units = [{message.seq for message in unit.messages} for unit in units_of(found.values())]
-    return wanted.union(*(unit for unit in units if unit & wanted))
+    wanted = set(seqs)
+    found = messages_at(tx, thread, wanted, unreadable)
+    units = Around(tx, thread, passed=unreadable).units(found)
+    return wanted.union(message.seq for unit in units for message in unit.messages)
 
 
 def messages_of(tx: Tx, thread: int, seqs: Sequence[int] | None, limit: int) -> list[StoredMessage]:
     """The first messages of a thread, or of these *seqs*; damaged ones are left out."""
     if seqs is not None:
-        return list(_read(tx, thread, seqs, []).values())
+        return messages_at(tx, thread, seqs, [])
     return MESSAGES.rows.all(tx.run(_FIRST, (thread, limit)), [])
-
-
-def _read(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> dict[int, StoredMessage]:
-    rows = tx.run(_IN_THREAD, (thread, listed(seqs)))
-    return {message.seq: message for message in MESSAGES.rows.all(rows, unreadable)}
-
-
-def _of_calls(tx: Tx, thread: int, messages: Iterable[StoredMessage]) -> list[int]:
-    """Where the calls that *messages* make or answer are made and answered."""
-    made = [call.id for message in messages for call in message.tool_calls]
-    calls = listed([*made, *(id for message in messages for id in answered_ids(message))])
-    return [seq for (seq,) in tx.run(_OF_CALLS, (thread, calls, thread, calls))]
-
-
-def _beside(tx: Tx, query: str, thread: int, seq: int) -> list[int]:
-    (found,) = tx.run(query, (thread, seq)).fetchone()
-    return [] if found is None else [found]
 
 
 def ids_at(tx: Tx, places: Iterable[tuple[int, int]]) -> dict[str, set[str]]:

@@ -246,7 +246,7 @@ SELECT t.no, t.id, t.ttl_s, (
 FROM snapshots n $join threads t ON t.no = n.thread
 WHERE t.repo = ? AND n.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
-_MESSAGES_BESIDE = f"""
+MESSAGES_BESIDE = f"""
 SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m $by(messages_place)
 ON m.thread = t.no WHERE t.no = ? AND m.seq BETWEEN ? AND ? AND m.recorded_at >= ?
 ORDER BY m.seq {{}} LIMIT ?
@@ -274,7 +274,8 @@ _AFTER = (
     + _UNCONTAINED.format(side="o.from_seq > ?")
     + "ORDER BY n.from_seq LIMIT ?"
 )
-_LAST_SEQ = 2**63 - 1
+LAST_SEQ = 2**63 - 1
+"""The last that a column holds; whoever asks beyond it asks for nothing."""
 _THREADS: Rows[tuple[Any, ...]] = Rows("threads", "i s f? s? i", tuple, key=(1,))
 """Number, id and time to live of a thread, when the record was made, and its place."""
 
@@ -355,10 +356,10 @@ def _in_threads(tx: Tx, repo: int, wanted: ViewQuery, expiry: Expiry) -> list[tu
 
 
 def _around_message(tx: Tx, thread: int, seq: int, wanted: ViewQuery, since: str) -> Surroundings:
-    (found,) = tx.run(_MESSAGES_BESIDE.format(""), (thread, seq, seq, since, 1))
+    (found,) = tx.run(MESSAGES_BESIDE.format(""), (thread, seq, seq, since, 1))
     target = MESSAGES.rows.one(found)
     before = _messages(tx, thread, (0, seq - 1), since, -wanted.before)
-    after = _messages(tx, thread, (seq + 1, _LAST_SEQ), since, wanted.after)
+    after = _messages(tx, thread, (seq + 1, LAST_SEQ), since, wanted.after)
     record = message_record(target)
     return _surroundings(tx, thread, target.epoch, record, before, after, seq, since)
 
@@ -389,7 +390,7 @@ def _around_snapshot(
 
 def _messages(tx: Tx, thread: int, seqs: tuple[int, int], since: str, count: int) -> list[Record]:
     """The first *count* messages of the range; the last ones if it is negative."""
-    statement = _MESSAGES_BESIDE.format("DESC" if count < 0 else "")
+    statement = MESSAGES_BESIDE.format("DESC" if count < 0 else "")
     rows = tx.run(statement, (thread, *seqs, since, abs(count)))
     found = [message_record(message) for message in MESSAGES.rows.intact(rows)]
     return found[::-1] if count < 0 else found

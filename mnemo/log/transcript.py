@@ -7,7 +7,7 @@ decided by that work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,8 @@ from mnemo.errors import Conflict
 from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
+from mnemo.log.record_rows import LAST_SEQ
+from mnemo.log.units import EVERYWHERE, Around, Runs
 from mnemo.protocols import Clock
 from mnemo.store.codec import decode_list, decode_time, decode_vector, utc_text
 from mnemo.store.engine import OfRepository, thread_lock
@@ -40,6 +42,7 @@ from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import Job, JobKind, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage, searchable_text
+from mnemo.values.units import Unit
 
 T = TypeVar("T")
 D = TypeVar("D", bound=Derived)
@@ -66,17 +69,9 @@ _BY_ROLE = {
     "tool": _BY_PLACE + "AND m.role = 'tool'",
 }
 _BY_ID = _OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN ({})"
-_BY_SEQ = _BY_PLACE + "AND m.seq IN ({}) ORDER BY m.seq"
-_OF_CALLS = """
-SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
-UNION SELECT seq FROM messages $by(messages_answers)
-WHERE thread = ? AND tool_call_id IN ({0})
-"""
-_LAST_SEQ = 2**63 - 1
-"""The last that a column holds; whoever asks beyond it asks for nothing."""
 _SPAN = """
 SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
-WHERE thread = ? AND seq >= ? AND recorded_at >= ?
+WHERE thread = ? AND seq BETWEEN ? AND ? AND recorded_at >= ?
 """
 _RECORDED = """
 SELECT seq, recorded_at FROM messages $by(messages_place)
@@ -180,8 +175,8 @@ class TranscriptReader:
             since: Only those recorded then or later: what was before is expired.
         """
         query = (_BY_ROLE[role] if role else _BY_PLACE) + " AND m.seq >= ?"
-        values: list[Any] = [self._number(thread_id), min(from_seq, _LAST_SEQ)]
-        last = None if to_seq is None else min(to_seq, _LAST_SEQ)
+        values: list[Any] = [self._number(thread_id), min(from_seq, LAST_SEQ)]
+        last = None if to_seq is None else min(to_seq, LAST_SEQ)
         given = ((" AND m.seq <= ?", last), (" AND m.recorded_at >= ?", since and utc_text(since)))
         for condition, value in given:
             if value is not None:
@@ -205,24 +200,32 @@ class TranscriptReader:
             found.update((message.stored_id, message) for message in MESSAGES.rows.all(rows))
         return found
 
-    def of_calls(self, thread_id: str, call_ids: Sequence[str]) -> list[StoredMessage]:
-        """The messages that make these calls, and those that answer them, ascending."""
-        number, seqs = self._number(thread_id), set[int]()
-        for chunk in chunks(list(dict.fromkeys(call_ids))):
-            query = _OF_CALLS.format(holes(chunk))
-            seqs.update(seq for (seq,) in self._tx.run(query, (number, *chunk, number, *chunk)))
-        found: list[StoredMessage] = []  # after: a message may make more calls than are asked for
-        for places in chunks(sorted(seqs)):
-            rows = self._tx.run(_BY_SEQ.format(holes(places)), (number, *places))
-            found += MESSAGES.rows.all(rows)
-        return found
+    def whole_units(
+        self,
+        messages: Sequence[StoredMessage],
+        known: Iterable[StoredMessage] = (),
+        *,
+        since: datetime | None = None,
+        runs: Runs = EVERYWHERE,
+    ) -> list[Unit]:
+        """The units that *messages*, of one thread, are of; as of ``Around.units``."""
+        if not messages:
+            return []
+        number = self._number(messages[0].thread_id)
+        return Around(self._tx, number, since, runs).units(messages, known)
 
     def span(
-        self, thread_id: str, *, from_seq: int, since: datetime | None = None
+        self,
+        thread_id: str,
+        *,
+        from_seq: int,
+        to_seq: int = LAST_SEQ,
+        since: datetime | None = None,
     ) -> tuple[int, int]:
-        """How many messages there are from *from_seq* on, and their tokens together."""
-        values = (self._number(thread_id), from_seq, "" if since is None else utc_text(since))
-        count, tokens = self._tx.run(_SPAN, values).fetchone()
+        """How many messages there are in the range, both ends inclusive, and their tokens."""
+        place = (self._number(thread_id), from_seq, to_seq)
+        recorded = "" if since is None else utc_text(since)
+        count, tokens = self._tx.run(_SPAN, (*place, recorded)).fetchone()
         return int(count), int(tokens)
 
     def erased_ids(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
@@ -247,7 +250,7 @@ class TranscriptReader:
         """
         dimensions = self._dimensions or 0
         recorded = "" if since is None else utc_text(since)
-        values = (self._number(thread_id), from_seq, recorded, newest or _LAST_SEQ)
+        values = (self._number(thread_id), from_seq, recorded, newest or LAST_SEQ)
         read = Rows("vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions)))
         rows = read.intact(self._tx.run(_VECTORS, values))
         vectors = np.empty((len(rows), dimensions), dtype=np.float32)

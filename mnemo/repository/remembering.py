@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 from mnemo.config import Config
-from mnemo.conversation.scope import ThreadScope, settings_of, with_results_behind
+from mnemo.conversation.scope import ThreadScope, settings_of
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
 from mnemo.log.job_rules import finish_extraction, finish_job, held_job
+from mnemo.log.record_rows import LAST_SEQ
 from mnemo.log.transcript import TranscriptReader
 from mnemo.repository.jobs import Jobs, Work, config_of
 from mnemo.repository.parts import RepositoryParts
@@ -98,12 +99,10 @@ def _up_to_cut(
     thread = scope.thread
     for most in (MOST_MESSAGES, LONGEST_GROUP):
         end = min(thread.next_seq, start + most)
-        # One more: what leads a message is not parted from it.
-        known = scope.messages(tx, from_seq=start, to_seq=end)
-        window = [message for message in known if message.seq < end]
+        window = scope.messages(tx, from_seq=start, to_seq=end - 1)
         if not window:
             return [], end
-        units = with_results_behind(tx, known, scope.is_alive)
+        units = scope.units(tx, window, ((start, LAST_SEQ),))
         clean = clean_cuts(units, now=tx.now, deadline_s=deadline_s)
         cuts = [cut for cut in clean if start < cut <= end]
         if cuts:

@@ -81,7 +81,8 @@ class TalkArchiveContract(StoreContract):
 
     async def _dump(self, kit: Kit, repo: str) -> Any:
         def read(tx: TranscriptReader) -> Any:
-            return dump(tx), [m.seq for m in tx.of_calls("t", ["c", "d"])]
+            units = tx.whole_units(tx.messages("t", role="tool"))
+            return dump(tx), [m.seq for unit in units for m in unit.messages]
 
         return await transcript_of(kit.store, repo).reading(read)
 

@@ -1,7 +1,7 @@
 """The contract of conversations' messages: kept exactly, in order, all of a work or nothing."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -43,6 +43,12 @@ def transcript_of(store: EngineStore, repo: str = "r") -> StoredTranscript:
     return store.transcript(repo)
 
 
+def _group(tx: TranscriptReader, message: StoredMessage) -> Sequence[StoredMessage]:
+    """All that belongs together with a message."""
+    (unit,) = tx.whole_units([message])
+    return unit.messages
+
+
 class TranscriptContract(StoreContract):
     """``StoredTranscript``: rows of threads and messages, and the transaction around them."""
 
@@ -66,11 +72,7 @@ class TranscriptContract(StoreContract):
 
         def work(tx: TranscriptReader) -> None:
             assert tx.thread("t") == Thread(id="t")
-            assert (tx.messages("t"), tx.by_id("t", ["m0"]), tx.of_calls("t", ["c"])) == (
-                [],
-                {},
-                [],
-            )
+            assert (tx.messages("t"), tx.by_id("t", ["m0"]), tx.whole_units([])) == ([], {}, [])
             assert tx.span("t", from_seq=0) == (0, 0)
             assert tx.recorded("t", from_seq=0, limit=9) == []
             assert tx.erased_ids("t", ["m0"]) == frozenset()
@@ -119,7 +121,11 @@ class TranscriptContract(StoreContract):
 
         async def ways() -> list[StoredMessage]:
             def work(tx: TranscriptReader) -> list[StoredMessage]:
-                return [*tx.messages("t"), tx.by_id("t", ["m0"])["m0"], *tx.of_calls("t", ["c"])]
+                return [
+                    *tx.messages("t"),
+                    tx.by_id("t", ["m0"])["m0"],
+                    *_group(tx, result(1, "c"))[:1],
+                ]
 
             return await self._read(kit, work)
 
@@ -185,9 +191,9 @@ class TranscriptContract(StoreContract):
                 "m0": result(0, "b"),
             }
             assert tx.by_id("t", []) == {}
-            assert [m.seq for m in tx.of_calls("t", ["b", "a", "nobody"])] == [0, 1, 3]
-            assert [m.seq for m in tx.of_calls("t", ["b"])] == [0, 1]
-            assert tx.of_calls("t", []) == []
+            for message in (result(0, "b"), call(1, "a", "b"), result(3, "a")):
+                assert [m.seq for m in _group(tx, message)] == [0, 1, 3]
+            assert _group(tx, said(2)) == (said(2),)
 
         await self._read(kit, work)
 
@@ -198,7 +204,7 @@ class TranscriptContract(StoreContract):
 
         def work(tx: TranscriptReader) -> None:
             assert tx.by_id("t", [*ids, "m3"]).keys() == {"m3"}
-            assert [m.seq for m in tx.of_calls("t", [*ids, "c"])] == [5]
+            assert [m.seq for m in _group(tx, call(5, *ids, "c"))] == [5]
             assert tx.erased_ids("t", ids) == frozenset()
 
         await self._read(kit, work)

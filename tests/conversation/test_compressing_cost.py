@@ -8,18 +8,19 @@ from talk_kit import assistant, result, user
 
 from mnemo.conversation.compression import PAGE, due_range
 from mnemo.conversation.scope import ThreadScope
+from mnemo.log.record_rows import LAST_SEQ
 from mnemo.values.strategies import Summary
 
 SUMMARY = Summary(max_tokens=200, keep_last=2)
 
 
 class Counting:
-    """A transaction that counts the messages it gives, and where sums begin."""
+    """A transaction that counts the messages it gives, and the ranges of sums."""
 
     def __init__(self, tx: Any) -> None:
         self._tx = tx
         self.read = 0
-        self.sums: list[int] = []
+        self.sums: list[tuple[int, int]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
@@ -29,9 +30,9 @@ class Counting:
         self.read += len(found)
         return found
 
-    def span(self, thread_id: str, *, from_seq: int, since: Any = None) -> Any:
-        self.sums.append(from_seq)
-        return self._tx.span(thread_id, from_seq=from_seq, since=since)
+    def span(self, thread_id: str, *, from_seq: int, to_seq: int, since: Any = None) -> Any:
+        self.sums.append((from_seq, to_seq))
+        return self._tx.span(thread_id, from_seq=from_seq, to_seq=to_seq, since=since)
 
 
 @pytest.mark.parametrize("history", [100, 1_000])
@@ -51,7 +52,7 @@ async def test_a_judgement_reads_what_is_uncovered_alone(open_conversations, his
 
     due = await kit.talk.parts.store.reading(judge)
     assert (due.start_seq, due.end_seq) == (history, history + 27)
-    assert counted[0].sums == [history]
+    assert counted[0].sums == [(history, LAST_SEQ)]
     assert counted[0].read <= 100
 
 
@@ -99,5 +100,5 @@ async def test_erased_beginnings_are_not_gone_through_again(open_conversations):
         return due_range(counted[0], scope, SUMMARY, deadline_s=180)  # type: ignore[arg-type]
 
     assert await kit.talk.parts.store.reading(judge) is None
-    assert counted[0].sums == [1_300]
+    assert counted[0].sums == [(1_300, LAST_SEQ), (0, 1_199)]
     assert counted[0].read == 0

@@ -27,7 +27,7 @@ class CountingReader:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._tx, name)
-        if name not in ("messages", "of_calls", "by_id", "all", "threads", "vectors", "owed"):
+        if name not in ("messages", "whole_units", "by_id", "all", "threads", "vectors", "owed"):
             return attribute
 
         def counted(*args: Any, **kwargs: Any) -> Any:

@@ -105,6 +105,21 @@ async def test_a_hit_brings_its_whole_group(talk):
         assert texts(await log.load(query=query)) == ["asking about ferries", "boats to Paros", "B"]
 
 
+async def test_nothing_is_given_twice_beside_what_was_withdrawn(talk):
+    """What reasoning leads is whole with it, also where a message between them was taken back."""
+    log = talk.log(retrieval=Composite(Recent(2), Nearest(2)))
+    item = '{"format": "responses", "item": {}}'
+    await log.append([user(SAID[4]), assistant("hm", kind="thought", extra=item), user(SAID[1])])
+    assert texts(await log.withdraw()) == [SAID[1]]
+    await log.append([user(SAID[0]), user(SAID[3])])
+    await talk.embed()
+    for strategy in (log, talk.log(retrieval=Nearest(3))):
+        loaded = await strategy.load(query="ferry to Naxos")
+        assert texts(loaded) == [SAID[4], "hm", SAID[0], SAID[3]]
+    with pytest.raises(ValueError, match=r"nearest whole ranges are 4\.\.4 and 1\.\.4"):
+        await log.compact(3, 4, "s")
+
+
 async def test_what_a_record_covers_is_not_found_by_meaning(talk):
     """It is in its summary, and shown once."""
     await filled(talk)

@@ -236,7 +236,10 @@ def look(tx: TranscriptReader) -> Any:
             [m.seq for m in tx.messages(thread, role="user", newest=2, since=since)],
             [m.seq for m in tx.messages(thread, role="tool", from_seq=1)],
             sorted(tx.by_id(thread, IDS[::2])),
-            [m.seq for m in tx.of_calls(thread, ["c0", "c2", "c9"])],
+            [
+                [m.seq for m in unit.messages]
+                for unit in tx.whole_units(tx.messages(thread, role="tool"), since=since)
+            ],
             tx.span(thread, from_seq=3, since=since),
             tx.vectors(thread, from_seq=1, since=since)[0].tolist(),
         ]
