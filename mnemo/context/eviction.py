@@ -25,13 +25,7 @@ from mnemo.context.zones import (
     is_due,
     reach,
 )
-from mnemo.conversation.scope import (
-    ConversationParts,
-    OfThread,
-    current_snapshots,
-    living_pins,
-    living_snapshots,
-)
+from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope
 from mnemo.events import EvictionCompleted, SnapshotTaken
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import new_id
@@ -106,16 +100,16 @@ def commit(
     Returns:
         ``None``: nothing was written; what is due is to be judged anew.
     """
-    thread = tx.thread(read.id)
-    since = thread.alive_since(tx.now, config.conversation.ttl_s)
-    if thread.epoch != read.epoch or not still_there(tx, zone.messages, since):
+    scope = ThreadScope.stored(tx, read.id, config)
+    thread = scope.thread
+    if thread.epoch != read.epoch or not still_there(tx, scope, zone.messages):
         return None
     count = config.conversation.count
     if thread.boundary == zone.from_seq:
         replaced = None
-    elif (replaced := _fallback_of(tx, thread, zone)) is None or verdict.kind != "snapshot":
+    elif (replaced := _fallback_of(tx, scope, zone)) is None or verdict.kind != "snapshot":
         return None
-    if not attach_all(tx, thread, verdict.links, since, count):
+    if not attach_all(tx, scope, verdict.links, count):
         return None
     if replaced is None:
         return _evicted(tx, thread, zone, verdict, config)
@@ -157,20 +151,15 @@ def _named(of: EvictionOutcome | Snapshot) -> dict[str, Any]:
 
 
 def still_there(
-    tx: TranscriptReader, messages: Sequence[StoredMessage], since: datetime | None
+    tx: TranscriptReader, scope: ThreadScope, messages: Sequence[StoredMessage]
 ) -> bool:
-    """Whether every one of *messages*, all of one thread and ascending, is alive."""
-    first, last = messages[0], messages[-1]
-    found = tx.messages(first.thread_id, from_seq=first.seq, to_seq=last.seq, since=since)
+    """Whether every one of *messages*, ascending, is alive."""
+    found = scope.messages(tx, from_seq=messages[0].seq, to_seq=messages[-1].seq)
     return {m.stored_id for m in messages} <= {m.stored_id for m in found}
 
 
 def attach_all(
-    tx: TranscriptWriter,
-    thread: Thread,
-    links: Sequence[Links],
-    since: datetime | None,
-    count: Count,
+    tx: TranscriptWriter, scope: ThreadScope, links: Sequence[Links], count: Count
 ) -> bool:
     """
     Pin the messages of *links* to their goals; goals completed meanwhile are skipped.
@@ -180,14 +169,14 @@ def attach_all(
     """
     if not links:
         return True
-    active = {goal.id for goal in tx.all(Goal, thread.id, epoch=thread.epoch, live=True)}
+    active = {goal.id for goal in scope.all(tx, Goal, live=True)}
     kept = [Links(x.seqs, tuple(id for id in x.goal_ids if id in active)) for x in links]
     kept = [each for each in kept if each.goal_ids]
     for each in kept:
-        if check_pins(tx, thread, each.seqs, each.goal_ids, since=since).missing_messages:
+        if check_pins(tx, scope, each.seqs, each.goal_ids).missing_messages:
             return False
     for each in kept:
-        attach_pins(tx, thread, each.seqs, each.goal_ids, since=since, count=count)
+        attach_pins(tx, scope, each.seqs, each.goal_ids, count=count)
     return True
 
 
@@ -246,13 +235,14 @@ def _made(
 
 
 def _fallback_of(
-    tx: TranscriptReader, thread: Thread, zone: Zone
+    tx: TranscriptReader, scope: ThreadScope, zone: Zone
 ) -> tuple[EvictionOutcome, Snapshot] | None:
     """Return the outcome and snapshot of exactly this range, if its text is by rule."""
+    thread = scope.thread
     outcomes = tx.all(
         EvictionOutcome, thread.id, epoch=thread.epoch, live=True, newest=RECENT_OUTCOMES
     )
-    snapshots = {s.id: s for s in tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)}
+    snapshots = {s.id: s for s in scope.all(tx, Snapshot, live=True)}
     for outcome in outcomes:
         snapshot = snapshots.get(outcome.snapshot_id or "")
         exactly = (outcome.from_seq, outcome.to_seq) == (zone.from_seq, zone.to_seq)
@@ -324,29 +314,28 @@ def due_eviction(
     Args:
         notes: Whether its viewport shows notes, which the window is smaller by.
     """
-    thread = tx.thread(thread_id)
+    scope = ThreadScope.stored(tx, thread_id, config)
+    thread = scope.thread
     if thread.budget_tokens is None:
         return None
     budget = Budget.of(thread.budget_tokens, config.viewport, notes=notes)
-    since = thread.alive_since(tx.now, config.conversation.ttl_s)
-    span = tx.span(thread_id, from_seq=thread.boundary, since=since)
+    span = tx.span(thread_id, from_seq=thread.boundary, since=scope.since)
     if span[1] <= budget.trigger:
         return None
-    for units, deadline_s in _readings(tx, thread, since, span, budget, config):
+    for units, deadline_s in _readings(tx, scope, span, budget, config):
         zone = eviction_zone(
             units, budget, from_seq=thread.boundary, now=tx.now, deadline_s=deadline_s
         )
         if is_due(span[1], len(units), budget) and zone is not None:
             active = listed(tx, thread_id, active_only=True)
-            held = living_pins(tx, thread, since) if active else []
+            held = scope.all(tx, Pin) if active else []
             return DueEviction(thread, budget, tx.now, units, active, held, deadline_s)
     return None
 
 
 def _readings(
     tx: TranscriptReader,
-    thread: Thread,
-    since: datetime | None,
+    scope: ThreadScope,
     span: tuple[int, int],
     budget: Budget,
     config: Config,
@@ -358,16 +347,14 @@ def _readings(
     unanswered one counts as open for ever.
     """
     number, tokens = span
-    wanted = HEAD
+    boundary, wanted = scope.thread.boundary, HEAD
     while tokens > FAR * budget.window and wanted < number:
-        last = thread.boundary + wanted - 1
-        head = units_of(tx.messages(thread.id, from_seq=thread.boundary, to_seq=last, since=since))
+        head = units_of(scope.messages(tx, from_seq=boundary, to_seq=boundary + wanted - 1))
         if sum(unit.tokens for unit in head[:-1]) > max(reach(budget), budget.window):
             yield head, math.inf
             break
         wanted *= 4
-    whole = tx.messages(thread.id, from_seq=thread.boundary, since=since)
-    yield units_of(whole), config.conversation.tool_deadline_s
+    yield units_of(scope.messages(tx, from_seq=boundary)), config.conversation.tool_deadline_s
 
 
 # ── Level 2, and fallbacks that a model rewords ──────────────────────────────────────────
@@ -400,10 +387,11 @@ def due_fold(tx: TranscriptReader, thread_id: str, config: Config) -> DueFold | 
     A model that wanted no level 2 is not asked again before as many snapshots are new as
     it takes to be asked at all.
     """
-    thread = tx.thread(thread_id)
+    scope = ThreadScope.stored(tx, thread_id, config)
+    thread = scope.thread
     if thread.budget_tokens is None:
         return None
-    current = _current(tx, thread, config)
+    current = scope.all(tx, Snapshot, live=True)
     for first in _runs_of_first(current):
         if sum(s.from_seq > thread.declined_to for s in first) >= config.viewport.l2_threshold:
             return DueFold(thread, 1, first)
@@ -471,20 +459,18 @@ def offered(
     Args:
         declined: Ids of snapshots that a model left as they are.
     """
-    thread = tx.thread(thread_id)
+    scope = ThreadScope.stored(tx, thread_id, config)
+    thread = scope.thread
     fallbacks = [
         s
-        for s in _current(tx, thread, config)
+        for s in scope.all(tx, Snapshot, live=True)
         if s.level == 1 and s.origin == "fallback" and s.id not in declined
     ]
     if not fallbacks or thread.budget_tokens is None:
         return None
     snapshot = fallbacks[-1]
-    since = thread.alive_since(tx.now, config.conversation.ttl_s)
-    messages = tx.messages(
-        thread.id, from_seq=snapshot.from_seq, to_seq=snapshot.to_seq, since=since
-    )
-    window = tx.messages(thread.id, from_seq=thread.boundary, since=since)
+    messages = scope.messages(tx, from_seq=snapshot.from_seq, to_seq=snapshot.to_seq)
+    window = scope.messages(tx, from_seq=thread.boundary)
     if not messages or not window:
         return None
     tokens = sum(message.tokens for message in messages)
@@ -495,7 +481,7 @@ def offered(
         now=tx.now,
         units=[*units_of(messages), *units_of(window)],
         goals=active,
-        pins=living_pins(tx, thread, since) if active else [],
+        pins=scope.all(tx, Pin) if active else [],
         deadline_s=0,
     )
     zone = shown.zone()
@@ -512,16 +498,13 @@ def commit_offer(
     Returns:
         ``None``: nothing was written; the snapshot or its messages are not what they were.
     """
-    thread = tx.thread(offered.snapshot.thread_id)
-    since = thread.alive_since(tx.now, config.conversation.ttl_s)
-    if thread.epoch != offered.snapshot.epoch or offered.snapshot not in _current(
-        tx, thread, config
-    ):
+    scope = ThreadScope.stored(tx, offered.snapshot.thread_id, config)
+    if offered.snapshot not in scope.all(tx, Snapshot, live=True):
         return None
-    if not still_there(tx, offered.messages, since):
+    if not still_there(tx, scope, offered.messages):
         return None
     count = config.conversation.count
-    if not attach_all(tx, thread, verdict.links, since, count):
+    if not attach_all(tx, scope, verdict.links, count):
         return None
     better = rewritten(offered.snapshot, verdict.text, count)
     tx.put(better)
@@ -535,17 +518,8 @@ def _runs_of_first(current: Sequence[Snapshot]) -> list[tuple[Snapshot, ...]]:
     return [tuple(run) for level, run in runs if level == 1]
 
 
-def _current(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapshot]:
-    """Read the snapshots that are neither covered nor expired, ascending."""
-    since = thread.alive_since(tx.now, config.conversation.ttl_s)
-    return current_snapshots(tx, thread, since)
-
-
 def _unchanged(tx: TranscriptReader, fold: DueFold, config: Config) -> bool:
-    thread = tx.thread(fold.thread.id)
-    if thread.epoch != fold.thread.epoch:
-        return False
-    current = _current(tx, thread, config)
+    current = ThreadScope.stored(tx, fold.thread.id, config).all(tx, Snapshot, live=True)
     return all(snapshot in current for snapshot in fold.snapshots)
 
 
@@ -559,8 +533,7 @@ class Snapshots(OfThread):
         """The verdicts of the thread's epoch, ascending. *Cancellation*: safe."""
 
         def work(tx: TranscriptReader) -> list[EvictionOutcome]:
-            thread = tx.thread(self._thread_id)
-            return tx.all(EvictionOutcome, thread.id, epoch=thread.epoch)
+            return self._scope(tx).all(tx, EvictionOutcome)
 
         return await self._parts.store.reading(work)
 
@@ -581,9 +554,7 @@ class Snapshots(OfThread):
             raise ValueError(f"level must be 1, 2 or None, not {level!r}")
 
         def work(tx: TranscriptReader) -> list[Snapshot]:
-            scope = self._scope(tx)
-            found = tx.all(Snapshot, scope.thread.id, epoch=scope.thread.epoch, live=current)
-            alive = living_snapshots(tx, found, scope.since)
+            alive = self._scope(tx).all(tx, Snapshot, live=current)
             return [snapshot for snapshot in alive if level in (None, snapshot.level)]
 
         return await self._parts.store.reading(work)

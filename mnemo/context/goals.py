@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, TypeVar
 
-from mnemo.conversation.scope import OfThread, living_pins
+from mnemo.conversation.scope import OfThread, ThreadScope
 from mnemo.errors import Conflict, NotFound
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.runtime.text import clean, count_tokens, is_blank, one_line
+from mnemo.runtime.text import clean, is_blank, one_line
 from mnemo.runtime.transactions import transacted
 from mnemo.values.counting import Count
-from mnemo.values.derived import Goal, GoalCompletion, Pin, Thread
+from mnemo.values.derived import Goal, GoalCompletion, Pin
 from mnemo.values.digest import clipped
 from mnemo.values.messages import StoredMessage
 from mnemo.values.untrusted import escaped, without_marks
@@ -317,20 +316,15 @@ class Refusal:
 
 
 def check_pins(
-    tx: TranscriptReader,
-    thread: Thread,
-    seqs: Sequence[int],
-    goal_ids: Sequence[int],
-    *,
-    since: datetime | None = None,
+    tx: TranscriptReader, scope: ThreadScope, seqs: Sequence[int], goal_ids: Sequence[int]
 ) -> Refusal:
     """
     Return what forbids pinning the messages at *seqs* to *goal_ids*; empty: nothing.
 
-    Only messages of the thread's epoch can be pinned, and none recorded before *since*.
+    Only messages of the thread's epoch that have not expired can be pinned.
     """
-    found = _messages(tx, thread, seqs, since)
-    known = {goal.id: goal for goal in tx.all(Goal, thread.id, epoch=thread.epoch)}
+    found = _messages(tx, scope, seqs)
+    known = {goal.id: goal for goal in scope.all(tx, Goal)}
     asked = sorted(set(goal_ids))
     empty = (("No message ids given", seqs), ("No goal ids given", goal_ids))
     return Refusal(
@@ -343,29 +337,24 @@ def check_pins(
 
 def attach_pins(
     tx: TranscriptWriter,
-    thread: Thread,
+    scope: ThreadScope,
     seqs: Sequence[int],
     goal_ids: Sequence[int],
     *,
-    since: datetime | None = None,
-    count: Count = count_tokens,
+    count: Count,
 ) -> int:
     """
     Pin every message to every goal; how many links that makes, existing ones included.
-
-    Args:
-        since: Messages recorded before it are expired.
-        count: Counts the tokens of excerpts.
 
     Raises:
         ValueError: No message, or no goal, is given.
         NotFound: A message or goal is unknown in the thread's epoch.
         Conflict: A goal is completed.
     """
-    if refusal := check_pins(tx, thread, seqs, goal_ids, since=since):
+    if refusal := check_pins(tx, scope, seqs, goal_ids):
         raise refusal.error()
-    existing = {pin.seq: pin for pin in tx.all(Pin, thread.id, epoch=thread.epoch)}
-    messages = _messages(tx, thread, seqs, since)
+    existing = {pin.seq: pin for pin in scope.all(tx, Pin)}
+    messages = _messages(tx, scope, seqs)
     for seq, message in messages.items():
         pin = existing.get(seq) or _pin(message, count)
         tx.put(replace(pin, goal_ids=tuple(sorted({*pin.goal_ids, *goal_ids}))))
@@ -390,14 +379,15 @@ def _pin(message: StoredMessage, count: Count) -> Pin:
 
 
 def _messages(
-    tx: TranscriptReader, thread: Thread, seqs: Sequence[int], since: datetime | None
+    tx: TranscriptReader, scope: ThreadScope, seqs: Sequence[int]
 ) -> dict[int, StoredMessage]:
     """Read the messages at *seqs* that can be pinned, ascending; one index look-up each."""
+    thread = scope.thread
     asked = sorted({seq for seq in seqs if thread.epoch_start <= seq < thread.next_seq})
     return {
         message.seq: message
         for seq in asked
-        for message in tx.messages(thread.id, from_seq=seq, to_seq=seq, since=since)
+        for message in scope.messages(tx, from_seq=seq, to_seq=seq)
     }
 
 
@@ -420,19 +410,13 @@ class Pins(OfThread):
         count = self._parts.config.conversation.count
 
         def work(tx: TranscriptWriter) -> int:
-            scope = self._scope(tx)
-            return attach_pins(tx, scope.thread, *given, since=scope.since, count=count)
+            return attach_pins(tx, self._scope(tx), *given, count=count)
 
         return await self._parts.store.writing(work)
 
     async def list(self) -> list[Pin]:
         """All of them, by seq. *Cancellation*: safe."""
-
-        def work(tx: TranscriptReader) -> list[Pin]:
-            scope = self._scope(tx)
-            return living_pins(tx, scope.thread, scope.since)
-
-        return await self._parts.store.reading(work)
+        return await self._parts.store.reading(lambda tx: self._scope(tx).all(tx, Pin))
 
 
 def _numbers(name: str, given: Any) -> list[int]:

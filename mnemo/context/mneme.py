@@ -38,7 +38,7 @@ from mnemo.context.eviction import (
 )
 from mnemo.context.goals import Refusal, check_pins
 from mnemo.context.zones import Zone
-from mnemo.conversation.scope import ConversationParts, ThreadSettings
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
 from mnemo.conversation.summary import RangeSummary, summarise
 from mnemo.errors import ModelError, UsageError
 from mnemo.events import EvictionFailed
@@ -512,11 +512,10 @@ class Runs:
     def _check(self, read: Thread) -> CheckLinks:
         async def check(seqs: Sequence[int], goal_ids: Sequence[int]) -> Refusal:
             def work(tx: TranscriptReader) -> Refusal:
-                thread = tx.thread(read.id)
-                if thread.epoch != read.epoch:
+                scope = ThreadScope.stored(tx, read.id, self._parts.config)
+                if scope.thread.epoch != read.epoch:
                     return Refusal(missing_messages=tuple(seqs))
-                since = thread.alive_since(tx.now, self._parts.config.conversation.ttl_s)
-                return check_pins(tx, thread, seqs, goal_ids, since=since)
+                return check_pins(tx, scope, seqs, goal_ids)
 
             return await self._parts.store.reading(work)
 

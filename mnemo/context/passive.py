@@ -23,7 +23,7 @@ import anyio.to_thread
 from mnemo.config import Config
 from mnemo.context.rendering import seen_by
 from mnemo.context.zones import Budget
-from mnemo.conversation.scope import ConversationParts
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
 from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
 from mnemo.log.records import StoredRecords
@@ -31,7 +31,7 @@ from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.recall.keyword import Excerpts, SearchHit, hit_of
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, fold, index_stem, one_line, unspaced_runs
-from mnemo.values.derived import Goal, Snapshot, Surfaced, Thread
+from mnemo.values.derived import Goal, Snapshot, Surfaced
 from mnemo.values.messages import StoredMessage
 from mnemo.values.records import Hidden, Ranking, RecordHit, SurfacingQuery
 from mnemo.values.untrusted import escaped
@@ -62,7 +62,7 @@ class _Turn:
         stored: What was surfaced in this turn before; ``None``: it is the first time.
     """
 
-    thread: Thread
+    scope: ThreadScope
     message: StoredMessage
     goals: tuple[str, ...]
     hidden: Hidden
@@ -71,7 +71,7 @@ class _Turn:
 
     @property
     def place(self) -> Place:
-        return self.thread.id, self.message.stored_id
+        return self.message.thread_id, self.message.stored_id
 
 
 class PassiveRecall:
@@ -89,9 +89,9 @@ class PassiveRecall:
         self._count = parts.config.conversation.count
         self._failed: dict[str, int] = {}
 
-    async def recalled(self, thread_id: str, budget_tokens: int) -> list[SearchHit]:
+    async def recalled(self, settings: ThreadSettings, budget_tokens: int) -> list[SearchHit]:
         """
-        The memories of the thread's latest turn, best first; mostly none.
+        The memories of the latest turn of a handle's thread, best first; mostly none.
 
         Found once per turn and stored with it. A failure is logged, told by
         ``RecallFailed``, and not tried again in the same turn.
@@ -103,13 +103,13 @@ class PassiveRecall:
             UsageError: The repository is closed.
                 *Cancellation*: safe; at worst what was found is stored.
         """
-        settings = self._parts.config.recall
-        if not settings.passive_enabled or not settings.passive_max_hits:
+        config, thread_id = self._parts.config, settings.thread_id
+        if not config.recall.passive_enabled or not config.recall.passive_max_hits:
             return []
         turn: _Turn | None = None
         try:
             turn = await self._parts.store.reading(
-                partial(_turn, thread_id=thread_id, config=self._parts.config)
+                lambda tx: _turn(tx, ThreadScope.of(tx, settings, config), config)
             )
             if turn is None or self._failed.get(thread_id) == turn.message.seq:
                 return []
@@ -226,21 +226,18 @@ class PassiveRecall:
 # ── In transactions ──────────────────────────────────────────────────────────────────
 
 
-def _turn(tx: TranscriptReader, thread_id: str, config: Config) -> _Turn | None:
+def _turn(tx: TranscriptReader, scope: ThreadScope, config: Config) -> _Turn | None:
     """The latest turn; ``None``: no user has spoken in the window."""
-    thread = tx.thread(thread_id)
-    hidden = seen_by(tx, thread_id, config)
-    first = hidden.message_seq or 0
-    since = thread.alive_since(tx.now, config.conversation.ttl_s)
-    latest = tx.messages(thread_id, from_seq=first, newest=1, role="user", since=since)
+    thread_id, hidden = scope.thread.id, seen_by(tx, scope, config)
+    latest = scope.messages(tx, from_seq=hidden.message_seq, newest=1, role="user")
     if not latest:
         return None
-    goals = tx.all(Goal, thread_id, epoch=thread.epoch, live=True)
+    goals = scope.all(tx, Goal, live=True)
     cooldown = config.recall.passive_cooldown_turns
     recent = _surfaced_lately(tx, thread_id, latest[0].seq, cooldown)
     stored = [s for s in tx.all(Surfaced, thread_id, newest=1) if s.seq == latest[0].seq]
     return _Turn(
-        thread=thread,
+        scope=scope,
         message=latest[0],
         goals=tuple(goal.description for goal in goals),
         hidden=hidden,
@@ -266,9 +263,8 @@ def _surfaced_lately(
 
 def _visible_texts(tx: TranscriptReader, turn: _Turn) -> set[str]:
     """The texts of the window and of the memory above it, alike ones as one."""
-    thread = turn.thread
-    messages = tx.messages(thread.id, from_seq=turn.hidden.message_seq or 0)
-    snapshots = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
+    messages = turn.scope.messages(tx, from_seq=turn.hidden.message_seq)
+    snapshots = turn.scope.all(tx, Snapshot, live=True)
     shown = [s.text for s in snapshots if s.id in turn.hidden.ids]
     return {_alike(text) for text in (*(message.text for message in messages), *shown)}
 
@@ -277,22 +273,23 @@ def _stored(
     tx: TranscriptWriter, turn: _Turn, hits: Sequence[SearchHit], limit: int, config: Config
 ) -> Surfaced:
     """Return what was stored for the turn first; all that is shown is recorded."""
-    before = [s for s in tx.all(Surfaced, turn.thread.id, newest=1) if s.seq == turn.message.seq]
+    thread_id, seq = turn.message.thread_id, turn.message.seq
+    before = [s for s in tx.all(Surfaced, thread_id, newest=1) if s.seq == seq]
     if before:
         return before[0]
     cooldown = config.recall.passive_cooldown_turns
-    recent = _surfaced_lately(tx, turn.thread.id, turn.message.seq, cooldown)
+    recent = _surfaced_lately(tx, thread_id, seq, cooldown)
     left = [hit for hit in hits if _may_be_shown(tx, hit, recent)][:limit]
     surfaced = Surfaced(
-        thread_id=turn.thread.id,
-        epoch=turn.thread.epoch,
-        seq=turn.message.seq,
+        thread_id=thread_id,
+        epoch=turn.scope.thread.epoch,
+        seq=seq,
         shown=tuple((hit.session_id, hit.message_id) for hit in left),
         hits=tuple(map(_written, left)),
         at=tx.now,
     )
     # Of a turn that was cleared or erased meanwhile nothing is kept.
-    if turn.message.stored_id in tx.by_id(turn.thread.id, [turn.message.stored_id]):
+    if turn.message.stored_id in tx.by_id(thread_id, [turn.message.stored_id]):
         tx.put(surfaced)
     return surfaced
 

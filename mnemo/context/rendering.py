@@ -18,13 +18,13 @@ from mnemo.config import Config
 from mnemo.context.goals import goals_text
 from mnemo.context.window import Frame, ThreadWindow, WindowReader
 from mnemo.context.zones import Budget, CompressedViewport, compress, is_due
-from mnemo.conversation.scope import ThreadScope, ThreadSettings, current_snapshots, living_pins
+from mnemo.conversation.scope import ThreadScope, ThreadSettings
 from mnemo.english.sentences import sentence_ends
 from mnemo.log.transcript import StoredTranscript, TranscriptReader
 from mnemo.runtime.text import clean
 from mnemo.runtime.validation import known_id
 from mnemo.values.counting import Count
-from mnemo.values.derived import Goal, Pin, Snapshot, Thread
+from mnemo.values.derived import Goal, Pin, Snapshot
 from mnemo.values.digest import dates
 from mnemo.values.messages import VIEW, Message
 from mnemo.values.records import Hidden
@@ -229,13 +229,13 @@ class ViewportContent:
 
 def scene_of(tx: TranscriptReader, window: ThreadWindow) -> ViewportContent:
     """Read what belongs to *window*, which was read in this transaction."""
-    thread, since = window.thread, window.since
-    active = tx.all(Goal, thread.id, epoch=thread.epoch, live=True)
+    scope = window.scope
+    active = scope.all(tx, Goal, live=True)
     return ViewportContent(
         window,
-        current_snapshots(tx, thread, since),
-        tx.all(Goal, thread.id, epoch=thread.epoch) if active else [],
-        living_pins(tx, thread, since) if active else [],
+        scope.all(tx, Snapshot, live=True),
+        scope.all(tx, Goal) if active else [],
+        scope.all(tx, Pin) if active else [],
     )
 
 
@@ -260,7 +260,7 @@ def render(
     goals = goals_text(
         scene.goals,
         scene.pins,
-        boundary=window.thread.boundary,
+        boundary=window.scope.thread.boundary,
         share=budget.goals,
         count=count,
     )
@@ -365,7 +365,7 @@ def look(
     budget = Budget.of(next(each for each in given if each is not None), config.viewport)
     count = config.conversation.count
     frame = Frame(budget, config.conversation.tool_deadline_s, count)
-    window = WindowReader(tx, scope.thread, scope.since, frame).whole()
+    window = WindowReader(tx, scope, frame).whole()
     scene = scene_of(tx, window)
     memory, _ = memory_text(scene.snapshots, budget, count)
     state = goals_text(
@@ -392,7 +392,7 @@ def zones_of(window: ThreadWindow, frame: Frame, max_tokens: int) -> CompressedV
     return compress(
         window.units,
         frame.budget,
-        from_seq=window.thread.boundary,
+        from_seq=window.scope.thread.boundary,
         now=window.now,
         deadline_s=frame.deadline_s,
         max_tokens=max_tokens,
@@ -419,34 +419,26 @@ async def hidden_in(
     if stream is None:
         return None
     known = known_id("not_visible_in", stream)
-    return await transcript.reading(partial(seen_by, stream=known, config=config))
+    return await transcript.reading(
+        lambda tx: seen_by(tx, ThreadScope.stored(tx, clean(known), config), config)
+    )
 
 
-def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:
+def seen_by(tx: TranscriptReader, scope: ThreadScope, config: Config) -> Hidden:
     """
-    Return what the agent of a thread or session sees.
+    Return what the agent of a thread, or of a session of that id, sees.
 
     Of a thread: its messages from the boundary on, all of the epoch if it never had a
     viewport, and the snapshots shown in its memory. Of a session: its last five steps.
     """
-    stream = clean(stream)
-    thread = tx.thread(stream)
+    thread, shown = scope.thread, list[Snapshot]()
+    if thread.budget_tokens is not None and (current := scope.all(tx, Snapshot, live=True)):
+        budget = Budget.of(thread.budget_tokens, config.viewport)
+        _, shown = memory_text(current, budget, config.conversation.count)
     return Hidden(
-        stream=stream,
+        stream=thread.id,
         message_seq=max(thread.boundary, thread.epoch_start),
-        message_since=thread.alive_since(tx.now, config.conversation.ttl_s),
+        message_since=scope.since,
         last_steps=SEEN_STEPS,
-        ids=frozenset(snapshot.id for snapshot in _shown(tx, thread, config)),
+        ids=frozenset(snapshot.id for snapshot in shown),
     )
-
-
-def _shown(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapshot]:
-    """Return the current snapshots that the memory of the thread's viewport shows."""
-    if thread.budget_tokens is None:
-        return []
-    living = current_snapshots(tx, thread, thread.alive_since(tx.now, config.conversation.ttl_s))
-    if not living:
-        return []
-    budget = Budget.of(thread.budget_tokens, config.viewport)
-    _, shown = memory_text(living, budget, config.conversation.count)
-    return shown

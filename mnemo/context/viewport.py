@@ -157,7 +157,7 @@ class Viewport(OfThread):
         """Recall memories for the present turn; mostly none. *Cancellation*: safe."""
         if self._recall is None:
             return []
-        return await self._recall.recalled(self._thread_id, self.budget_tokens)
+        return await self._recall.recalled(self._settings, self.budget_tokens)
 
     async def evict(self) -> EvictionOutcome | None:
         """
@@ -216,7 +216,7 @@ class Viewport(OfThread):
         left, done = make_room(tx, reader, self._parts.config)
         if not done:
             return left, None
-        window = replace(reader, thread=tx.thread(scope.thread.id)).whole()
+        window = reader.anew().whole()
         return left, _Seen(look(tx, window), window.span, is_stored=True)
 
     def _is_unstored(self, scope: ThreadScope) -> bool:
@@ -232,4 +232,4 @@ class Viewport(OfThread):
         return _Seen(look(tx, window), window.span, is_stored=False)
 
     def _reader(self, tx: TranscriptReader, scope: ThreadScope) -> WindowReader:
-        return WindowReader(tx, scope.thread, scope.since, self._frame)
+        return WindowReader(tx, scope, self._frame)

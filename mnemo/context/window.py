@@ -16,6 +16,7 @@ from typing import Any
 from mnemo.config import Config
 from mnemo.context.eviction import Committed, evict_by_fallback
 from mnemo.context.zones import Budget, Zone, eviction_zone, inner_cuts, reach, torn_zone
+from mnemo.conversation.scope import ThreadScope
 from mnemo.log.record_rows import LAST_SEQ
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
@@ -51,15 +52,13 @@ class ThreadWindow:
     A window, or what of it can be shown, as of one moment.
 
     Attributes:
-        since: Messages recorded before it are expired.
         now: That moment.
         units: Ascending.
         messages: Those of *units*, completed: results behind their calls, none missing.
         missing: Seqs, both inclusive, that belong to the window and are not in it.
     """
 
-    thread: Thread
-    since: datetime | None
+    scope: ThreadScope
     now: datetime
     units: list[Unit]
     messages: list[Message]
@@ -78,17 +77,20 @@ class ThreadWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowReader:
-    """
-    Reads the window of a thread in one transaction.
-
-    Attributes:
-        since: Messages recorded before it are expired.
-    """
+    """Reads the window of a thread in one transaction."""
 
     tx: TranscriptReader
-    thread: Thread
-    since: datetime | None
+    scope: ThreadScope
     frame: Frame
+
+    @property
+    def thread(self) -> Thread:
+        """The thread's row."""
+        return self.scope.thread
+
+    def anew(self) -> WindowReader:
+        """The same, of the row as this transaction has it by now."""
+        return replace(self, scope=replace(self.scope, thread=self.tx.thread(self.thread.id)))
 
     def whole(self) -> ThreadWindow:
         """Read the whole window, however long it is."""
@@ -139,21 +141,21 @@ class WindowReader:
         now, count = self.tx.now, self.frame.count
         newest_open = bool(units) and units[-1].is_open(now, self.frame.deadline_s)
         messages = completed(units, newest_open=newest_open, count=count)
-        return ThreadWindow(self.thread, self.since, now, units, messages, missing)
+        return ThreadWindow(self.scope, now, units, messages, missing)
 
     def _messages(self, **which: Any) -> list[StoredMessage]:
         """Its messages, or *which* of them; see ``TranscriptReader.messages``."""
         which = {"from_seq": self.thread.boundary} | which
-        return self.tx.messages(self.thread.id, since=self.since, **which)
+        return self.scope.messages(self.tx, **which)
 
     def _span(self) -> int:
         from_seq = self.thread.boundary
-        return self.tx.span(self.thread.id, from_seq=from_seq, since=self.since)[1]
+        return self.tx.span(self.thread.id, from_seq=from_seq, since=self.scope.since)[1]
 
     def _first_units(self, to_seq: int) -> list[Unit]:
         """The units that begin up to *to_seq*, each whole, wherever its last message lies."""
         head, runs = self._messages(to_seq=to_seq), ((self.thread.boundary, LAST_SEQ),)
-        return self.tx.whole_units(head, since=self.since, runs=runs)
+        return self.scope.units(self.tx, head, runs)
 
 
 def make_room(
@@ -174,7 +176,7 @@ def make_room(
             return left, False
         left.append(evict_by_fallback(tx, tx.thread(thread_id), zone, config))
         if head.is_torn_by(zone):
-            head = replace(reader, thread=tx.thread(thread_id)).head()
+            head = reader.anew().head()
         else:
             head.drop(zone)
     return left, head.is_whole

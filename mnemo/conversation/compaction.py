@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo.conversation.scope import ConversationParts, ThreadScope, live_records, living_records
+from mnemo.conversation.scope import ConversationParts, ThreadScope
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -55,11 +55,8 @@ def compactions(
     tx: TranscriptReader, scope: ThreadScope, *, include_superseded: bool = False
 ) -> list[Compaction]:
     """The records of the present epoch, ascending by range; without those that expired."""
-    if not include_superseded:
-        return live_records(tx, scope)
-    found = tx.all(Compaction, scope.thread.id, epoch=scope.thread.epoch)
-    kept = living_records(tx, found, scope.since)
-    return sorted(kept, key=lambda record: (record.start_seq, record.end_seq, record.level))
+    found = scope.all(tx, Compaction, live=not include_superseded)
+    return sorted(found, key=lambda record: (record.start_seq, record.end_seq, record.level))
 
 
 def insert_record(
@@ -119,7 +116,7 @@ def existing_record(tx: TranscriptReader, scope: ThreadScope, new: NewRecord) ->
             f"seq {new.start_seq} lies before the clearing of the thread, which now begins "
             f"with {thread.epoch_start}"
         )
-    live = {one.id: one for one in live_records(tx, scope)}
+    live = {one.id: one for one in scope.all(tx, Compaction, live=True)}
     gone = [old for old in new.replacing if old.id not in live]
     if gone:
         raise Conflict(f"record {gone[0].id} is not live any more")
@@ -149,7 +146,7 @@ def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_
     Raises:
         ValueError: It does; the nearest whole ranges are named.
     """
-    runs = scope.uncovered(live_records(tx, scope))
+    runs = scope.uncovered(scope.all(tx, Compaction, live=True))
     first, last, is_known = start_seq, end_seq, False
     while not is_known:
         found = scope.messages(tx, from_seq=first, to_seq=last)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from mnemo.config import Config
 from mnemo.conversation.compaction import NewRecord, insert_record, tell_of_record
 from mnemo.conversation.load import Uncovered
-from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings, live_records
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
 from mnemo.conversation.summary import RangeSummary, summarise
 from mnemo.english.sentences import sentence_ends
 from mnemo.errors import Conflict, InvalidReply, ModelError, UsageError
@@ -395,7 +395,7 @@ def due_range(
     Args:
         deadline_s: Seconds after which a call without a result is abandoned.
     """
-    records = live_records(tx, scope)
+    records = scope.all(tx, Compaction, live=True)
     runs = scope.uncovered(records)
     if not _exceed(tx, scope, runs, summary.max_tokens):
         return None
@@ -479,7 +479,7 @@ def is_unchanged(tx: TranscriptReader, scope: ThreadScope, due: DueRange) -> boo
     """Whether the epoch, every message of *due*, and every record shown with it are unchanged."""
     if scope.thread.epoch != due.epoch:
         return False
-    live = live_records(tx, scope)
+    live = scope.all(tx, Compaction, live=True)
     # A record goes with what it tells of, which a text written with it in view may tell of too.
     if not all(one in live for one in due.earlier):
         return False
@@ -493,7 +493,7 @@ def due_fold(tx: TranscriptReader, scope: ThreadScope, summary: Summary) -> tupl
     Due are they when the live summaries have more than half of ``max_tokens``. No more
     are taken than a model can be shown, and at least two.
     """
-    records = live_records(tx, scope)
+    records = scope.all(tx, Compaction, live=True)
     if 2 * sum(record.token_count for record in records) <= summary.max_tokens:
         return ()
     touching: list[Compaction] = []

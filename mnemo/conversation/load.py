@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mnemo.config import ConversationConfig
 from mnemo.conversation.compaction import reconstructed
-from mnemo.conversation.scope import ThreadScope, ThreadSettings, live_records
+from mnemo.conversation.scope import ThreadScope, ThreadSettings
 from mnemo.errors import UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.log.units import lies_in
@@ -138,7 +138,7 @@ def load(
         UsageError: What is required alone exceeds the budget; both numbers are named.
     """
     count, max_chars = config.count, limit_of(settings.compressions)
-    records = live_records(tx, scope)
+    records = scope.all(tx, Compaction, live=True)
     live = Uncovered(tx, scope, records)
 
     def seen(unit: Unit) -> list[tuple[int, Message]]:

@@ -621,5 +621,4 @@ class ExpirySweep:
         return tx.erase(thread_id, seqs).messages
 
     def _since(self, tx: TranscriptReader, thread_id: str) -> datetime | None:
-        default = self._parts.config.conversation.ttl_s
-        return tx.thread(thread_id).alive_since(tx.now, default)
+        return ThreadScope.stored(tx, thread_id, self._parts.config).since

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import anyio
 
-from mnemo.conversation.scope import ConversationParts
+from mnemo.conversation.scope import ConversationParts, ThreadScope
 from mnemo.errors import StoreError, UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home
@@ -175,13 +175,11 @@ class Feed:
 
     def _read(self, tx: TranscriptReader) -> tuple[list[StoredMessage], int, bool]:
         """Some messages, the seq behind them, and whether more follow."""
-        start, thread = self._next, tx.thread(self.thread_id)
-        since = thread.alive_since(tx.now, self._parts.config.conversation.ttl_s)
-        end = min(start + PORTION, max(start, thread.next_seq))
-        messages: list[StoredMessage] = []
-        if end > start:
-            messages = tx.messages(thread.id, from_seq=start, to_seq=end - 1, since=since)
-        return messages, end, end < thread.next_seq
+        scope = ThreadScope.stored(tx, self.thread_id, self._parts.config)
+        start, following = self._next, scope.thread.next_seq
+        end = min(start + PORTION, max(start, following))
+        messages = scope.messages(tx, from_seq=start, to_seq=end - 1) if end > start else []
+        return messages, end, end < following
 
 
 class Feeding:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from mnemo.config import Config
 from mnemo.events import Event
@@ -21,7 +21,7 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.validation import exact_id, seconds
-from mnemo.values.derived import Compaction, Pin, Snapshot, Thread
+from mnemo.values.derived import Compaction, Derived, Pin, Snapshot, Thread, alive_since
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import StoredMessage
 from mnemo.values.strategies import (
@@ -34,6 +34,8 @@ from mnemo.values.strategies import (
     ToolOutputPruner,
 )
 from mnemo.values.units import Unit
+
+D = TypeVar("D", bound=Derived)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,13 +161,20 @@ class ThreadScope:
 
     @classmethod
     def of(cls, tx: TranscriptReader, settings: ThreadSettings, config: Config) -> ThreadScope:
-        """Read the thread's row."""
-        stored = tx.thread(settings.thread_id)
-        thread = stored if settings.ttl_s is None else replace(stored, ttl_s=settings.ttl_s)
-        is_new = stored == Thread(id=settings.thread_id)
+        """Read the thread as a handle of these *settings* sees it."""
+        return cls.stored(tx, settings.thread_id, config, ttl_s=settings.ttl_s)
+
+    @classmethod
+    def stored(
+        cls, tx: TranscriptReader, thread_id: str, config: Config, *, ttl_s: float | None = None
+    ) -> ThreadScope:
+        """Read the thread as it is stored, unless *ttl_s* is given."""
+        stored = tx.thread(thread_id)
+        thread = stored if ttl_s is None else replace(stored, ttl_s=ttl_s)
+        is_new = stored == Thread(id=thread_id)
         return cls(
             thread=thread,
-            since=thread.alive_since(tx.now, config.conversation.ttl_s),
+            since=alive_since(thread.ttl_s, config.conversation.ttl_s, tx.now),
             is_new=is_new,
             is_stale=not is_new and thread != stored,
         )
@@ -194,6 +203,43 @@ class ThreadScope:
         """Whether *message* has not expired."""
         return self.since is None or message.recorded_at >= self.since
 
+    def all(self, tx: TranscriptReader, kind: type[D], *, live: bool = False) -> list[D]:
+        """
+        What of *kind* the present epoch has, ascending; see ``TranscriptReader.all``.
+
+        What was derived from a range that holds an expired message is gone for every reader,
+        whether or not the sweep has come to it.
+        """
+        found = tx.all(kind, self.thread.id, epoch=self.thread.epoch, live=live)
+        return [one for one in found if self.since is None or self._lives(tx, *_ends(one))]
+
+    def _lives(self, tx: TranscriptReader, *ends: int) -> bool:
+        """
+        Whether no message of a range has expired.
+
+        Messages are recorded in the order of their seqs, but for a clock that is set back, so
+        the ends tell; where one of them was erased, the whole range is read.
+        """
+        found = [m for seq in sorted({*ends}) for m in self._at(tx, seq, seq)]
+        if len(found) < len({*ends}):
+            found = self._at(tx, *ends)
+        return all(map(self.is_alive, found))
+
+    def _at(self, tx: TranscriptReader, first: int, last: int) -> list[StoredMessage]:
+        return tx.messages(self.thread.id, from_seq=first, to_seq=last)
+
+
+def _ends(derived: Derived) -> tuple[int, ...]:
+    """The seqs of the first and the last message that *derived* tells of; of others none."""
+    match derived:
+        case Compaction():
+            return derived.start_seq, derived.end_seq
+        case Snapshot():
+            return derived.from_seq, derived.to_seq
+        case Pin():
+            return derived.seq, derived.seq
+    return ()
+
 
 class OfThread:
     """
@@ -214,69 +260,3 @@ class OfThread:
 
     def _scope(self, tx: TranscriptReader) -> ThreadScope:
         return ThreadScope.of(tx, self._settings, self._parts.config)
-
-
-def live_records(tx: TranscriptReader, scope: ThreadScope) -> list[Compaction]:
-    """
-    The records that shape what is loaded, ascending; no two overlap.
-
-    A record whose range holds an expired message is gone for every reader, whether or not
-    the sweep has come to it.
-    """
-    thread = scope.thread
-    records = tx.all(Compaction, thread.id, epoch=thread.epoch, live=True)
-    return living_records(tx, records, scope.since)
-
-
-def living_records(
-    tx: TranscriptReader, records: Sequence[Compaction], since: datetime | None
-) -> list[Compaction]:
-    """Return those of *records* whose range holds no message recorded before *since*."""
-    return [one for one in records if _lives(tx, one.thread_id, one.start_seq, one.end_seq, since)]
-
-
-def current_snapshots(
-    tx: TranscriptReader, thread: Thread, since: datetime | None
-) -> list[Snapshot]:
-    """Read the living snapshots of the thread's epoch that nothing of a higher level covers."""
-    found = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
-    return living_snapshots(tx, found, since)
-
-
-def living_snapshots(
-    tx: TranscriptReader, snapshots: Sequence[Snapshot], since: datetime | None
-) -> list[Snapshot]:
-    """Return those of *snapshots* whose range holds no message recorded before *since*."""
-    return [one for one in snapshots if _lives(tx, one.thread_id, one.from_seq, one.to_seq, since)]
-
-
-def living_pins(tx: TranscriptReader, thread: Thread, since: datetime | None) -> list[Pin]:
-    """Read the pins of the thread's epoch whose message was recorded at *since* or later."""
-    pins = tx.all(Pin, thread.id, epoch=thread.epoch)
-    if since is None:
-        return pins
-    return [
-        pin
-        for pin in pins
-        if tx.messages(pin.thread_id, from_seq=pin.seq, to_seq=pin.seq, since=since)
-    ]
-
-
-def _lives(
-    tx: TranscriptReader, thread_id: str, start: int, end: int, since: datetime | None
-) -> bool:
-    """
-    Whether what was derived from a range lives: no message there was recorded before *since*.
-
-    What a sweep or an erasure takes from a range takes what was derived from that with it.
-
-    Messages are recorded in the order of their seqs, but for a clock that is set back, so
-    the ends tell; where one of them was erased, the whole range is read.
-    """
-    if since is None:
-        return True
-    ends = {start, end}
-    found = [m for seq in sorted(ends) for m in tx.messages(thread_id, from_seq=seq, to_seq=seq)]
-    if len(found) < len(ends):
-        found = tx.messages(thread_id, from_seq=start, to_seq=end)
-    return all(message.recorded_at >= since for message in found)

@@ -15,7 +15,7 @@ from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.rows import Rows, chunks, holes, message_row, repo_row
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
-from mnemo.values.derived import Thread
+from mnemo.values.derived import alive_since
 from mnemo.values.records import (
     SNAPSHOTS_BESIDE,
     Hidden,
@@ -107,7 +107,7 @@ class Expiry:
     def since(self, ttl_s: float | None) -> str:
         """What was recorded before this text is expired."""
         if ttl_s not in self.known:
-            alive = Thread(id="-", ttl_s=ttl_s).alive_since(self.now, self.default_ttl_s)
+            alive = alive_since(ttl_s, self.default_ttl_s, self.now)
             self.known[ttl_s] = "" if alive is None else utc_text(alive)
         return self.known[ttl_s]
 

@@ -29,7 +29,7 @@ from mnemo.recall.score import Hits
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import fold
-from mnemo.values.derived import Thread
+from mnemo.values.derived import alive_since
 from mnemo.values.feed import document_number, step_of
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata, NodeType, Semantic
 from mnemo.values.steps import Step, episodic_node
@@ -377,8 +377,7 @@ class Search:
         self._steps |= {id: found[step] for id, step in made.items() if step in found}
         left = [id for id in missing if id not in self._steps and document_number(id) is not None]
         for id, (message, ttl_s) in (await self.feed.messages(left) if left else {}).items():
-            thread = Thread(id=message.thread_id, ttl_s=ttl_s)
-            since = thread.alive_since(self.run.now, self.config.conversation.ttl_s)
+            since = alive_since(ttl_s, self.config.conversation.ttl_s, self.run.now)
             if since is None or message.recorded_at >= since:
                 actor = self.config.extraction.default_actor
                 self._steps[id] = step_of(id, message, default_actor=actor)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from mnemo.config import Config
 from mnemo.context.eviction import Snapshots
 from mnemo.context.goals import Goals, Pins
 from mnemo.context.mneme import Mneme
@@ -16,7 +17,7 @@ from mnemo.context.viewport import Viewport
 from mnemo.conversation.compression import Compressing
 from mnemo.conversation.log import ExpirySweep, MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
-from mnemo.conversation.scope import ConversationParts, ThreadSettings, settings_of
+from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings, settings_of
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.log.transcript import TranscriptReader
 from mnemo.prompts.usage import UsageMeter
@@ -150,14 +151,14 @@ class Conversation(MessageLog):
         return await self._shared.feeding.feed(self.thread_id, session, from_seq=from_seq)
 
 
-def _threads(tx: TranscriptReader, *, default_ttl_s: float | None) -> list[ThreadRecord]:
-    return [_listed(tx, thread, default_ttl_s) for thread in tx.threads() if thread.next_seq]
+def _threads(tx: TranscriptReader, *, config: Config) -> list[ThreadRecord]:
+    return [_listed(tx, thread, config) for thread in tx.threads() if thread.next_seq]
 
 
-def _listed(tx: TranscriptReader, thread: Thread, default_ttl_s: float | None) -> ThreadRecord:
-    since = thread.alive_since(tx.now, default_ttl_s)
-    messages, tokens = tx.span(thread.id, from_seq=0, since=since)
-    last = tx.messages(thread.id, newest=1, since=since)
+def _listed(tx: TranscriptReader, thread: Thread, config: Config) -> ThreadRecord:
+    scope = ThreadScope.stored(tx, thread.id, config)
+    messages, tokens = tx.span(thread.id, from_seq=0, since=scope.since)
+    last = scope.messages(tx, newest=1)
     return ThreadRecord(
         thread_id=thread.id,
         messages=messages,
@@ -225,8 +226,7 @@ class RepositoryConversations:
 
     async def threads(self) -> list[ThreadRecord]:
         """List all threads that anything was appended to, by id. *Cancellation*: safe."""
-        default_ttl_s = self._parts.config.conversation.ttl_s
-        return await self._parts.store.reading(partial(_threads, default_ttl_s=default_ttl_s))
+        return await self._parts.store.reading(partial(_threads, config=self._parts.config))
 
     def statistics(self) -> ConversationStatistics:
         """Count what the tasks have in progress."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from mnemo.config import Config
-from mnemo.conversation.scope import ThreadScope, settings_of
+from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
 from mnemo.log.job_rules import finish_extraction, finish_job, held_job
 from mnemo.log.record_rows import LAST_SEQ
@@ -77,7 +77,7 @@ class Portion:
 
 def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portion:
     """Read the portion that begins with the thread's ``extracted_seq``."""
-    scope = ThreadScope.of(tx, settings_of(thread_id, config), config)
+    scope = ThreadScope.stored(tx, thread_id, config)
     start = scope.thread.extracted_seq or 0
     messages, end = _up_to_cut(tx, scope, start, config.conversation.tool_deadline_s)
     fed = tx.fed(thread_id, [message.stored_id for message in messages])

@@ -45,15 +45,16 @@ class Thread:
     declined_to: int = -1
     extracted_seq: int | None = None
 
-    def alive_since(self, now: datetime, default_ttl_s: float | None) -> datetime | None:
-        """Messages recorded before this time are expired; ``None``: none ever is."""
-        ttl_s = default_ttl_s if self.ttl_s is None else self.ttl_s
-        if not ttl_s:
-            return None
-        try:
-            return now - timedelta(seconds=ttl_s)
-        except OverflowError:
-            return None
+
+def alive_since(ttl_s: float | None, default_ttl_s: float | None, now: datetime) -> datetime | None:
+    """Messages of a thread recorded before this time are expired; ``None``: none ever is."""
+    seconds = default_ttl_s if ttl_s is None else ttl_s
+    if not seconds:
+        return None
+    try:
+        return now - timedelta(seconds=seconds)
+    except OverflowError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

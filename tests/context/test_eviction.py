@@ -17,7 +17,7 @@ from mnemo.context.eviction import (
     tell_of,
 )
 from mnemo.context.zones import Budget, Zone, eviction_zone
-from mnemo.conversation.scope import living_snapshots
+from mnemo.conversation.scope import ThreadScope
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import EvictionOutcome, Pin, Snapshot, Thread
 from mnemo.values.units import units_of
@@ -159,11 +159,15 @@ async def test_a_snapshot_lives_as_long_as_all_of_its_messages(threads):
         threads.clock.advance(10)
     await threads.parts.store.writing(lambda tx: tx.erase("t", [1]))
     snapshots = [snapshot(0, 1, "a"), snapshot(1, 2, "b"), snapshot(2, 3, "c"), snapshot(1, 1, "d")]
+    snapshots = [replace(one, id=one.text) for one in snapshots]
+    await threads.parts.store.writing(lambda tx: tx.put(*snapshots))
+    thread = await threads.row()
 
     async def living(seconds):
         since = None if seconds is None else START + timedelta(seconds=seconds)
-        found = await threads.parts.store.reading(lambda tx: living_snapshots(tx, snapshots, since))
-        return [each.text for each in found]
+        scope = ThreadScope(thread, since, is_new=False, is_stale=False)
+        found = await threads.parts.store.reading(lambda tx: scope.all(tx, Snapshot))
+        return sorted(each.text for each in found)
 
     assert await living(None) == ["a", "b", "c", "d"]
     assert await living(0) == ["a", "b", "c", "d"]

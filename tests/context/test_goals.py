@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from window_kit import START, answered, called, said
 
 from mnemo.context.goals import check_pins, goals_text
+from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import count_tokens
 from mnemo.values.derived import Goal, Pin
@@ -263,7 +264,10 @@ async def test_what_cannot_be_pinned_is_refused_as_a_whole(threads, seqs, goal_i
     assert await pins.list() == []
     if told is not None:
         assert caught.value.__notes__ == [told]
-        work = lambda tx: check_pins(tx, tx.thread("t"), seqs, goal_ids)  # noqa: E731
+
+        def work(tx):
+            return check_pins(tx, ThreadScope.stored(tx, "t", threads.config), seqs, goal_ids)
+
         assert str(await threads.parts.store.reading(work)) == told
 
 

@@ -45,7 +45,7 @@ class Mind:
 
     async def recalled(self, thread: str = "t", budget: int = BUDGET) -> list[SearchHit]:
         """What comes to mind."""
-        return await self.passive.recalled(thread, budget)
+        return await self.passive.recalled(self.talk.settings(thread), budget)
 
     async def told(self, thread: str = "t", budget: int = BUDGET) -> list[str]:
         """Its excerpts."""
@@ -146,6 +146,20 @@ async def test_what_is_seen_or_cleared_does_not_come_up(mind):
     await log.clear()
     await mind.say(QUESTION)
     assert await mind.told() == ["the VIOLIN lessons in Porto are on Thursdays"]
+
+
+async def test_what_has_expired_for_the_viewport_is_no_turn_and_not_seen(mind):
+    """The time to live of the handle counts, as it does for the window."""
+    await mind.fill()
+    await mind.say(MEMORY, thread="other")
+    await mind.say(MEMORY, QUESTION)
+    brief = Viewport(
+        mind.talk.parts, mind.talk.settings(ttl_s=60), mneme=Nobody(), recall=mind.passive
+    )
+    mind.talk.clock.advance(61)
+    assert await brief.messages() == await brief.recalled() == []
+    await mind.say(QUESTION)
+    assert [hit.snippet for hit in await brief.recalled()] == [MEMORY]
 
 
 async def test_an_erased_memory_does_not_come_up(mind):

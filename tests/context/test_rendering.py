@@ -362,9 +362,9 @@ class Mind:
         self.asked: list[tuple[str, int]] = []
         self.caps: list[int] = []
 
-    async def recalled(self, thread_id, budget_tokens):
+    async def recalled(self, settings, budget_tokens):
         """Two of them."""
-        self.asked.append((thread_id, budget_tokens))
+        self.asked.append((settings.thread_id, budget_tokens))
         told = {"session_id": "s", "kind": "user", "at": START, "snippet": "tea", "score": 1.0}
         return [SearchHit(message_id=f"x{n}", **told) for n in range(2)]
 

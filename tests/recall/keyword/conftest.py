@@ -10,7 +10,7 @@ import pytest
 from world import Kit, opened
 
 from mnemo.config import Config
-from mnemo.context.rendering import seen_by
+from mnemo.context.rendering import hidden_in
 from mnemo.log.records import StoredRecords
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.testing import ManualClock
@@ -73,7 +73,9 @@ class Talk:
 
     async def seen(self, stream: str, repo: str = "r") -> Hidden:
         """What the agent of a thread or session sees."""
-        return await self.store.transcript(repo).reading(lambda tx: seen_by(tx, stream, Config()))
+        found = await hidden_in(self.store.transcript(repo), stream, Config())
+        assert found is not None
+        return found
 
     async def search(
         self, query: str | None, *, repo: str = "r", config: Config | None = None, **options: Any
