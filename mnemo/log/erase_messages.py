@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from mnemo.log.feed import leave_recall
@@ -30,13 +30,12 @@ _FIRST = f"""
 SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
 WHERE t.no = ? ORDER BY m.seq LIMIT ?
 """
-_MESSAGES = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN $numbers"
-_MESSAGES_OF_THREAD = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? ORDER BY seq"
+_MESSAGES = "SELECT no, seq, id FROM messages WHERE thread = ? AND seq IN $numbers"
+_MESSAGES_OF_THREAD = "SELECT no, seq, id FROM messages WHERE thread = ? ORDER BY seq"
 _RANGES = {
     "compactions": "SELECT no, id, start_seq, end_seq FROM compactions WHERE thread = ?",
     "snapshots": "SELECT no, id, from_seq, to_seq FROM snapshots WHERE thread = ?",
 }
-_OF_EPOCHS = " AND epoch BETWEEN ? AND ?"
 _THREAD_ID = "SELECT id FROM threads WHERE no = ?"
 # It may quote what was said.
 _FORGET_ERROR = "UPDATE jobs SET error = NULL WHERE repo = ? AND subject = ?"
@@ -56,23 +55,16 @@ _LET_GO = {
 }
 _DROP_RANGES = "DELETE FROM {} WHERE no IN $numbers"
 _DROP_MOVING = "DELETE FROM moving WHERE repo = ? AND key IN $texts"
-_DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
+# By either: the other may be damaged, and the excerpt tells what was said.
+_DROP_PINS = """
+DELETE FROM pins WHERE thread = ? AND (seq IN $numbers OR message_id IN $texts)
+"""
 _DROP_MESSAGES = "DELETE FROM messages WHERE no IN $numbers"
 _COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
 _REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
 _BEGIN_ANEW = """
 UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What was derived from messages of a thread, both ends inclusive."""
-
-    no: int
-    id: str
-    first: int
-    last: int
 
 
 def whole_units(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> set[int]:
@@ -95,7 +87,7 @@ def ids_at(tx: Tx, places: Iterable[tuple[int, int]]) -> dict[str, set[str]]:
     found = {}
     for thread, seqs in _by_thread(places).items():
         (id,) = tx.run(_THREAD_ID, (thread,)).fetchone()
-        found[id] = {row[3] for row in tx.run(_MESSAGES, (thread, listed(seqs)))}
+        found[id] = {row[-1] for row in tx.run(_MESSAGES, (thread, listed(seqs)))}
     return found
 
 
@@ -112,40 +104,23 @@ def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> Eras
     for thread, wanted in _by_thread(places).items():
         rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
         if rows:
-            epochs = [row[2] for row in rows]
-            bounds = (min(epochs), max(epochs)) if {*map(type, epochs)} == {int} else ()
-            ranges = {
-                table: _held(tx, query, thread, bounds, wanted) for table, query in _RANGES.items()
-            }
-            erased += _erase(tx, repo, thread, rows, ranges)
+            held = {table: _held(tx, table, thread, wanted) for table in _RANGES}
+            erased += _erase(tx, repo, thread, rows, held)
     return erased
 
 
-def _held(
-    tx: Tx, query: str, thread: int, epochs: tuple[int, ...], seqs: Collection[int]
-) -> list[Range]:
-    """
-    The ranges that held one of *seqs*, and damaged ones: what they held nobody can tell.
-
-    Args:
-        epochs: The first and the last in which they are; none: they may be in any.
-    """
-    rows = tx.run(query + (_OF_EPOCHS if epochs else ""), (thread, *epochs))
-    whole, damaged = list[Range](), list[Range]()
-    for row in rows:
-        (whole if {*map(type, row[2:])} == {int} else damaged).append(Range(*row))
-    return [*plan_ranges(whole, seqs), *damaged]
-
-
-def plan_ranges(ranges: Iterable[Range], seqs: Collection[int]) -> list[Range]:
-    """Those of *ranges* that held one of the erased *seqs* of their thread."""
+def _held(tx: Tx, table: str, thread: int, seqs: Iterable[int]) -> list[tuple[int, str]]:
+    """Number and id of the ranges that held one of *seqs*, or are damaged: they may have."""
     ordered = sorted(seqs)
 
-    def held(one: Range) -> bool:
-        at = bisect_left(ordered, one.first)
-        return at < len(ordered) and ordered[at] <= one.last
+    def spares(first: object, last: object) -> bool:
+        if not isinstance(first, int) or not isinstance(last, int):
+            return False
+        at = bisect_left(ordered, first)
+        return at == len(ordered) or ordered[at] > last
 
-    return [one for one in ranges if held(one)]
+    rows = tx.run(_RANGES[table], (thread,))
+    return [(no, id) for no, id, *ends in rows if not spares(*ends)]
 
 
 def erase_thread(tx: Tx, repo: int, thread: int) -> ErasureReport:
@@ -159,10 +134,10 @@ def erase_thread(tx: Tx, repo: int, thread: int) -> ErasureReport:
         # Not all of these are counted in a report, which may say that nothing was there.
         tx.dialect.note_erased(tx)
     rows = tx.run(_MESSAGES_OF_THREAD, (thread,)).fetchall()
-    ranges = {
-        table: [Range(*row) for row in tx.run(query, (thread,))] for table, query in _RANGES.items()
+    held = {
+        table: [row[:2] for row in tx.run(query, (thread,))] for table, query in _RANGES.items()
     }
-    erased = _erase(tx, repo, thread, rows, ranges)
+    erased = _erase(tx, repo, thread, rows, held)
     tx.run(_BEGIN_ANEW, (thread,))
     return replace(erased, pins=counts["pins"], goals=counts["goals"])
 
@@ -171,16 +146,15 @@ def _erase(
     tx: Tx,
     repo: int,
     thread: int,
-    messages: Sequence[tuple[int, int, int, str]],
-    ranges: Mapping[str, Sequence[Range]],
+    messages: Sequence[tuple[int, int, str]],
+    held: Mapping[str, Sequence[tuple[int, str]]],
 ) -> ErasureReport:
-    """Delete rows (no, seq, epoch, id) of a thread, and ranges by table."""
+    """Delete rows (no, seq, id) of a thread, and by table what was derived (no, id)."""
     numbers = listed(row[0] for row in messages)
-    snapshots = ranges["snapshots"]
-    remember_messages(tx, [(thread, row[3]) for row in messages])
+    ids, snapshots = [row[-1] for row in messages], held["snapshots"]
+    remember_messages(tx, [(thread, id) for id in ids])
     (stream,) = tx.run(_THREAD_ID, (thread,)).fetchone()
-    shown = [*(row[3] for row in messages), *(one.id for one in snapshots)]
-    erase_showing(tx, repo, [(stream, id) for id in shown])
+    erase_showing(tx, repo, [(stream, id) for id in (*ids, *(id for _, id in snapshots))])
     tx.run(_FORGET_ERROR, (repo, stream))
     _drop_calls(tx, numbers)
     documents = [message_document(row[0]) for row in messages]
@@ -188,29 +162,24 @@ def _erase(
     vectors = drop_vectors(tx, repo, keys)
     tx.run(_DROP_MOVING, (repo, listed(keys)))
     leave_recall(tx, repo, documents)
-    texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
+    texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(no) for no, _ in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
     return ErasureReport(
         fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
         vectors=vectors,
-        pins=_drop(tx, _DROP_PIN, [(thread, row[2], row[1]) for row in messages]),
-        compactions=_drop_ranges(tx, "compactions", thread, ranges["compactions"]),
+        pins=tx.run(_DROP_PINS, (thread, listed(row[1] for row in messages), listed(ids))).rowcount,
+        compactions=_drop_ranges(tx, "compactions", thread, held["compactions"]),
         snapshots=_drop_ranges(tx, "snapshots", thread, snapshots),
         messages=tx.run(_DROP_MESSAGES, (numbers,)).rowcount,
     )
 
 
-def _drop(tx: Tx, statement: str, keys: Sequence[tuple[int, ...]]) -> int:
-    return max(tx.run_many(statement, keys), 0)
-
-
-def _drop_ranges(tx: Tx, table: str, thread: int, ranges: Sequence[Range]) -> int:
-    if not ranges:
+def _drop_ranges(tx: Tx, table: str, thread: int, held: Sequence[tuple[int, str]]) -> int:
+    if not held:
         return 0
     for statement in _LET_GO[table]:
-        tx.run(statement, (thread, listed(one.id for one in ranges)))
-    numbers = listed(one.no for one in ranges)
-    return tx.run(_DROP_RANGES.format(table), (numbers,)).rowcount
+        tx.run(statement, (thread, listed(id for _, id in held)))
+    return tx.run(_DROP_RANGES.format(table), (listed(no for no, _ in held),)).rowcount
 
 
 def _drop_calls(tx: Tx, numbers: str) -> None:

@@ -41,8 +41,10 @@ def lies_in(runs: Runs, seq: int) -> bool:
     return place > 0 and seq <= runs[place - 1][1]
 
 
-def messages_at(tx: Tx, thread: int, seqs: Iterable[int], passed: Passed) -> list[StoredMessage]:
-    """The messages at *seqs* of a thread, ascending; damaged ones are passed by."""
+def messages_at(
+    tx: Tx, thread: int, seqs: Iterable[int], passed: Passed | None = None
+) -> list[StoredMessage]:
+    """The messages at *seqs* of a thread, ascending; damaged rows: as of ``Around``."""
     return MESSAGES.rows.all(tx.run(_AT, (thread, listed(seqs))), passed)
 
 

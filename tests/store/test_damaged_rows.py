@@ -408,6 +408,27 @@ async def test_a_summary_of_an_unknown_range_goes(path: Path, memory: Mnemo, end
     assert report.scrubbed
 
 
+@pytest.mark.parametrize("table", ["compactions", "snapshots", "pins", "messages"])
+async def test_what_tells_of_a_message_goes_whatever_its_epoch(
+    path: Path, memory: Mnemo, table: str
+) -> None:
+    """A seq is given once in all epochs, so what tells of it is found without one."""
+    execute(path, "UPDATE snapshots SET to_seq = 5 WHERE id = 's2'")
+    execute(path, f"UPDATE {table} SET epoch = 'seven' WHERE thread = (SELECT thread FROM pins)")
+    repo = await opened(memory)
+    report = await repo.forget(message_ids=["m5"], thread_id="t")
+    assert (report.messages, report.compactions, report.snapshots, report.pins) == (1, 1, 1, 1)
+
+
+async def test_a_pin_goes_with_its_message_wherever_it_says_that_is(
+    path: Path, memory: Mnemo
+) -> None:
+    """By either of its two names: its excerpt is what was said."""
+    execute(path, "UPDATE pins SET seq = 'seven'")
+    repo = await opened(memory)
+    assert (await repo.forget(message_ids=["m5"], thread_id="t")).pins == 1
+
+
 async def test_a_summary_goes_with_a_message_of_an_unknown_epoch(path: Path, memory: Mnemo) -> None:
     """It is looked for in all epochs then."""
     of_thread = "thread = (SELECT no FROM threads WHERE id = 'T')"
