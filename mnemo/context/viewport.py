@@ -54,8 +54,8 @@ class Viewport(OfThread):
     """
     The part of a thread that fits a token budget (``conversation.viewport``).
 
-    From when it is made the thread is watched with its budget, the latest one wins; the
-    budget is stored with the next reading of the window.
+    From when it is made the thread is watched with its budget, the latest one wins. That is
+    stored as a window of the thread is next read, or behind the next append, once there is one.
 
     Args:
         parts: The repository's conversations.

@@ -204,7 +204,8 @@ class MessageLog(OfThread):
         Store one message, or several in one transaction, and give them as they are stored.
 
         What is there already by its id is not stored again. What ``load`` made, and what
-        was erased, is left out of the result. Durable and searchable once it returns.
+        was erased or has expired, is left out of the result. Durable and searchable once it
+        returns.
 
         Args:
             messages: One or several: ``Message`` values, mappings of the same keys, or

@@ -114,6 +114,9 @@ class Conversation(MessageLog):
         """
         Wait until no compression, indexing or eviction of the thread runs or is due.
 
+        A summary that failed is not due before its next attempt, which nobody waits for here;
+        a failed eviction is waited for.
+
         Args:
             timeout_s: Seconds of the clock; ``None`` is without limit.
 
