@@ -53,7 +53,7 @@ from mnemo.prompts.mneme import (
     tools,
 )
 from mnemo.prompts.profiles import resolve_profile
-from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, Why, run_loop
+from mnemo.prompts.tool_loop import Answered, ToolUse, Why, run_loop
 from mnemo.protocols import ChatMessage, ChatModel
 from mnemo.runtime.flights import Backoff, Flights
 from mnemo.runtime.tasks import Threads, on_clock
@@ -522,7 +522,9 @@ class Runs:
         return check
 
     async def _at_work(self, desk: Desk, messages: Sequence[ChatMessage]) -> None:
-        loop = Loop(
+        loop = partial(
+            run_loop,
+            self._caller.call,
             purpose="summarize",
             messages=messages,
             tools=desk.tools,
@@ -532,16 +534,14 @@ class Runs:
         )
         timeout_s = self._config.run_timeout_s
         try:
-            end = await on_clock(
-                self._parts.clock.sleep, timeout_s, lambda: run_loop(loop, self._caller.call)
-            )
+            why = await on_clock(self._parts.clock.sleep, timeout_s, loop)
         except TimeoutError:
             raise NoOutcome(f"no verdict within {timeout_s:g} s") from None
         except ModelError as error:
             again = error.retryable or error.foreign
             raise NoOutcome(clean(str(error)), retryable=again) from error
-        if end.why != "terminal":
-            raise NoOutcome(_WHY.get(end.why, end.why))
+        if why != "terminal":
+            raise NoOutcome(_WHY.get(why, why))
 
 
 # ── The tools ────────────────────────────────────────────────────────────────────────────

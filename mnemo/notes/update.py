@@ -38,7 +38,7 @@ from mnemo.notes.trigger import (
 )
 from mnemo.notes.writing import NoteSource, check_redacted, redact, said_of
 from mnemo.prompts.calling import Caller
-from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
+from mnemo.prompts.tool_loop import Answered, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Embedder, Usage
@@ -297,7 +297,14 @@ class UpdateRun:
             material.history, fresh_from=material.start, instruction=question, config=self._config
         )
         self._prefix_reused = reused and not asks_elsewhere(model)
-        loop = Loop(
+        caller = Caller(
+            model,
+            meter=self._parts.meter,
+            timeout_s=self._config.max_wall_s,
+            spans=self._parts.spans,
+        )
+        why = await run_loop(
+            partial(self._call, caller),
             purpose=PURPOSE,
             messages=(*begin, ChatMessage("user", question)),
             tools=tools,
@@ -305,17 +312,10 @@ class UpdateRun:
             max_rounds=self._config.max_turns,
             after_reply=self._look_at,
         )
-        caller = Caller(
-            model,
-            meter=self._parts.meter,
-            timeout_s=self._config.max_wall_s,
-            spans=self._parts.spans,
-        )
-        end = await run_loop(loop, partial(self._call, caller))
         self._check_malformed()
-        if end.why == "max_rounds":
+        if why == "max_rounds":
             raise _exceeded("turns", self._config.max_turns, self._budget.turns)
-        if end.why == "truncated":
+        if why == "truncated":
             spent = summed(self._budget.used).output_tokens
             raise _exceeded("tokens", self._config.max_output_tokens, spent)
 

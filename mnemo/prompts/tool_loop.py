@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
@@ -66,52 +66,19 @@ text: an exception of its own ends the loop and reaches its caller.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
+async def run_loop(
+    call: Callable[[ChatRequest], Awaitable[ChatReply]],
+    *,
+    purpose: Purpose,
+    messages: Sequence[ChatMessage],
+    tools: Sequence[Mapping[str, Any]],
+    carry_out: CarryOut,
+    max_rounds: int,
+    max_output_tokens: int | None = None,
+    after_reply: Callable[[ChatReply, int], bool] = lambda reply, number: True,
+) -> Why:
     """
-    What is asked, with which tools, and how far it may go.
-
-    Attributes:
-        messages: The request to begin with.
-        tools: As in ``ChatRequest``.
-        max_rounds: Requests, at most; at least 1.
-        max_output_tokens: Of each reply.
-        after_reply: Told of every reply before its calls are carried out, with the number
-            of its request from 1; ``False`` ends the loop, and they are not.
-    """
-
-    purpose: Purpose
-    messages: Sequence[ChatMessage]
-    tools: Sequence[Mapping[str, Any]]
-    carry_out: CarryOut
-    max_rounds: int
-    max_output_tokens: int | None = None
-    after_reply: Callable[[ChatReply, int], bool] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopEnd:
-    """
-    How a loop ended.
-
-    Attributes:
-        rounds: Requests that were made.
-        reply: The last reply.
-        uses: Every call that was carried out, in order.
-        messages: The exchange: the first messages, then each reply that had calls carried
-            out, followed by their answers.
-    """
-
-    why: Why
-    rounds: int
-    reply: ChatReply
-    uses: tuple[ToolUse, ...] = ()
-    messages: tuple[ChatMessage, ...] = field(default=(), repr=False)
-
-
-async def run_loop(loop: Loop, call: Callable[[ChatRequest], Awaitable[ChatReply]]) -> LoopEnd:
-    """
-    Ask until the model is done.
+    Ask until the model is done; why it ended.
 
     All calls of a reply are carried out in order and answered, also after a terminal one;
     then the loop ends without a further request. A reply that was cut off at the output
@@ -120,68 +87,45 @@ async def run_loop(loop: Loop, call: Callable[[ChatRequest], Awaitable[ChatReply
     Args:
         call: Puts one request: ``Caller.call``, or something around it that keeps a budget
             (it may change the request, raise to end the loop, or try again).
+        messages: The request to begin with.
+        max_rounds: Requests, at most; at least 1.
+        max_output_tokens: Of each reply.
+        after_reply: Told of every reply before its calls are carried out, with the number
+            of its request from 1; ``False`` ends the loop, and they are not.
 
     Raises:
-        Exception: What *call* or ``loop.carry_out`` raises. *Cancellation*: safe; what was
+        Exception: What *call* or *carry_out* raises. *Cancellation*: safe; what was
             carried out stays so.
     """
-    if loop.max_rounds < 1:
+    if max_rounds < 1:
         raise ValueError("max_rounds must be at least 1")
-    messages = list(loop.messages)
-    uses: list[ToolUse] = []
-    why: Why | None = None
-    for number in range(1, loop.max_rounds + 1):
-        request = ChatRequest(
-            messages=tuple(messages),
-            purpose=loop.purpose,
-            tools=tuple(loop.tools),
-            max_output_tokens=loop.max_output_tokens,
-        )
-        reply = await call(request)
-        if loop.after_reply is not None and not loop.after_reply(reply, number):
-            why = "stopped"
-        elif reply.truncated:
-            why = "truncated"
-        elif not (made := uses_of(reply, taken={use.id for use in uses})):
-            why = "no_calls"
-        elif await _answer(loop, reply, made, messages):
-            why = "terminal"
-        if why is None or why == "terminal":
-            uses += made
-        if why is not None:
-            break
-    return LoopEnd(
-        why=why or "max_rounds",
-        rounds=number,
-        reply=reply,
-        uses=tuple(uses),
-        messages=tuple(messages),
-    )
-
-
-async def _answer(
-    loop: Loop, reply: ChatReply, uses: Sequence[ToolUse], messages: list[ChatMessage]
-) -> bool:
-    """Carry out *uses* and add their answers to *messages*; whether one of them was terminal."""
-    said = tuple(use.as_said for use in uses)
-    messages.append(ChatMessage("assistant", reply.text, tool_calls=said))
-    terminal = False
-    for use in uses:
-        answered = loop.carry_out(use)
-        if inspect.isawaitable(answered):
-            answered = await answered
-        terminal = terminal or answered.terminal
-        messages.append(ChatMessage("tool", answered.text, tool_call_id=use.id))
-    return terminal
+    said, taken = list(messages), set[str]()
+    for number in range(1, max_rounds + 1):
+        reply = await call(ChatRequest(tuple(said), purpose, None, tuple(tools), max_output_tokens))
+        if not after_reply(reply, number):
+            return "stopped"
+        if reply.truncated:
+            return "truncated"
+        uses = uses_of(reply, taken=taken)
+        if not uses:
+            return "no_calls"
+        taken |= {use.id for use in uses}
+        calls = tuple(use.as_said for use in uses)
+        said.append(ChatMessage("assistant", reply.text, tool_calls=calls))
+        terminal = False
+        for use in uses:
+            answered = carry_out(use)
+            if inspect.isawaitable(answered):
+                answered = await answered
+            terminal = terminal or answered.terminal
+            said.append(ChatMessage("tool", answered.text, tool_call_id=use.id))
+        if terminal:
+            return "terminal"
+    return "max_rounds"
 
 
 def uses_of(reply: ChatReply, *, taken: set[str] | frozenset[str] = frozenset()) -> list[ToolUse]:
-    """
-    The calls of *reply*, whatever shape it gave them.
-
-    Args:
-        taken: Ids that are in use already.
-    """
+    """The calls of *reply*, whatever shape it gave them. *taken*: Ids that are in use already."""
     given = reply.tool_calls
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         return []

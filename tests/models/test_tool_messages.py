@@ -1,6 +1,5 @@
 """Calls of tools and their results over both protocols, there and back."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +10,12 @@ from mnemo.errors import ModelUnavailable
 from mnemo.models import AnthropicChatModel, OpenAIChatModel
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.summarize import STANDING
-from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
+from mnemo.prompts.tool_loop import Answered, ToolUse, run_loop
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest
 from mnemo.testing import ScriptedChatModel, tool_call
 
+ASKED = (ChatMessage("system", STANDING), ChatMessage("user", "Go."))
 TOOLS = (
     {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}},
     {"name": "done", "description": "Ends.", "input_schema": {"type": "object"}},
@@ -163,8 +163,15 @@ async def test_a_loop_of_tools_runs_over_http(server, protocol):
 
     async with protocol(server) as model:
         caller = Caller(model, meter=UsageMeter(), timeout_s=5)
-        end = await run_loop(_loop(carry_out), caller.call)
-    assert (end.why, end.rounds) == ("terminal", 2)
+        why = await run_loop(
+            caller.call,
+            purpose="summarize",
+            messages=ASKED,
+            tools=TOOLS,
+            carry_out=carry_out,
+            max_rounds=5,
+        )
+    assert (why, len(server.calls("summarize"))) == ("terminal", 2)
     assert [(use.name, use.arguments) for use in seen] == [
         ("look", {"at": 1}),
         ("look", {"at": 2}),
@@ -183,31 +190,17 @@ async def test_a_loop_of_tools_runs_over_http(server, protocol):
     assert len(received.tools) == 2
 
 
-def _loop(carry_out: Callable[[ToolUse], Answered]) -> Loop:
-    return Loop(
-        purpose="summarize",
-        messages=(ChatMessage("system", STANDING), ChatMessage("user", "Go.")),
-        tools=TOOLS,
-        carry_out=carry_out,
-        max_rounds=5,
-    )
-
-
 @BOTH
 async def test_a_reply_with_calls_that_was_cut_off_says_so_over_http(server, protocol):
     """Its calls come back all the same; who asked must not carry them out."""
     server.script("summarize", ChatReply(tool_calls=(CALL,), truncated=True))
     async with protocol(server) as model:
-        reply = await model.complete(ChatRequest(_loop(_never).messages, "summarize", tools=TOOLS))
+        reply = await model.complete(ChatRequest(ASKED, "summarize", tools=TOOLS))
     assert reply.truncated
     assert [call["name"] for call in reply.tool_calls] == ["look"]
 
 
 CALL = {"id": "c", "name": "look", "arguments": {}}
-
-
-def _never(use: ToolUse) -> Answered:
-    raise AssertionError(use)
 
 
 @BOTH
@@ -221,7 +214,7 @@ def _never(use: ToolUse) -> Answered:
 )
 async def test_the_scripted_server_refuses_calls_without_answer(server, protocol, wrong):
     """As real ones do: so the tests above mean something."""
-    messages = (*_loop(_never).messages, *wrong)
+    messages = (*ASKED, *wrong)
     async with protocol(server) as model:
         with pytest.raises(ModelUnavailable, match="tool"):
             await model.complete(ChatRequest(messages, "summarize", tools=TOOLS))
@@ -256,4 +249,4 @@ async def test_an_answering_model_takes_a_snapshot_where_it_can():
 
 
 def _loop_request(**rest: Any) -> ChatRequest:
-    return ChatRequest(_loop(_never).messages, "summarize", **rest)
+    return ChatRequest(ASKED, "summarize", **rest)

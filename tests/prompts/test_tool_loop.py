@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mnemo.errors import BudgetExceeded, ModelUnavailable
 from mnemo.prompts.calling import Caller
-from mnemo.prompts.tool_loop import Answered, Loop, LoopEnd, ToolUse, run_loop, uses_of
+from mnemo.prompts.tool_loop import Answered, ToolUse, Why, run_loop, uses_of
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply
 from mnemo.testing import Script, ScriptedChatModel, tool_call
@@ -33,7 +33,7 @@ class Hands:
 
 async def looped(
     script: Script, carry_out: Any = None, *, meter: UsageMeter | None = None, **rest: Any
-) -> tuple[LoopEnd, ScriptedChatModel]:
+) -> tuple[Why, ScriptedChatModel]:
     """A loop against a scripted model."""
     model = ScriptedChatModel({"update_notes": script})
     caller = Caller(model, meter=meter or UsageMeter(), timeout_s=5)
@@ -44,24 +44,22 @@ async def looped(
         "carry_out": carry_out or Hands(),
         "max_rounds": 4,
     }
-    return await run_loop(Loop(**given | rest), caller.call), model
+    return await run_loop(caller.call, **given | rest), model
 
 
 async def test_a_terminal_tool_ends_the_loop_after_its_reply():
     """All calls of that reply are carried out in order; no further request is made."""
     hands = Hands()
     calls = [tool_call("look", at=1), tool_call("done"), tool_call("look", at=2)]
-    end, model = await looped({"tool_calls": calls}, hands)
-    assert (end.why, end.rounds, len(model.requests)) == ("terminal", 1, 1)
+    why, model = await looped({"tool_calls": calls}, hands)
+    assert (why, len(model.requests)) == ("terminal", 1)
     assert [use.name for use in hands.uses] == ["look", "done", "look"]
-    assert end.uses == tuple(hands.uses)
-    assert [m.role for m in end.messages] == ["system", "user", "assistant", "tool", "tool", "tool"]
 
 
 async def test_calls_are_answered_and_the_model_asked_again():
     """The second request holds the first one, the reply and the answer, under the call's id."""
-    end, model = await looped([tool_call("look", at=1), "That is all."])
-    assert (end.why, end.rounds, end.reply.text) == ("no_calls", 2, "That is all.")
+    why, model = await looped([tool_call("look", at=1), "That is all."])
+    assert (why, len(model.requests)) == ("no_calls", 2)
     again = model.requests[1].messages
     assert tuple(again[:2]) == ASKED
     assert again[2].tool_calls[0]["arguments"] == {"at": 1}
@@ -75,15 +73,15 @@ async def test_a_reply_that_was_cut_off_is_not_carried_out():
     """Its last call may be half of one."""
     hands = Hands()
     reply = ChatReply(tool_calls=({"id": "a", "name": "done", "arguments": {}},), truncated=True)
-    end, _ = await looped(reply, hands)
-    assert (end.why, hands.uses) == ("truncated", [])
+    why, _ = await looped(reply, hands)
+    assert (why, hands.uses) == ("truncated", [])
 
 
 async def test_the_rounds_are_bounded():
     """The last round's calls are carried out still."""
     hands = Hands()
-    end, model = await looped(tool_call("look"), hands, max_rounds=3)
-    assert (end.why, end.rounds, len(model.requests), len(hands.uses)) == ("max_rounds", 3, 3, 3)
+    why, model = await looped(tool_call("look"), hands, max_rounds=3)
+    assert (why, len(model.requests), len(hands.uses)) == ("max_rounds", 3, 3)
     with pytest.raises(ValueError, match="max_rounds"):
         await looped("x", max_rounds=0)
 
@@ -96,8 +94,8 @@ async def test_whoever_watches_the_replies_may_end_it():
         seen.append(number)
         return number < 2
 
-    end, _ = await looped(tool_call("look"), hands, after_reply=after)
-    assert (end.why, end.rounds, seen, len(hands.uses)) == ("stopped", 2, [1, 2], 1)
+    why, _ = await looped(tool_call("look"), hands, after_reply=after)
+    assert (why, seen, len(hands.uses)) == ("stopped", [1, 2], 1)
 
 
 async def test_a_call_may_be_carried_out_asynchronously():
@@ -107,8 +105,8 @@ async def test_a_call_may_be_carried_out_asynchronously():
         await anyio.lowlevel.checkpoint()
         return Answered("done", terminal=True)
 
-    end, _ = await looped(tool_call("look"), carry_out)
-    assert end.why == "terminal"
+    why, _ = await looped(tool_call("look"), carry_out)
+    assert why == "terminal"
 
 
 async def test_each_request_is_metered_and_may_be_refused():
@@ -151,20 +149,20 @@ async def test_a_failing_model_ends_the_loop():
 async def test_a_call_of_any_shape_is_answered(given, name, arguments):
     """What is no object becomes None; the model is shown its call in a shape servers take."""
     hands = Hands()
-    end, model = await looped([ChatReply(tool_calls=(given,)), "end"], hands)
+    why, model = await looped([ChatReply(tool_calls=(given,)), "end"], hands)
     assert [(use.name, use.arguments) for use in hands.uses] == [(name, arguments)]
     repeated = model.requests[1].messages[2].tool_calls[0]
     assert repeated["name"] == (name or "unknown")
     assert repeated["arguments"] == (arguments or {})
     assert model.requests[1].messages[3].tool_call_id == repeated["id"]
-    assert end.why == "no_calls"
+    assert why == "no_calls"
 
 
 @pytest.mark.parametrize("calls", [None, 7, "look", {"name": "look"}, ()])
 async def test_calls_that_are_no_list_are_none(calls):
     """The reply counts as one without calls."""
-    end, _ = await looped(ChatReply(tool_calls=calls))
-    assert end.why == "no_calls"
+    why, _ = await looped(ChatReply(tool_calls=calls))
+    assert why == "no_calls"
 
 
 async def test_ids_are_unique_over_the_whole_exchange():
