@@ -39,7 +39,9 @@ class Caller:
         self._model = model
         self._meter = meter
         self._timeout_s = timeout_s
-        self._spans = _CallSpans(spans, model)
+        self._spans = spans
+        self._attributes = model_attributes("chat", model) if spans.active else {}
+        self._model_for: Callable[[Purpose], str] | None = getattr(model, "model_for", None)
         self._patience_s = math.inf if getattr(model, "keeps_time", False) else timeout_s
 
     async def call(self, request: ChatRequest) -> ChatReply:
@@ -64,10 +66,10 @@ class Caller:
             Exception: As of ``call``, and what *understand* raises. *Cancellation*: safe.
         """
         self._meter.started(request.purpose)
-        with self._spans.begin(request) as span:
+        with self._span(request) as span:
             reply = await self._complete(replace(request, timeout_s=self._timeout_s))
             self._meter.answered(request.purpose, reply.usage)
-            self._spans.answered(span, reply)
+            self._tell(span, reply)
             return await understand(reply)
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
@@ -88,6 +90,41 @@ class Caller:
             return reply
         what = f"the chat model answered with {type(reply).__name__}, not with a whole ChatReply"
         raise ModelUnavailable(what, purpose=purpose, retryable=False)
+
+    # ── Spans ────────────────────────────────────────────────────────────────────────
+
+    def _span(self, request: ChatRequest) -> Span:
+        """The span of one call; a model that asks another one says so by ``model_for``."""
+        if not self._spans.active:
+            return self._spans.span("chat")
+        asked = {
+            **self._attributes,
+            "mnemo.purpose": request.purpose,
+            "gen_ai.output.type": "json" if request.response_schema else "text",
+        }
+        if self._model_for is not None:
+            asked["gen_ai.request.model"] = self._model_for(request.purpose)
+        if request.max_output_tokens is not None:
+            asked["gen_ai.request.max_tokens"] = request.max_output_tokens
+        name = f"chat {asked.get('gen_ai.request.model', '')}".strip()
+        span = self._spans.span(name, kind="client", attributes=asked)
+        span.set_content("gen_ai.input.messages", lambda: _as_json(request.messages))
+        return span
+
+    def _tell(self, span: Span, reply: ChatReply) -> None:
+        """Say on *span* what came back, and what it cost as far as the model tells."""
+        usage = reply.usage
+        told: dict[str, Value | None] = {
+            "gen_ai.response.model": usage.model,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+            "mnemo.usage.cost_usd": usage.cost_usd,
+        }
+        for name, value in told.items() if self._spans.active else ():
+            if value:
+                span.set(name, value)
+        span.set_content("gen_ai.output.messages", lambda: _as_json([_as_message(reply)]))
 
 
 async def _as_it_is(reply: ChatReply) -> ChatReply:
@@ -165,60 +202,7 @@ def _correction(invalid: InvalidReply) -> tuple[ChatMessage, ChatMessage]:
     )
 
 
-# ── Spans ────────────────────────────────────────────────────────────────────────────
-
-
-class _CallSpans:
-    """
-    The spans of one chat model's calls.
-
-    A model that asks another one for some purposes says so by ``model_for(purpose)``.
-    """
-
-    def __init__(self, spans: Spans, model: ChatModel) -> None:
-        self._spans = spans
-        self._model = model_attributes("chat", model) if spans.active else {}
-        self._model_for: Callable[[Purpose], str] | None = getattr(model, "model_for", None)
-
-    def begin(self, request: ChatRequest) -> Span:
-        """Give the span of one call."""
-        if not self._spans.active:
-            return self._spans.span("chat")
-        asked = self._asked(request)
-        name = f"chat {asked.get('gen_ai.request.model', '')}".strip()
-        span = self._spans.span(name, kind="client", attributes=asked)
-        span.set_content("gen_ai.input.messages", lambda: _as_json(request.messages))
-        return span
-
-    def _asked(self, request: ChatRequest) -> dict[str, Value]:
-        attributes = {
-            **self._model,
-            "mnemo.purpose": request.purpose,
-            "gen_ai.output.type": "json" if request.response_schema else "text",
-        }
-        if self._model_for is not None:
-            attributes["gen_ai.request.model"] = self._model_for(request.purpose)
-        if request.max_output_tokens is not None:
-            attributes["gen_ai.request.max_tokens"] = request.max_output_tokens
-        return attributes
-
-    def answered(self, span: Span, reply: ChatReply) -> None:
-        """Say on *span* what came back, and what it cost as far as the model tells."""
-        usage = reply.usage
-        told: dict[str, Value | None] = {
-            "gen_ai.response.model": usage.model,
-            "gen_ai.usage.input_tokens": usage.input_tokens,
-            "gen_ai.usage.output_tokens": usage.output_tokens,
-            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-            "mnemo.usage.cost_usd": usage.cost_usd,
-        }
-        for name, value in told.items() if self._spans.active else ():
-            if value:
-                span.set(name, value)
-        span.set_content(
-            "gen_ai.output.messages",
-            lambda: _as_json([_as_message(reply)]),
-        )
+# ── What spans hold ──────────────────────────────────────────────────────────────────────
 
 
 def _as_message(reply: ChatReply) -> ChatMessage:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import shortened
+from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import asked, shortened
 from mnemo.protocols import ChatMessage, Purpose
 from mnemo.runtime.text import one_line
 from mnemo.values.derived import Goal, Pin, Snapshot
@@ -66,10 +66,7 @@ def eviction_messages(
         parts.append("\n".join(["Active goals:", *_goal_lines(goals)]))
         parts.append("\n".join(["Pins that exist:", *_pin_lines(goals, pins)]))
     parts.append(_DEMAND + (_PIN_DEMAND if goals else ""))
-    return (
-        ChatMessage("system", instructed(STANDING["summarize"][0], "summarize", profile)),
-        ChatMessage("user", "\n\n".join(parts)),
-    )
+    return asked(STANDING["summarize"][0], "summarize", profile, parts)
 
 
 _DEMAND = (
@@ -97,10 +94,7 @@ def fold_messages(
         f"These are {len(shown)} snapshots. Call save_snapshot with one text in place of all of "
         "them. Call everything_ok instead if they should stay as they are."
     )
-    return (
-        ChatMessage("system", instructed(STANDING["summarize"][1], "summarize", profile)),
-        ChatMessage("user", "\n\n".join([*shown, demand])),
-    )
+    return asked(STANDING["summarize"][1], "summarize", profile, [*shown, demand])
 
 
 def tools(max_chars: int, *, goals: bool) -> tuple[dict[str, Any], ...]:

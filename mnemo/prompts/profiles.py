@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, get_args
 
 from mnemo.config import ScoringConfig
@@ -144,7 +143,7 @@ _CUSTOMER_SUPPORT = Profile(
     value_function_overrides={"procedural": {"base_floor": 0.40}},
 )
 
-PROFILES: Mapping[str, Profile] = MappingProxyType(
-    {profile.name: profile for profile in (_CODING, _RESEARCH, _CUSTOMER_SUPPORT)}
-)
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile for profile in (_CODING, _RESEARCH, _CUSTOMER_SUPPORT)
+}
 """The shipped profiles, by name."""

@@ -54,15 +54,9 @@ class Question(Generic[T]):
     """
 
     purpose: Purpose
-    system: str
-    user: str
+    messages: tuple[ChatMessage, ...]
     schema: Mapping[str, Any]
     read: Callable[[Any], T]
-
-    @property
-    def messages(self) -> tuple[ChatMessage, ...]:
-        """The standing instructions, then the data."""
-        return ChatMessage("system", self.system), ChatMessage("user", self.user)
 
 
 def question(
@@ -84,12 +78,19 @@ def question(
         most: As of ``schema_of``.
     """
     return Question(
-        purpose=purpose,
-        system=instructed(standing, purpose, profile),
-        user="\n\n".join(parts),
-        schema=schema_of(shape, **most),
-        read=lambda value: read(shape.model_validate(value)),
+        purpose,
+        asked(standing, purpose, profile, parts),
+        schema_of(shape, **most),
+        lambda value: read(shape.model_validate(value)),
     )
+
+
+def asked(
+    standing: str, purpose: Purpose, profile: Profile | None, parts: Iterable[str]
+) -> tuple[ChatMessage, ChatMessage]:
+    """The standing instructions, to which *profile* may add, then the paragraphs of the data."""
+    system = ChatMessage("system", instructed(standing, purpose, profile))
+    return system, ChatMessage("user", "\n\n".join(parts))
 
 
 def schema_of(shape: type[Reply], **most: int) -> dict[str, Any]:

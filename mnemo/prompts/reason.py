@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict
@@ -27,22 +26,18 @@ from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
 
 ReasonPurpose: TypeAlias = Literal["reason_semantic", "reason_procedural", "reason_episodic"]
 
-REASONING: Mapping[ReasonPurpose, NodeType] = MappingProxyType(
-    {
-        "reason_semantic": "semantic",
-        "reason_procedural": "procedural",
-        "reason_episodic": "episodic",
-    }
-)
+REASONING: Mapping[ReasonPurpose, NodeType] = {
+    "reason_semantic": "semantic",
+    "reason_procedural": "procedural",
+    "reason_episodic": "episodic",
+}
 """Purpose → the type of node that it puts into words."""
 
-RECALLED: Mapping[ReasonPurpose, str] = MappingProxyType(
-    {
-        "reason_semantic": "RECALLED FACTS",
-        "reason_procedural": "RECALLED INSTRUCTIONS",
-        "reason_episodic": "RECALLED EPISODES",
-    }
-)
+RECALLED: Mapping[ReasonPurpose, str] = {
+    "reason_semantic": "RECALLED FACTS",
+    "reason_procedural": "RECALLED INSTRUCTIONS",
+    "reason_episodic": "RECALLED EPISODES",
+}
 """Purpose → the block of what was recalled."""
 
 MAX_TEXT_CHARACTERS = 4_000
@@ -71,30 +66,28 @@ memories count and why. information: what they say about the question.
 {DATA_RULE}"""
 
 
-_STANDING: Mapping[ReasonPurpose, str] = MappingProxyType(
-    {
-        "reason_semantic": _standing(
-            what="A search has brought up facts, best first, each with the day of its evidence "
-            "and how certain it is, from 0 to 1.",
-            how="Where two facts disagree, the later one holds now; say that it was different "
-            "before, and until when, if that is asked. Word what is uncertain as uncertain.",
-        ),
-        "reason_procedural": _standing(
-            what="A search has brought up instructions, best first: when each applies, what to "
-            "do, what to expect, and its return: how far it reached its aim before, from 0 to 1.",
-            how="Prefer what fits the situation of the question, then what had the higher "
-            "return. Keep the order of the steps. Say what is to be avoided where a low return "
-            "shows it.",
-        ),
-        "reason_episodic": _standing(
-            what="A search has brought up moments of its past, in the order of time: what was "
-            "observed, what was done about it, and the reward: how well that served its aim, "
-            "from 0 to 1.",
-            how="Say what happened, when and in which order, and who said it. An observation is "
-            "the word of the actor that it names, not a proven fact.",
-        ),
-    }
-)
+_STANDING: Mapping[ReasonPurpose, str] = {
+    "reason_semantic": _standing(
+        what="A search has brought up facts, best first, each with the day of its evidence "
+        "and how certain it is, from 0 to 1.",
+        how="Where two facts disagree, the later one holds now; say that it was different "
+        "before, and until when, if that is asked. Word what is uncertain as uncertain.",
+    ),
+    "reason_procedural": _standing(
+        what="A search has brought up instructions, best first: when each applies, what to "
+        "do, what to expect, and its return: how far it reached its aim before, from 0 to 1.",
+        how="Prefer what fits the situation of the question, then what had the higher "
+        "return. Keep the order of the steps. Say what is to be avoided where a low return "
+        "shows it.",
+    ),
+    "reason_episodic": _standing(
+        what="A search has brought up moments of its past, in the order of time: what was "
+        "observed, what was done about it, and the reward: how well that served its aim, "
+        "from 0 to 1.",
+        how="Say what happened, when and in which order, and who said it. An observation is "
+        "the word of the actor that it names, not a proven fact.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mnemo.errors import InvalidReply
-from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import DATA_RULE, block, fitting_length, raw_text, shortened, time_of
+from mnemo.prompts.profiles import Profile
+from mnemo.prompts.question import (
+    DATA_RULE,
+    asked,
+    block,
+    fitting_length,
+    raw_text,
+    shortened,
+    time_of,
+)
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest
 from mnemo.runtime.text import clean, is_blank
 from mnemo.values.derived import SummaryRequest
@@ -46,27 +54,21 @@ Answer with the summary alone, in plain sentences, in the language of the conver
 {DATA_RULE}"""
 
 
-def summary_request(asked: SummaryRequest, profile: Profile | None = None) -> ChatRequest:
-    """Ask for a summary of what *asked* holds; free text, without tools."""
+def summary_request(wanted: SummaryRequest, profile: Profile | None = None) -> ChatRequest:
+    """Ask for a summary of what *wanted* holds; free text, without tools."""
     parts = []
-    if asked.earlier:
-        parts.append(block(EARLIER, _told(asked.earlier)))
-    if asked.summaries:
-        parts.append(block(SUMMARIES, _told(asked.summaries)))
+    if wanted.earlier:
+        parts.append(block(EARLIER, _told(wanted.earlier)))
+    if wanted.summaries:
+        parts.append(block(SUMMARIES, _told(wanted.summaries)))
         parts.append("Make one summary of these, in order. ")
     else:
-        parts.append(block(MESSAGES, _lines(asked.messages)))
+        parts.append(block(MESSAGES, _lines(wanted.messages)))
         parts.append("Summarise these messages. ")
-    if asked.earlier:
+    if wanted.earlier:
         parts[-1] += "What the earlier summaries say is known already; do not tell it again. "
-    parts[-1] += f"Use at most {_words(asked.max_tokens)} words."
-    return ChatRequest(
-        messages=(
-            ChatMessage("system", instructed(STANDING, "summarize", profile)),
-            ChatMessage("user", "\n\n".join(parts)),
-        ),
-        purpose="summarize",
-    )
+    parts[-1] += f"Use at most {_words(wanted.max_tokens)} words."
+    return ChatRequest(asked(STANDING, "summarize", profile, parts), "summarize")
 
 
 def shorter_request(before: ChatRequest, text: str, max_tokens: int) -> ChatRequest:

@@ -69,12 +69,7 @@ class ModelBudget:
         )
 
     def check(self, used: ModelUsage, purpose: Purpose) -> None:
-        """
-        Let one more call pass.
-
-        Raises:
-            BudgetExceeded: *used* has reached a bound.
-        """
+        """Let one more call pass. *Raises* ``BudgetExceeded``: *used* has reached a bound."""
         spent = {
             "session.max_model_calls": (self.calls, used.calls),
             "session.max_model_tokens": (self.tokens, used.input_tokens + used.output_tokens),
