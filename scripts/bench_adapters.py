@@ -20,7 +20,7 @@ import bench_kit as kit
 from bench_kit import Figure, Figures, Heartbeat, Row, Words, at_once, beside, heartbeat, timed
 
 from mnemo import Config, Mnemo, Repository
-from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.models.local import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.runtime import settle_collector
 from mnemo.testing import HashingEmbedder

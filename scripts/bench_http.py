@@ -31,7 +31,7 @@ from bench_read import REPO, file_store, fill
 
 from mnemo import Config, Mnemo, Session
 from mnemo.models import OpenAIChatModel, OpenAIEmbedder
-from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.models.local import WordLlamaEmbedder
 
 DIMENSIONS, TIMEOUT_S, AT_ONCE, RETRIES, SEED = 256, 3.0, 16, 8, 20
 """Of the scripted models; retries of each session's commit are far more than it takes."""

@@ -51,7 +51,7 @@ from mnemo import (
     SessionState,
     Tag,
 )
-from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.models.local import WordLlamaEmbedder
 from mnemo.protocols import Embedder, GraphWrite
 from mnemo.repository.conversation import Conversation
 from mnemo.runtime import settle_collector

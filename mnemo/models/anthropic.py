@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Unpack
 
@@ -19,12 +19,11 @@ from mnemo.models.chat import (
     WrongShape,
     as_text,
     few,
-    forced,
     written,
 )
 from mnemo.models.failures import secret_key
-from mnemo.models.prices import Price, counted, usage_of
-from mnemo.models.transport import HttpSettings, Transport, number
+from mnemo.models.prices import Price, counted
+from mnemo.models.transport import HttpSettings, Transport, whole, with_settings
 from mnemo.protocols import ChatMessage, ChatReply
 from mnemo.runtime.text import is_blank
 
@@ -51,7 +50,9 @@ class AnthropicChatModel(HttpChatModel):
     """
 
     provider = "anthropic"
+    forms = (Form.TOOL, Form.PLAIN)
 
+    @with_settings
     def __init__(
         self,
         model: str,
@@ -69,32 +70,16 @@ class AnthropicChatModel(HttpChatModel):
         transport = Transport(base_url, api_key, key_header=_key_header, **http)
         versioned = transport.endpoint.url.endswith("/v1")
         super().__init__(
-            AnthropicWire("/messages" if versioned else "/v1/messages"),
             transport,
+            "/messages" if versioned else "/v1/messages",
             model=model,
             temperature=temperature,
-            max_output_tokens=int(
-                number("max_output_tokens", max_output_tokens, least=1, whole=True)
-            ),
+            max_output_tokens=whole("max_output_tokens", max_output_tokens, least=1),
             overrides=overrides,
             prices=prices,
         )
 
-
-def _key_header(key: str) -> dict[str, str]:
-    return {"x-api-key": key, "anthropic-version": VERSION}
-
-
-class AnthropicWire:
-    """Messages."""
-
-    forms: Sequence[Form] = (Form.TOOL, Form.PLAIN)
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
-        """The request's JSON."""
+    def _body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
         system, rest = call.parts(form)
         body: dict[str, Any] = {"model": call.model, "max_tokens": call.max_output_tokens}
         # It wants at least one message.
@@ -110,36 +95,28 @@ class AnthropicWire:
             body["tool_choice"] = {"type": "tool", "name": call.purpose}
         return body
 
-    def read(self, answer: Any, call: Call, form: Form) -> ChatReply:
-        """Read a message. *Raises* ``WrongShape``."""
+    def _read(self, answer: Any, call: Call, form: Form) -> ChatReply:
         content = answer.get("content") if isinstance(answer, Mapping) else None
         if not isinstance(content, list):
             raise WrongShape("it has no list of content")
         few(content, "its content")
         text = as_text([b for b in content if _is(b, "text")], "its content")
-        calls = [_tool_call(block) for block in content if _is(block, "tool_use")]
-        parsed = None
-        if form is Form.TOOL and calls:
-            parsed, text = forced(calls[0]["arguments"], text)
-            calls = []
         usage = answer.get("usage")
         cached = counted(usage, "cache_read_input_tokens")
         # Its input_tokens are those after the last cache breakpoint.
         fresh = counted(usage, "input_tokens") + counted(usage, "cache_creation_input_tokens")
-        return ChatReply(
+        return call.reply(
+            form,
             text,
-            parsed,
-            tuple(calls),
-            usage=usage_of(
-                call.model,
-                answer.get("model"),
-                input_tokens=fresh + cached,
-                output_tokens=counted(usage, "output_tokens"),
-                cached_tokens=cached,
-                prices=call.prices,
-            ),
-            truncated=call.cut_off(answer.get("stop_reason")),
+            [_tool_call(block) for block in content if _is(block, "tool_use")],
+            model=answer.get("model"),
+            tokens=(fresh + cached, counted(usage, "output_tokens"), cached),
+            reason=answer.get("stop_reason"),
         )
+
+
+def _key_header(key: str) -> dict[str, str]:
+    return {"x-api-key": key, "anthropic-version": VERSION}
 
 
 def _turns(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:

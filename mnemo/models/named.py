@@ -11,10 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ConfigError, ModelError, ModelUnavailable
-from mnemo.models.local import LocalEmbedder, MiniLMEmbedder, MultilingualEmbedder, not_installed
-from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.models.local import (
+    LocalEmbedder,
+    MiniLMEmbedder,
+    MultilingualEmbedder,
+    WordLlamaEmbedder,
+    not_installed,
+)
 from mnemo.protocols import Embedder, EmbeddingSpace
-from mnemo.runtime.spans import Spans, model_attributes
+from mnemo.runtime.spans import NO_SPANS, Spans, Value, model_attributes
 from mnemo.runtime.user_code import called, foreign
 
 EMBEDDERS: Mapping[str, type[LocalEmbedder]] = {
@@ -131,14 +136,18 @@ def traced(embedder: Embedder, spans: Spans) -> Embedder:
     One that names its ``provider`` has a span for every call; one that computes in this
     process names none.
     """
-    if not spans.active or not hasattr(embedder, "provider"):
-        return _ForeignEmbedder(embedder)
-    return _TracedEmbedder(embedder, spans)
+    return _TracedEmbedder(embedder, spans if hasattr(embedder, "provider") else NO_SPANS)
 
 
-class _ForeignEmbedder:
-    def __init__(self, embedder: Embedder) -> None:
+class _TracedEmbedder:
+    def __init__(self, embedder: Embedder, spans: Spans) -> None:
         self._embedder = embedder
+        self._spans = spans
+        self._named, self._name = dict[str, Value](), "embeddings"
+        if spans.active:
+            self._named = model_attributes("embeddings", embedder)
+            self._named["gen_ai.embeddings.dimension.count"] = embedder.space.dimensions
+            self._name += f" {self._named.get('gen_ai.request.model', embedder.space.name)}"
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -147,33 +156,16 @@ class _ForeignEmbedder:
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
     ) -> NDArray[np.float32]:
-        try:
-            rows: NDArray[np.float32] = await called(self._embedder.embed, texts, kind=kind)
-        except ModelError:
-            raise
-        except Exception as error:
-            raise foreign("the embedder", error) from error
-        return rows
-
-
-class _TracedEmbedder(_ForeignEmbedder):
-    def __init__(self, embedder: Embedder, spans: Spans) -> None:
-        super().__init__(embedder)
-        self._spans = spans
-        self._named = {
-            **model_attributes("embeddings", embedder),
-            "gen_ai.embeddings.dimension.count": embedder.space.dimensions,
-        }
-        model = self._named.get("gen_ai.request.model", embedder.space.name)
-        self._name = f"embeddings {model}"
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
-    ) -> NDArray[np.float32]:
         with self._spans.span(self._name, kind="client", attributes=self._named) as span:
             span.set("mnemo.embeddings.texts", len(texts))
             span.set("mnemo.embeddings.kind", kind)
-            return await super().embed(texts, kind=kind)
+            try:
+                rows: NDArray[np.float32] = await called(self._embedder.embed, texts, kind=kind)
+            except ModelError:
+                raise
+            except Exception as error:
+                raise foreign("the embedder", error) from error
+            return rows
 
 
 class MovableEmbedder:

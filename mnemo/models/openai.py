@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 from pydantic import SecretStr
@@ -17,11 +17,10 @@ from mnemo.models.chat import (
     arguments_of,
     as_text,
     few,
-    forced,
     written,
 )
-from mnemo.models.prices import Price, counted, usage_of
-from mnemo.models.transport import HttpSettings, Transport
+from mnemo.models.prices import Price, counted
+from mnemo.models.transport import HttpSettings, Transport, with_settings
 from mnemo.protocols import ChatMessage, ChatReply
 
 
@@ -57,8 +56,9 @@ class OpenAIChatModel(HttpChatModel):
         ConfigError: An argument cannot be used; the message says what to do.
     """
 
-    provider = "openai"
+    forms = (Form.JSON_SCHEMA, Form.JSON_OBJECT, Form.TOOL, Form.PLAIN)
 
+    @with_settings
     def __init__(
         self,
         base_url: str,
@@ -72,8 +72,8 @@ class OpenAIChatModel(HttpChatModel):
         **http: Unpack[HttpSettings],
     ) -> None:
         super().__init__(
-            OpenAIWire(),
             Transport(base_url, api_key, **http),
+            "/chat/completions",
             model=model,
             temperature=temperature,
             max_output_tokens=max_output_tokens,
@@ -81,15 +81,7 @@ class OpenAIChatModel(HttpChatModel):
             prices=prices,
         )
 
-
-class OpenAIWire:
-    """Chat completions."""
-
-    forms: Sequence[Form] = (Form.JSON_SCHEMA, Form.JSON_OBJECT, Form.TOOL, Form.PLAIN)
-    path = "/chat/completions"
-
-    def body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
-        """The request's JSON."""
+    def _body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
         system, rest = call.parts(form)
         first = [{"role": "system", "content": system}] if system else []
         body: dict[str, Any] = {"model": call.model, "messages": [*first, *map(_as_sent, rest)]}
@@ -102,50 +94,43 @@ class OpenAIWire:
             body["tools"] = [_function(tool) for tool in call.tools]
         return body | _schema_fields(call, form)
 
-    def read(self, answer: Any, call: Call, form: Form) -> ChatReply:
-        """Read a chat completion. *Raises* ``WrongShape``."""
+    def _read(self, answer: Any, call: Call, form: Form) -> ChatReply:
         choice = _choice(answer)
         message = _message(choice)
         text = as_text(message.get("content"), "its content")
         if not text and isinstance(message.get("refusal"), str):
             text = message["refusal"]
-        calls = _tool_calls(message)
-        parsed = None
-        if form is Form.TOOL and calls:
-            named = next((c for c in calls if c["name"] == call.purpose), calls[0])
-            parsed, text = forced(named["arguments"], text)
-            calls = []
         usage = answer.get("usage")
-        return ChatReply(
+        return call.reply(
+            form,
             text,
-            parsed,
-            tuple(calls),
-            usage=usage_of(
-                call.model,
-                answer.get("model"),
-                input_tokens=counted(usage, "prompt_tokens"),
-                output_tokens=counted(usage, "completion_tokens"),
-                cached_tokens=counted(usage, "prompt_tokens_details", "cached_tokens"),
-                prices=call.prices,
+            _tool_calls(message),
+            model=answer.get("model"),
+            tokens=(
+                counted(usage, "prompt_tokens"),
+                counted(usage, "completion_tokens"),
+                counted(usage, "prompt_tokens_details", "cached_tokens"),
             ),
-            truncated=call.cut_off(choice.get("finish_reason")),
+            reason=choice.get("finish_reason"),
         )
 
 
 def _as_sent(message: ChatMessage) -> dict[str, Any]:
     if message.tool_calls:
-        calls = [_call_as_sent(call) for call in message.tool_calls]
+        calls = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": written(call.get("arguments"))},
+            }
+            for call in message.tool_calls
+        ]
         # A text beside calls is optional, a blank one is refused by some servers.
         return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
     sent = {"role": message.role, "content": message.content}
     if message.tool_call_id is not None:
         sent["tool_call_id"] = message.tool_call_id
     return sent
-
-
-def _call_as_sent(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": call["name"], "arguments": written(call.get("arguments"))}
-    return {"id": call["id"], "type": "function", "function": function}
 
 
 def _function(tool: Tool) -> dict[str, Any]:

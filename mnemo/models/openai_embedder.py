@@ -18,8 +18,15 @@ from pydantic import SecretStr
 
 from mnemo.errors import ConfigError, InvalidReply, ModelError
 from mnemo.models.failures import Failure
-from mnemo.models.prices import Price, counted, price_table, usage_of
-from mnemo.models.transport import HttpSettings, Transport, number
+from mnemo.models.prices import Price, counted, usage_of
+from mnemo.models.transport import (
+    HttpModel,
+    HttpSettings,
+    Transport,
+    number,
+    whole,
+    with_settings,
+)
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, count_tokens, is_blank
@@ -205,7 +212,7 @@ class EmbeddingUsage:
     cost_usd: float | None = None
 
 
-class OpenAIEmbedder:
+class OpenAIEmbedder(HttpModel):
     """
     An ``Embedder`` that asks ``POST {base_url}/embeddings``.
 
@@ -236,9 +243,7 @@ class OpenAIEmbedder:
         ConfigError: An argument cannot be used.
     """
 
-    provider = "openai"
-    """Whose protocol it speaks, for traces."""
-
+    @with_settings
     def __init__(
         self,
         base_url: str,
@@ -260,29 +265,26 @@ class OpenAIEmbedder:
     ) -> None:
         if is_blank(model):
             raise ConfigError("model is blank: give the name that the server knows it by")
-        self._model = model
+        super().__init__(Transport(base_url, api_key, **http), model, prices)
         self._prefixes = {"query": query_prefix, "document": document_prefix}
+        prefixes = (query_prefix, document_prefix)
         self._space = EmbeddingSpace(
-            name or _space_name(model, query_prefix, document_prefix),
-            int(number("dimensions", dimensions, least=1, whole=True)),
+            # With other prefixes the vectors are not comparable.
+            name or (f"{model} {prefixes!r}" if any(prefixes) else model),
+            whole("dimensions", dimensions, least=1),
             number("dense_weight", dense_weight, least=0),
         )
         self._send_dimensions = send_dimensions
         self._packed = True
-        self._batch_size = int(number("batch_size", batch_size, least=1, whole=True))
-        self._max_batch_tokens = int(
-            number("max_batch_tokens", max_batch_tokens, least=1, whole=True)
-        )
-        self._max_text_tokens = int(number("max_text_tokens", max_text_tokens, least=1, whole=True))
-        self._cache = VectorCache[bytes](int(number("cache_size", cache_size, least=0, whole=True)))
-        self._prices = price_table(prices)
+        self._batch_size = whole("batch_size", batch_size, least=1)
+        self._max_batch_tokens = whole("max_batch_tokens", max_batch_tokens, least=1)
+        self._max_text_tokens = whole("max_text_tokens", max_text_tokens, least=1)
+        self._cache = VectorCache[bytes](whole("cache_size", cache_size, least=0))
         self._threads = Threads(2)
         self._usage = EmbeddingUsage()
-        self._transport = Transport(base_url, api_key, **http)
 
     def __repr__(self) -> str:
-        url = self._transport.endpoint.url
-        return f"OpenAIEmbedder({url!r}, {self._model!r}, {self._space.dimensions})"
+        return f"{super().__repr__()[:-1]}, {self._space.dimensions})"
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -290,23 +292,9 @@ class OpenAIEmbedder:
         return self._space
 
     @property
-    def model(self) -> str:
-        """The name that the server knows its model by."""
-        return self._model
-
-    @property
-    def server(self) -> tuple[str, int]:
-        """Host and port."""
-        return self._transport.server
-
-    @property
     def usage(self) -> EmbeddingUsage:
         """What was asked for so far."""
         return self._usage
-
-    async def aclose(self) -> None:
-        """Close the connections; the next ``embed`` opens new ones. *Cancellation*: completes."""
-        await self._transport.aclose()
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
@@ -395,9 +383,10 @@ class OpenAIEmbedder:
                 answer = await self._sent(given, packed)
             except Failure as failure:
                 half = max(map(count_tokens, given)) // 2
-                if packed and _is_about_packing(failure):
+                refused = failure.text if failure.status in REFUSALS else ""
+                if packed and "encoding_format" in refused:
                     packed = False
-                elif half >= LEAST_TEXT_TOKENS and _is_about_length(failure):
+                elif half >= LEAST_TEXT_TOKENS and _TOO_LONG.search(refused):
                     longest = half
                 else:
                     raise
@@ -438,30 +427,11 @@ class OpenAIEmbedder:
         tokens = counted(told.get("usage"), "prompt_tokens")
         if tokens:
             self._transport.settle(estimate, tokens)
-        cost = usage_of(
-            self._model,
-            told.get("model"),
-            input_tokens=tokens,
-            output_tokens=0,
-            cached_tokens=0,
-            prices=self._prices,
-        ).cost_usd
+        usage = usage_of(self._model, told.get("model"), tokens, 0, 0, prices=self._prices)
+        cost = usage.cost_usd
         before = self._usage
         self._usage = EmbeddingUsage(
             before.calls,
             before.input_tokens + tokens,
             before.cost_usd if cost is None else (before.cost_usd or 0.0) + cost,
         )
-
-
-def _is_about_packing(failure: Failure) -> bool:
-    return failure.status in REFUSALS and "encoding_format" in failure.text
-
-
-def _is_about_length(failure: Failure) -> bool:
-    return failure.status in REFUSALS and bool(_TOO_LONG.search(failure.text))
-
-
-def _space_name(model: str, *prefixes: str) -> str:
-    """Prefixes are part of it: with others the vectors are not comparable."""
-    return f"{model} {prefixes!r}" if any(prefixes) else model

@@ -52,12 +52,7 @@ class Price:
 
 
 def price_table(prices: Mapping[str, Price] | None) -> dict[str, Price]:
-    """
-    A copy of *prices*.
-
-    Raises:
-        ConfigError: A name is no text or a value no ``Price``.
-    """
+    """A copy of *prices*. *Raises* ``ConfigError``: A name is no text or a value no ``Price``."""
     table = dict(prices or {})
     for name, price in table.items():
         if not isinstance(name, str) or not isinstance(price, Price):
@@ -68,10 +63,10 @@ def price_table(prices: Mapping[str, Price] | None) -> dict[str, Price]:
 def usage_of(
     asked: str,
     said: Any,
-    *,
     input_tokens: int,
     output_tokens: int,
     cached_tokens: int,
+    *,
     prices: Mapping[str, Price],
 ) -> Usage:
     """

@@ -12,8 +12,10 @@ import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import wraps
 from importlib import import_module
-from typing import Any, TypedDict, TypeVar
+from inspect import Signature, signature
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -29,8 +31,10 @@ from mnemo.models.failures import (
     secret_headers,
     secret_key,
 )
+from mnemo.models.prices import Price, price_table
 from mnemo.protocols import Clock
-from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.clock import Bucket, SystemClock
+from mnemo.runtime.text import is_blank
 
 MAX_REPLY_BYTES = 768 * 1024
 """
@@ -53,6 +57,7 @@ MAX_BACKOFF_S = 20.0
 TIMEOUT_TRIES = 2
 """Tries that may time out: each has already taken as long as the caller allowed."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -80,22 +85,8 @@ class Transport:
     Sends JSON to one server and gives the JSON that it answers with.
 
     Nothing is opened before the first request. One client per event loop; after
-    ``aclose`` the next request opens a new one.
-
-    Args:
-        base_url: Without a slash at its end, and without a query.
-        api_key: Sent as *key_header* says; blank is none.
-        headers: Further headers of every request; their values are kept secret, too.
-        timeout_s: Seconds of one try as a whole, above 0.
-        max_retries: Further tries after the first, at least 0.
-        max_wait_s: Seconds of waiting between the tries of one call, together.
-        max_concurrency: Requests at once, at least 1.
-        requests_per_minute: Above 0; ``None`` is no limit.
-        tokens_per_minute: Above 0; ``None`` is no limit.
-        transport: An ``httpx.AsyncBaseTransport`` instead of the network.
-
-    Raises:
-        ConfigError: An argument cannot be used; secrets are not shown.
+    ``aclose`` the next request opens a new one. Arguments and errors: as of
+    ``OpenAIChatModel``; the key is sent as *key_header* says.
     """
 
     def __init__(
@@ -116,9 +107,9 @@ class Transport:
     ) -> None:
         self.endpoint = Endpoint.parse(base_url)
         self.timeout_s = number("timeout_s", timeout_s, above=0)
-        self._max_retries = int(number("max_retries", max_retries, least=0, whole=True))
+        self._max_retries = whole("max_retries", max_retries, least=0)
         self._max_wait_s = number("max_wait_s", max_wait_s, least=0)
-        slots = int(number("max_concurrency", max_concurrency, least=1, whole=True))
+        slots = whole("max_concurrency", max_concurrency, least=1)
         for name, limit in (
             ("requests_per_minute", requests_per_minute),
             ("tokens_per_minute", tokens_per_minute),
@@ -148,28 +139,6 @@ class Transport:
         """Host and port."""
         return self.endpoint.host, self.endpoint.port
 
-    async def post(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        *,
-        purpose: str | None = None,
-        timeout_s: float | None = None,
-        tokens: float = 0,
-        max_bytes: int = MAX_REPLY_BYTES,
-    ) -> Any:
-        """
-        Send *body* and give the parsed answer; see ``send`` for the arguments.
-
-        Raises:
-            ModelError: One of its kinds, after as many tries as the settings allow.
-                *Cancellation*: safe; the connection is closed.
-        """
-        return await self.patiently(
-            lambda: self.send(path, body, timeout_s=timeout_s, tokens=tokens, max_bytes=max_bytes),
-            purpose=purpose,
-        )
-
     async def patiently(self, work: Callable[[], Awaitable[T]], *, purpose: str | None) -> T:
         """
         Run *work* with retries, and raise the error of the last ``Failure``.
@@ -181,7 +150,7 @@ class Transport:
             max_retries=self._max_retries, max_wait_s=self._max_wait_s, sleep=self._clock.sleep
         )
 
-        async def one_try() -> T:
+        async def one_try() -> T:  # tenacity awaits what a coroutine function gives, nothing else
             return await work()
 
         try:
@@ -240,9 +209,9 @@ class Transport:
         """Correct the limit of tokens per minute by what a request of *estimated* really took."""
         self._limits.settle(estimated, actual)
 
-    def invalid(self, message: str, answer: Any, *, raw: str | None = None) -> Failure:
-        """The failure of an *answer* that is JSON, but not of the API's shape."""
-        shown = _beginning(answer) if raw is None else raw
+    def invalid(self, message: str, answer: Any) -> Failure:
+        """The failure of an *answer* (JSON, or the text of it) that is not of the API's shape."""
+        shown = answer if isinstance(answer, str) else _beginning(answer)
         return Failure(InvalidReply(message, raw=self._tell.raw(shown)))
 
     async def aclose(self) -> None:
@@ -293,7 +262,7 @@ class Transport:
             raise self._tell.content_type(status, kind)
         if len(payload) > max_bytes:
             raw = payload[:4_000].decode("utf-8", "replace")
-            raise self.invalid(f"the reply is longer than {max_bytes:,} bytes", None, raw=raw)
+            raise self.invalid(f"the reply is longer than {max_bytes:,} bytes", raw)
         try:
             return await _decoded(payload)
         except (ValueError, RecursionError):
@@ -325,6 +294,69 @@ class Transport:
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             trust_env=not self.endpoint.is_loopback,
         )
+
+
+_SETTINGS = [
+    p for p in signature(Transport).parameters.values() if p.name in HttpSettings.__annotations__
+]
+
+
+def with_settings(init: Callable[P, None]) -> Callable[P, None]:
+    """Show the settings in place of ``**http``, and refuse others in the name of the class."""
+    *own, _ = signature(init).parameters.values()
+    shown = Signature([*own, *_SETTINGS])
+
+    @wraps(init)
+    def checked(*given: P.args, **named: P.kwargs) -> None:
+        try:
+            shown.bind(*given, **named)
+        except TypeError as error:
+            raise TypeError(f"{type(given[0]).__name__}: {error}") from None
+        init(*given, **named)
+
+    checked.__signature__ = shown  # type: ignore[attr-defined]
+    return checked
+
+
+class HttpModel:
+    """What all models over HTTP share. *provider*: The protocol's name, for telemetry."""
+
+    provider = "openai"
+
+    def __init__(
+        self, transport: Transport, model: str, prices: Mapping[str, Price] | None
+    ) -> None:
+        self._transport = transport
+        self._model = model_name(model)
+        self._prices = price_table(prices)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.endpoint.url!r}, {self._model!r})"
+
+    @property
+    def model(self) -> str:
+        """The name that the server knows its model by."""
+        return self._model
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """Host and port."""
+        return self._transport.server
+
+    async def aclose(self) -> None:
+        """
+        Close the connections; with calls in flight, as the last of them has ended.
+
+        Idempotent; the next call opens new ones. *Cancellation*: completes.
+        """
+        await self._transport.aclose()
+
+
+def model_name(value: Any, name: str = "model") -> str:
+    """*value*, if it can name a model. *Raises* ``ConfigError``."""
+    if not isinstance(value, str) or is_blank(value):
+        raise ConfigError(f"{name} is blank: name the model as its server does")
+    return value
 
 
 async def _some(response: Any, max_bytes: int) -> bytes:
@@ -483,6 +515,11 @@ def number(
     raise ConfigError(f"{name} must be a {'whole ' if whole else ''}number {wanted}, not {value!r}")
 
 
+def whole(name: str, value: int, *, least: int) -> int:
+    """``number``, if it is a whole one."""
+    return int(number(name, value, least=least, whole=True))
+
+
 # ── Clients: one per event loop ─────────────────────────────────────────────────────────
 
 CLOSING_S = 5.0
@@ -503,11 +540,12 @@ class _Shared:
                 await self.client.aclose()
 
 
-class _Home:
-    """What belongs to one event loop."""
+class Lane:
+    """One event loop's client, and its two waiting lines: first come, first served."""
 
     def __init__(self, max_concurrency: int) -> None:
-        self.lane = Lane(max_concurrency)
+        self.slots = anyio.Semaphore(max_concurrency)
+        self.head = anyio.Lock()
         self.making = anyio.Lock()
         self.shared: _Shared | None = None
 
@@ -524,12 +562,19 @@ class Clients:
     def __init__(self, make: Callable[[], Any], *, max_concurrency: int) -> None:
         self._make = make
         self._max_concurrency = max_concurrency
-        self._homes: dict[asyncio.AbstractEventLoop, _Home] = {}
+        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
 
     @property
     def lane(self) -> Lane:
-        """The waiting lines of the running loop."""
-        return self._home().lane
+        """That of the running loop."""
+        loop = asyncio.get_running_loop()
+        lane = self._lanes.get(loop)
+        if lane is None:
+            self._lanes = {
+                known: own for known, own in self._lanes.items() if not known.is_closed()
+            }
+            lane = self._lanes[loop] = Lane(self._max_concurrency)
+        return lane
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
@@ -538,7 +583,7 @@ class Clients:
 
         *Cancellation*: safe; the last borrower of a closed client closes its connections.
         """
-        shared = await self._current(self._home())
+        shared = await self._current(self.lane)
         shared.borrowers += 1
         try:
             yield shared.client
@@ -548,85 +593,26 @@ class Clients:
 
     async def aclose(self) -> None:
         """Close the running loop's client, or have its last borrower do it. Idempotent."""
-        home = self._home()
+        lane = self.lane
         with anyio.CancelScope(shield=True):
-            async with home.making:
-                shared, home.shared = home.shared, None
+            async with lane.making:
+                shared, lane.shared = lane.shared, None
         if shared is not None:
             shared.retired = True
             await shared.close_if_idle()
 
-    async def _current(self, home: _Home) -> _Shared:
-        async with home.making:
-            if home.shared is None:
-                home.shared = _Shared(await anyio.to_thread.run_sync(self._make))
-            return home.shared
-
-    def _home(self) -> _Home:
-        loop = asyncio.get_running_loop()
-        home = self._homes.get(loop)
-        if home is None:
-            for gone in [known for known in self._homes if known.is_closed()]:
-                del self._homes[gone]
-            home = self._homes[loop] = _Home(self._max_concurrency)
-        return home
+    async def _current(self, lane: Lane) -> _Shared:
+        async with lane.making:
+            if lane.shared is None:
+                lane.shared = _Shared(await anyio.to_thread.run_sync(self._make))
+            return lane.shared
 
 
 # ── Limits: requests at once, and per minute ────────────────────────────────────────────
 
-MAX_DEBT_MINUTES = 5
-"""What a bucket may be overdrawn by, in minutes of its flow, whatever a server says was used."""
-
-
-class Bucket:
-    """
-    A budget that refills steadily and may be overdrawn.
-
-    Args:
-        per_minute: What flows in per minute, and what it holds at most; ``None`` is no limit.
-    """
-
-    def __init__(self, per_minute: float | None, clock: Clock) -> None:
-        self._per_minute = per_minute
-        self._clock = clock
-        self._level = per_minute or 0.0
-        self._filled_at = clock.monotonic()
-
-    def wait_for(self, amount: float) -> float:
-        """Seconds until *amount* is there; one above the capacity needs a full bucket only."""
-        if self._per_minute is None:
-            return 0.0
-        self._refill(self._per_minute)
-        missing = min(amount, self._per_minute) - self._level
-        return max(0.0, missing * 60 / self._per_minute)
-
-    def take(self, amount: float) -> None:
-        """Take *amount*, or give back a negative one; never above what it holds at most."""
-        if self._per_minute is not None:
-            self._refill(self._per_minute)
-            debt = -MAX_DEBT_MINUTES * self._per_minute
-            self._level = min(self._per_minute, max(debt, self._level - amount))
-
-    def _refill(self, per_minute: float) -> None:
-        now = self._clock.monotonic()
-        gained = (now - self._filled_at) * per_minute / 60
-        self._level = min(per_minute, self._level + gained)
-        self._filled_at = now
-
-
-class Lane:
-    """The waiting lines of one event loop; both are first come, first served."""
-
-    def __init__(self, max_concurrency: int) -> None:
-        self.slots = anyio.Semaphore(max_concurrency)
-        self.head = anyio.Lock()
-
 
 class Limits:
-    """
-    The limits of one model instance: requests at once per event loop, requests and tokens per
-    minute over all of them.
-    """
+    """The limits of one model instance: at once per event loop, per minute over all of them."""
 
     def __init__(
         self,
@@ -635,8 +621,8 @@ class Limits:
         tokens_per_minute: float | None,
         clock: Clock,
     ) -> None:
-        self._requests = Bucket(requests_per_minute, clock)
-        self._tokens = Bucket(tokens_per_minute, clock)
+        self._requests = Bucket(requests_per_minute, clock.monotonic)
+        self._tokens = Bucket(tokens_per_minute, clock.monotonic)
         self._clock = clock
 
     @asynccontextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -99,6 +100,53 @@ class Breather:
         if time.perf_counter() >= self._next:
             time.sleep(PAUSE_S)
             self._next = time.perf_counter() + SLICE_S
+
+
+MAX_DEBT_MINUTES = 5
+"""What a bucket may be overdrawn by, in minutes of its flow."""
+
+
+class Bucket:
+    """
+    A budget that refills steadily and may be overdrawn.
+
+    Args:
+        per_minute: What flows in; ``None`` is no limit.
+        size: What it holds at most; a minute's flow if left out.
+    """
+
+    def __init__(
+        self,
+        per_minute: float | None,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        size: float | None = None,
+    ) -> None:
+        self._per_minute = per_minute
+        self._size = self._level = size or per_minute or 0.0
+        self._monotonic = monotonic
+        self._filled_at = monotonic()
+
+    def wait_for(self, amount: float) -> float:
+        """Seconds until *amount* is there; one above the capacity needs a full bucket only."""
+        if self._per_minute is None:
+            return 0.0
+        self._refill(self._per_minute)
+        missing = min(amount, self._size) - self._level
+        return max(0.0, missing * 60 / self._per_minute)
+
+    def take(self, amount: float) -> None:
+        """Take *amount*, or give back a negative one; never above what it holds at most."""
+        if self._per_minute is not None:
+            self._refill(self._per_minute)
+            debt = -MAX_DEBT_MINUTES * self._per_minute
+            self._level = min(self._size, max(debt, self._level - amount))
+
+    def _refill(self, per_minute: float) -> None:
+        now = self._monotonic()
+        gained = (now - self._filled_at) * per_minute / 60
+        self._level = min(self._size, self._level + gained)
+        self._filled_at = now
 
 
 # Seeded from the system once: asking it for every id gives up the interpreter lock every

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -16,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.clock import Bucket, SystemClock
 from mnemo.web.access import Token, TokenTable
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import problem
@@ -117,28 +116,17 @@ ADDED_IN_PRIVATE = [*_ADDED, (b"cache-control", b"no-store")]
 """What the API answers is not kept; a file of the page is asked for again (ETag) each time."""
 
 
-@dataclass(slots=True)
-class Bucket:
-    """A token bucket: *rate* units per second, *size* at once."""
+def _bucket(per_s: float) -> Bucket:
+    """Of so many a second, twice as many at once."""
+    return Bucket(60 * per_s, size=2 * per_s)
 
-    rate: float
-    size: float
-    level: float
-    at: float
 
-    @classmethod
-    def full(cls, rate: float, size: float, now: float) -> Bucket:
-        """A bucket that holds *size* units."""
-        return cls(rate, size, size, now)
-
-    def take(self, now: float) -> float:
-        """Take one unit. Returns 0, or the seconds until there is one; then nothing is taken."""
-        self.level = min(self.size, self.level + (now - self.at) * self.rate)
-        self.at = now
-        if self.level >= 1:
-            self.level -= 1
-            return 0.0
-        return (1 - self.level) / self.rate
+def _taken(bucket: Bucket) -> float:
+    """Take one. Returns 0, or the seconds until there is one; then nothing is taken."""
+    wait_s = bucket.wait_for(1)
+    if not wait_s:
+        bucket.take(1)
+    return wait_s
 
 
 class Gate:
@@ -163,10 +151,8 @@ class Gate:
         self._tokens = TokenTable(tokens)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
-        self._clock = SystemClock()
-        now = self._clock.monotonic()
-        self._rates = {t.name: Bucket.full(t.rate_per_s, 2 * t.rate_per_s, now) for t in tokens}
-        self._wrong = Bucket.full(WRONG_PER_S, 2 * WRONG_PER_S, now)
+        self._rates = {token.name: _bucket(token.rate_per_s) for token in tokens}
+        self._wrong = _bucket(WRONG_PER_S)
         self._waiting = 0
         self._turnstile = Turnstile()
         self._metrics: Metrics = app.state.metrics
@@ -234,7 +220,7 @@ class Gate:
         token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
         if token is None:
             return await self._wrong_token(is_given=bool(scheme))
-        wait_s = self._rates[token.name].take(self._clock.monotonic())
+        wait_s = _taken(self._rates[token.name])
         if wait_s:
             return _too_many("rate_limited", "this token's rate is used up", wait_s)
         scope.setdefault("state", {})["token"] = token
@@ -244,7 +230,7 @@ class Gate:
         challenge = {"WWW-Authenticate": 'Bearer realm="mnemo"'}
         if not is_given:
             return problem(401, "token_missing", "send Authorization: Bearer …", headers=challenge)
-        wait_s = self._wrong.take(self._clock.monotonic())
+        wait_s = _taken(self._wrong)
         if wait_s and self._waiting >= MOST_WAITING:
             return _too_many("too_many_wrong_tokens", "too many wrong tokens", LONGEST_WAIT_S)
         if wait_s:

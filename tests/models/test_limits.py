@@ -6,7 +6,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mnemo.models.transport import Bucket, Lane, Limits
+from mnemo.models.transport import Lane, Limits
+from mnemo.runtime.clock import Bucket
 from mnemo.testing import ManualClock
 
 
@@ -68,7 +69,7 @@ async def test_tokens_wait_for_their_minute(per_minute, asked, served):
 async def test_what_was_really_used_corrects_the_estimate():
     """More makes the next one wait, less lets it go; the budget never exceeds its minute."""
     clock = ManualClock()
-    bucket = Bucket(60, clock)
+    bucket = Bucket(60, clock.monotonic)
     bucket.take(30)
     bucket.take(50 - 30)
     assert bucket.wait_for(20) == pytest.approx(10)

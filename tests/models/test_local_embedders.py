@@ -7,8 +7,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from mnemo.models.local import MAX_CHARACTERS, MiniLMEmbedder, MultilingualEmbedder
-from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.models.local import (
+    MAX_CHARACTERS,
+    MiniLMEmbedder,
+    MultilingualEmbedder,
+    WordLlamaEmbedder,
+)
 from mnemo.protocols import Embedder
 from mnemo.testing import HashingEmbedder
 from mnemo.values.vectors import passages

@@ -7,7 +7,7 @@ import pytest
 from helpers import repository
 
 from mnemo import ConfigError, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable
-from mnemo.models import local, wordllama
+from mnemo.models import local
 from mnemo.models.local import Weights
 from mnemo.models.named import EMBEDDERS, chosen_by_default, embedder_from, way_to
 from mnemo.protocols import EmbeddingSpace
@@ -126,7 +126,7 @@ def test_a_missing_package_is_named_with_its_command(name, monkeypatch):
     assert not caught.value.retryable
 
 
-@pytest.mark.parametrize("weights", [local._MINILM_WEIGHTS, wordllama._TOKENIZER])
+@pytest.mark.parametrize("weights", [local._MINILM_WEIGHTS, local._STATIC_TOKENIZER])
 def test_foreign_weights_are_refused(weights, tmp_path, monkeypatch):
     """One byte is enough; the message names the package."""
     file = Path(weights.file(install=""))

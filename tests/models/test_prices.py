@@ -38,7 +38,7 @@ def test_a_table_maps_names_to_prices():
 def test_an_unknown_model_has_no_cost():
     """None is not zero."""
     table = {"other": Price(1, 1)}
-    usage = usage_of("m", None, input_tokens=5, output_tokens=5, cached_tokens=9, prices=table)
+    usage = usage_of("m", None, 5, 5, 9, prices=table)
     assert usage == Usage("m", 5, 5, 5, None)
 
 

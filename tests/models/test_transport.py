@@ -1,6 +1,7 @@
 """One server over HTTP: what is tried again, how long it waits, and how failures are told."""
 
 import asyncio
+import inspect
 import json
 import logging
 import socket
@@ -31,6 +32,7 @@ from mnemo.errors import (
     ModelUnavailable,
     RateLimited,
 )
+from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.models.failures import PASSING, retry_after
 from mnemo.models.transport import INLINE_BYTES, Transport
 from mnemo.prompts.semantic import STANDING
@@ -48,11 +50,20 @@ def sending(*answers: Any, **arguments: Any) -> tuple[Transport, Answers, HastyC
     return Transport(URL, KEY, **given), server, clock
 
 
+async def post(
+    transport: Transport, path: str, body: Any, *, purpose: Any = None, timeout_s: Any = None
+) -> Any:
+    """Send with retries, and give the parsed answer."""
+    return await transport.patiently(
+        lambda: transport.send(path, body, timeout_s=timeout_s), purpose=purpose
+    )
+
+
 async def failing(*answers: Any, **arguments: Any) -> tuple[ModelError, Answers, HastyClock]:
     """The error that a transport ends with, given *answers*."""
     transport, server, clock = sending(*answers, **arguments)
     with pytest.raises(ModelError) as caught:
-        await transport.post("/x", BODY, purpose="semantic")
+        await post(transport, "/x", BODY, purpose="semantic")
     await transport.aclose()
     return caught.value, server, clock
 
@@ -77,7 +88,7 @@ async def failing(*answers: Any, **arguments: Any) -> tuple[ModelError, Answers,
 async def test_a_try_that_says_nothing_about_the_next_is_repeated(failed):
     """Overload, conflicts and limits pass; so do broken connections and JSON that is cut off."""
     transport, server, _ = sending(failed, ok({"a": 1}))
-    assert await transport.post("/x", BODY) == {"a": 1}
+    assert await post(transport, "/x", BODY) == {"a": 1}
     assert len(server.requests) == 2
     await transport.aclose()
 
@@ -109,7 +120,7 @@ async def test_a_missing_key_is_told_from_a_refused_one():
     """Without a key the server's 401 says that it wants one."""
     transport = Transport(URL, transport=Answers(status(401)))
     with pytest.raises(ModelUnavailable, match="wants a key and none was given"):
-        await transport.post("/x", BODY)
+        await post(transport, "/x", BODY)
     await transport.aclose()
 
 
@@ -162,7 +173,7 @@ async def test_nothing_listens_is_told_as_such():
     with socket_without_listener() as url:
         transport = Transport(url, max_retries=0)
         with pytest.raises(ModelUnavailable, match=f"is the server running at {url}") as caught:
-            await transport.post("/x", BODY, purpose="plan")
+            await post(transport, "/x", BODY, purpose="plan")
         await transport.aclose()
     assert caught.value.retryable
 
@@ -197,7 +208,7 @@ async def test_https_to_a_server_without_it_is_told_at_once(server):
     """A plain server's answer to the greeting is recognised on real sockets."""
     transport = Transport(server.url.replace("http://", "https://"))
     with pytest.raises(ModelUnavailable, match="is it https that this server speaks") as caught:
-        await transport.post("/x", BODY)
+        await post(transport, "/x", BODY)
     await transport.aclose()
     assert not caught.value.retryable
 
@@ -213,7 +224,7 @@ async def test_an_unknown_path_says_what_a_base_url_looks_like(base_url, hint):
     """A missing /v1 and a whole address of an endpoint are named where the server says 404."""
     transport = Transport(base_url, transport=Answers(status(404)))
     with pytest.raises(ModelUnavailable, match=hint):
-        await transport.post("/x", BODY)
+        await post(transport, "/x", BODY)
     await transport.aclose()
 
 
@@ -241,7 +252,7 @@ async def test_retry_after_is_honoured(form, code):
     server = Answers(status(code, retry_after="20" if form == "seconds" else date), ok({"a": 1}))
     transport = Transport(URL, transport=server, clock=clock)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(transport.post, "/x", BODY)
+        tasks.start_soon(post, transport, "/x", BODY)
         await until(lambda: len(server.requests) == 1)
         await clock.advance(0)
         await clock.advance(19)
@@ -313,7 +324,7 @@ async def test_a_try_is_bounded_as_a_whole(server, fault):
     transport = Transport(f"{server.url}/v1", max_retries=0)
     began = time.perf_counter()
     with pytest.raises(ModelTimeout, match=r"within 0\.1 s"):
-        await transport.post("/embeddings", BODY, timeout_s=0.1)
+        await post(transport, "/embeddings", BODY, timeout_s=0.1)
     assert time.perf_counter() - began < DRIPS_S
     await server.until(lambda: server.connections == 0)
     await transport.aclose()
@@ -326,7 +337,7 @@ async def test_waiting_for_a_turn_is_no_part_of_a_try():
     answers = []
 
     async def ask(timeout_s: float) -> None:
-        answers.append(await transport.post("/x", BODY, timeout_s=timeout_s))
+        answers.append(await post(transport, "/x", BODY, timeout_s=timeout_s))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask, 5.0)
@@ -344,7 +355,7 @@ async def test_no_more_requests_than_allowed_at_once():
     transport = Transport(URL, transport=gate, max_concurrency=3)
     async with anyio.create_task_group() as tasks:
         for _ in range(10):
-            tasks.start_soon(transport.post, "/x", BODY)
+            tasks.start_soon(post, transport, "/x", BODY)
         await until(lambda: gate.inside == 3)
         for _ in range(50):
             await anyio.lowlevel.checkpoint()
@@ -360,9 +371,9 @@ async def test_a_wait_between_tries_leaves_its_turn_to_others():
     server = Answers(status(429, retry_after="30"), ok({"a": 1}))
     transport = Transport(URL, transport=server, clock=clock, max_concurrency=1)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(transport.post, "/x", BODY)
+        tasks.start_soon(post, transport, "/x", BODY)
         await until(lambda: len(server.requests) == 1)
-        assert await transport.post("/x", BODY) == {"a": 1}
+        assert await post(transport, "/x", BODY) == {"a": 1}
         await clock.advance(30)
     assert len(server.requests) == 3
     await transport.aclose()
@@ -375,7 +386,7 @@ async def test_far_too_long_a_reply_is_not_read_to_its_end(server):
     transport = Transport(f"{server.url}/v1")
     body = {"model": "m", "messages": [{"role": "system", "content": STANDING}]}
     with pytest.raises(InvalidReply, match="longer than 786,432 bytes") as caught:
-        await transport.post("/chat/completions", body)
+        await post(transport, "/chat/completions", body)
     assert 0 < len(caught.value.raw) <= 2_000
     assert len(server.requests) == 1
     await server.until(lambda: server.connections == 0)
@@ -409,8 +420,8 @@ async def test_long_json_is_read_in_another_thread(monkeypatch):
 
     transport, _, _ = sending(ok({"a": "x" * INLINE_BYTES}), ok({"a": 1}))
     monkeypatch.setattr(json, "loads", noting)
-    await transport.post("/x", BODY)
-    await transport.post("/x", BODY)
+    await post(transport, "/x", BODY)
+    await post(transport, "/x", BODY)
     assert threads[True] != threads[False] == threading.get_ident()
     await transport.aclose()
 
@@ -421,15 +432,15 @@ async def test_long_json_is_read_in_another_thread(monkeypatch):
 async def test_cancelling_at_every_turn_leaves_nothing_behind(server):
     """Whenever a call is given up, its slot is free again and its connection closed."""
     transport = Transport(f"{server.url}/v1", max_concurrency=1)
-    await transport.post("/embeddings", BODY)
+    await post(transport, "/embeddings", BODY)
     for turns in range(25):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(transport.post, "/embeddings", BODY)
+            tasks.start_soon(post, transport, "/embeddings", BODY)
             for _ in range(turns):
                 await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
     with anyio.fail_after(120):
-        await transport.post("/embeddings", BODY)
+        await post(transport, "/embeddings", BODY)
     await transport.aclose()
     await server.until(lambda: server.connections == 0)
 
@@ -438,7 +449,7 @@ async def test_connections_are_kept_until_closed(server):
     """Calls one after the other share a connection; closing ends it, twice does no harm."""
     transport = Transport(f"{server.url}/v1")
     for _ in range(3):
-        await transport.post("/embeddings", BODY)
+        await post(transport, "/embeddings", BODY)
     assert server.connections == 1
     await transport.aclose()
     await transport.aclose()
@@ -450,7 +461,7 @@ async def test_a_closed_transport_opens_again(server):
     transport = Transport(f"{server.url}/v1")
     await transport.aclose()
     for _ in range(2):
-        assert (await transport.post("/embeddings", BODY))["data"]
+        assert (await post(transport, "/embeddings", BODY))["data"]
         await transport.aclose()
     await server.until(lambda: server.connections == 0)
 
@@ -462,7 +473,7 @@ async def test_closing_lets_requests_in_flight_end(server):
     answers = []
 
     async def ask() -> None:
-        answers.append(await transport.post("/embeddings", BODY))
+        answers.append(await post(transport, "/embeddings", BODY))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
@@ -478,7 +489,7 @@ def test_another_event_loop_gets_a_client_of_its_own(server):
     transport = Transport(f"{server.url}/v1")
 
     async def use() -> None:
-        await transport.post("/embeddings", BODY)
+        await post(transport, "/embeddings", BODY)
         await transport.aclose()
 
     for _ in range(2):
@@ -490,7 +501,7 @@ async def test_no_proxy_stands_before_this_machine(server, monkeypatch):
     """A proxy of the environment is not asked for a server on loopback."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     transport = Transport(f"{server.url}/v1", max_retries=0)
-    assert (await transport.post("/embeddings", BODY))["data"]
+    assert (await post(transport, "/embeddings", BODY))["data"]
     await transport.aclose()
 
 
@@ -499,7 +510,7 @@ async def test_an_unusable_proxy_is_a_typed_error(monkeypatch):
     monkeypatch.setenv("ALL_PROXY", "gopher://me:hush-hush@127.0.0.1:9")
     transport = Transport("https://api.example.com/v1")
     with pytest.raises(ModelUnavailable, match="environment's proxies") as caught:
-        await transport.post("/x", BODY)
+        await post(transport, "/x", BODY)
     assert not caught.value.retryable
     assert "hush" not in str(caught.value)
     await transport.aclose()
@@ -550,7 +561,7 @@ async def test_a_real_connection_logs_no_secret(server, caplog):
     server.keys = {"another"}
     transport = Transport(f"{server.url}/v1", KEY)
     with pytest.raises(ModelUnavailable):
-        await transport.post("/embeddings", BODY)
+        await post(transport, "/embeddings", BODY)
     assert "POST" in caplog.text
     assert not shares(caplog.text)
     assert not shares(f"{transport!r} {transport} {vars(transport)}")
@@ -632,7 +643,7 @@ async def test_a_blank_key_is_none_and_blanks_around_one_are_cut():
     for given, sent in (("  ", None), (SecretStr(""), None), (f"{KEY}\n", f"Bearer {KEY}")):
         server = Answers(ok({}))
         transport = Transport(URL, given, transport=server)
-        await transport.post("/x", BODY)
+        await post(transport, "/x", BODY)
         assert server.requests[0].headers.get("authorization") == sent
         await transport.aclose()
 
@@ -641,6 +652,19 @@ async def test_a_header_of_the_user_replaces_ours():
     """Gateways want their own authorization, once."""
     server = Answers(ok({}))
     transport = Transport(URL, KEY, headers={"authorization": "Basic abc"}, transport=server)
-    await transport.post("/x", BODY)
+    await post(transport, "/x", BODY)
     assert server.requests[0].headers.get_list("authorization") == ["Basic abc"]
     await transport.aclose()
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [(OpenAIChatModel, {}), (AnthropicChatModel, {}), (OpenAIEmbedder, {"dimensions": 2})],
+)
+def test_a_model_shows_its_settings_and_refuses_others(kind, own):
+    """``help`` lists them with their defaults; a name that is none of them is told by the model."""
+    shown = inspect.signature(kind).parameters
+    assert "http" not in shown
+    assert shown["max_retries"].default == 3
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}: .*'max_tries'"):
+        kind(base_url=URL, model="m", api_key=KEY, **own, max_tries=1)

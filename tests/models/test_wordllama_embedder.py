@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from real_texts import TEXTS
 
-from mnemo.models import wordllama
-from mnemo.models.local import MAX_CHARACTERS
-from mnemo.models.wordllama import MAX_TOKENS, WordLlamaEmbedder
+from mnemo.models import local
+from mnemo.models.local import MAX_CHARACTERS, STATIC_TOKENS, WordLlamaEmbedder
 from mnemo.runtime.text import clean
 
 
@@ -35,9 +34,9 @@ def _straightforward(texts: list[str]) -> NDArray[np.float32]:
     rows = np.zeros((len(texts), half.shape[1]), np.float32)
     for row, text in zip(rows, texts, strict=True):
         encoded = tokenizer.encode(clean(text[:MAX_CHARACTERS]), add_special_tokens=False)
-        if ids := encoded.ids[:MAX_TOKENS]:
+        if ids := encoded.ids[:STATIC_TOKENS]:
             np.sum(half[np.asarray(ids, np.intp)], axis=0, dtype=np.float32, out=row)
-    return wordllama._unit_or_fixed(rows)
+    return local._unit_or_fixed(rows)
 
 
 def _assert_same_bits(texts: list[str]) -> None:
@@ -76,7 +75,7 @@ def test_any_text_gives_the_vector_of_its_whole(texts):
 
 def test_remembered_pieces_are_bounded(monkeypatch):
     """Past the bound what is remembered begins anew, and vectors stay the same."""
-    monkeypatch.setattr(wordllama, "MAX_PIECES", 100)
+    monkeypatch.setattr(local, "MAX_PIECES", 100)
     texts = [f"item{number} and item{number + 1} of many" for number in range(60)]
     _assert_same_bits(texts)
     WordLlamaEmbedder.load().embed(["x" * 4_000])
