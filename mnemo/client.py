@@ -392,43 +392,32 @@ class RemoteSession:
     keeps it open, or resumes it for the next call; queued calls with callbacks it has none.
     """
 
+    id: str
+    """Unique in the service."""
+    repo_id: str
+    """The repository it writes."""
+    goal: str
+    """The goal of the present, or else the last, episode."""
+    state: mnemo.SessionState
+    """Where it stood at the last answer."""
+    busy: bool
+    """Whether an extraction or a commit was in flight at the last answer."""
+    episode_id: str | None
+    """The open episode's; ``None`` when idle."""
+
     def __init__(self, call: Callable[..., Awaitable[Any]], told: Mapping[str, Any]) -> None:
         self._call_repo = call
-        self._told = told
         self._ended = False
+        self._learn(told)
 
     def __repr__(self) -> str:
         return f"<RemoteSession {self.id!r} {self.state} of {self.repo_id!r}>"
 
-    @property
-    def id(self) -> str:
-        """Unique in the service."""
-        return str(self._told["id"])
-
-    @property
-    def repo_id(self) -> str:
-        """The repository it writes."""
-        return str(self._told["repo_id"])
-
-    @property
-    def goal(self) -> str:
-        """The goal of the present, or else the last, episode."""
-        return str(self._told["goal"])
-
-    @property
-    def state(self) -> mnemo.SessionState:
-        """Where it stood at the last answer."""
-        return mnemo.SessionState(self._told["state"])
-
-    @property
-    def busy(self) -> bool:
-        """Whether an extraction or a commit was in flight at the last answer."""
-        return bool(self._told["busy"])
-
-    @property
-    def episode_id(self) -> str | None:
-        """The open episode's; ``None`` when idle."""
-        return self._told["episode_id"]
+    def _learn(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+        self.id, self.repo_id, self.goal = told["id"], told["repo_id"], told["goal"]
+        self.state = mnemo.SessionState(told["state"])
+        self.busy, self.episode_id = told["busy"], told["episode_id"]
 
     @property
     def error(self) -> Exception | None:
@@ -521,7 +510,7 @@ class RemoteSession:
             await self._call_repo(None, "DELETE", "/session", session=self.id)
 
     async def _operate(self, operation: str, body: Any = None) -> mnemo.SessionState:
-        self._told = await self._call(dict[str, Any], operation, body)
+        self._learn(await self._call(dict[str, Any], operation, body))
         return self.state
 
     async def _call(

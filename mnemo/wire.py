@@ -408,39 +408,40 @@ def _blocks(content: Any, convert: Callable[[Item], Item | None]) -> Any:
 def _openai_block(block: Item) -> Item | None:
     if type_of(block) in _OPENAI_BLOCKS:
         return block
-    image = _image_url(block)
-    if image is not None:
-        return {"type": "image_url", "image_url": {"url": image}}
-    return _told_block(block, "text")
+    return _foreign_block(
+        block, "text", lambda url: {"type": "image_url", "image_url": {"url": url}}
+    )
 
 
 def _responses_block(block: Item) -> Item | None:
     if type_of(block) in _RESPONSES_BLOCKS:
         return block
-    image = _image_url(block)
-    if image is not None:
-        return {"type": "input_image", "image_url": image, "detail": "auto"}
-    return _told_block(block, "input_text")
+    return _foreign_block(
+        block,
+        "input_text",
+        lambda url: {"type": "input_image", "image_url": url, "detail": "auto"},
+    )
 
 
 def _anthropic_block(block: Item) -> Item | None:
     kind = type_of(block)
     if kind in ANTHROPIC_BLOCKS or kind.endswith("_tool_result"):
         return block
-    image = _image_url(block)
-    if image is None:
-        return _told_block(block, "text")
-    head, comma, data = image.partition(";base64,")
+    return _foreign_block(block, "text", _anthropic_image)
+
+
+def _anthropic_image(url: str) -> Item:
+    head, comma, data = url.partition(";base64,")
+    source = {"type": "url", "url": url}
     if comma and head.startswith("data:"):
-        media = head.removeprefix("data:")
-        source = {"type": "base64", "media_type": media, "data": data}
-    else:
-        source = {"type": "url", "url": image}
+        source = {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
     return {"type": "image", "source": source}
 
 
-def _told_block(block: Item, kind: str) -> Item | None:
-    """A block of another format as text: its own, or its JSON; ``None``: hidden thinking."""
+def _foreign_block(block: Item, kind: str, image: Callable[[str], Item]) -> Item | None:
+    """A block of another format: an *image*, else its text, or JSON; ``None``: hidden thinking."""
+    if (url := _image_url(block)) is not None:
+        return image(url)
     if type_of(block) in ("thinking", "redacted_thinking"):
         return None
     for key in ("text", "refusal"):

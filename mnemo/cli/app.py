@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -23,9 +23,6 @@ WRONG = 2
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
-
-EVERYDAY, LOOK, OPERATION = "Everyday", "Look inside", "Operation"
-"""Groups of commands in the help."""
 
 app = typer.Typer(
     name="mnemo",
@@ -79,18 +76,13 @@ def _called(arguments: list[str]) -> int:
         return _called([*arguments[:end], "--repo", empty.only, *arguments[end:]])
 
 
-def _refusals() -> Any:
-    """The base of what the argument parser raises, wherever this typer keeps its parser."""
-    return next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-
-
-_REFUSED = _refusals()
+_REFUSED: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""The base of what the argument parser raises, wherever this typer keeps its parser."""
 
 
 # ── The commands ─────────────────────────────────────────────────────────────────────
 
 
-@app.command(rich_help_panel=EVERYDAY)
 def recall(
     query: Annotated[str, typer.Argument(help="What to look for, in words.")],
     repo: opening.Repo = "default",
@@ -143,16 +135,16 @@ def recall(
 
     found, ids = opening.in_known_repo(store, repo, recalled, chat_model=chat_model)
     text = found.as_text(budget)
-    if as_json:
-        output.print_json(output.recall_data(query, found, ids) | {"text": text})
-    elif found.candidates:
-        output.print_line(output.explained(found) if explain else text)
-        output.print_line(output.ids_told(found, ids, None if explain else text))
-    else:
-        output.complain(f"nothing found in repository {repo!r}")
+    shown = output.explained(found) if explain else text
+    told = f"{shown}\n{output.ids_told(found, ids, None if explain else text)}"
+    output.answer(
+        output.recall_data(query, found, ids) | {"text": text},
+        told if found.candidates else "",
+        f"nothing found in repository {repo!r}",
+        as_json=as_json,
+    )
 
 
-@app.command(rich_help_panel=EVERYDAY)
 def forget(
     memory_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Of `mnemo memories`.")
@@ -211,7 +203,6 @@ def forget(
     )
 
 
-@app.command(rich_help_panel=LOOK)
 def repos(store: opening.Store = "mnemo.db", as_json: opening.AsJson = False) -> None:
     """List the repositories of a store, by id."""
     found = opening.in_service(opening.existing(store), lambda memory: memory.repos())
@@ -220,7 +211,6 @@ def repos(store: opening.Store = "mnemo.db", as_json: opening.AsJson = False) ->
     output.answer({"store": store, "repos": found}, (heads, rows), as_json=as_json)
 
 
-@app.command(rich_help_panel=LOOK)
 @opening.on_repo
 async def sessions(
     repo: mnemo.Repository,
@@ -235,7 +225,6 @@ async def sessions(
     return {"sessions": data}, (heads, rows)
 
 
-@app.command(rich_help_panel=LOOK)
 @opening.on_repo
 async def stats(repo: mnemo.Repository) -> opening.Answer:
     """Count what a repository holds."""
@@ -262,7 +251,6 @@ async def stats(repo: mnemo.Repository) -> opening.Answer:
     return found, ((f"repository {repo.id}", ""), shown)
 
 
-@app.command(rich_help_panel=OPERATION)
 def doctor(
     store: opening.Store = "mnemo.db",
     repair: Annotated[
@@ -292,7 +280,6 @@ def doctor(
         raise typer.Exit(1)
 
 
-@app.command(rich_help_panel=OPERATION)
 @opening.on_repo
 async def maintain(
     repo: mnemo.Repository,
@@ -313,15 +300,6 @@ async def maintain(
     return {"reports": reports}, "\n".join(map(output.maintenance_told, reports))
 
 
-app.command(rich_help_panel=EVERYDAY)(guide)
-memories.register(app, EVERYDAY)
-transfer.register(app, EVERYDAY)
-conversations.register(app, LOOK)
-notes.register(app, LOOK)
-stores.register(app, OPERATION)
-
-
-@app.command(rich_help_panel=OPERATION)
 def demo(
     store: Annotated[
         str | None, typer.Option("--store", help="Default: a temporary file, removed at the end.")
@@ -335,7 +313,6 @@ def demo(
         output.print_json(shown)
 
 
-@app.command(rich_help_panel=OPERATION)
 def mcp(
     repo: opening.Repo = "default",
     store: opening.Store = "mnemo.db",
@@ -361,7 +338,6 @@ def mcp(
     )
 
 
-@app.command(rich_help_panel=OPERATION)
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file.")],
     store: opening.Store = "mnemo.db",
@@ -374,7 +350,6 @@ def backup(
     )
 
 
-@app.command(rich_help_panel=OPERATION)
 def reembed(
     repo: opening.Repo = "default",
     store: opening.Store = "mnemo.db",
@@ -408,7 +383,6 @@ def reembed(
     )
 
 
-@app.command(rich_help_panel=LOOK)
 @opening.on_repo
 async def jobs(
     repo: mnemo.Repository,
@@ -452,6 +426,17 @@ async def _change_jobs(
     done = "tried again" if action == "retry" else "cancelled"
     told = f"{len(changed)} {done}" + (f": {', '.join(changed)}" if changed else "")
     return {"action": action, "threads": list(changed)}, told
+
+
+COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Everyday": (recall, forget, guide, *memories.COMMANDS, *transfer.COMMANDS),
+    "Look inside": (repos, sessions, stats, *conversations.COMMANDS, jobs),
+    "Operation": (doctor, maintain, *stores.COMMANDS, demo, mcp, backup, reembed),
+}
+"""Group in the help → its commands."""
+for _panel, _commands in COMMANDS.items():
+    opening.add(app, _commands, _panel)
+app.add_typer(notes.app, rich_help_panel="Look inside")
 
 
 def _version(wanted: bool) -> None:

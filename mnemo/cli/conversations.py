@@ -14,7 +14,7 @@ import mnemo
 from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.json_stream import ImportFileError, begun
 from mnemo.cli.importing.writing import AT_ONCE, Arrival
-from mnemo.cli.opening import Answer, in_repo, on_repo
+from mnemo.cli.opening import Answer, on_repo
 from mnemo.cli.output import answer, as_data
 from mnemo.runtime.text import counted
 
@@ -22,12 +22,6 @@ KNOWN = ("was there or is erased", "were there or are erased")
 """What became of records that an import did not add: of one, and of several."""
 
 Thread = Annotated[str, typer.Argument(help="The conversation's id.")]
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add the commands to *app*, under *panel* in its help."""
-    for command in (threads, history, window, search, view):
-        app.command(rich_help_panel=panel)(command)
 
 
 @on_repo
@@ -106,7 +100,7 @@ async def view(
 
 
 def import_chat(
-    file: Path, repo: str, store: str, thread: str, embedder: str | None, *, as_json: bool
+    file: Path, thread: str, into: Any, where: dict[str, str], *, as_json: bool
 ) -> None:
     """
     Append the messages of *file* to a conversation, and tell how many were new.
@@ -116,14 +110,11 @@ def import_chat(
         Conflict: An id stands for another message already.
     """
     messages = begun(stream_messages(file))
-    done = in_repo(
-        store, repo, lambda opened: _appended(opened, thread, messages), embedder=embedder
-    )
+    done: Arrival = into(lambda opened: _appended(opened, thread, messages))
     problem = done.problem and done.problem.having_kept(done.added + done.known, "messages")
-    where = {"file": str(file), "repo": repo, "store": store, "thread": thread}
     counts = {"new_messages": done.added, "known_messages": done.known}
     answer(
-        where | counts | {"problem": str(problem) if problem else None},
+        where | {"thread": thread} | counts | {"problem": str(problem) if problem else None},
         f"Thread {thread}: {counted(done.added, 'message')} added, {counted(done.known, *KNOWN)}.",
         as_json=as_json,
     )
@@ -201,3 +192,6 @@ def _look_data(look: mnemo.WindowLook) -> dict[str, Any]:
         for name in ("eviction", "middle", "recent")
     }
     return data | {"zones": zones | {"text": look.zones.text}}
+
+
+COMMANDS = (threads, history, window, search, view)

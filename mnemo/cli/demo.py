@@ -27,7 +27,7 @@ from rich.markdown import Markdown
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
 from mnemo.cli.opening import AsJson
-from mnemo.cli.output import print_json, print_line, print_table, recall_data
+from mnemo.cli.output import answer, print_json, print_line, recall_data
 from mnemo.runtime.text import counted, one_line
 
 REPO = "demo"
@@ -264,10 +264,7 @@ def guide(
     pages = _pages()
     if topic is None:
         titles = {name: text.partition("\n")[0].lstrip("# ") for name, text in pages.items()}
-        if as_json:
-            print_json({"topics": titles})
-        else:
-            print_table(("topic", "page"), list(titles.items()))
+        answer({"topics": titles}, (("topic", "page"), list(titles.items())), as_json=as_json)
         return
     if topic not in pages:
         raise UsageError(f"there is no page {topic!r}; pages: {', '.join(pages)}")

@@ -26,12 +26,6 @@ _MOST_READ = 10_000
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add the commands to *app*, under *panel* in its help."""
-    for command in (remember, memories, changes, edit):
-        app.command(rich_help_panel=panel)(command)
-
-
 def remember(
     text: Annotated[str, typer.Argument(help="A text or a file of messages; `-`: standard input.")],
     repo: opening.Repo = "default",
@@ -204,3 +198,6 @@ def _edited(text: str) -> str:
         if code:
             raise UsageError(f"the editor ended with {code}; nothing was changed")
         return file.read_text(encoding="utf-8").strip()
+
+
+COMMANDS = (remember, memories, changes, edit)

@@ -9,32 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
 from mnemo.cli import opening
 from mnemo.cli.importing.chats import read_chat
-from mnemo.cli.output import answer, as_data, complain, print_json, print_line
+from mnemo.cli.output import answer, as_data, bar_of, complain, print_json, print_line
 from mnemo.runtime.text import visible
 
 WRONG = 2
 
 Topic = Annotated[str, typer.Argument(help="The note's name.")]
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add ``notes`` and its commands to *app*, under *panel* in its help."""
-    notes = typer.Typer(
-        name="notes", help="What was learned, as notes.", rich_markup_mode="markdown"
-    )
-    for command in (update, show, history, undo, write, delete, restore):
-        notes.command()(command)
-    notes.command("list")(list_)
-    notes.command("export")(export_)
-    notes.command("import")(import_)
-    app.add_typer(notes, rich_help_panel=panel)
 
 
 def update(
@@ -192,9 +177,8 @@ def import_(
 @contextmanager
 def _progress() -> Iterator[Callable[[Progress], None]]:
     """A line on stderr that follows the update, if that is a terminal; it ends with it."""
-    console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+    with bar_of(*columns) as bar:
         task = bar.add_task("Reading", total=None)
 
         def told(progress: Progress) -> None:
@@ -235,3 +219,7 @@ def _text_of(file: Path) -> str:
         return file.read_text("utf-8")
     except FileNotFoundError:
         raise UsageError(f"{file}: there is no such file") from None
+
+
+app = typer.Typer(name="notes", help="What was learned, as notes.", rich_markup_mode="markdown")
+opening.add(app, (update, show, history, undo, write, delete, restore, list_, export_, import_))

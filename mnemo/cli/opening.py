@@ -230,6 +230,12 @@ def in_known_repo(
     return in_service(existing(store), opened, chat_model=chat_model)
 
 
+def add(app: typer.Typer, commands: Sequence[Callable[..., Any]], panel: str | None = None) -> None:
+    """Add *commands* to *app* by their functions' names, under *panel* in its help."""
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
+
+
 Answer = tuple[dict[str, Any], Told] | tuple[dict[str, Any], Told, str]
 """What ``answer`` prints, but for the repository's id."""
 
@@ -290,13 +296,10 @@ async def _is_empty(repo: mnemo.Repository) -> bool:
 
 def existing(store: str) -> str:
     """*store*, which is only read: a mistyped name must not make an empty one."""
-    path = Path(store.removeprefix("sqlite:///"))
-    if "://" not in str(store.removeprefix("sqlite:///")) and not _holds_something(path):
+    name = store.removeprefix("sqlite:///")
+    path = Path(name)
+    if "://" not in name and not (path.is_dir() or (path.exists() and path.stat().st_size)):
         raise mnemo.UsageError(
             f"there is no store at {path}: `mnemo import` makes one, --store names another"
         )
     return store
-
-
-def _holds_something(path: Path) -> bool:
-    return path.exists() and (path.is_dir() or path.stat().st_size > 0)

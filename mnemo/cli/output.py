@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -291,6 +292,12 @@ def erasure_told(report: mnemo.ErasureReport, *, dry_run: bool) -> str:
     return "\n".join(lines)
 
 
+def bar_of(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
 @contextmanager
 def texts_progress() -> Iterator[Callable[[int, int], None]]:
     """
@@ -299,11 +306,8 @@ def texts_progress() -> Iterator[Callable[[int, int], None]]:
     Yields:
         To be called with how many are, and how many there are.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    console, began = Console(stderr=True), elapsed()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    began = elapsed()
+    with bar_of(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()) as bar:
         task = bar.add_task("Embedding", total=None)
 
         def show(done: int, total: int) -> None:

@@ -44,12 +44,6 @@ Embedder = Annotated[
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a file, or a database's URL.")]
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add the commands to *app*, under *panel* in its help."""
-    for command in (serve, inspect, token, worker, copy, migrate):
-        app.command(rich_help_panel=panel)(command)
-
-
 def serve(
     store: Store = "mnemo.db",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -319,3 +313,6 @@ def _write_health(path: Path, found: mnemo.WorkerStatistics) -> None:
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(told) + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+COMMANDS = (serve, inspect, token, worker, copy, migrate)

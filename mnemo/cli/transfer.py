@@ -9,11 +9,11 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mnemo import Config, Conversation, InvalidArchive, Mnemo, Repository, StoredMessage, UsageError
@@ -41,12 +41,6 @@ _SHOWN = 60
 """Characters of a text in a preview."""
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add the commands to *app*, under *panel* in its help."""
-    app.command("export", rich_help_panel=panel)(export_)
-    app.command("import", rich_help_panel=panel)(import_)
-
-
 def export_(
     file: Annotated[str, typer.Argument(help="A new file; `-`: standard output.")],
     to: Annotated[
@@ -67,26 +61,23 @@ def export_(
         raise UsageError("with - the export itself is on standard output: leave --json away")
     if file != STANDARD and not force and Path(file).exists():
         raise UsageError(f"{file} is there already: --force overwrites it")
-    if to in FORMATS:
-        counts = opening.in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
-        shown = {"repo": repo, "file": file, "to": to} | counts
-        if file != STANDARD:
-            said, of = plural(counts["messages"], "message"), plural(counts["threads"], "thread")
-            told = f"{file}: {said} of {of}."
-            output.answer(shown, told, as_json=as_json)
-        return
-    if to != "archive":
+    if to not in ("archive", *FORMATS):
         raise UsageError(f"--to takes archive, {', '.join(FORMATS)}, not {to!r}")
 
     async def archived(memory: Mnemo) -> dict[str, Any]:
         await opening.check_there(memory, store, repo)
         return await exported(memory, repo, file)
 
-    head = opening.in_service(opening.existing(store), archived)
-    if as_json:
-        output.print_json({"repo": repo, "file": file} | head)
-    elif file != STANDARD:
-        output.print_line(f"{file}: {counted(head)}.")
+    shown: dict[str, Any] = {"repo": repo, "file": file}
+    if to == "archive":
+        shown |= opening.in_service(opening.existing(store), archived)
+        told = counted(shown)
+    else:
+        counts = opening.in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
+        shown |= {"to": to} | counts
+        told = f"{plural(counts['messages'], 'message')} of {plural(counts['threads'], 'thread')}"
+    if file != STANDARD:
+        output.answer(shown, f"{file}: {told}.", as_json=as_json)
 
 
 def import_(
@@ -131,24 +122,17 @@ def import_(
     found = source_of(path, source)
     if thread is not None and found not in (None, "openai"):
         raise UsageError(f"an export of {found} has conversations of its own: no --thread")
+    into = partial(opening.in_repo, store, repo, embedder=embedder)
+    where = {"file": str(path), "repo": repo, "store": store}
     if found is not None and thread is None:
-        _import_export(
-            path,
-            found,
-            repo,
-            store,
-            embedder,
-            dry_run=dry_run,
-            strict=strict,
-            wait=wait,
-            as_json=as_json,
-        )
+        run = (dry_run, strict, wait)
+        _import_export(path, found, into, where, *run, as_json=as_json)
     elif dry_run or strict or wait:
         raise UsageError("--dry-run, --strict and --wait are for exports of other services")
     elif thread is not None:
-        import_chat(path, repo, store, thread, embedder, as_json=as_json)
+        import_chat(path, thread, into, where, as_json=as_json)
     else:
-        _import_talks(path, repo, store, embedder, as_json=as_json)
+        _import_talks(path, into, where, as_json=as_json)
 
 
 def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_json: bool) -> None:
@@ -161,9 +145,7 @@ def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_
     )
 
 
-def _import_talks(
-    file: Path, repo: str, store: str, embedder: str | None, *, as_json: bool
-) -> None:
+def _import_talks(file: Path, into: Any, where: dict[str, str], *, as_json: bool) -> None:
     with _progress("steps", file) as bar:
         talks = begun(stream_talks(file, bar.read))
 
@@ -173,23 +155,19 @@ def _import_talks(
             await _embedded(opened)
             return tally
 
-        tally = opening.in_repo(store, repo, imported, embedder=embedder)
+        tally: Tally = into(imported)
     problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
-    where = {"file": str(file), "repo": repo, "store": store}
     counts = output.as_data(replace(tally, problem=None))
-    data = where | counts | {"problem": str(problem) if problem else None}
-    output.answer(data, _told(tally, repo), as_json=as_json)
-    if problem:
-        raise problem
-
-
-def _told(tally: Tally, repo: str) -> str:
-    return (
-        f"Repository {repo}: {plural(tally.new_steps, 'step')} added, "
+    output.answer(
+        where | counts | {"problem": str(problem) if problem else None},
+        f"Repository {where['repo']}: {plural(tally.new_steps, 'step')} added, "
         f"{plural(tally.known_steps, 'was there', 'were there')}; "
         f"{plural(tally.new_sessions, 'new session')}, {tally.resumed_sessions} continued, "
-        f"{tally.complete_sessions} complete already."
+        f"{tally.complete_sessions} complete already.",
+        as_json=as_json,
     )
+    if problem:
+        raise problem
 
 
 # ── Archives ────────────────────────────────────────────────────────────────────────────
@@ -282,13 +260,12 @@ def is_archive(file: Path) -> bool:
 def _import_export(
     file: Path,
     source: str,
-    repo: str,
-    store: str,
-    embedder: str | None,
-    *,
+    into: Any,
+    where: dict[str, str],
     dry_run: bool,
     strict: bool,
     wait: bool,
+    *,
     as_json: bool,
 ) -> None:
     if dry_run:
@@ -302,16 +279,14 @@ def _import_export(
 
             # An index of all that is stored would grow with the file.
             unindexed = Config(jobs={"background": False})
-            arrival = opening.in_repo(store, repo, stored, config=unindexed, embedder=embedder)
+            arrival = into(stored, config=unindexed)
         if wait:
-            opening.in_repo(store, repo, _embedded, embedder=embedder)
+            into(_embedded)
     if as_json:
-        where = {"file": str(file), "from": source, "repo": repo, "store": store}
-        output.print_json(
-            where | {"dry_run": dry_run} | output.as_data(replace(arrival, problem=None))
-        )
+        head = {"file": where["file"], "from": source} | where | {"dry_run": dry_run}
+        output.print_json(head | output.as_data(replace(arrival, problem=None)))
     else:
-        _tell(arrival, source, repo)
+        _tell(arrival, source, where["repo"])
     for broken in arrival.broken:
         output.complain(f"{file}: {broken.place}: {broken.what}")
     if arrival.broken_records > len(arrival.broken):
@@ -394,9 +369,8 @@ class _Bar:
 @contextmanager
 def _progress(what: str, file: Path) -> Iterator[_Bar]:
     """A bar on stderr, if that is a terminal."""
-    console = Console(stderr=True)
     columns = (BarColumn(), DownloadColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with output.bar_of(*columns) as progress:
         yield _Bar(progress, what, size_of(file) if file.exists() else 0)
 
 
@@ -487,3 +461,5 @@ FORMATS: dict[str, Callable[[Conversation, Write], Awaitable[int]]] = {
     "markdown": _markdown,
 }
 """Format → what writes one conversation."""
+
+COMMANDS = (export_, import_)

@@ -456,7 +456,7 @@ def test_the_progress_of_an_import_is_shown_on_a_terminal_and_ends(cli, put, mon
     """A bar on standard error that knows the size of the file and counts memories."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=100, color_system=None)
-    monkeypatch.setattr("mnemo.cli.transfer.Console", lambda **_options: console)
+    monkeypatch.setattr("mnemo.cli.output.Console", lambda **_options: console)
     many = [{"id": f"m{n}", "memory": f"fact {n}", "user_id": "ada"} for n in range(12)]
     name = put("export.json", {"results": many})
     size = Path(name).stat().st_size

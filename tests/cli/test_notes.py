@@ -122,7 +122,7 @@ def shown(monkeypatch):
     def console(**_options):
         return Console(file=written, force_terminal=True, width=100, color_system=None)
 
-    monkeypatch.setattr("mnemo.cli.notes.Console", console)
+    monkeypatch.setattr("mnemo.cli.output.Console", console)
     return written
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.models.local import WordLlamaEmbedder
 from mnemo.values.graph import Edge, EdgeKind, Intent, Procedural, Semantic, Tag
 
 

@@ -8,7 +8,7 @@ import pytest
 from helpers import repository
 
 from mnemo import Repository
-from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.models.local import WordLlamaEmbedder
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 

@@ -303,9 +303,6 @@ def _part(part: Any) -> str:
 # ── Claude and Claude Code ──────────────────────────────────────────────────────────────
 
 
-_LINE_TYPES = frozenset({"user", "assistant", "system", "summary"})
-
-
 def is_claude(raw: Any) -> bool:
     """Whether *raw* looks like one conversation of the account's export."""
     return isinstance(raw, Mapping) and isinstance(raw.get("chat_messages"), list)

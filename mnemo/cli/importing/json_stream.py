@@ -43,32 +43,20 @@ class ImportFileError(UsageError):
         file: Its path.
         line: 1-based, where it is known; *column* likewise, in characters, or in bytes
             where the line is not UTF-8.
-        kept: Steps or messages before the mistake that are in the memory.
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        file: Path,
-        line: int | None = None,
-        column: int | None = None,
-        kept: int = 0,
+        self, what: str, *, file: Path, line: int | None = None, column: int | None = None
     ) -> None:
-        self.what, self.file, self.line, self.column, self.kept = what, file, line, column, kept
+        self.what, self.file, self.line, self.column = what, file, line, column
         place = f"line {line}: " if column is None else f"line {line}, column {column}: "
         super().__init__(f"{file}: {place if line else ''}{what}")
 
     def having_kept(self, steps: int, what: str = "steps") -> ImportFileError:
         """The same, telling how many *steps* before the mistake were kept."""
         kept = f"the {steps} {what} before it were kept" if steps else "nothing was kept"
-        return ImportFileError(
-            f"{self.what}; {kept}",
-            file=self.file,
-            line=self.line,
-            column=self.column,
-            kept=steps,
-        )
+        what = f"{self.what}; {kept}"
+        return ImportFileError(what, file=self.file, line=self.line, column=self.column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +67,10 @@ class Value:
     number: int
     in_list: bool = False
 
-    def mistake(self, what: str, file: Path, unit: str = "value") -> ImportFileError:
+    def mistake(self, what: str, file: Path) -> ImportFileError:
         """*what* is wrong with this value of *file*."""
         if self.in_list:
-            return ImportFileError(f"{unit} {self.number}: {what}", file=file)
+            return ImportFileError(f"value {self.number}: {what}", file=file)
         return ImportFileError(what, file=file, line=self.number)
 
 

@@ -191,12 +191,7 @@ _LOOKED_AT = 20
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """
-    One format.
-
-    Attributes:
-        unit: What one value is, for places.
-    """
+    """One format. *unit*: What one value is, for places."""
 
     unit: str
     matches: Callable[[Any], bool]
