@@ -165,6 +165,9 @@ async def test_a_page_of_an_allowed_origin_reads_why_it_was_refused(memory, monk
             431: ("GET", "caller", {"x": "a" * HEAD_BYTES}, None),
             500: ("GET", "../metrics", {}, None),
         }
+        # Its rate is less than one in a second: the first is answered, the next has to wait.
+        first = await page.get("/v1/caller", headers={"authorization": f"Bearer {slow}"})
+        assert first.status_code == 200
         for status, (method, path, headers, body) in wanted.items():
             sent = {"origin": mine, "authorization": f"Bearer {reading}"} | headers
             answer = await page.request(method, f"/v1/{path}", headers=sent, json=body)
