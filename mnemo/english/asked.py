@@ -19,35 +19,28 @@ from mnemo.english.slots import claims
 from mnemo.english.words import MONTHS, WEEKDAYS, index_terms
 from mnemo.runtime.text import fold, stem, words
 
-_WAYS: tuple[tuple[str, str], ...] = (
+_WAYS = {
+    ("job", "employer"): r"\b(?:job|occupation|profession|career|work(?:s|ing)? as"
+    r"|(?:do|does|did) (?:\w+ ){1,3}(?:do )?(?:for a living|for work|professionally)"
+    r"|earns? (?:\w+ ){1,2}(?:living|money)|line of work"
+    r"|(?:where|which company|what company|who) (?:\w+ ){0,4}work(?:s|ing)?"
+    r"|employer|workplace|employed by|works? (?:for|at))\b",
+    ("residence", "address"): r"\b(?:(?:where|(?:which|what) (?:city|town|country|place)) "
+    r"(?:\w+ ){0,4}(?:live[sd]?|living|reside[sd]?|based|home)"
+    r"|home town|hometown|place of residence|home address)\b",
     (
-        r"\b(?:job|occupation|profession|career|work(?:s|ing)? as"
-        r"|(?:do|does|did) (?:\w+ ){1,3}(?:do )?(?:for a living|for work|professionally)"
-        r"|earns? (?:\w+ ){1,2}(?:living|money)|line of work)\b",
-        "job employer",
-    ),
-    (r"\b(?:where|which company|what company|who) (?:\w+ ){0,4}work(?:s|ing)?\b", "employer job"),
-    (r"\b(?:employer|workplace|employed by|works? (?:for|at))\b", "employer job"),
+        "boss",
+    ): r"\b(?:boss|manager|supervisor|superior|reports? to|in charge of (?:her|him|them))\b",
+    ("rent",): r"\b(?:rent|(?:pays?|paying|costs?) (?:\w+ ){0,4}(?:flat|apartment|house|room|home)"
+    r"|(?:flat|apartment|house|room) (?:\w+ ){0,3}costs?)\b",
+    ("age",): r"\b(?:how old|age)\b",
+    ("relationship",): r"\b(?:married|single|engaged|relationship|dating|partner|spouse|wife"
+    r"|husband)\b",
     (
-        r"\b(?:where|which (?:city|town|country|place)|what (?:city|town|country|place)) "
-        r"(?:\w+ ){0,4}(?:live[sd]?|living|reside[sd]?|based|home)\b"
-        r"|\b(?:home town|hometown|place of residence|home address)\b",
-        "residence address",
-    ),
-    (r"\b(?:boss|manager|supervisor|superior|reports? to|in charge of (?:her|him|them))\b", "boss"),
-    (
-        r"\b(?:rent|(?:pays?|paying|cost|costs?) (?:\w+ ){0,4}(?:flat|apartment|house|room|home)"
-        r"|(?:flat|apartment|house|room) (?:\w+ ){0,3}costs?)\b",
-        "rent",
-    ),
-    (r"\b(?:how old|age)\b", "age"),
-    (
-        r"\b(?:married|single|engaged|relationship|dating|partner|spouse|wife|husband)\b",
-        "relationship",
-    ),
-    (r"\b(?:phone|mobile|telephone|cell) ?(?:number)?\b|\bcall (?:her|him|them)\b", "phone_number"),
-)
-"""How a question asks, and the attributes that answer it."""
+        "phone number",
+    ): r"\b(?:phone|mobile|telephone|cell) ?(?:number)?\b|\bcall (?:her|him|them)\b",
+}
+"""Attributes → how a question asks for them."""
 _KINDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = tuple(
     (re.compile(way), frozenset(kinds.split()))
     for way, kinds in (
@@ -147,8 +140,7 @@ def told_by(text: str, speaker: str | None) -> str:
 def asked_in(question: str) -> Asked:
     """Read *question*."""
     asked = fold(question)
-    found = {a for way, names in _WAYS if re.search(way, asked) for a in names.split()}
-    found = {name.replace("_", " ") for name in found}
+    found = {name for names, way in _WAYS.items() if re.search(way, asked) for name in names}
     found |= {_kept(name) for name in _NAMED.findall(asked)}
     stems = frozenset(map(stem, words(asked)))
     owners = frozenset(map(stem, set(_OWNER.findall(asked)) - _NOBODY))

@@ -296,7 +296,11 @@ def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool
         # What a verb is done with is not who does it, nor what else is done: "Bo knows it".
         joints = [at for at, other in enumerate(before) if other in _BREAKS]
         # "And" joins nouns, too: "Bo and Ana know it".
-        breaks = [at for at in joints if before[at] != "and" or _has_verb(spelled[:at])]
+        breaks = [
+            at
+            for at in joints
+            if before[at] != "and" or finite_verb(tuple(spelled[:at])) is not None
+        ]
         spelled, before = spelled[: breaks[-1]] if breaks else (), before[: (breaks or [0])[-1]]
     names = [at for at, other in enumerate(spelled) if at and other[0].isupper() and other != "I"]
     if spelled and spelled[0][0].isupper() and _is_noun(before[0]):
@@ -312,10 +316,6 @@ def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool
         return bool(names) or bool({"in", "at", "to"}.intersection(before) and nouns)
     # "I moved and my dog loves it": what was done is meant.
     return bool(names or nouns) or (word == "it" and len(before) > 1)
-
-
-def _has_verb(words: Sequence[str]) -> bool:
-    return finite_verb(tuple(words)) is not None
 
 
 def _is_noun(word: str) -> bool:
@@ -389,7 +389,8 @@ _HEDGES = word_set(
     "might may maybe perhaps probably possibly would could unless if wants want hopes hope planning"
     " considering thinks thought believes wonders wondering guess supposedly"
 )
-"""Words by which a clause claims nothing for certain."""
+"""Words by which a clause claims nothing for certain; in lower case, unlike the month of May."""
+_LETTERS = re.compile(r"[^\W\d_]+")
 _PLANS = re.compile(r"\bplans? (?:to|on|for)\b")
 _FINAL = re.compile(r"[.!\s]+$")
 # Behind a statement these say that it holds, which the present tense does too.
@@ -439,7 +440,7 @@ def _plain(clause: str) -> Iterator[Clause]:
     bare = _OTHERS.sub(_speaker_alone, LEADING.sub("", _OPENING.sub("", bare.strip())))
     is_change = _CHANGE.search(bare) is not None
     for part in _parts(_FINAL.sub("", bare)):
-        is_sure = _HEDGES.isdisjoint(_lower_words(part)) and _PLANS.search(part) is None
+        is_sure = _HEDGES.isdisjoint(_LETTERS.findall(part)) and _PLANS.search(part) is None
         is_new = _IS_NEW.search(part) is not None and _ALSO.search(part) is None
         for text in _said_plainly(_LASTING.sub("", _LASTING.sub("", part))):
             yield Clause(text, dates, is_change, is_new, is_sure)
@@ -448,11 +449,6 @@ def _plain(clause: str) -> Iterator[Clause]:
 def _speaker_alone(others: re.Match[str]) -> str:
     """ "Ana and others" is what Ana calls "we": what holds for them holds for her."""
     return "'s" if others["owner"] else ""
-
-
-def _lower_words(text: str) -> set[str]:
-    """Words written in lower case: the month of May is no hedge."""
-    return {word for word in re.findall(r"[^\W\d_]+", text) if word.islower()}
 
 
 # ── Two clauses behind a comma ───────────────────────────────────────────────────────

@@ -48,10 +48,16 @@ tell: told; think: thought; throw: threw thrown; understand: understood; underta
 wake: woke woken; wear: wore worn; weave: wove woven; weep: wept; win: won; withdraw: withdrew;
 write: wrote written
 """
-_FORMS = {
-    base.strip(): forms.split()
-    for base, _, forms in (entry.partition(":") for entry in _IRREGULAR.split(";"))
-}
+
+
+def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Key and words of each entry of *text*: ``key: word word; key: …``."""
+    for entry in text.split(";"):
+        key, _, found = entry.partition(":")
+        yield key.strip(), found.split()
+
+
+_FORMS = dict(_entries(_IRREGULAR))
 BASES = {form: base for base, forms in _FORMS.items() for form in forms}
 """Irregular form of a verb → its base."""
 
@@ -229,10 +235,7 @@ _PLURALS = """
 child: children; foot: feet; goose: geese; half: halves; knife: knives; man: men; mouse: mice;
 shelf: shelves; thief: thieves; tooth: teeth; wife: wives; wolf: wolves; woman: women
 """
-_INDEXED = BASES | {
-    plural.strip(): noun.strip()
-    for noun, _, plural in (entry.partition(":") for entry in _PLURALS.split(";"))
-}
+_INDEXED = BASES | {plural: noun for noun, plurals in _entries(_PLURALS) for plural in plurals}
 
 
 def index_terms(text: str) -> Iterator[str]:

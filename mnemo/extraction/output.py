@@ -88,7 +88,8 @@ def facts_of_output(text: str, call: str | None, breathe: Callable[[], None]) ->
 
 
 def _of_lines(text: str, source: str, breathe: Callable[[], None]) -> Iterator[str]:
-    lines = [line for raw in text.split("\n") if (line := _trimmed(raw))]
+    marked = (_MARK.sub("", line[:400]) for line in text.split("\n"))
+    lines = list(filter(None, (_LEVEL.sub("", _TIMESTAMP.sub("", line)) for line in marked)))
     if len(lines) == 1 and not verdict(lines[0]).bad and len(lines[0]) <= _LONGEST_VALUE:
         if _REPORTS_SPEECH.search(lines[0]) or not any(map(str.isalnum, lines[0])):
             return
@@ -104,10 +105,6 @@ def _of_lines(text: str, source: str, breathe: Callable[[], None]) -> Iterator[s
             fact = f"{source} returned {pair}."
         if fact:
             yield fact
-
-
-def _trimmed(line: str) -> str:
-    return _LEVEL.sub("", _TIMESTAMP.sub("", _MARK.sub("", line[:400])))
 
 
 def _errors(lines: list[str], source: str, breathe: Callable[[], None]) -> Iterator[str]:

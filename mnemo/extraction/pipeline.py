@@ -397,117 +397,87 @@ def assemble(
     sibling_window: int,
 ) -> Changeset:
     """Build the changeset of one trajectory; *facts* are clean, distinct and in order."""
-    draft = _Draft(trajectory)
-    draft.add_steps()
-    for known in facts:
-        draft.add_fact(known)
-    for instruction in instructions:
-        draft.add_instruction(instruction)
-    draft.add_siblings(sibling_window)
-    return draft.changeset()
-
-
-@dataclass(slots=True)
-class _Group:
-    """A tag or intent with the first rewards of its new members."""
-
-    node: Node
-    rewards: list[float | None] = field(default_factory=list)
-
-
-class _Draft:
-    """A changeset in the making."""
-
-    def __init__(self, trajectory: Trajectory) -> None:
-        self._trajectory = trajectory
-        self._steps = {step.index: step for step in trajectory.steps}
-        self._breather = Breather()
-        self._nodes: list[Node] = []
-        self._edges: list[Edge] = []
-        self._metadata: dict[str, MetadataDelta] = {}
-        self._replaces: dict[str, tuple[str, ...]] = {}
-        self._facts: list[str] = []
-        self._tags: dict[str, _Group] = {}
-        self._intents: dict[str, _Group] = {}
-
-    def add_steps(self) -> None:
-        trajectory = self._trajectory
-        subgoal = Subgoal(
-            id=f"subgoal-{trajectory.id}",  # of all its parts
-            description=trajectory.subgoal,
-            parent_goal=trajectory.goal,
-            trajectory_id=trajectory.id,
-        )
-        self._nodes.append(subgoal)
-        for step in trajectory.steps:
-            self._breather.breathe()
-            source = _source(step)
-            self._nodes += (episodic_node(step), source)
-            self._link(subgoal.id, step.node_id, EdgeKind.HIERARCHICAL)
-            self._link(step.node_id, source.id, EdgeKind.PROVENANCE)
-
-    def add_fact(self, known: KnownFact) -> None:
-        self._breather.breathe()
-        fact = known.fact
-        support = [self._steps[i] for i in fact.steps]
+    draft, breather = _Draft(), Breather()
+    subgoal = Subgoal(
+        id=f"subgoal-{trajectory.id}",  # of all its parts
+        description=trajectory.subgoal,
+        parent_goal=trajectory.goal,
+        trajectory_id=trajectory.id,
+    )
+    draft.nodes.append(subgoal)
+    for step in trajectory.steps:
+        breather.breathe()
+        source = _source(step)
+        draft.nodes += (episodic_node(step), source)
+        draft.edges.append(Edge(subgoal.id, step.node_id, EdgeKind.HIERARCHICAL))
+        draft.edges.append(Edge(step.node_id, source.id, EdgeKind.PROVENANCE))
+    steps = {step.index: step for step in trajectory.steps}
+    ids: list[str] = []
+    replaces: dict[str, tuple[str, ...]] = {}
+    for fact, vector in ((known.fact, known.vector) for known in facts):
+        breather.breathe()
+        support = [steps[i] for i in fact.steps]
         node = Semantic(
             proposition=fact.proposition,
             confidence=fact.confidence,
             valid_from=min(step.at for step in support),
-            vector=known.vector,
+            vector=vector,
         )
         reward = mean_reward(step.reward for step in support)
-        self._add_supported(node, support, reward)
-        self._facts.append(node.id)
+        draft.add(node, support, reward)
+        ids.append(node.id)
         if fact.replaces:
-            self._replaces[node.id] = fact.replaces
+            replaces[node.id] = fact.replaces
         for label in fact.concepts:
-            tag = self._tags.setdefault(label_key(label), _Group(Tag(label=label)))
-            tag.rewards.append(reward)
-            self._link(tag.node.id, node.id, EdgeKind.MEMBERSHIP)
-
-    def add_instruction(self, given: Instruction) -> None:
-        self._breather.breathe()
-        node = Procedural(
+            draft.join(node, EdgeKind.MEMBERSHIP, label_key(label), Tag(label=label), reward)
+    for given in instructions:
+        breather.breathe()
+        procedure = Procedural(
             instruction=given.instruction,
             condition=given.condition,
             expected_outcome=given.expected_outcome,
             return_score=given.return_score,
         )
-        self._add_supported(node, self._steps_of(given), given.return_score)
-        fresh = _Group(Intent(description=given.intent))
-        intent = self._intents.setdefault(plain(given.intent), fresh)
-        intent.rewards.append(given.return_score)
-        self._link(intent.node.id, node.id, EdgeKind.HIERARCHICAL)
+        named = [steps[i] for i in sorted(set(given.steps)) if i in steps]
+        support = named or _repeated(given, trajectory.steps)
+        draft.add(procedure, support or trajectory.steps[-LAST_STEPS:], given.return_score)
+        intent = Intent(description=given.intent)
+        key, score = plain(given.intent), given.return_score
+        draft.join(procedure, EdgeKind.HIERARCHICAL, key, intent, score)
+    for i, id in enumerate(ids):
+        near = ids[i + 1 : i + 1 + sibling_window]
+        draft.edges += (Edge(id, later, EdgeKind.SIBLING) for later in near)
+    for group, rewards in draft.groups.values():
+        draft.nodes.append(group)
+        draft.metadata[group.id] = _delta(mean_reward(rewards))
+    edges = tuple(dict.fromkeys(draft.edges))
+    return Changeset(
+        nodes=tuple(draft.nodes), edges=edges, metadata=draft.metadata, replaces=replaces
+    )
 
-    def add_siblings(self, window: int) -> None:
-        for i, fact in enumerate(self._facts):
-            for later in self._facts[i + 1 : i + 1 + window]:
-                self._link(fact, later, EdgeKind.SIBLING)
 
-    def changeset(self) -> Changeset:
-        groups = [*self._tags.values(), *self._intents.values()]
-        means = {group.node.id: _delta(mean_reward(group.rewards)) for group in groups}
-        return Changeset(
-            nodes=(*self._nodes, *(group.node for group in groups)),
-            edges=tuple(dict.fromkeys(self._edges)),
-            metadata={**self._metadata, **means},
-            replaces=self._replaces,
-        )
+@dataclass(slots=True)
+class _Draft:
+    """A changeset in the making; *groups*: tags and intents with their new members' rewards."""
 
-    def _add_supported(self, node: Node, support: Iterable[Step], reward: float | None) -> None:
-        self._nodes.append(node)
-        self._metadata[node.id] = _delta(reward, support=1)
-        for step in support:
-            self._link(node.id, step.node_id, EdgeKind.PROVENANCE)
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    metadata: dict[str, MetadataDelta] = field(default_factory=dict)
+    groups: dict[tuple[EdgeKind, str], tuple[Node, list[float | None]]] = field(
+        default_factory=dict
+    )
 
-    def _steps_of(self, instruction: Instruction) -> list[Step]:
-        named = [self._steps[i] for i in sorted(set(instruction.steps)) if i in self._steps]
-        steps = self._trajectory.steps
-        return named or _repeated(instruction, steps) or list(steps[-LAST_STEPS:])
+    def add(self, node: Node, support: Iterable[Step], reward: float | None) -> None:
+        """Add a node that rests on *support*."""
+        self.nodes.append(node)
+        self.metadata[node.id] = _delta(reward, support=1)
+        self.edges += (Edge(node.id, step.node_id, EdgeKind.PROVENANCE) for step in support)
 
-    def _link(self, source: str, target: str, kind: EdgeKind) -> None:
-        self._edges.append(Edge(source, target, kind))
+    def join(self, node: Node, kind: EdgeKind, key: str, fresh: Node, reward: float | None) -> None:
+        """Make *node* a member of the group with this key, which is *fresh* if there is none."""
+        group, rewards = self.groups.setdefault((kind, key), (fresh, []))
+        rewards.append(reward)
+        self.edges.append(Edge(group.id, node.id, kind))
 
 
 def _delta(reward: float | None, *, support: int = 0) -> MetadataDelta:
