@@ -277,20 +277,17 @@ class Shelf:
 
     async def recall(self, query: str, k: int) -> NoteRecall:
         """The notes that share a word with *query*, or mean much the same; they count as read."""
-        found = [one for one in await self._ranked(query) if self._fits(one)][:k]
+        least = self.config.min_cosine
+        found = [one for one in await self._ranked(query) if one.shared or one.cosine >= least][:k]
         if not found:
             return NoteRecall()
         now = await self._touched([one.row.topic for one in found])
-        return NoteRecall(
-            tuple(
-                _hit(one, one.row if now is None else replace(one.row, last_read_at=now))
-                for one in found
-            ),
-            self._count,
-        )
-
-    def _fits(self, one: Ranked) -> bool:
-        return bool(one.shared) or one.cosine >= self.config.min_cosine
+        hits = []
+        for one in found:
+            row = one.row if now is None else replace(one.row, last_read_at=now)
+            part = passage(row.body, one.shared)
+            hits.append(NoteHit(row.note, round(one.score, 6), part))
+        return NoteRecall(tuple(hits), self._count)
 
     async def _ranked(self, query: str) -> list[Ranked]:
         """All notes, best for *query* first, ties by topic; a rare term of it weighs more."""
@@ -346,7 +343,3 @@ class Shelf:
             # An embedder may repeat the text that it was given.
             log.warning("the vector of a note is owed: %s", said_of(error))
         return made
-
-
-def _hit(one: Ranked, row: NoteRow) -> NoteHit:
-    return NoteHit(row.note, round(one.score, 6), passage(row.body, one.shared))

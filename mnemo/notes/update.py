@@ -134,10 +134,6 @@ def _shown(topic: object) -> str | None:
 # ── What a repository gives ───────────────────────────────────────────────────────
 
 
-async def _later() -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesParts:
     """
@@ -163,7 +159,7 @@ class NotesParts:
     publish: Callable[[Event], None]
     spawn: Callable[..., asyncio.Task[None]]
     meter: UsageMeter
-    scrub: Callable[[], Awaitable[bool]] = _later
+    scrub: Callable[[], Awaitable[bool]]
     session_meter: Callable[[str], UsageMeter | None] = lambda session_id: None
     closing: Callable[[], bool] = lambda: False
     check_usable: Callable[[], None] = lambda: None
