@@ -36,40 +36,42 @@ COMPARED_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAnnotator:
-    """One call per batch gives states, subgoals, and the rewards that have become known."""
+class ByModel:
+    """
+    The annotator and the extractors that ask a model.
+
+    Every call raises ``ModelError``: ``InvalidReply`` after one correction. *Cancellation*: safe.
+
+    Attributes:
+        nearby: Where the facts come from that a new one may replace or end; ``None``: none.
+    """
 
     batch_size: ClassVar[int | None] = None
-
-    asker: Asker
-    profile: Profile | None = None
-
-    async def annotate(
-        self, request: AnnotationRequest
-    ) -> tuple[Sequence[Annotated], float | None]:
-        """
-        Annotate every step of ``request.fresh``, and give the last reward if closing.
-
-        *Raises* ``ModelError``: ``InvalidReply`` after one correction. *Cancellation*: safe.
-        """
-        return await self.asker.ask(annotate_question(request, self.profile))
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSemanticExtractor:
-    """One call per trajectory gives its facts, and which of those *nearby* they replace."""
 
     asker: Asker
     config: Config
     profile: Profile | None = None
     nearby: NearbyFacts | None = None
 
-    async def extract_facts(self, trajectory: Trajectory) -> Sequence[Fact]:
-        """
-        Give the facts as the model words them, not yet cleaned.
+    async def annotate(
+        self, request: AnnotationRequest
+    ) -> tuple[Sequence[Annotated], float | None]:
+        """Annotate every step of ``request.fresh``, and give the last reward if closing."""
+        return await self.asker.ask(annotate_question(request, self.profile))
 
-        *Raises* ``ModelError``: ``InvalidReply`` after one correction. *Cancellation*: safe.
-        """
+    async def extract_instructions(self, trajectory: Trajectory) -> Sequence[Instruction]:
+        """Give the instructions; if there are any, a second call scores their returns."""
+        most = self.config.extraction.max_instructions
+        instructions = await self.asker.ask(
+            procedural_question(trajectory, self.profile, max_instructions=most)
+        )
+        if not instructions:
+            return []
+        returns = await self.asker.ask(returns_question(trajectory, instructions, self.profile))
+        return [replace(i, return_score=r) for i, r in zip(instructions, returns, strict=True)]
+
+    async def extract_facts(self, trajectory: Trajectory) -> Sequence[Fact]:
+        """Give the facts as the model words them, not yet cleaned."""
         stored = await self._stored(trajectory)
         most = most_facts(self.config.extraction.max_facts, len(trajectory.steps))
         question = semantic_question(trajectory, stored, self.profile, max_facts=most)
@@ -110,30 +112,6 @@ class StoredFacts:
         nodes = await self.graph.nodes([id for id, _ in found], intact=True)
         facts = [node for node in nodes if isinstance(node, Semantic) and node.valid_to is None]
         return [StoredFact(fact.id, fact.proposition) for fact in facts[:limit]]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelProceduralExtractor:
-    """One call per trajectory gives its instructions; if there are any, a second scores them."""
-
-    asker: Asker
-    config: Config
-    profile: Profile | None = None
-
-    async def extract_instructions(self, trajectory: Trajectory) -> Sequence[Instruction]:
-        """
-        Give the instructions with their returns.
-
-        *Raises* ``ModelError``: ``InvalidReply`` after one correction. *Cancellation*: safe.
-        """
-        most = self.config.extraction.max_instructions
-        instructions = await self.asker.ask(
-            procedural_question(trajectory, self.profile, max_instructions=most)
-        )
-        if not instructions:
-            return []
-        returns = await self.asker.ask(returns_question(trajectory, instructions, self.profile))
-        return [replace(i, return_score=r) for i, r in zip(instructions, returns, strict=True)]
 
 
 def build_intent_merger(

@@ -19,12 +19,7 @@ from numpy.typing import NDArray
 from mnemo.config import Config
 from mnemo.english.similarity import same_claim_guard
 from mnemo.errors import ModelError
-from mnemo.extraction.by_model import (
-    ModelAnnotator,
-    ModelProceduralExtractor,
-    ModelSemanticExtractor,
-    NearbyFacts,
-)
+from mnemo.extraction.by_model import ByModel, NearbyFacts
 from mnemo.extraction.facts import CleanFacts, KnownFact, clean_facts, distinct_facts, most_facts
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.profiles import resolve_profile
@@ -251,11 +246,8 @@ def build_extraction(
         )
     else:
         asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s, spans=spans)
-        stages = (
-            ModelAnnotator(asker, profile),
-            ModelSemanticExtractor(asker, config, profile, nearby),
-            ModelProceduralExtractor(asker, config, profile),
-        )
+        model = ByModel(asker, config, profile, nearby)
+        stages = (model, model, model)
         if config.annotation.on_failure == "embedded":
             fallback = _embedded_annotator(embedder, config)
     annotator, semantic, procedural = stages
