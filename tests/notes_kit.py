@@ -12,7 +12,8 @@ from world import store_at
 from mnemo.config import NotesConfig
 from mnemo.events import Event, MemoryUpdateFinished
 from mnemo.notes.notes import Notes
-from mnemo.notes.update import NotesParts, NoteUpdate, Progress
+from mnemo.notes.shelf import NotesParts
+from mnemo.notes.update import NoteUpdate, Progress
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest, Usage
 from mnemo.runtime.tasks import TaskRoot

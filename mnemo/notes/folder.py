@@ -27,7 +27,6 @@ import anyio.to_thread
 from mnemo.errors import InvalidNote
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import Changed, NoteSource, NoteText, Write, checked_text, says
-from mnemo.protocols import Clock
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import checked_path, read_json, stored_time
 from mnemo.values.notes import NoteRow, NoteVersion, first_line, is_topic
@@ -190,10 +189,9 @@ class _Exported:
 class Folder:
     """A folder of one repository's notes; made if it is not there, for its owner only."""
 
-    def __init__(self, path: str | PathLike[str], shelf: Shelf, clock: Clock) -> None:
+    def __init__(self, path: str | PathLike[str], shelf: Shelf) -> None:
         self._path = checked_path("path", path)
         self._shelf = shelf
-        self._clock = clock
 
     # ── Out ──────────────────────────────────────────────────────────────────────────
 
@@ -288,7 +286,7 @@ class Folder:
         if (base is not None and base.digest == digest) or says(row, text):
             told["unchanged"].append(topic)
             return row if says(row, text) else None
-        change = _change(text, row, base, file.updated_at or self._clock.now())
+        change = _change(text, row, base, file.updated_at or self._shelf.parts.clock.now())
         if change is None:
             told["conflicts"].append(topic)
             return None

@@ -13,10 +13,10 @@ from mnemo.errors import NotFound, StoreError
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.note_rows import erase_note, surely
-from mnemo.notes.shelf import NoteRecall, Shelf, one_line_of
+from mnemo.notes.shelf import NoteRecall, NotesParts, Shelf, one_line_of
 from mnemo.notes.tools import NoteToolbox
 from mnemo.notes.trigger import copied
-from mnemo.notes.update import NotesParts, NoteUpdate, OnProgress
+from mnemo.notes.update import NoteUpdate, OnProgress
 from mnemo.notes.updater import Updater
 from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, restore, undo
 from mnemo.runtime.clock import new_id
@@ -55,8 +55,8 @@ class Notes:
 
     def __init__(self, parts: NotesParts) -> None:
         self._parts = parts
-        self._shelf = Shelf(parts.store, parts.embedder, parts.clock, parts.config, parts.count)
-        self._updater = Updater(parts, self._shelf)
+        self._shelf = Shelf(parts)
+        self._updater = Updater(self._shelf)
         self._failed: dict[str, str] = {}  # update → id of the undoing that the store failed
 
     def __repr__(self) -> str:
@@ -354,7 +354,7 @@ class Notes:
             ValueError: *path* is no path.
             OSError: The folder cannot be made or written. *Cancellation*: safe between files.
         """
-        return await Folder(path, self._shelf, self._parts.clock).write()
+        return await Folder(path, self._shelf).write()
 
     async def import_folder(self, path: str | PathLike[str]) -> FolderReport:
         """
@@ -366,7 +366,7 @@ class Notes:
             ValueError: *path* is no path.
             StoreError: What was taken in before stays. *Cancellation*: safe between notes.
         """
-        return await Folder(path, self._shelf, self._parts.clock).read()
+        return await Folder(path, self._shelf).read()
 
     # ── For the repository ───────────────────────────────────────────────────────────
 

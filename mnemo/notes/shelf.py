@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
@@ -14,10 +15,13 @@ import numpy as np
 
 from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
+from mnemo.events import Event
 from mnemo.notes.note_rows import NoteReader, NoteWriter, StoredNotes, surely
 from mnemo.notes.writing import NoteSource, Write, Written, retire, said_of, there, write
-from mnemo.protocols import Clock, Embedder
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
+from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import clean, count_tokens, fold, is_blank, one_line, stem, terms, words
 from mnemo.values.counting import Count
 from mnemo.values.graph import Vector
@@ -182,28 +186,52 @@ class Moment:
     created: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotesParts:
+    """
+    Dependencies of the notes of one repository.
+
+    Attributes:
+        publish: Publishes an event; a plain call.
+        spawn: Starts a task that is cancelled when the service closes; a plain call.
+        meter: Counts what all calls of the repository's updates cost.
+        session_meter: The meter of an open session; ``None`` if it is not open.
+        scrub: Rids the store's files of what was erased (``ManagedEngine.scrub``).
+        closing: Whether the service or the repository is shutting down, or closed.
+        count: Counts the tokens of what is shown.
+        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
+    """
+
+    repo_id: str
+    store: StoredNotes
+    embedder: Embedder
+    chat_model: ChatModel | None
+    clock: Clock
+    config: NotesConfig
+    publish: Callable[[Event], None]
+    spawn: Callable[..., asyncio.Task[None]]
+    meter: UsageMeter
+    scrub: Callable[[], Awaitable[bool]]
+    session_meter: Callable[[str], UsageMeter | None] = lambda session_id: None
+    closing: Callable[[], bool] = lambda: False
+    check_usable: Callable[[], None] = lambda: None
+    count: Count = count_tokens
+    spans: Spans = NO_SPANS
+
+
 class Shelf:
     """The notes of one repository: found, read, and written with their vectors."""
 
-    def __init__(
-        self,
-        store: StoredNotes,
-        embedder: Embedder,
-        clock: Clock,
-        config: NotesConfig,
-        count: Count = count_tokens,
-    ) -> None:
-        self.store = store
-        self.config = config
-        self._count = count
-        self._embedder = embedder
-        self._clock = clock
+    def __init__(self, parts: NotesParts) -> None:
+        self.parts = parts
+        self.store = parts.store
+        self.config = parts.config
         self._created = 0
         self._created_as: dict[str, int] = {}
 
     def moment(self) -> Moment:
         """The present, for ``is_newer``; a plain call."""
-        return Moment(self._clock.now(), self._created)
+        return Moment(self.parts.clock.now(), self._created)
 
     def is_newer(self, row: NoteRow, moment: Moment) -> bool:
         """Whether the note was created after *moment*, here or by another process."""
@@ -218,7 +246,7 @@ class Shelf:
             StoreError: Nothing was written. *Cancellation*: completes once it is begun.
         """
         (vector,) = await self._embedded([change.text.searchable], "document")
-        space = self._embedder.space
+        space = self.parts.embedder.space
 
         def work(tx: NoteWriter) -> Written:
             written = write(tx, change, self.config)
@@ -258,7 +286,7 @@ class Shelf:
 
     async def _touched(self, topics: Sequence[str]) -> datetime | None:
         """Record that *topics* were read now; ``None`` if the store fails."""
-        now = self._clock.now()
+        now = self.parts.clock.now()
         try:
             await self.store.writing(lambda tx: tx.touch(topics, now))
         except StoreError as error:
@@ -287,14 +315,14 @@ class Shelf:
             row = one.row if now is None else replace(one.row, last_read_at=now)
             part = passage(row.body, one.shared)
             hits.append(NoteHit(row.note, round(one.score, 6), part))
-        return NoteRecall(tuple(hits), self._count)
+        return NoteRecall(tuple(hits), self.parts.count)
 
     async def _ranked(self, query: str) -> list[Ranked]:
         """All notes, best for *query* first, ties by topic; a rare term of it weighs more."""
         query = query[:MAX_QUERY_CHARACTERS]
         await self.settle_debts()
         (vector,) = await self._embedded([query], "query")
-        wanted, space = list(dict.fromkeys(terms(query))), self._embedder.space
+        wanted, space = list(dict.fromkeys(terms(query))), self.parts.embedder.space
         rows, matching, vectors = await self.store.reading(
             lambda tx: (tx.rows(), tx.matching(wanted), tx.vectors(space))
         )
@@ -302,7 +330,7 @@ class Shelf:
             term: math.log(1 + (len(rows) + 1) / (len(held) + 0.5))
             for term, held in matching.items()
         }
-        whole, now = sum(weights.values()) or 1.0, self._clock.now()
+        whole, now = sum(weights.values()) or 1.0, self.parts.clock.now()
         ranked = []
         for row in rows:
             shared = frozenset(term for term, held in matching.items() if row.topic in held)
@@ -317,7 +345,7 @@ class Shelf:
 
     async def settle_debts(self) -> None:
         """Embed one batch of notes whose vector is missing. *Raises* ``StoreError``."""
-        space = self._embedder.space
+        space = self.parts.embedder.space
         owed = await self.store.reading(lambda tx: tx.owed(space, limit=DEBTS))
         if not owed:
             return
@@ -334,10 +362,10 @@ class Shelf:
         self, texts: Sequence[str], kind: Literal["document", "query"]
     ) -> list[Vector | None]:
         made: list[Vector | None] = [None] * len(texts)
-        dimensions = self._embedder.space.dimensions
+        dimensions = self.parts.embedder.space.dimensions
         try:
             with anyio.move_on_after(EMBEDDING_S):
-                reply = await self._embedder.embed(texts, kind=kind)
+                reply = await self.parts.embedder.embed(texts, kind=kind)
                 made = [*unit_rows(reply, rows=len(texts), dimensions=dimensions)]
         except Exception as error:
             # An embedder may repeat the text that it was given.

@@ -7,7 +7,6 @@ used; the question comes in one message behind them.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import math
@@ -21,10 +20,10 @@ import anyio.to_thread
 
 from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded, InvalidNote, InvalidReply, ModelError
-from mnemo.events import Event, MemoryUpdateFinished
+from mnemo.events import MemoryUpdateFinished
 from mnemo.notes.material import PURPOSE, Material, asks_elsewhere, prefix, redacted, tokens_of
-from mnemo.notes.note_rows import NoteWriter, StoredNotes
-from mnemo.notes.shelf import Shelf
+from mnemo.notes.note_rows import NoteWriter
+from mnemo.notes.shelf import NotesParts, Shelf
 from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
 from mnemo.notes.trigger import (
     Ask,
@@ -40,13 +39,10 @@ from mnemo.notes.writing import NoteSource, check_redacted, redact, said_of
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
-from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Embedder, Usage
-from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Usage
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, count_tokens, one_line
 from mnemo.runtime.user_code import called
-from mnemo.values.counting import Count
 from mnemo.values.notes import Author, NoteChange, UsageRow, is_topic
 from mnemo.values.untrusted import json_line
 
@@ -131,42 +127,6 @@ def _shown(topic: object) -> str | None:
     return str(topic) if is_topic(topic) else None
 
 
-# ── What a repository gives ───────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotesParts:
-    """
-    Dependencies of the notes of one repository.
-
-    Attributes:
-        publish: Publishes an event; a plain call.
-        spawn: Starts a task that is cancelled when the service closes; a plain call.
-        meter: Counts what all calls of the repository's updates cost.
-        session_meter: The meter of an open session; ``None`` if it is not open.
-        scrub: Rids the store's files of what was erased (``ManagedEngine.scrub``).
-        closing: Whether the service or the repository is shutting down, or closed.
-        count: Counts the tokens of what is shown.
-        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
-    """
-
-    repo_id: str
-    store: StoredNotes
-    embedder: Embedder
-    chat_model: ChatModel | None
-    clock: Clock
-    config: NotesConfig
-    publish: Callable[[Event], None]
-    spawn: Callable[..., asyncio.Task[None]]
-    meter: UsageMeter
-    scrub: Callable[[], Awaitable[bool]]
-    session_meter: Callable[[str], UsageMeter | None] = lambda session_id: None
-    closing: Callable[[], bool] = lambda: False
-    check_usable: Callable[[], None] = lambda: None
-    count: Count = count_tokens
-    spans: Spans = NO_SPANS
-
-
 # ── The update ────────────────────────────────────────────────────────────────────
 
 
@@ -229,14 +189,13 @@ class UpdateRun:
     def __init__(
         self,
         id: str,
-        parts: NotesParts,
         shelf: Shelf,
         ask: Ask,
         due: DueUpdate,
         progress: ProgressReporter,
     ) -> None:
         self.id = id
-        self._parts = parts
+        self._parts = parts = shelf.parts
         self._shelf = shelf
         self._ask = ask
         self._due = due

@@ -21,7 +21,7 @@ import anyio.lowlevel
 from mnemo.errors import UsageError
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, DueUpdate, Skip, judge
-from mnemo.notes.update import NotesParts, NoteUpdate, ProgressReporter, UpdateRun, publish_end
+from mnemo.notes.update import NoteUpdate, ProgressReporter, UpdateRun, publish_end
 from mnemo.notes.writing import said_of
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
@@ -57,17 +57,17 @@ class _Call:
 class Updater:
     """The updates of one repository."""
 
-    def __init__(self, parts: NotesParts, shelf: Shelf) -> None:
-        self._parts = parts
+    def __init__(self, shelf: Shelf) -> None:
+        self._parts = shelf.parts
         self._shelf = shelf
-        self._places = anyio.CapacityLimiter(parts.config.max_concurrent)
+        self._places = anyio.CapacityLimiter(shelf.config.max_concurrent)
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._calls: set[_Call] = set()
         self._held: dict[str, _Call] = {}
         self._running = 0
         self._idle = anyio.Event()
         self._closed = False
-        self._callbacks = CallbackRunner(parts.spawn)
+        self._callbacks = CallbackRunner(shelf.parts.spawn)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -246,7 +246,7 @@ class Updater:
 
     async def _run(self, call: _Call, due: DueUpdate) -> NoteUpdate:
         progress = ProgressReporter(call.arguments["on_progress"])
-        run = UpdateRun(new_id("update"), self._parts, self._shelf, call.ask, due, progress)
+        run = UpdateRun(new_id("update"), self._shelf, call.ask, due, progress)
         self._running += 1
         try:
             try:

@@ -28,7 +28,7 @@ from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.notes.notes import Notes
-from mnemo.notes.update import NotesParts
+from mnemo.notes.shelf import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelUsage, UsageMeter
 from mnemo.protocols import (

@@ -25,7 +25,7 @@ from mnemo import CommitReceipt, Config, Mnemo, Repository, Session
 from mnemo.config import NotesConfig
 from mnemo.maintenance import reembed
 from mnemo.notes.notes import Notes
-from mnemo.notes.update import NotesParts
+from mnemo.notes.shelf import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.clock import SystemClock
 from mnemo.testing import HashingEmbedder

@@ -14,7 +14,7 @@ from world import store_at
 
 from mnemo.config import NotesConfig
 from mnemo.notes.notes import Notes
-from mnemo.notes.update import NotesParts
+from mnemo.notes.shelf import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.runtime.clock import SystemClock

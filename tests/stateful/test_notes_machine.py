@@ -16,7 +16,7 @@ from world import store_at
 from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.notes.notes import Notes
-from mnemo.notes.update import NotesParts
+from mnemo.notes.shelf import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.testing import HashingEmbedder, ManualClock
 
