@@ -35,7 +35,7 @@ class LosingStore(FailingStore):
     def take(self, call: FailingWrite, subject: object) -> object:
         """Lose the write whose turn it is, and the look after it."""
         if self.lost is not None:
-            if self._probe and call in ("load", self.lost):
+            if self._probe and call in ("load", "first_answer", self.lost):
                 self._probe = False
                 self.fail(call)
         elif call == self._kind:

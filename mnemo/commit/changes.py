@@ -79,19 +79,20 @@ def tidied(changeset: Changeset, stored: Mapping[str, Node]) -> Changeset:
             raise ValueError(f"node id {node.id!r} is already taken")
         (again if node.id in stored else new)[node.id] = node
     steps = {id for id, node in again.items() if node.type != "subgoal"}
+    redescribed = (
+        Change(
+            id,
+            {"description": node.text} | ({} if node.vector is None else {"vector": node.vector}),
+        )
+        for id, node in again.items()
+        if node.type == "subgoal" and node.text != stored[id].text
+    )
     return replace(
         changeset,
         nodes=tuple(new.values()),
         metadata={id: d for id, d in changeset.metadata.items() if id not in steps},
-        changes=(*changeset.changes, *_redescriptions(again, stored)),
+        changes=(*changeset.changes, *redescribed),
     )
-
-
-def _redescriptions(again: Mapping[str, Node], stored: Mapping[str, Node]) -> Iterable[Change]:
-    for id, node in again.items():
-        if node.type == "subgoal" and node.text != stored[id].text:
-            vector = {} if node.vector is None else {"vector": node.vector}
-            yield Change(id, {"description": node.text, **vector})
 
 
 # ── What cannot be stored ────────────────────────────────────────────────────────────
@@ -102,8 +103,7 @@ def check(changeset: Changeset, stored: Mapping[str, Node], *, dimensions: int) 
     Refuse what could not be stored.
 
     Raises:
-        ValueError: As ``Changeset.validate``; or a change names a field that its node
-            does not have.
+        ValueError: As ``Changeset.validate``; or a change names a field that its node lacks.
         Conflict: What it corrects was corrected meanwhile.
     """
     changeset.validate(stored={id: node.type for id, node in stored.items()}, dimensions=dimensions)
@@ -385,12 +385,7 @@ _NOTHING = MetadataDelta()
 
 
 class Draft:
-    """
-    Collects decisions about a changeset; not thread-safe.
-
-    Args:
-        now: ``created_at`` of nodes that have none.
-    """
+    """Collects decisions about a changeset; *now* is ``created_at`` of nodes that have none."""
 
     def __init__(self, changeset: Changeset, known: Known, *, now: datetime) -> None:
         self._changeset = changeset
@@ -412,12 +407,7 @@ class Draft:
         return [node for node in self._new.values() if isinstance(node, kind)]
 
     def node(self, id: str) -> Node:
-        """
-        A node as it will be.
-
-        Raises:
-            KeyError: It is neither new nor known.
-        """
+        """A node as it will be. *Raises* ``KeyError``: it is neither new nor known."""
         if id in self._new:
             return self._new[id]
         stored = self._known.nodes[id]

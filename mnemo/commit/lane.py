@@ -1,10 +1,9 @@
 """
 The commit lane: writes to the graph of one repository, one after another, each with its event.
 
-Everything that can wait (models, embeddings, look-ups, reconciling) happens before
-the transaction, against a revision. If somebody else wrote meanwhile, another lane
-in another process for example, it is looked up and reconciled again; what models
-answered is kept.
+Everything that can wait (models, embeddings, look-ups, reconciling) happens before the
+transaction, against a revision. If somebody else wrote meanwhile, another process for example,
+it is looked up and reconciled again; what models answered is kept.
 """
 
 from __future__ import annotations
@@ -56,8 +55,6 @@ TRIES_IN_A_RUSH = 4
 TURN_POLL_S = 0.02
 IN_DOUBT_KEPT = 16
 """Changesets without an id of their own whose write is in doubt, the last ones (S)."""
-
-_NO_REVISION = -1
 
 
 @dataclass(eq=False, kw_only=True)
@@ -119,7 +116,10 @@ class CommitLane:
             *Cancellation*: safe while waiting and reconciling; the transaction completes.
                 Run it in a task that outlives the caller.
         """
-        given, changeset = changeset, self._with_id(changeset)
+        given = changeset
+        if given.id is None:
+            tried = (named for one, named in self._in_doubt if one is given)
+            changeset = next(tried, None) or replace(given, id=new_id("changeset"))
         id = str(changeset.id)
         reconciling = _Reconciling(self, changeset, settlement, config or self.config, merge_intent)
         named = memory_attributes("upsert_memory", self.repo_id)
@@ -127,13 +127,13 @@ class CommitLane:
             span.set("mnemo.changeset.id", id)
             if settlement is not None:
                 span.set("mnemo.session.id", settlement.session_id)
-            span.set_content("gen_ai.memory.records", lambda: _records(changeset.nodes))
+            span.set_content("gen_ai.memory.records", partial(_records, changeset.nodes))
             try:
                 async with self.turn:
                     applied = await self._apply_once(
                         id,
                         reconciling.write,
-                        partial(self._first_answer, id, settlement),
+                        partial(self.graph.first_answer, id, self.owner, settlement),
                         lambda: None if given.id else self._in_doubt.append((given, changeset)),
                     )
             except MnemoError as error:
@@ -141,24 +141,26 @@ class CommitLane:
                 self.report_failure(operation, error, changeset, settlement)
                 raise
             if not (applied.again or changeset.is_empty):
-                self._report_applied(changeset, applied)
+                self.publish(
+                    ChangesetApplied(
+                        repo_id=self.repo_id,
+                        at=self.clock.now(),
+                        changeset_id=id,
+                        revision=applied.revision,
+                        node_ids=applied.node_ids,
+                        edge_count=applied.edge_count,
+                    )
+                )
             self.index.poke()
             span.set("gen_ai.memory.record.count", len(applied.node_ids))
             span.set("mnemo.revision", applied.revision)
             return applied
 
-    def _with_id(self, changeset: Changeset) -> Changeset:
-        if changeset.id is not None:
-            return changeset
-        tried = (named for given, named in self._in_doubt if given is changeset)
-        return next(tried, None) or replace(changeset, id=new_id("changeset"))
-
     async def delete(self, ids: Sequence[str]) -> int:
         """
-        Delete nodes; give how many existed.
+        Delete nodes; give how many existed. *Raises* ``StoreError``: nothing was deleted.
 
-        Raises:
-            StoreError: Nothing was deleted. *Cancellation*: as ``commit``.
+        *Cancellation*: as ``commit``.
         """
         named = memory_attributes("delete_memory", self.repo_id)
         with self.spans.span("delete_memory", attributes=named) as span:
@@ -201,7 +203,7 @@ class CommitLane:
             return GraphWrite(changeset_id=id, expected_revision=view.revision, upkeep=upkeep)
 
         async def find() -> Applied | None:
-            if not drawn or (first := await self._first_answer(id)) is None:
+            if not drawn or (first := await self.graph.first_answer(id, self.owner)) is None:
                 return None
             removed = await self.threads.run(_gone, *drawn[0], await self.index.corpus())
             return replace(first, removed=removed)
@@ -294,27 +296,7 @@ class CommitLane:
             except StoreError as error:
                 log.warning("the turn of %s is left to its end: %s", id, error)
 
-    async def _first_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
-        """The answer to the write *id* when it was applied; ``None`` if it never was."""
-        probe = GraphWrite(changeset_id=id, expected_revision=_NO_REVISION, settlement=settlement)
-        try:
-            return await self.graph.apply(probe, self.owner)
-        except StaleRevision:
-            return None
-
     # ── Events ───────────────────────────────────────────────────────────────────────
-
-    def _report_applied(self, changeset: Changeset, applied: Applied) -> None:
-        self.publish(
-            ChangesetApplied(
-                repo_id=self.repo_id,
-                at=self.clock.now(),
-                changeset_id=str(changeset.id),
-                revision=applied.revision,
-                node_ids=applied.node_ids,
-                edge_count=applied.edge_count,
-            )
-        )
 
     def report_deleted(self, ids: tuple[str, ...]) -> None:
         """Publish ``NodesDeleted``."""

@@ -49,9 +49,7 @@ def reconcile(
     now: datetime,
 ) -> GraphWrite:
     """
-    Decide what *changeset* writes into the graph that *known* shows.
-
-    For a worker thread; it pauses often enough not to be felt on the event loop.
+    Decide what *changeset* writes into the graph that *known* shows; for a worker thread.
 
     Args:
         changeset: Tidied and checked, with an id and with all vectors that there are.
@@ -62,7 +60,12 @@ def reconcile(
     near = Neighbours(changeset, known, threshold=config.duplicate_threshold)
     _pay_late_rewards(draft, changeset, known)
     _unite_tags(draft, known)
-    _unite_intents(draft, intents)
+    for id, survivor in intents.same.items():
+        draft.replace(id, survivor)
+    for id, (description, vector) in intents.reworded.items():
+        draft.set(id, description=description, vector=vector)
+    for id, wordings in intents.worded.items():
+        draft.set(id, wordings=wordings)
     place_facts(draft, changeset, known, near, support, supersede=config.supersede)
     _unite_instructions(draft, changeset, known, support)
     return draft.finished()
@@ -93,15 +96,6 @@ def _unite_tags(draft: Draft, known: Known) -> None:
         survivor = stored[0].id if stored else seen.setdefault(key, tag.id)
         if survivor != tag.id:
             draft.replace(tag.id, survivor)
-
-
-def _unite_intents(draft: Draft, plan: IntentPlan) -> None:
-    for id, survivor in plan.same.items():
-        draft.replace(id, survivor)
-    for id, (description, vector) in plan.reworded.items():
-        draft.set(id, description=description, vector=vector)
-    for id, wordings in plan.worded.items():
-        draft.set(id, wordings=wordings)
 
 
 # ── Instructions ─────────────────────────────────────────────────────────────────────

@@ -15,12 +15,12 @@ from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from statistics import fmean
 from typing import TypeAlias
 
 from mnemo.commit.changes import Draft, Known, Neighbours, corrected
 from mnemo.english.similarity import equal_text, same_claim_guard
 from mnemo.english.slots import outdates
+from mnemo.graph.apply import Episode, credit, episodes_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Claim, EdgeKind, Episodic, MetadataDelta, Semantic, united_confidence
@@ -47,10 +47,8 @@ def place_facts(
     """
     Unite new facts with the facts they restate, and supersede what they contradict.
 
-    A fact that the hand corrects supersedes what its new wording contradicts.
-
-    Args:
-        supersede: Whether contradictions count.
+    A fact that the hand corrects supersedes what its new wording contradicts; *supersede* says
+    whether contradictions count.
     """
     timeline = _Timeline(draft, known, near, support)
     breather = Breather()
@@ -310,28 +308,16 @@ class Support:
         self._steps.setdefault(survivor, []).extend(self._steps.get(id, ()))
 
     def move(self, steps: Iterable[str], id: str, target: str) -> MetadataDelta:
-        """
-        Let *steps* of *id* be those of *target*, which has none.
-
-        Returns:
-            What the move adds to the counts of *target*: its episodes, and the mean of the
-            known rewards of the steps.
-        """
+        """Let *steps* of *id* be those of *target*, which has none; give its counts."""
         moved = set(steps)
         before = self._steps.get(id, [])
         self._steps[target] = [step for step in before if step.id in moved]
         self._steps[id] = [step for step in before if step.id not in moved]
-        rewards = [step.reward for step in self._steps[target] if step.reward is not None]
-        return MetadataDelta(
-            cumulative_reward=fmean(rewards) if rewards else 0.0,
-            reward_count=1 if rewards else 0,
-            support_count=len(self._episodes(target)) or 1,
-        )
+        return credit(self._steps[target])
 
     def shared_episodes(self, id: str, other: str) -> int:
         """How many episodes are behind both."""
         return len(self._episodes(id) & self._episodes(other))
 
-    def _episodes(self, id: str) -> set[tuple[str | None, str]]:
-        steps = self._steps.get(id, ())
-        return {(step.session_id, step.episode_id) for step in steps if step.episode_id}
+    def _episodes(self, id: str) -> set[Episode]:
+        return episodes_of(self._steps.get(id, ()))

@@ -575,10 +575,6 @@ class ExpirySweep:
                 deleted += await self._flights.join(thread_id)
         return deleted
 
-    async def settled(self, thread_id: str) -> None:
-        """Wait until no sweep of the thread is running or due. *Cancellation*: safe."""
-        await self._flights.settled(thread_id)
-
     async def _run(self, thread_id: str) -> int:
         deleted = 0
         while True:

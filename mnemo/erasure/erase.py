@@ -1,8 +1,7 @@
 """
 Erasure: end the sessions, read the rows, plan by ``plan``, delete in one transaction.
 
-Numbers go into statements as JSON lists, so that there are as many statements for a
-thousand rows as for one.
+Numbers go into statements as JSON lists: as many statements for a thousand rows as for one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from mnemo.erasure.selecting import (
     touched_sessions,
 )
 from mnemo.errors import MnemoError, StoreError
-from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes
+from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes, restate
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import (
     erase_messages,
@@ -50,14 +49,11 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
-from mnemo.store.spaces import drop_vectors
-from mnemo.store.tables import CHANGESETS, NODES
+from mnemo.store.tables import CHANGESETS, NODES, drop_vectors
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
-from mnemo.values.changeset import ROUTING
 from mnemo.values.erasure import Erased, ErasureReport, Selection
-from mnemo.values.graph import Claim, Episodic
-from mnemo.values.lookup import lookup_keys
+from mnemo.values.graph import Episodic
 from mnemo.values.vectors import vector_keys
 
 log = logging.getLogger("mnemo")
@@ -76,13 +72,13 @@ class Forgetting:
     Attributes:
         lane: Whose turn it takes while it erases, and who publishes what became of it.
         end_sessions: Ends those of the named sessions that are open here.
-        erased: Called when the store has changed; nothing of it may be found afterwards.
+        drop: Called when the store has changed: nothing erased may be found afterwards.
     """
 
     rows: StoredErasure
     lane: CommitLane
     end_sessions: Callable[[Collection[str]], Awaitable[None]]
-    erased: Callable[[], Awaitable[None]]
+    drop: Callable[[], Awaitable[None]]
     _in_doubt: bool = False
 
     async def forget(self, selection: Selection) -> Erased:
@@ -122,7 +118,7 @@ class Forgetting:
         await self.end_sessions(erased.session_ids)
         if self._in_doubt:
             try:
-                await self.erased()
+                await self.drop()
                 self._in_doubt = False
             except StoreError as error:
                 # It is erased: whoever reads catches up first, and the next call drops it.
@@ -190,13 +186,7 @@ class _Rehearsed(Exception):
 
 
 def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
-    """
-    Erase what is selected, with all that was derived from it alone.
-
-    Raises:
-        NotFound: One of the ids is unknown.
-        Conflict: A message's id is in several threads.
-    """
+    """Erase what is selected, with all that was derived from it alone. *Raises* as ``choose``."""
     repo, revision, _, _ = repo_row(tx, repo_id)
     unreadable: Passed = []
     chosen = choose(tx, repo, selection, unreadable)
@@ -258,11 +248,8 @@ def _erase_steps(
     """
     Plan from what is there, then write: nothing is read that was changed before.
 
-    Args:
-        ids: Of the sessions, by number.
-
-    Returns:
-        With the ids of the nodes that are gone, and of the sessions.
+    *ids* are those of the sessions, by number. Gives also the ids of nodes that are gone, and of
+    sessions.
     """
     graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
     step_ids = [row[3] for row in chosen.steps]
@@ -330,8 +317,6 @@ def _texts_of_graph(tx: Tx, ordinals: Collection[int], plan: Deletions) -> tuple
 # ── Deleting from the graph ──────────────────────────────────────────────────────────
 
 _COUNT = "UPDATE nodes SET cumulative_reward = ?, reward_count = ?, support_count = ? WHERE no = ?"
-_DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
-_ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 # Staged vectors of wordings are few, and made again by the next attempt.
 _DROP_MOVING = """
 DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
@@ -339,12 +324,7 @@ DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
 
 
 def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureReport:
-    for number, node in plan.changed.items():
-        tx.run(NODES.change, (*NODES.said(node), revision, number))
-        # What a claim said before is found by its words.
-        if node.type in ROUTING or (isinstance(node, Claim) and node.edits):
-            tx.run(_DROP_KEYS, (number,))
-            tx.run_many(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
+    restate(tx, repo, plan.changed.items(), revision)
     counts = [
         (one.cumulative_reward, one.reward_count, one.support_count, number)
         for number, one in plan.counts.items()
@@ -383,9 +363,9 @@ _ANNOTATE = "UPDATE steps SET state = ?, subgoal = ?, subgoal_vector = NULL WHER
 
 def _drop_changesets(tx: Tx, repo: int, step_ids: Sequence[str]) -> None:
     """Whoever applies one again is refused for its erased steps, whether or not it is known."""
-    erased = set(step_ids)
-    applied = CHANGESETS.rows.all(tx.run(_MADE_OF, (repo, listed(erased))), [])
-    gone = [(repo, one.id) for one in applied if not erased.isdisjoint(one.node_ids)]
+    steps = set(step_ids)
+    applied = CHANGESETS.rows.all(tx.run(_MADE_OF, (repo, listed(steps))), [])
+    gone = [(repo, one.id) for one in applied if not steps.isdisjoint(one.node_ids)]
     tx.run_many(_DROP_CHANGESET, gone)
 
 
@@ -430,7 +410,7 @@ def _annotations(
     breather, found = Breather(), list[AnnotatedStep]()
     for episode in episodes:
         breather.breathe()
-        if not episode.erased or episode.is_emptied:
+        if not episode.leaving or episode.is_emptied:
             continue
         rows = tx.run(_ANNOTATED, (episode.no,)).fetchall()
         annotated = [_annotated(row) for row in rows if row[0] not in ordinals]
@@ -490,7 +470,7 @@ WHERE no IN $numbers AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessi
 
 
 def _episodes(tx: Tx, chosen: Chosen) -> list[TouchedEpisode]:
-    erased = Counter(row[2] for row in chosen.steps)
+    leaving = Counter(row[2] for row in chosen.steps)
     return [
         TouchedEpisode(
             no=no,
@@ -499,7 +479,7 @@ def _episodes(tx: Tx, chosen: Chosen) -> list[TouchedEpisode]:
             status=status,
             goal=_text(goal) or "",
             steps=count,
-            erased=erased[no],
+            leaving=leaving[no],
         )
         for no, id, session, status, goal, count in tx.run(_EPISODES, (listed(chosen.sessions),))
     ]
@@ -510,7 +490,7 @@ def _end_sessions(tx: Tx, repo: int, plan: SessionPlan) -> None:
     dropped = listed(episode.no for episode in plan.gone_episodes)
     tx.run(_DROP_STAGED, (listed(e.no for e in plan.shortened),))
     tx.run(_DROP_STAGED, (dropped,))
-    tx.run_many(_SHORTEN, [(e.erased, e.no) for e in plan.shortened])
+    tx.run_many(_SHORTEN, [(e.leaving, e.no) for e in plan.shortened])
     # What is left of an episode that was not over stays in the record.
     hide_uncommitted(tx, repo, [episode.no for episode in plan.ended])
     tx.run(_DROP_EPISODES, (dropped,))

@@ -1,9 +1,8 @@
 """
 Erasure plan: which rows go with erased steps and messages, and what shared knowledge keeps.
 
-Pure functions over rows; ``erase`` reads them and carries the plan out. A text
-stays only if it is worded from what remains: no content word of it may be known from erased
-steps alone.
+Pure functions over rows; ``erase`` reads them and carries the plan out. A text stays only if no
+content word of it is known from erased steps alone.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from statistics import fmean
 
 from mnemo.erasure.selecting import CLAIMS, GraphRows, NodeRow
 from mnemo.errors import StoreCorrupt
+from mnemo.graph.apply import credit
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import terms
 from mnemo.values.changeset import RAW, ROUTING
@@ -44,9 +43,7 @@ class Said:
     """
     The content words of the erased steps, per episode; counted when first asked for.
 
-    Args:
-        texts_of: Gives an episode's erased texts by its id: those of steps and, if it
-            goes whole, its goal.
+    *texts_of* gives an episode's erased texts by its id: of steps and, if it goes whole, its goal.
     """
 
     def __init__(self, texts_of: Callable[[str | None], Iterable[str | None]]) -> None:
@@ -189,12 +186,12 @@ def _stays(
         return True
     steps = {number: step for number, step in read.items() if isinstance(step, Episodic)}
     remaining = [step for number, step in steps.items() if number not in plan.gone]
-    erased = [step for number, step in steps.items() if number in plan.gone]
+    gone = [step for number, step in steps.items() if number in plan.gone]
     lost = plan.lost(rows, steps.keys() & plan.gone.keys(), said)
     if _leaks([_text(node)], remaining, lost):
         return False
     plan.changed[row.no] = _narrowed(node, remaining, lost)
-    plan.counts[row.no] = _counted(metadata, erased, remaining)
+    plan.counts[row.no] = _counted(metadata, gone, remaining)
     return True
 
 
@@ -244,12 +241,12 @@ def _reword(rows: GraphRows, plan: Deletions, row: NodeRow, said: Said) -> None:
     if node is None:
         return
 
-    def erased() -> frozenset[str]:
+    def lost() -> frozenset[str]:
         gone = [t for _, t in rows.edges("source", [row.no], _MEMBERSHIP) if t in plan.gone]
         behind = {target for _, target in rows.edges("source", gone, _PROVENANCE)}
         return plan.lost(rows, behind.union(gone), said) | plan.words
 
-    after = _reworded(node, _members(rows, plan, row), erased)
+    after = _reworded(node, _members(rows, plan, row), lost)
     if after is None:
         plan.add([row])
     elif after is not node:
@@ -299,50 +296,42 @@ def _evidence(step: Episodic) -> tuple[str | None, ...]:
 
 
 def _leaks(
-    texts: Iterable[str | None], remaining: Sequence[Episodic], erased: frozenset[str]
+    texts: Iterable[str | None], remaining: Sequence[Episodic], lost: frozenset[str]
 ) -> bool:
-    """Whether *texts* have erased words that no remaining step has."""
-    suspect = _words(texts) & erased
+    """Whether *texts* have lost words that no remaining step has."""
+    suspect = _words(texts) & lost
     return bool(suspect and suspect - _words(t for step in remaining for t in _evidence(step)))
 
 
-def _narrowed(node: Node, remaining: Sequence[Episodic], erased: frozenset[str]) -> Node:
+def _narrowed(node: Node, remaining: Sequence[Episodic], lost: frozenset[str]) -> Node:
     """*node* without the history that only erased steps word, since the first remaining step."""
     if isinstance(node, Claim) and node.edits:
-        return replace(node, edits=tuple(_unsaid(edit, remaining, erased) for edit in node.edits))
+        return replace(node, edits=tuple(_unsaid(edit, remaining, lost) for edit in node.edits))
     if not isinstance(node, Semantic) or node.valid_from is None:
         return node
     times = [as_utc(step.at) for step in remaining if step.at is not None]
     return replace(node, valid_from=min(times)) if times else node
 
 
-def _unsaid(edit: Edit, remaining: Sequence[Episodic], erased: frozenset[str]) -> Edit:
-    leaks = _leaks((edit.before, edit.reason), remaining, erased)
+def _unsaid(edit: Edit, remaining: Sequence[Episodic], lost: frozenset[str]) -> Edit:
+    leaks = _leaks((edit.before, edit.reason), remaining, lost)
     return replace(edit, before=None, reason=None) if leaks else edit
 
 
 def _counted(
-    metadata: NodeMetadata, erased: Sequence[Episodic], remaining: Sequence[Episodic]
+    metadata: NodeMetadata, gone: Sequence[Episodic], remaining: Sequence[Episodic]
 ) -> NodeMetadata:
     """*metadata* without the rewards and the support that came from the erased steps."""
-    before, after = _rewards([*erased, *remaining]), _rewards(remaining)
-    count = max(metadata.reward_count - before[1] + after[1], 0)
-    total = min(max(metadata.cumulative_reward - before[0] + after[0], 0.0), float(count))
+    before, after = credit([*gone, *remaining]), credit(remaining)
+    count = max(metadata.reward_count - before.reward_count + after.reward_count, 0)
+    less = before.cumulative_reward - after.cumulative_reward
+    total = min(max(metadata.cumulative_reward - less, 0.0), float(count))
     return replace(
         metadata,
         cumulative_reward=total if total > _LEAST else 0.0,
         reward_count=count,
-        support_count=len({(step.session_id, step.episode_id or step.id) for step in remaining}),
+        support_count=after.support_count,
     )
-
-
-def _rewards(steps: Iterable[Episodic]) -> tuple[float, int]:
-    """Sum and number of the mean rewards that statements got, one per trajectory."""
-    groups: dict[tuple[str | None, str | None], list[float]] = {}
-    for step in steps:
-        if step.reward is not None:
-            groups.setdefault((step.episode_id, step.trajectory_id), []).append(step.reward)
-    return sum(map(fmean, groups.values())), len(groups)
 
 
 def _replacement(rows: GraphRows, row: NodeRow) -> tuple[str | None, datetime | None]:
@@ -358,14 +347,14 @@ def _replacement(rows: GraphRows, row: NodeRow) -> tuple[str | None, datetime | 
 
 
 def _reworded(
-    node: Node, members: Sequence[Node], erased: Callable[[], frozenset[str]]
+    node: Node, members: Sequence[Node], lost: Callable[[], frozenset[str]]
 ) -> Node | None:
     """
     A routing node that lost members, as it may stay.
 
     Args:
         members: What remains of them.
-        erased: Gives the words said in the erased steps behind the others.
+        lost: Gives the words said in the erased steps behind the others.
 
     Returns:
         *node* itself where it is worded from what remains; an intent or subgoal in
@@ -378,7 +367,7 @@ def _reworded(
     ]
     goal = node.parent_goal if isinstance(node, Subgoal) else None
     unsaid = _words([node.text]) - _words((*said, goal))
-    if not unsaid or not unsaid & erased():
+    if not unsaid or not unsaid & lost():
         return node
     if isinstance(node, Intent) and members:
         first = members[0]
@@ -389,15 +378,15 @@ def _reworded(
     return None
 
 
-def _unworded(intent: Intent, members: Sequence[Node], erased: Container[str]) -> Intent:
+def _unworded(intent: Intent, members: Sequence[Node], step_ids: Container[str]) -> Intent:
     """
-    *intent* without the wordings that only erased steps gave it.
+    *intent* without the wordings that only *step_ids* gave it.
 
     Its description changes if it has words of theirs that nothing remaining says.
     """
     kept, gone = [], []
     for one in intent.wordings:
-        left = tuple(source for source in one.sources if source not in erased)
+        left = tuple(source for source in one.sources if source not in step_ids)
         if one.sources and not left:
             gone.append(one.text)
         else:
@@ -413,7 +402,7 @@ def _unworded(intent: Intent, members: Sequence[Node], erased: Container[str]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TouchedEpisode:
-    """An episode of a touched session; *steps* it has, of which so many are *erased*."""
+    """An episode of a touched session; *steps* it has, of which so many are *leaving*."""
 
     no: int
     id: str
@@ -421,7 +410,7 @@ class TouchedEpisode:
     status: str
     goal: str
     steps: int
-    erased: int
+    leaving: int
 
     @property
     def is_unfinished(self) -> bool:
@@ -431,7 +420,7 @@ class TouchedEpisode:
     @property
     def is_emptied(self) -> bool:
         """Whether the erasure takes its last step."""
-        return 0 < self.erased == self.steps
+        return 0 < self.leaving == self.steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,17 +449,15 @@ def plan_sessions(
     """
     Plan what becomes of the sessions that steps are erased from.
 
-    Args:
-        episodes: All of the *touched* sessions.
-        whole: Sessions that go with everything they have.
+    *episodes* are all of the *touched* sessions; *whole* ones go with everything they have.
     """
     living = {
         episode.session
         for episode in episodes
-        if episode.steps > episode.erased or (episode.is_unfinished and not episode.erased)
+        if episode.steps > episode.leaving or (episode.is_unfinished and not episode.leaving)
     }
     gone = [session for session in sorted(touched) if session in whole or session not in living]
-    shortened = [episode for episode in episodes if episode.erased]
+    shortened = [episode for episode in episodes if episode.leaving]
     return SessionPlan(
         gone=gone,
         gone_episodes=[e for e in episodes if e.is_emptied or e.session in gone],
@@ -492,21 +479,20 @@ class AnnotatedStep:
 
 
 def plan_annotations(
-    steps: Sequence[AnnotatedStep], goal: str, erased: frozenset[str]
+    steps: Sequence[AnnotatedStep], goal: str, lost: frozenset[str]
 ) -> list[AnnotatedStep]:
     """
     The steps of an episode whose annotation changes: it loses what only erased steps said.
 
-    Args:
-        goal: Of their episode; stands for a subgoal that cannot stay.
-        erased: The words said in its erased steps.
+    *goal* is their episode's, and stands for a subgoal that cannot stay; *lost* are the words said
+    in its erased steps.
     """
-    after = [_stripped(step, goal, erased) for step in steps]
+    after = [_stripped(step, goal, lost) for step in steps]
     return [new for new, old in zip(after, steps, strict=True) if new != old]
 
 
-def _stripped(step: AnnotatedStep, goal: str, erased: frozenset[str]) -> AnnotatedStep:
+def _stripped(step: AnnotatedStep, goal: str, lost: frozenset[str]) -> AnnotatedStep:
     known = _words((step.said, goal))
-    state = step.state if not (_words([step.state]) & erased) - known else None
-    leaks = step.subgoal is not None and (_words([step.subgoal]) & erased) - known
+    state = step.state if not (_words([step.state]) & lost) - known else None
+    leaks = step.subgoal is not None and (_words([step.subgoal]) & lost) - known
     return replace(step, state=state, subgoal=goal if leaks else step.subgoal)

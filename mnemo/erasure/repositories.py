@@ -75,7 +75,7 @@ UNION ALL SELECT node_id FROM steps WHERE repo = :repo
 _STEPS = "SELECT ordinal FROM steps WHERE repo = ?"
 _MESSAGES = "SELECT no FROM messages WHERE repo = ?"
 _SNAPSHOTS = "SELECT x.no FROM threads t JOIN snapshots x ON x.thread = t.no WHERE t.repo = ?"
-_NOTES = "SELECT no FROM notes WHERE repo = ?"
+_DROP_WORDS = "DELETE FROM note_words AS f WHERE $row IN (SELECT no FROM notes WHERE repo = ?)"
 _OF = "{0} IN (SELECT no FROM {0}s WHERE repo = ?)"
 _CONDITIONS = {
     "source": "source IN (SELECT no FROM nodes WHERE repo = ?)",
@@ -106,8 +106,7 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     """
     Delete a repository with everything in it; its ids are not used again under its name.
 
-    Raises:
-        NotFound: There is none of that id.
+    *Raises* ``NotFound``: there is none of that id.
     """
     repo = repo_row(tx, repo_id)[0]
     if not repo:
@@ -115,12 +114,11 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     remember_erased(tx, repo_id, [id for (id,) in tx.run(_IDS, {"repo": repo}).fetchall()])
     texts = tx.dialect.drop_texts(tx, repo, list(_text_rows(tx, repo)))
     tx.dialect.merge_texts(tx, repo)
-    for note in _numbers(tx, _NOTES, repo):
-        tx.dialect.drop_note_words(tx, note)
-    tx.dialect.merge_note_words(tx)
+    tx.run(_DROP_WORDS, (repo,))
     gone = Counter[str]()
     for table, condition in _ROWS:
         gone[table] += tx.run(f"DELETE FROM {table} WHERE {condition}", (repo,)).rowcount
+    tx.dialect.merge_note_words(tx)
     tx.dialect.note_erased(tx)
     gone["vectors"] += gone["note_vectors"] + gone["item_vectors"]
     counts: dict[str, Any] = {f.name: gone[f.name] for f in fields(ErasureReport) if f.name in gone}

@@ -203,8 +203,7 @@ def _taken_by(selection: Selection, place: int) -> Callable[[Sequence[Any]], Any
     """
     Give a row back if it is selected, by its time at *place* and its thread's id behind that.
 
-    As text, times do not sort as the instants do: each keeps its own zone. Where no time
-    was given, none is read.
+    As text, times do not sort as the instants do. Where no time was given, none is read.
     """
 
     def taken(row: Sequence[Any]) -> Any:
@@ -237,9 +236,7 @@ WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) AND m.id IN $texts
 
 class _Named:
     """
-    Finds what ids name, with what it rests on, and the rest of its tool groups.
-
-    Steps take the messages that they were made from, and messages those steps.
+    Finds what ids name, with what it rests on, what was made of it, and the rest of tool groups.
     """
 
     def __init__(self, tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias
 
 from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.jobs.job_rows import LeaseTime
@@ -22,28 +23,29 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time, encode_vector, stored_node
 from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, chunks, holes, listed, repo_number, repo_row
-from mnemo.store.spaces import check_space, drop_vectors, put_vectors
-from mnemo.store.tables import CHANGESETS, EDGES, NODES
+from mnemo.store.tables import CHANGESETS, EDGES, NODES, check_space, drop_vectors, put_vectors
 from mnemo.store.tombstones import refuse_barred, refuse_erased
 from mnemo.store.tx import Tx
 from mnemo.values.archive import ChangesetRow
 from mnemo.values.changeset import RAW, NodeChange, Revision, Upkeep
 from mnemo.values.erasure import ErasureReport
-from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source
+from mnemo.values.graph import (
+    Claim,
+    Edge,
+    EdgeKind,
+    Episodic,
+    MetadataDelta,
+    Node,
+    NodeMetadata,
+    Source,
+)
+from mnemo.values.journal import Settlement
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.vectors import PASSAGE_KEYS, vector_keys
 
 _MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
 _MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
 _LEFT = f"{_MOVE_ON} AND turn_until <= ?"
-TURN_S = 5.0
-"""Seconds of a turn; who needs longer may meet others again."""
-_FREE = "(turn IS NULL OR turn = :holder OR turn_until <= :now)"
-_OF_OTHERS = f"SELECT 1 FROM repos WHERE id = :repo AND NOT {_FREE}"
-_TAKE_TURN = f"""
-UPDATE repos SET turn = :holder, turn_until = :now + {TURN_S} WHERE id = :repo AND {_FREE}
-"""
-_END_TURN = "UPDATE repos SET turn = NULL WHERE id = ? AND turn = ?"
 _ADD_NODE = NODES.insert_with("revision")
 _FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN ({})"
 _NUMBERS = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
@@ -129,14 +131,14 @@ def apply_write(
     write = prepared.write
     repo = repo_number(tx, repo_id)
     refuse_erased(tx, repo_id, _origins(write))
-    earlier = CHANGESETS.get(tx, repo, write.changeset_id)
+    earlier = applied_before(tx, repo_id, write.changeset_id, write.settlement, token)
     if earlier is not None:
-        return _apply_again(tx, repo_id, write, token, earlier)
+        return earlier
     if write.settlement is not None:
         write_settlement(tx, repo_id, write.settlement, token, write.node_ids, again=False)
-        if write.settlement.extraction is not None:
+        if write.settlement.intake is not None:
             writer = TranscriptWriter(tx, repo_id, write.settlement.at)
-            finish_extraction(writer, write.settlement.extraction)
+            finish_extraction(writer, write.settlement.intake)
             writer.flush()
     revision = repo_row(tx, repo_id)[1]
     if revision != write.expected_revision:
@@ -174,23 +176,6 @@ def _move_on(
         raise StaleRevision("it is another changeset's turn")
 
 
-def is_free(tx: Tx, repo_id: str, changeset_id: str, time: LeaseTime) -> bool:
-    """Whether no other changeset has its turn."""
-    wanted = {"repo": repo_id, "holder": changeset_id, "now": time(tx).timestamp()}
-    return tx.run(_OF_OTHERS, wanted).fetchone() is None
-
-
-def take_turn(tx: Tx, repo_id: str, changeset_id: str, time: LeaseTime) -> bool:
-    """Let no other changeset be written for ``TURN_S``; whether no other has its turn."""
-    wanted = {"repo": repo_id, "holder": changeset_id, "now": time(tx).timestamp()}
-    return bool(tx.run(_TAKE_TURN, wanted).rowcount) or is_free(tx, repo_id, changeset_id, time)
-
-
-def end_turn(tx: Tx, repo_id: str, changeset_id: str) -> None:
-    """Let others write, if the turn is this changeset's."""
-    tx.run(_END_TURN, (repo_id, changeset_id))
-
-
 def _origins(write: GraphWrite) -> Iterator[str | None]:
     """The steps, episodes and sessions that the raw nodes of *write* are of."""
     for node in write.nodes:
@@ -208,11 +193,17 @@ def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
     refuse_barred(tx, repo_id, extracted, by_hand)
 
 
-def _apply_again(
-    tx: Tx, repo_id: str, write: GraphWrite, token: str, found: ChangesetRow
-) -> Applied:
-    if write.settlement is not None:
-        write_settlement(tx, repo_id, write.settlement, token, found.node_ids, again=True)
+def applied_before(
+    tx: Tx, repo_id: str, changeset_id: str, settlement: Settlement | None, token: str
+) -> Applied | None:
+    """
+    The answer to a changeset when it was applied, its session settled; ``None``: it never was.
+    """
+    found = CHANGESETS.get(tx, repo_row(tx, repo_id)[0], changeset_id)
+    if found is None:
+        return None
+    if settlement is not None:
+        write_settlement(tx, repo_id, settlement, token, found.node_ids, again=True)
     return Applied(
         revision=found.revision, node_ids=found.node_ids, edge_count=found.edge_count, again=True
     )
@@ -258,8 +249,7 @@ def _numbers(
     """
     Row numbers of the nodes *ids*.
 
-    Raises:
-        CommitFailed: One does not exist, or is a raw step among those that are *leaving*.
+    *Raises* ``CommitFailed``: one does not exist, or is a raw step among those that are *leaving*.
     """
     numbers: dict[str, int] = {}
     for chunk in chunks(ids):
@@ -281,15 +271,13 @@ def _add_edges(
     rows = [(numbers[e.source], numbers[e.target], *EDGES.values(e)) for e in edges]
     added = tx.run_many(_ADD_EDGE, rows) if rows else 0
     # An edge changes the document of the fact or instruction it says something of.
-    touched = {numbers[owner] for edge in edges if (owner := _described(edge)) is not None}
+    touched = {
+        numbers[edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target]
+        for edge in edges
+        if edge.kind is not EdgeKind.SIBLING
+    }
     tx.run_many(_CHANGED, [(revision, number) for number in touched])
     return max(added, 0)
-
-
-def _described(edge: Edge) -> str | None:
-    if edge.kind is EdgeKind.SIBLING:
-        return None
-    return edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target
 
 
 def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Revision) -> None:
@@ -297,14 +285,19 @@ def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Re
     found = _changed(tx, repo, changes)
     if not found:
         return
-    tx.run_many(NODES.change, [(*NODES.said(node), revision, no) for no, node in found])
-    tx.run(_DROP_KEYS, (listed(no for no, _ in found),))
-    tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in found for key in lookup_keys(node)])
+    restate(tx, repo, found, revision)
     renewed = {change.id for change in changes if "vector" in change.fields}
     drop_vectors(tx, repo, vector_keys(node.id for _, node in found if node.id in renewed))
     # What a routing node says is part of its members' documents.
     routing = listed(no for no, node in found if node.type in ("intent", "tag"))
     tx.run(_NEIGHBOURS, (revision, routing, routing))
+
+
+def restate(tx: Tx, repo: int, nodes: Collection[tuple[int, Node]], revision: Revision) -> None:
+    """Store what these nodes say from now on, by number, and what they are found by."""
+    tx.run_many(NODES.change, [(*NODES.said(node), revision, no) for no, node in nodes])
+    tx.run(_DROP_KEYS, (listed(no for no, _ in nodes),))
+    tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in nodes for key in lookup_keys(node)])
 
 
 def _changed(tx: Tx, repo: int, changes: Iterable[NodeChange]) -> list[tuple[int, Node]]:
@@ -339,6 +332,40 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
     return known
 
 
+# ── What supports a claim ───────────────────────────────────────────────────────────────
+
+Episode: TypeAlias = tuple[str | None, str]
+"""Session and id."""
+
+
+def supporting(places: Iterable[tuple[str | None, str | None]]) -> set[Episode]:
+    """The episodes behind steps of these sessions and episodes; a step of none counts for none."""
+    return {(session, episode) for session, episode in places if episode}
+
+
+def episodes_of(steps: Iterable[Episodic]) -> set[Episode]:
+    """The episodes behind *steps*."""
+    return supporting((step.session_id, step.episode_id) for step in steps)
+
+
+def credit(steps: Sequence[Episodic]) -> MetadataDelta:
+    """
+    The counts of what rests on *steps*, of which there are some.
+
+    Its support is the episodes behind them, 1 where none is known; its rewards are the mean of
+    the known ones of each trajectory.
+    """
+    rewards: dict[tuple[str | None, str | None], list[float]] = {}
+    for step in steps:
+        if step.reward is not None:
+            rewards.setdefault((step.episode_id, step.trajectory_id), []).append(step.reward)
+    return MetadataDelta(
+        cumulative_reward=sum(map(fmean, rewards.values())),
+        reward_count=len(rewards),
+        support_count=len(episodes_of(steps)) or 1,
+    )
+
+
 # ── Upkeep: merging, removing, setting penalties, by sets of rows ───────────────────────
 #
 # A table of this transaction holds what is merged, so that the number of statements does
@@ -352,12 +379,7 @@ _DROP_NODES = (
 
 
 def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> ErasureReport:
-    """
-    Delete nodes, also as steps that have a vector for each side.
-
-    Args:
-        gone: Number of each node → its id, in the order in which followers read them.
-    """
+    """Delete nodes, by number → id in the order of followers; steps have a vector for each side."""
     numbers = listed(gone)
     edges = sum(tx.run(statement, (numbers,)).rowcount for statement in _DROP_EDGES)
     for statement in _DROP_NODES:
@@ -402,16 +424,11 @@ FROM (SELECT m.survivor, sum(n.access_count) AS accesses, sum(n.cumulative_rewar
       FROM merging m $join nodes n ON n.no = m.loser GROUP BY m.survivor) g
 WHERE nodes.no = g.survivor
 """
-_COUNT_EPISODES = """
-UPDATE nodes SET support_count = g.episodes
-FROM (SELECT d.survivor, count(*) AS episodes
-      FROM (SELECT DISTINCT m.survivor, s.session_id, s.episode_id
-            FROM (SELECT DISTINCT survivor FROM merging) m
-            $join edges e ON e.source = m.survivor AND e.kind = 'provenance'
-            $join nodes s ON s.no = e.target AND s.episode_id IS NOT NULL) d
-      GROUP BY d.survivor) g
-WHERE nodes.no = g.survivor
+_BEHIND = """
+SELECT m.survivor, s.session_id, s.episode_id FROM (SELECT DISTINCT survivor FROM merging) m
+$join edges e ON e.source = m.survivor AND e.kind = 'provenance' $join nodes s ON s.no = e.target
 """
+_SUPPORT = "UPDATE nodes SET support_count = ? WHERE no = ?"
 
 # ── Removing ─────────────────────────────────────────────────────────────────────────
 
@@ -451,8 +468,7 @@ def keep_up(
     Args:
         changed: What the changed nodes say, and their ids; see ``prepare``.
 
-    Raises:
-        CommitFailed: It names an unknown node, or would remove a raw step.
+    *Raises* ``CommitFailed``: it names an unknown node, or would remove a raw step.
     """
     leaving_ids = {*upkeep.merges, *upkeep.removals}
     numbers = _numbers(tx, repo, upkeep.named_ids, leaving=leaving_ids)
@@ -473,7 +489,11 @@ def _merge(tx: Tx, pairs: Sequence[tuple[int, int]], revision: Revision) -> None
     tx.run_many(_MERGE, pairs)
     tx.run(_MOVE_EDGES)
     tx.run(_UNITE_COUNTS, (revision,))
-    tx.run(_COUNT_EPISODES)
+    places: dict[int, set[tuple[str | None, str | None]]] = {}
+    for survivor, session, episode in tx.run(_BEHIND):
+        places.setdefault(survivor, set()).add((session, episode))
+    support = [(len(supporting(found)), survivor) for survivor, found in places.items()]
+    tx.run_many(_SUPPORT, [row for row in support if row[0]])
     tx.run(_EMPTIED)
 
 

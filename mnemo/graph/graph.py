@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
-from mnemo.graph.apply import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
+from mnemo.graph.apply import applied_before, apply_write, delete_nodes, prepare
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather, moved
 from mnemo.store.codec import decode_object, decode_time, encode_json, encode_time, utc_text
@@ -27,7 +27,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
 from mnemo.values.filters import Filters
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
-from mnemo.values.journal import Intact, Owner
+from mnemo.values.journal import Intact, Owner, Settlement
 
 T = TypeVar("T")
 
@@ -62,6 +62,14 @@ UPDATE nodes SET access_count = access_count + ?,
                  last_accessed_at = $greatest(coalesce(last_accessed_at, ''), ?)
 WHERE repo = ? AND id = ?
 """
+TURN_S = 5.0
+"""Seconds of a turn; who needs longer may meet others again."""
+_FREE = "(turn IS NULL OR turn = :holder OR turn_until <= :now)"
+_OF_OTHERS = f"SELECT 1 FROM repos WHERE id = :repo AND NOT {_FREE}"
+_TAKE_TURN = f"""
+UPDATE repos SET turn = :holder, turn_until = :now + {TURN_S} WHERE id = :repo AND {_FREE}
+"""
+_END_TURN = "UPDATE repos SET turn = NULL WHERE id = ? AND turn = ?"
 
 
 class StoredGraph(OfRepository):
@@ -80,42 +88,66 @@ class StoredGraph(OfRepository):
             Conflict: *owner* does not own the settled session any more.
             CommitFailed: The transaction was rolled back. *Cancellation*: completes.
         """
-        now = self._clock.now()
-        prepared = await compute(partial(prepare, write, now))
+        prepared = await compute(partial(prepare, write, self._clock.now()))
+        return await self._committed(
+            lambda tx: apply_write(tx, self._repo_id, prepared, owner.token, self._lease_time),
+            write.settlement,
+        )
+
+    async def first_answer(
+        self, changeset_id: str, owner: Owner, settlement: Settlement | None = None
+    ) -> Applied | None:
+        """
+        The answer to a changeset when it was applied; ``None`` if it never was.
+
+        It waits for whoever writes the graph, as a commit in doubt may do. Its session is settled.
+
+        Raises:
+            Conflict, CommitFailed: As of ``apply``. *Cancellation*: completes.
+        """
+        return await self._committed(
+            lambda tx: applied_before(tx, self._repo_id, changeset_id, settlement, owner.token),
+            settlement,
+        )
+
+    async def _committed(self, work: Callable[[Tx], T], settlement: Settlement | None) -> T:
         locks = [("graph", self._repo_id)]
-        if write.settlement is not None:
-            locks.append(session_lock(self._repo_id, write.settlement.session_id))
-            if write.settlement.extraction is not None:
+        if settlement is not None:
+            locks.append(session_lock(self._repo_id, settlement.session_id))
+            if settlement.intake is not None:
                 # It finishes a job and moves its thread on, which whoever appends writes, too.
                 locks.append(("transcript", self._repo_id))
         try:
-            return await self._engine.writing(
-                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token, self._lease_time),
-                locks=locks,
-            )
+            return await self._engine.writing(work, locks=locks)
+        except (CommitFailed, EmbeddingSpaceMismatch):
+            raise
         except StoreError as error:
-            failure = _commit_failure(error)
-            if failure is error:
-                raise
-            raise failure from error
+            kind = _CommitLocked if isinstance(error, StoreLocked) else CommitFailed
+            raise kind(f"nothing was written: {error}") from error
 
     async def take_turn(self, changeset_id: str) -> bool:
         """
         Let no other changeset be written until this one is, for at most some seconds.
 
-        Returns:
-            False: Another one has its turn; ask again. *Cancellation*: completes.
+        False: another one has its turn; ask again. *Cancellation*: completes.
         """
-        find, take = (
-            partial(work, repo_id=self._repo_id, changeset_id=changeset_id, time=self._lease_time)
-            for work in (is_free, take_turn)
-        )
+
+        def asked(tx: Tx) -> dict[str, Any]:
+            now = self._lease_time(tx).timestamp()
+            return {"repo": self._repo_id, "holder": changeset_id, "now": now}
+
+        def is_free(tx: Tx) -> bool:
+            return tx.run(_OF_OTHERS, asked(tx)).fetchone() is None
+
         # Whoever waits asks again and again, and writes nothing for that.
-        return await self._engine.reading(find) and await self._engine.writing(take)
+        return await self._engine.reading(is_free) and await self._engine.writing(
+            lambda tx: bool(tx.run(_TAKE_TURN, asked(tx)).rowcount) or is_free(tx)
+        )
 
     async def end_turn(self, changeset_id: str) -> None:
         """Let others write, if the turn is this changeset's. *Cancellation*: completes."""
-        await self._engine.writing(lambda tx: end_turn(tx, self._repo_id, changeset_id))
+        turn = self._repo_id, changeset_id
+        await self._engine.writing(lambda tx: tx.run(_END_TURN, turn).rowcount)
 
     async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
         """
@@ -148,30 +180,30 @@ class StoredGraph(OfRepository):
         A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out; a list gets it.
         """
         if listing is not None:
-            work = partial(_listed, repo_id=self._repo_id, listing=listing)
+            work = partial(_listed, listing=listing)
         elif ids is not None:
-            work = partial(_by_id, repo_id=self._repo_id, ids=ids)
+            work = partial(_by_id, ids=ids)
         else:
-            work = partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
+            work = partial(_by_type, types=types, keys=keys, newest=newest)
         return await self._read(work, intact)
 
     async def metadata(
         self, ids: Sequence[str], *, intact: Intact = False
     ) -> dict[str, NodeMetadata]:
         """Entries of the ids that exist; *intact* as in ``nodes``."""
-        work = partial(_metadata, repo_id=self._repo_id, ids=ids)
-        return await self._read(work, intact)
+        return await self._read(partial(_metadata, ids=ids), intact)
 
     async def edges(
         self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: Intact = False
     ) -> list[Edge]:
         """Edges with an end among *ids*, each once; *intact* as in ``nodes``."""
-        work = partial(_edges, repo_id=self._repo_id, ids=ids, kind=kind)
-        return await self._read(work, intact)
+        return await self._read(partial(_edges, ids=ids, kind=kind), intact)
 
     async def _read(self, work: Callable[..., T], intact: Intact) -> T:
         passed: Passed | None = None if intact is False else []
-        found = await self._engine.reading(partial(work, passed=passed))
+        found = await self._engine.reading(
+            lambda tx: work(tx, repo_row(tx, self._repo_id)[0], passed)
+        )
         log_passed(passed or [])
         if isinstance(intact, list):
             intact += passed or []
@@ -190,8 +222,7 @@ class StoredGraph(OfRepository):
         await self._engine.writing(add, locks=[("graph", self._repo_id)])
 
 
-def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> list[Node]:
-    repo = repo_row(tx, repo_id)[0]
+def _by_id(tx: Tx, repo: int, passed: Passed | None, ids: Sequence[str]) -> list[Node]:
     wanted = list(dict.fromkeys(ids))
     found: dict[str, Node] = {}
     for chunk in chunks(wanted):
@@ -203,13 +234,12 @@ def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> l
 
 def _by_type(
     tx: Tx,
-    repo_id: str,
+    repo: int,
+    passed: Passed | None,
     types: Sequence[NodeType] | None,
     keys: Sequence[str] | None,
     newest: int | None,
-    passed: Passed | None,
 ) -> list[Node]:
-    repo = repo_row(tx, repo_id)[0]
     if keys is not None:
         return _by_keys(tx, repo, types, list(dict.fromkeys(keys)), newest, passed)
     query, values = _NODES, list[object]([repo])
@@ -250,9 +280,8 @@ def _by_keys(
     return NODES.whole.all(wanted, passed)
 
 
-def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
+def _listed(tx: Tx, repo: int, passed: Passed | None, listing: Listing) -> list[Node]:
     """First the places, then the bodies of those alone: a page reads no more than it shows."""
-    repo = repo_row(tx, repo_id)[0]
     numbers: list[int] = []
     for some in _places(tx, repo, listing):
         numbers += some
@@ -320,9 +349,8 @@ def _walk(
 
 
 def _metadata(
-    tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None
+    tx: Tx, repo: int, passed: Passed | None, ids: Sequence[str]
 ) -> dict[str, NodeMetadata]:
-    repo = repo_row(tx, repo_id)[0]
     entries: dict[str, NodeMetadata] = {}
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = tx.run(_METADATA.format(holes(chunk)), (repo, *chunk))
@@ -331,13 +359,8 @@ def _metadata(
 
 
 def _edges(
-    tx: Tx,
-    repo_id: str,
-    ids: Sequence[str],
-    kind: EdgeKind | None,
-    passed: Passed | None,
+    tx: Tx, repo: int, passed: Passed | None, ids: Sequence[str], kind: EdgeKind | None
 ) -> list[Edge]:
-    repo = repo_row(tx, repo_id)[0]
     tail, extra = (" AND e.kind = ?", (str(kind),)) if kind is not None else ("", ())
     found: dict[tuple[Any, ...], None] = {}
     breather = Breather()
@@ -352,14 +375,6 @@ def _edges(
 
 class _CommitLocked(CommitFailed, StoreLocked):
     """A commit that failed because another process held the write lock; try again."""
-
-
-def _commit_failure(error: StoreError) -> StoreError:
-    """What a failed commit raises: ``CommitFailed``, or *error* if it says more than that."""
-    if isinstance(error, CommitFailed | EmbeddingSpaceMismatch):
-        return error
-    kind = _CommitLocked if isinstance(error, StoreLocked) else CommitFailed
-    return kind(f"nothing was written: {error}")
 
 
 # ── Filters of a listing, checked on the evidence as it is stored ────────────────────
@@ -415,9 +430,7 @@ def resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
 
 def may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
     """
-    Those of *claims*, by number, whose evidence matches *filters*, in their order.
-
-    Those that are evidence of their own are among them.
+    Those of *claims*, by number, in order, whose evidence, maybe their own, matches *filters*.
     """
     if filters.is_open:
         return list(claims)

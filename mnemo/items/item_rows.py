@@ -18,8 +18,7 @@ from mnemo.store.codec import (
 )
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Rows, chunks, holes, repo_number, repo_row
-from mnemo.store.spaces import check_space
-from mnemo.store.tables import ITEMS
+from mnemo.store.tables import ITEMS, check_space
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import ErasureReport, Selection

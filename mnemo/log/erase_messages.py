@@ -16,9 +16,8 @@ from itertools import chain
 from mnemo.log.feed import leave_recall
 from mnemo.log.units import Around, messages_at
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, message_row, snapshot_row
-from mnemo.store.spaces import drop_vectors
 from mnemo.store.table import decode_shown
-from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES
+from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES, drop_vectors
 from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced

@@ -12,7 +12,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, chunks, holes, listed, log_passed, repo_row
-from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import (
     MESSAGE_COLUMNS,
@@ -21,6 +20,9 @@ from mnemo.store.tables import (
     STEP_COLUMNS,
     STEPS,
     UNANNOTATED_STEP_COLUMNS,
+    check_space,
+    drop_vectors,
+    put_vectors,
 )
 from mnemo.store.tx import Tx
 from mnemo.values.feed import document_number, is_document, message_document

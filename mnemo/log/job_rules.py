@@ -9,7 +9,7 @@ from typing import Any
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.values.jobs import Extraction, Job, JobState
+from mnemo.values.jobs import Intake, Job, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import StoredMessage
 
@@ -197,7 +197,7 @@ def finish_job(tx: TranscriptWriter, job: Job) -> None:
         tx.put_job(present.finished(more=False))
 
 
-def finish_extraction(tx: TranscriptWriter, done: Extraction) -> None:
+def finish_extraction(tx: TranscriptWriter, done: Intake) -> None:
     """
     Advance the thread's ``extracted_seq`` and finish its job.
 

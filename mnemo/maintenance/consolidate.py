@@ -1,8 +1,8 @@
 """
 Consolidation: merge facts that say the same.
 
-Near facts that the guard lets pass are a pair; of a pair the one with the lower decay
-score loses, once. What a loser has goes to the end of its chain of losses.
+Near facts that the guard lets pass are a pair; of a pair the one with the lower decay score
+loses, once. What a loser has goes to the end of its chain of losses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mnemo.english.similarity import same_claim_guard
 from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
-from mnemo.maintenance.plan import Sources, holds_still, living, pieces, vector_rows
+from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces, vector_rows
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Upkeep
@@ -31,17 +31,15 @@ Pair: TypeAlias = tuple[float, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consolidation:
+class Consolidation(Plan):
     """
     Which facts lose to which.
 
     Attributes:
-        checked: Facts that hold.
         losses: Loser → the fact that it loses to, which may lose itself.
         facts: Those that occur in *losses*, as they were when it was planned.
     """
 
-    checked: int
     losses: Mapping[str, str]
     facts: Mapping[str, Semantic]
 
@@ -53,21 +51,9 @@ class Consolidation:
         changed = (*_united(merges, self.facts), *_redirected(view, merges))
         return Upkeep(changed=changed, merges=merges, sweeps=True)
 
-    def counts(self, upkeep: Upkeep) -> dict[str, int]:
-        """How many facts were compared."""
-        return {"checked": self.checked}
-
 
 async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolidation:
-    """
-    Find the facts that say the same as others.
-
-    Args:
-        threshold: Cosine that a pair must exceed, in [-1, 1].
-
-    Raises:
-        StoreError: The store could not be read. *Cancellation*: safe.
-    """
+    """Find the facts that say the same: pairs whose cosine exceeds *threshold*, in [-1, 1]."""
     view = await sources.index.corpus()
     holding = await sources.threads.run(_holding, view)
     facts, rows = await sources.threads.run(_placed, view, holding)

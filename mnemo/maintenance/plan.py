@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,20 +53,23 @@ class Sources:
         return found
 
 
-class Plan(Protocol):
-    """What an operation found out about one revision."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(ABC):
+    """What an operation found out about one revision: *checked* nodes were looked at."""
 
+    checked: int
+
+    @abstractmethod
     def upkeep(self, view: CorpusView) -> Upkeep:
         """
         What is to be done to the graph as *view* shows it, for a worker thread.
 
         A node that changed since the plan was made is left for the next run.
         """
-        ...
 
     def counts(self, upkeep: Upkeep) -> dict[str, int]:
         """Fields of the report if *upkeep* was done; for a worker thread, too."""
-        ...
+        return {"checked": self.checked}
 
 
 def pieces(items: Sequence[T], *, size: int = PIECE) -> Iterator[Sequence[T]]:

@@ -8,7 +8,7 @@ transaction, the old space is in force.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +32,7 @@ from mnemo.store.codec import (
     encode_node,
     encode_vector,
 )
-from mnemo.store.rows import SIDE_KEYS, Rows, chunks, holes, repo_number, repo_row
+from mnemo.store.rows import SIDE_KEYS, Rows, listed, repo_number, repo_row
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
@@ -202,21 +202,49 @@ class StoredOverhaul(StoredErasure):
     """What is written to a repository while nobody else writes: erasure, another space."""
 
     async def begin_move(self, space: EmbeddingSpace) -> None:
-        """Say where the vectors go. *Cancellation*: completes."""
-        await self._engine.writing(partial(begin_move, repo_id=self._repo_id, space=space))
+        """
+        Say where the vectors go; what was staged for another space is dropped.
+
+        *Cancellation*: completes.
+        """
+
+        def begin(tx: Tx) -> None:
+            repo = repo_number(tx, self._repo_id)
+            if _next(tx, repo) != (space.name, space.dimensions):
+                tx.run(_CLEAR, (repo,))
+                tx.run(_SET_NEXT, (space.name, space.dimensions, repo))
+
+        await self._engine.writing(begin)
 
     async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
         """Those of the keys that no vector is staged for, of a text with this digest."""
-        return await self._engine.reading(partial(unmoved, repo_id=self._repo_id, digests=digests))
+
+        def staged(tx: Tx) -> dict[str, bytes]:
+            repo = repo_row(tx, self._repo_id)[0]
+            return dict(tx.run(_STAGED, (repo, listed(digests))).fetchall())
+
+        found = await self._engine.reading(staged)
+        return frozenset(key for key, digest in digests.items() if found.get(key) != digest)
 
     async def stage(
         self, space: EmbeddingSpace, vectors: Mapping[str, tuple[bytes, Vector]]
     ) -> None:
-        """Keep vectors with their texts' digests for the switch. *Cancellation*: completes."""
+        """
+        Keep vectors with their texts' digests for the switch, of those whose owner is there.
+
+        Raises:
+            Conflict: The repository is not on its way to *space* any more.
+                *Cancellation*: completes.
+        """
         rows = [(key, digest, encode_vector(row)) for key, (digest, row) in vectors.items()]
-        await self._engine.writing(
-            partial(stage_moved, repo_id=self._repo_id, space=space, rows=rows)
-        )
+
+        def keep(tx: Tx) -> None:
+            repo = repo_row(tx, self._repo_id)[0]
+            _check_next(tx, repo, space)
+            owned = owned_keys(tx, repo, list(vectors))
+            tx.run_many(_STAGE, [(repo, *row) for row in rows if row[0] in owned])
+
+        await self._engine.writing(keep)
 
     async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
         """Put the staged vectors in force, in one transaction. *Cancellation*: completes."""
@@ -228,7 +256,7 @@ class StoredOverhaul(StoredErasure):
 _NEXT = "SELECT next_space_name, next_space_dimensions FROM repos WHERE no = ?"
 _SET_NEXT = "UPDATE repos SET next_space_name = ?, next_space_dimensions = ? WHERE no = ?"
 _CLEAR = "DELETE FROM moving WHERE repo = ?"
-_STAGED = "SELECT key, digest FROM moving WHERE repo = ? AND key IN ({})"
+_STAGED = "SELECT key, digest FROM moving WHERE repo = ? AND key IN $texts"
 _STAGE = """
 INSERT INTO moving (repo, key, digest, vector) VALUES (?, ?, ?, ?)
 ON CONFLICT (repo, key) DO UPDATE SET digest = excluded.digest, vector = excluded.vector
@@ -285,44 +313,9 @@ SELECT g.episode, g.key, g.changeset FROM staged g WHERE g.episode IN (SELECT e.
 _SET_TRAJECTORY = "UPDATE staged SET changeset = ? WHERE episode = ? AND key = ?"
 
 
-def begin_move(tx: Tx, repo_id: str, space: EmbeddingSpace) -> None:
-    """Say where the repository goes; what was staged for another space is dropped."""
-    repo = repo_number(tx, repo_id)
-    if _next(tx, repo) != (space.name, space.dimensions):
-        tx.run(_CLEAR, (repo,))
-        tx.run(_SET_NEXT, (space.name, space.dimensions, repo))
-
-
 def _next(tx: Tx, repo: int) -> tuple[str | None, int | None]:
     found: tuple[str | None, int | None] | None = tx.run(_NEXT, (repo,)).fetchone()
     return found or (None, None)
-
-
-def unmoved(tx: Tx, repo_id: str, digests: Mapping[str, bytes]) -> frozenset[str]:
-    """Those of the keys that no vector is staged for, of a text with this digest."""
-    repo = repo_row(tx, repo_id)[0]
-    staged: dict[str, bytes] = {}
-    for chunk in chunks(list(digests)):
-        staged.update(tx.run(_STAGED.format(holes(chunk)), (repo, *chunk)))
-    return frozenset(key for key, digest in digests.items() if staged.get(key) != digest)
-
-
-def stage_moved(
-    tx: Tx,
-    repo_id: str,
-    space: EmbeddingSpace,
-    rows: Sequence[tuple[str, bytes, bytes]],
-) -> None:
-    """
-    Keep (key, digest, vector) for the switch; keys whose owner is gone are skipped.
-
-    Raises:
-        Conflict: The repository is not on its way to *space* any more.
-    """
-    repo = repo_row(tx, repo_id)[0]
-    _check_next(tx, repo, space)
-    owned = owned_keys(tx, repo, [row[0] for row in rows])
-    tx.run_many(_STAGE, [(repo, *row) for row in rows if row[0] in owned])
 
 
 def _check_next(tx: Tx, repo: int, space: EmbeddingSpace) -> None:
@@ -336,10 +329,7 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     Put the staged vectors in the place of the old ones; give how many there are.
 
     Staged changesets, annotations of unfinished sessions and items lose theirs, to be embedded
-    again.
-
-    Raises:
-        Conflict: The repository is not on its way to *space* any more.
+    again. *Raises* ``Conflict``: the repository is not on its way to *space* any more.
     """
     repo = repo_row(tx, repo_id)[0]
     _check_next(tx, repo, space)

@@ -64,10 +64,8 @@ class Maintenance:
         """
         Merge facts that say the same; see ``Repository.consolidate``.
 
-        Raises:
-            ValueError: *threshold* is no cosine.
-            StoreError: Nothing was changed. *Cancellation*: safe while it plans; the
-                transaction completes.
+        *Raises* ``StoreError``: nothing was changed. *Cancellation*: safe while it plans; the
+        transaction completes.
         """
         if not -1.0 <= finite_number("threshold, a cosine,", threshold) <= 1.0:
             raise ValueError(f"threshold must be a cosine in [-1, 1], but is {threshold}")
@@ -131,15 +129,9 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decay:
-    """
-    Which nodes are to go.
+class Decay(Plan):
+    """Which nodes are to go, by scores taken *at* a time: who is accessed later stays."""
 
-    Attributes:
-        at: When their scores were taken; who is accessed later stays.
-    """
-
-    checked: int
     faded: Sequence[Node]
     at: datetime
 
@@ -153,17 +145,12 @@ class Decay:
                 removals.append(node.id)
         return Upkeep(removals=tuple(removals), accessed_until=self.at, sweeps=True)
 
-    def counts(self, upkeep: Upkeep) -> dict[str, int]:
-        """How many nodes were looked at."""
-        return {"checked": self.checked}
-
 
 def decaying_types(types: Sequence[str]) -> tuple[NodeType, ...]:
     """
     *types* as node types that may decay, each once.
 
-    Raises:
-        ValueError: One is unknown, or a raw step's.
+    *Raises* ``ValueError``: one is unknown, or a raw step's.
     """
     known = known_types(types)
     if raw := [name for name in known if name in RAW]:
@@ -172,12 +159,7 @@ def decaying_types(types: Sequence[str]) -> tuple[NodeType, ...]:
 
 
 async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[NodeType]) -> Decay:
-    """
-    Find the nodes of *types* whose score is below *threshold*.
-
-    Raises:
-        StoreError: The store could not be read. *Cancellation*: safe.
-    """
+    """Find the nodes of *types* whose score is below *threshold*. *Cancellation*: safe."""
     view, now = await sources.index.corpus(), sources.clock.now()
     checked, faded = 0, list[Node]()
     for type in types:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
 from mnemo.index.corpus import CorpusView
-from mnemo.maintenance.plan import Sources, holds_still, living, pieces, vector_rows
+from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces, vector_rows
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.values.changeset import Upkeep
@@ -51,7 +51,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class Validation(Plan):
     """The verdicts, and what each finding costs."""
 
     verdicts: Sequence[Verdict]
@@ -91,19 +91,15 @@ class Validation:
 
 
 async def plan_validation(sources: Sources) -> Validation:
-    """
-    Hold every fact and instruction against its evidence.
-
-    Raises:
-        StoreError: The store could not be read. *Cancellation*: safe.
-    """
+    """Hold every fact and instruction against its evidence. *Cancellation*: safe."""
     view = await sources.index.corpus()
     judge = _Judge(sources, view)
     verdicts: list[Verdict] = []
     for type in JUDGED:
         for piece in pieces(await sources.threads.run(living, view.of_type(type))):
             verdicts += await judge.judge(type, piece)
-    return Validation(verdicts=verdicts, config=sources.config.maintenance)
+    config = sources.config.maintenance
+    return Validation(checked=len(verdicts), verdicts=verdicts, config=config)
 
 
 # ── One piece ────────────────────────────────────────────────────────────────────────

@@ -76,6 +76,7 @@ SELECT n.topic, v.vector FROM notes n JOIN note_vectors v ON v.note = n.no
 WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
   AND v.space = ? AND v.dimensions = ?
 """
+_DROP_WORDS = "DELETE FROM note_words AS f WHERE $row = ?"
 _DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
 _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
@@ -247,7 +248,7 @@ class NoteWriter(NoteReader):
         )
         entry = NoteChangeRow(update_id=version.update_id, change=change)
         execute(_PUT_CHANGE, (number, *NOTE_CHANGES.values(entry), self._repo))
-        self._tx.dialect.drop_note_words(self._tx, number)
+        execute(_DROP_WORDS, (number,))
         execute(_DROP_VECTOR, (number,))
         if row.is_there:
             self._tx.dialect.put_note_words(self._tx, [(number, " ".join(terms(row.text)))])
@@ -274,7 +275,7 @@ class NoteWriter(NoteReader):
         erased = ErasureReport(
             notes=1,
             note_versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
-            fulltext_rows=self._tx.dialect.drop_note_words(self._tx, *found),
+            fulltext_rows=execute(_DROP_WORDS, found).rowcount,
             vectors=execute(_DROP_VECTOR, found).rowcount,
         )
         self._tx.dialect.merge_note_words(self._tx)

@@ -28,7 +28,7 @@ from mnemo.runtime.validation import portions, stored_time
 from mnemo.session.episode import step_drafts
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
-from mnemo.values.jobs import Extraction, Job, JobKind, JobState
+from mnemo.values.jobs import Intake, Job, JobKind, JobState
 from mnemo.values.journal import SessionState
 from mnemo.values.messages import Message, Role, StoredMessage
 from mnemo.values.steps import Step, StepDraft
@@ -249,7 +249,7 @@ class Remembering:
         """Extract and commit *portion*, through the session left behind or a new one."""
         config = config_of(job.needs, self._parts.config)
         preceding = _preceding(self._drafts(portion.context))
-        task = SessionTask(extraction=_done(job, portion), preceding=preceding)
+        task = SessionTask(intake=_done(job, portion), preceding=preceding)
         if session_id is None:
             session = await self._sessions.start(GOAL, config=config, task=task)
         else:
@@ -332,8 +332,8 @@ def _spoken(text: str, role: Role) -> Message:
     return Message(role=role, content=text)
 
 
-def _done(job: Job, portion: Portion) -> Extraction:
-    return Extraction(
+def _done(job: Job, portion: Portion) -> Intake:
+    return Intake(
         thread_id=job.subject,
         token=job.token,
         to_seq=portion.to_seq,

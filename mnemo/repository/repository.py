@@ -77,7 +77,7 @@ class Repository(MemoryCalls):
         )  # fmt: skip
         self._forgetting = Forgetting(
             rows=parts.overhaul, lane=lane, end_sessions=self._sessions.end,
-            erased=partial(drop_erased, parts.index, self._items, self._tasks),
+            drop=partial(drop_erased, parts.index, self._items, self._tasks),
         )  # fmt: skip
         self._notes = make_notes(
             parts,

@@ -33,8 +33,7 @@ from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
 from mnemo.values.changeset import Changeset
-from mnemo.values.jobs import Extraction as JobExtraction
-from mnemo.values.jobs import JobState
+from mnemo.values.jobs import Intake, JobState
 from mnemo.values.journal import Journal, SessionRecord, SessionState, Settlement
 from mnemo.values.steps import Step
 
@@ -49,11 +48,11 @@ class SessionTask:
     What a session is opened for by the job of a thread.
 
     Attributes:
-        extraction: What its commit says of the thread.
+        intake: What its commit says of the thread.
         preceding: What was said before its steps; see ``SessionParts``.
     """
 
-    extraction: JobExtraction
+    intake: Intake
     preceding: tuple[Step, ...]
 
 
@@ -118,7 +117,7 @@ class RepositorySessions:
             steps=0,
             updated_at=now,
             episode_id=new_id("episode"),
-            thread_id=task.extraction.thread_id if task else None,
+            thread_id=task.intake.thread_id if task else None,
         )
         # Nobody may resume it by its id before it is open here.
         async with self._opening if session_id else nullcontext():
@@ -272,7 +271,7 @@ class RepositorySessions:
             if self._moves != moves:
                 changeset = changeset.without_vectors()
             if task is not None:
-                settlement = replace(settlement, extraction=task.extraction)
+                settlement = replace(settlement, intake=task.intake)
             return await self._lane.commit(
                 changeset,
                 settlement=settlement,

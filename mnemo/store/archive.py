@@ -233,8 +233,7 @@ class LinesReader:
         """
         The rows of the next lines, the first of which is the head.
 
-        Raises:
-            InvalidArchive: Which line is broken, and why, or of another format.
+        *Raises* ``InvalidArchive``: which line is broken, and why, or of another format.
         """
         breather = Breather()
         batch: dict[str, list[tuple[Any, ...]]] = {}
@@ -454,13 +453,7 @@ def refuse_filled(tx: Tx, repo_id: str) -> None:
 
 
 def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
-    """
-    Put everything where it belongs.
-
-    Raises:
-        UsageError: The repository is not empty.
-        Conflict: A session, episode or step was forgotten in the repository.
-    """
+    """Put everything where it belongs. *Raises* as ``StoredArchive.write``."""
     refuse_filled(tx, repo_id)
     refuse_erased(tx, repo_id, (id for (id,) in tx.run(_IDS)))
     repo = repo_number(tx, repo_id)

@@ -215,11 +215,7 @@ _SETTLE = (
 
 
 def prune(tx: Tx) -> None:
-    """
-    Drop what hangs on records that were left out of the archive, until all fits together.
-
-    What *CHECKS* would refuse is dropped; an archive without such records is refused.
-    """
+    """Drop what *CHECKS* would refuse, which hangs on records that were left out of the archive."""
     for statement in _SETTLE:
         tx.run(statement)
     dropped = True

@@ -130,8 +130,7 @@ class Kind:
         """
         The row that a line says, which is not judged yet; what it leaves out is NULL.
 
-        Raises:
-            ValueError: It says what is no column, or no base64.
+        *Raises* ``ValueError``: it says what is no column, or no base64.
         """
         if unknown := said.keys() - self._known:
             raise ValueError(f"{min(unknown)}: there is no such field")
@@ -148,8 +147,7 @@ class Kind:
         """
         Judge a row; give its value, where its columns have to fit each other.
 
-        Raises:
-            ValueError: Why a column cannot be stored, or does not fit the others or *head*.
+        *Raises* ``ValueError``: a column cannot be stored, or does not fit the others or *head*.
         """
         shape = tuple(map(type, row))
         if shape not in self._seen:

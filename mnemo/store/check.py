@@ -103,8 +103,8 @@ def _no(table: str, condition: str) -> str:
 
 
 _OF_THREADS = (
-    *("messages", "message_calls", "compactions", "snapshots", "outcomes"),
-    *("goals", "pins", "surfaced"),
+    "message_calls",
+    *(table.name for table in tables.TABLES.values() if table.parent == "thread"),
 )
 _OF_MESSAGES = ("message_calls", "pins")
 _DOCUMENT = "CASE WHEN v.key LIKE '%#_' THEN substr(v.key, 1, length(v.key) - 2) ELSE v.key END"
@@ -120,50 +120,33 @@ AND {_no("steps t", f"t.repo = v.repo AND t.node_id = {_OWNER} AND t.gone = 0")}
 AND {_no("messages m", f"m.repo = v.repo AND m.no = {_NUMBER}")}
 """
 """The vectors whose owner is gone, behind FROM."""
+_REPO = "v JOIN repos r ON r.no = v.repo"
+_NOTE = "v JOIN notes n ON n.no = v.note"
 _UNREPLACED = """
 SELECT c.id FROM {0} c WHERE c.{1} IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.thread = c.thread AND o.id = c.{1})
 """
 
 _CHECKS: tuple[tuple[str, str, str], ...] = (
-    (
-        "vectors whose node, step or message is gone",
-        "v.key",
-        DANGLING_VECTORS,
-    ),
-    (
-        "vectors of a wrong length",
-        "v.key",
-        """vectors v JOIN repos r ON r.no = v.repo
-        WHERE length(v.vector) <> 4 * r.space_dimensions""",
-    ),
-    (
-        "staged vectors of a wrong length",
-        "v.key",
-        """moving v JOIN repos r ON r.no = v.repo
-        WHERE length(v.vector) <> 4 * r.next_space_dimensions""",
-    ),
-    (
-        "vectors of notes of a wrong length",
-        "n.topic",
-        """note_vectors v JOIN notes n ON n.no = v.note
-        WHERE length(v.vector) <> 4 * v.dimensions""",
-    ),
-    (
-        "vectors of items of a wrong length",
-        "v.field",
-        """item_vectors v JOIN repos r ON r.no = v.repo
-        WHERE length(v.vector) <> 4 * r.space_dimensions""",
+    ("vectors whose node, step or message is gone", "v.key", DANGLING_VECTORS),
+    *(
+        (
+            f"{what} of a wrong length",
+            example,
+            f"{rows} WHERE length(v.vector) <> 4 * {dimensions}",
+        )
+        for what, example, rows, dimensions in (
+            ("vectors", "v.key", f"vectors {_REPO}", "r.space_dimensions"),
+            ("staged vectors", "v.key", f"moving {_REPO}", "r.next_space_dimensions"),
+            ("vectors of items", "v.field", f"item_vectors {_REPO}", "r.space_dimensions"),
+            ("vectors of notes", "n.topic", f"note_vectors {_NOTE}", "v.dimensions"),
+        )
     ),
     (
         "vectors whose item or its text is gone",
         "v.field",
-        f"""item_vectors v WHERE {
-            _no(
-                "items i",
-                "i.no = v.item AND i.repo = v.repo AND v.field IN $firsts(i.texts)",
-            )
-        }""",
+        "item_vectors v WHERE "
+        + _no("items i", "i.no = v.item AND i.repo = v.repo AND v.field IN $firsts(i.texts)"),
     ),
     (
         "edges whose end is gone",

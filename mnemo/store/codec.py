@@ -1,8 +1,7 @@
 """
 Values to columns and back: nodes and changesets as JSON, vectors as float32 bytes.
 
-What is written here is what later versions have to read; a change of a shape is a
-migration.
+What is written here is what later versions have to read; a change of a shape is a migration.
 """
 
 from __future__ import annotations
@@ -46,32 +45,22 @@ _VECTOR = "$vector"
 
 
 def encode_json(value: Any) -> str:
-    """
-    Compact JSON.
-
-    Raises:
-        ValueError: If *value* holds NaN, an infinity or something that JSON has no word for.
-    """
+    """Compact JSON. *Raises* ``ValueError``: *value* holds what JSON has no word for, as NaN."""
     try:
         return _ENCODER.encode(value)
     except TypeError as error:
         raise ValueError(f"not storable as JSON: {error}") from error
 
 
-def decode_json(text: str) -> Any:
-    """What ``encode_json`` was given; tuples come back as lists."""
-    return json.loads(text)
-
-
 def decode_object(text: str) -> dict[str, Any]:
     """A JSON object. *Raises* ``ValueError`` for other JSON."""
-    found: dict[str, Any] = _expected(decode_json(text), dict)
+    found: dict[str, Any] = _expected(json.loads(text), dict)
     return found
 
 
 def decode_list(text: str, kind: type[Any] = object) -> list[Any]:
     """A JSON array of values of *kind*. *Raises* ``ValueError`` for other JSON."""
-    found: list[Any] = _expected(decode_json(text), list)
+    found: list[Any] = _expected(json.loads(text), list)
     for value in found:
         _expected(value, kind)
     return found
@@ -110,8 +99,7 @@ def decode_vector(blob: bytes, dimensions: int | None = None) -> Vector:
     """
     A read-only float32 vector over *blob*.
 
-    Raises:
-        ValueError: It has not *dimensions* (where given), or holds what is no number.
+    *Raises* ``ValueError``: it has not *dimensions* (where given), or holds what is no number.
     """
     vector = np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False)
     if dimensions is not None and len(vector) != dimensions:
@@ -256,7 +244,7 @@ def _body(node: Node) -> dict[str, Any]:
 
 def decode_node(id: str, type: NodeType, body: str, vector: bytes | None = None) -> Node:
     """The node that ``encode_node`` was given, with *vector* if it has one."""
-    return _node(id, type, decode_json(body), decode_vector(vector) if vector else None)
+    return _node(id, type, json.loads(body), decode_vector(vector) if vector else None)
 
 
 def _node(id: str, type: NodeType, body: dict[str, Any], vector: Vector | None) -> Node:
@@ -284,8 +272,7 @@ def encode_changeset(changeset: Changeset) -> bytes:
     """
     Compressed JSON lines with vectors: a head, then a line per node.
 
-    For a worker thread: it pauses between nodes, so that an episode of any size
-    does not keep the interpreter to itself.
+    For a worker thread: it pauses between nodes.
     """
     breather = Breather()
     lines = [encode_json(_head(changeset))]
@@ -299,10 +286,10 @@ def decode_changeset(blob: bytes) -> Changeset:
     """The changeset that ``encode_changeset`` was given; for a worker thread too."""
     breather = Breather()
     head, *lines = zlib.decompress(blob).decode().split("\n")
-    raw = decode_json(head)
+    raw = json.loads(head)
     nodes = []
     for line in lines:
-        id, type, body, vector = decode_json(line)
+        id, type, body, vector = json.loads(line)
         nodes.append(_node(id, type, body, _unpacked(vector)))
         breather.breathe()
     return Changeset(

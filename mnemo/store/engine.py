@@ -73,13 +73,13 @@ OWNERS: Locks = [("owner", "")]
 
 
 def session_lock(repo_id: str, session_id: str) -> tuple[str, str]:
-    """What a writer of a session names; another repository may have a session of the same id."""
+    """What a writer of a session names; another repository may have one of the same id."""
     # No id holds U+0000.
     return ("session", f"{repo_id}\0{session_id}")
 
 
 def thread_lock(repo_id: str, thread_id: str) -> tuple[str, str]:
-    """What a writer names that adds or erases messages of a thread, or makes steps of them."""
+    """What a writer names that adds or erases a thread's messages, or makes steps of them."""
     return ("thread", f"{repo_id}\0{thread_id}")
 
 
@@ -230,8 +230,7 @@ class OfRepository:
     """
     What is kept of one repository, as transactions; rooms subclass it.
 
-    Args:
-        lease_time: What leases are compared with, in a transaction.
+    *lease_time* is what leases are compared with, in a transaction.
     """
 
     def __init__(
@@ -251,8 +250,7 @@ async def compute(work: Callable[[], T]) -> T:
     """
     Run *work*, which needs no transaction, in a worker thread. *Cancellation*: safe.
 
-    One at a time: it is pure Python, and a second thread would only make the event loop wait
-    twice as long.
+    One at a time: it is pure Python, and a second thread would only make the event loop wait.
     """
     return await shared_threads("mnemo.store").run(work)
 
@@ -282,10 +280,9 @@ class GroupWriter(ABC):
     """
     One thread, one writing connection, one commit for all that wait.
 
-    Units of work enter from the event loop and wait in a queue. The thread takes all that
-    wait, runs each in a savepoint of one transaction, commits once, and only then wakes the
-    callers, a few in each turn of the loop. A unit that fails is rolled back alone; if the
-    commit fails, every unit of the batch has failed.
+    Units of work wait in a queue. The thread takes all that wait, runs each in a savepoint of one
+    transaction, commits once, and only then wakes the callers, a few in each turn of the loop. A
+    unit that fails is rolled back alone; if the commit fails, every unit of the batch has failed.
 
     The connection is owned from ``start`` to ``aclose``.
 
@@ -319,18 +316,12 @@ class GroupWriter(ABC):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be handed over any more."""
         return self._closing
 
     # ── On the event loop ────────────────────────────────────────────────────────────
 
     def post(self, run: Bulk, payload: Any, done: Callable[[Any], None], locks: Locks = ()) -> None:
-        """
-        Hand over a unit, in this turn of the loop; *done* gets its result or exception.
-
-        Raises:
-            StoreError: The writer is closed.
-        """
+        """See ``Engine.post``."""
         if self._closing:
             raise StoreError("the store is closed: open the service again")
         self._waiting += 1
@@ -338,30 +329,17 @@ class GroupWriter(ABC):
         self._queue.put(Unit(run, payload, done, locks))
 
     async def run(self, work: Callable[[Tx], T], locks: Locks = ()) -> T:
-        """
-        Run *work* in the writer, in a savepoint of its own, and give its result once durable.
-
-        *Cancellation*: completes; the result comes back even so, the cancellation is
-        met at the caller's next await.
-        """
+        """Run *work* in a savepoint of its own; see ``Engine.writing``."""
         result: T = await self.merge(_run_alone, work, locks)
         return result
 
     async def run_outside(self, work: Callable[[Tx], T]) -> T:
-        """
-        Run *work* in the writer outside of any transaction, as a checkpoint must be.
-
-        *Cancellation*: completes, as ``run``.
-        """
+        """Run *work* outside of any transaction, as a checkpoint must be; else as ``run``."""
         result: T = await self.merge(outside, work)
         return result
 
     async def merge(self, run: Bulk, payload: Any, locks: Locks = ()) -> Any:
-        """
-        ``post`` once there is room, and give the result.
-
-        *Cancellation*: completes, as ``run``.
-        """
+        """``post`` once there is room, and give the result. *Cancellation*: completes."""
         while self._waiting >= self._limit and not self._closing:
             event = anyio.Event()
             self._room.append(event)

@@ -10,33 +10,16 @@ from mnemo.store.tx import Tx
 
 _REGISTERS = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    """
-    CREATE TABLE owners (
-        token TEXT PRIMARY KEY,
-        host TEXT,
-        pid INTEGER,
-        started INTEGER,
-        lease_until REAL
-    )
-    """,
+    """CREATE TABLE owners (
+       token TEXT PRIMARY KEY, host TEXT, pid INTEGER, started INTEGER, lease_until REAL)""",
     # texts: number of the repository's word table, NULL until its first text.
     # grams: whether some texts are in the table of character triples as well.
     # turn: the changeset that is written next, until a time.
-    """
-    CREATE TABLE repos (
-        no $number,
-        id TEXT NOT NULL,
-        revision INTEGER NOT NULL DEFAULT 0,
-        space_name TEXT,
-        space_dimensions INTEGER,
-        next_space_name TEXT,
-        next_space_dimensions INTEGER,
-        texts INTEGER,
-        grams INTEGER NOT NULL DEFAULT 0,
-        turn TEXT,
-        turn_until REAL
-    )
-    """,
+    """CREATE TABLE repos (
+       no $number, id TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0,
+       space_name TEXT, space_dimensions INTEGER,
+       next_space_name TEXT, next_space_dimensions INTEGER,
+       texts INTEGER, grams INTEGER NOT NULL DEFAULT 0, turn TEXT, turn_until REAL)""",
     "CREATE UNIQUE INDEX idx_repos_id ON repos (id)",
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
@@ -70,27 +53,16 @@ _GRAPH = (
        WHERE superseded_by IS NOT NULL""",
     tables.EDGES.ddl,
     "CREATE INDEX idx_edges_target ON edges (target)",
-    """
-    CREATE TABLE node_keys (
-        repo INTEGER NOT NULL,
-        key TEXT NOT NULL,
-        node INTEGER NOT NULL,
-        PRIMARY KEY (repo, key, node)
-    ) $clustered
-    """,
+    """CREATE TABLE node_keys (
+       repo INTEGER NOT NULL, key TEXT NOT NULL, node INTEGER NOT NULL,
+       PRIMARY KEY (repo, key, node)) $clustered""",
     "CREATE INDEX idx_node_keys_node ON node_keys (node)",
     tables.VECTORS.ddl,
     "CREATE INDEX idx_vectors_repo_seq ON vectors (repo, seq)",
     # Vectors of another space, waiting for a repository's switch to it.
-    """
-    CREATE TABLE moving (
-        repo INTEGER NOT NULL,
-        key TEXT NOT NULL,
-        digest BLOB NOT NULL,
-        vector BLOB NOT NULL,
-        PRIMARY KEY (repo, key)
-    )
-    """,
+    """CREATE TABLE moving (
+       repo INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL,
+       PRIMARY KEY (repo, key))""",
     tables.REMOVALS.ddl,
     "CREATE INDEX idx_removals_repo_seq ON removals (repo, seq)",
     tables.CHANGESETS.ddl,
@@ -106,14 +78,9 @@ _CONVERSATIONS = (
     """CREATE INDEX messages_answers ON messages (thread, tool_call_id)
        WHERE tool_call_id IS NOT NULL""",
     # Which message makes a call; who answers it is in the messages themselves.
-    """
-    CREATE TABLE message_calls (
-        thread INTEGER NOT NULL,
-        call_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        PRIMARY KEY (thread, call_id, seq)
-    ) $clustered
-    """,
+    """CREATE TABLE message_calls (
+       thread INTEGER NOT NULL, call_id TEXT NOT NULL, seq INTEGER NOT NULL,
+       PRIMARY KEY (thread, call_id, seq)) $clustered""",
     tables.COMPACTIONS.ddl,
     "CREATE INDEX compactions_range ON compactions (thread, epoch, start_seq, end_seq, id)",
     """CREATE INDEX compactions_live ON compactions (thread, epoch, start_seq, end_seq, id)
@@ -129,17 +96,10 @@ _CONVERSATIONS = (
     tables.PINS.ddl,
     tables.SURFACED.ddl,
     # Where a record was shown, so that what showed it can go with it.
-    """
-    CREATE TABLE surfaced_records (
-        repo INTEGER NOT NULL,
-        stream TEXT NOT NULL,
-        record TEXT NOT NULL,
-        thread INTEGER NOT NULL,
-        epoch INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        PRIMARY KEY (repo, stream, record, thread, epoch, seq)
-    ) $clustered
-    """,
+    """CREATE TABLE surfaced_records (
+       repo INTEGER NOT NULL, stream TEXT NOT NULL, record TEXT NOT NULL,
+       thread INTEGER NOT NULL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
+       PRIMARY KEY (repo, stream, record, thread, epoch, seq)) $clustered""",
 )
 _NOTES = (
     tables.NOTES.ddl,
@@ -147,15 +107,9 @@ _NOTES = (
     tables.NOTE_CHANGES.ddl,
     "CREATE INDEX note_journal_update ON note_journal (repo, update_id)",
     # Of the version and the embedding space that it names; any other is owed.
-    """
-    CREATE TABLE note_vectors (
-        note $number,
-        version INTEGER NOT NULL,
-        space TEXT NOT NULL,
-        dimensions INTEGER NOT NULL,
-        vector BLOB NOT NULL
-    )
-    """,
+    """CREATE TABLE note_vectors (
+       note $number, version INTEGER NOT NULL, space TEXT NOT NULL,
+       dimensions INTEGER NOT NULL, vector BLOB NOT NULL)""",
     tables.NOTE_MARKS.ddl,
     tables.NOTE_REQUESTS.ddl,
     tables.NOTE_TASKS.ddl,
@@ -168,15 +122,9 @@ _ITEMS = (
     tables.ITEMS.ddl,
     "CREATE INDEX items_expiry ON items (repo, expires_at) WHERE expires_at IS NOT NULL",
     # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
-    """
-    CREATE TABLE item_vectors (
-        seq $lasting,
-        repo INTEGER NOT NULL,
-        item INTEGER NOT NULL,
-        field TEXT NOT NULL,
-        vector BLOB
-    )
-    """,
+    """CREATE TABLE item_vectors (
+       seq $lasting, repo INTEGER NOT NULL, item INTEGER NOT NULL, field TEXT NOT NULL,
+       vector BLOB)""",
     "CREATE UNIQUE INDEX item_vectors_field ON item_vectors (item, field)",
     "CREATE INDEX item_vectors_repo ON item_vectors (repo, seq)",
     "CREATE INDEX item_vectors_owed ON item_vectors (repo, seq) WHERE vector IS NULL",

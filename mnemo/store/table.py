@@ -185,7 +185,6 @@ class Table(Generic[T]):
     # ── Values ───────────────────────────────────────────────────────────────────────
 
     def values(self, value: T) -> tuple[Any, ...]:
-        """The values of ``columns``."""
         found = list(self._get(value))
         for place, store in self._stores:
             found[place] = store(found[place])
@@ -218,7 +217,6 @@ class Table(Generic[T]):
 
     @property
     def ddl(self) -> str:
-        """The statement that makes the table."""
         number, extra, constraint, rowid = self._ddl
         said = [number] if number else []
         said += [*(f"{parent} INTEGER NOT NULL" for parent in self.parents), *extra]
@@ -262,10 +260,9 @@ class Table(Generic[T]):
 
     def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:
         """The query of ``all``."""
-        indexed = f"$by({self.live_index}) " if live and self.live_index else ""
-        query = (
-            f"SELECT {', '.join(self.columns)} FROM {self.name} {indexed}WHERE {self.parent} = ?"
-        )
+        query = self.select
+        if live and self.live_index:
+            query = query.replace(" WHERE ", f" $by({self.live_index}) WHERE ", 1)
         if epoch is not None:
             query += " AND epoch = ?"
         if live and self.live:
@@ -277,12 +274,7 @@ class Table(Generic[T]):
     # ── Rows ─────────────────────────────────────────────────────────────────────────
 
     def get(self, tx: Tx, parent: int, *key: object) -> T | None:
-        """
-        The value of this key, of an entity without owners; ``None``: there is none.
-
-        Raises:
-            StoreCorrupt: Its row is damaged.
-        """
+        """The value of this key, of an entity without owners. *Raises* ``StoreCorrupt``."""
         statement = self.select + "".join(f" AND {column} = ?" for column in self.key)
         row = tx.run(statement, (parent, *key)).fetchone()
         return None if row is None else self.rows.one(row)

@@ -29,6 +29,11 @@ LEFT JOIN messages o ON o.thread = q.no AND o.id = p.message
 """What the rows of a full text *f* are the text of; *o* is the message that a step repeats."""
 
 
+def scanned(count: int, limit: int) -> Sequence[str]:
+    """Conditions for the rows of *count* texts; of steps, messages and snapshots, if too many."""
+    return ("TRUE",) if count <= limit else ("$row & 3 < 2", "$row & 3 = 2", "$row & 3 = 3")
+
+
 _STEPS = """
 SELECT count(*), min(t.node_id) FROM repos r $join steps t ON t.repo = r.no
 WHERE {of} AND
@@ -62,9 +67,8 @@ def misfits(tx: Tx, words: str, of: str, of_text: str) -> Iterator[str]:
     """
     Records without their row in the table *words*, and rows without their record.
 
-    Args:
-        of: The condition for the repositories ``r`` whose texts are in *words*.
-        of_text: The condition for the repository ``r`` of the text ``f``.
+    *of* and *of_text* are conditions for the repository ``r``: its texts are in *words*, or it is
+    that of the text ``f``.
     """
 
     def rows(query: str) -> Iterable[Sequence[Any]]:

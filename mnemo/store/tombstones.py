@@ -1,8 +1,7 @@
 """
 Tombstones: salted digests of erased ids, so that nothing erased comes back.
 
-A changeset that was extracted before, in another process for example, still names the
-steps and the session that it came from.
+A changeset that was extracted before still names the steps and the session that it came from.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ def refuse_barred(
     """
     Refuse what was erased as a memory alone; what is said *by_hand* may be extracted again.
 
-    Raises:
-        Barred: Some of *extracted* say what was erased.
+    *Raises* ``Barred``: some of *extracted* say what was erased.
     """
     if tx.run(_ANY).fetchone() is None:
         return

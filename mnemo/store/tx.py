@@ -15,7 +15,7 @@ PostgreSQL 15 both read, never a driver. An engine expands in each statement, on
 * ``$by(index)`` behind a table: read by this index, where an engine can be told to;
 * ``$greatest``, ``$least``: of several values, none of which is NULL;
 * ``$field(body, name)``: a text in the JSON object of the column *body*; NULL for damaged JSON;
-* ``$row``: the number of a text, of a row *f* of the full text;
+* ``$row``: the number of a text or note, of a row *f* of its full text;
 * in definitions of tables, where ``INTEGER`` and ``REAL`` have 64 bits: ``$number``, the key
   that counts up; ``$lasting``, one that is never given twice; ``$clustered``, behind the
   columns: stored in the order of the key; a table with *arrival* has ``table.ARRIVAL``.
@@ -143,10 +143,7 @@ class Dialect(Protocol):
         """How many texts there are of all repositories."""
 
     def put_note_words(self, tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
-        """Insert the words of notes, folded and stemmed, by the notes' numbers."""
-
-    def drop_note_words(self, tx: Tx, note: int) -> int:
-        """Delete them; give how many rows there were."""
+        """Insert the words of notes, folded and stemmed, by the notes' numbers; see ``$row``."""
 
     def merge_note_words(self, tx: Tx) -> None:
         """Leave nothing of deleted words in the index."""

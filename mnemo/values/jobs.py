@@ -163,7 +163,7 @@ class WorkerStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extraction:
+class Intake:
     """
     What the ``extract`` job of a thread took in by the claim *token*: everything before *to_seq*.
 

@@ -17,7 +17,7 @@ from mnemo.errors import StoreCorrupt
 from mnemo.values.changeset import Changeset, NodeChange, Revision, Upkeep
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Edge, MetadataDelta, Node
-from mnemo.values.jobs import Extraction
+from mnemo.values.jobs import Intake
 from mnemo.values.steps import Annotation, Step
 
 
@@ -200,7 +200,7 @@ class Settlement:
     staged: tuple[str, ...]
     ends: bool
     at: datetime
-    extraction: Extraction | None = None
+    intake: Intake | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

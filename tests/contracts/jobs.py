@@ -23,7 +23,7 @@ from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Tag
-from mnemo.values.jobs import Extraction, Job, JobKind, JobState
+from mnemo.values.jobs import Intake, Job, JobKind, JobState
 from mnemo.values.journal import Owner, SessionState
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class JobContract(StoreContract):
         """A worker that wrote its result has to return first; another worker need not wait."""
         await self._say(kit, 0, at_once=True)
         (job,) = await self._claim(kit)
-        done = Extraction(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
+        done = Intake(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
         await self._write(kit, partial(finish_extraction, done=done))
         await self._say(kit, 1, at_once=True)
         assert await self._claim(kit, held=[job.key]) == []
@@ -231,7 +231,7 @@ class JobContract(StoreContract):
         kit.clock.advance(2)
         (taken,) = await self._claim(kit, stranger)
         assert taken.token == job.token + 1
-        done = partial(Extraction, thread_id="t", to_seq=1, message_ids=("m0",))
+        done = partial(Intake, thread_id="t", to_seq=1, message_ids=("m0",))
         with pytest.raises(Conflict, match="taken over"):
             await self._write(kit, partial(finish_extraction, done=done(token=job.token)))
         await self._write(kit, partial(fail_job, job=job, error="x", backoff_s=5, max_tries=1))
@@ -253,7 +253,7 @@ class JobContract(StoreContract):
         await self._say(kit, 0, at_once=True)
         (job,) = await self._claim(kit)
         await self._say(kit, 1)
-        done = Extraction(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
+        done = Intake(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
         await self._write(kit, partial(finish_extraction, done=done))
         assert (await self._read(kit, lambda tx: tx.thread("t"))).extracted_seq == 1
         assert await self._claim(kit) == []
@@ -265,12 +265,12 @@ class JobContract(StoreContract):
         await self._say(kit, 0, 1, at_once=True)
         (job,) = await self._claim(kit)
         await kit.start("s", thread_id="t")
-        done = Extraction(thread_id="t", token=job.token, to_seq=2, message_ids=("m0", "m1"))
-        stale = Extraction(thread_id="t", token=0, to_seq=2, message_ids=())
+        done = Intake(thread_id="t", token=job.token, to_seq=2, message_ids=("m0", "m1"))
+        stale = Intake(thread_id="t", token=0, to_seq=2, message_ids=())
         await self._refused(kit, stale, "taken over")
         await self._write(kit, lambda tx: tx.erase("t", [1]))
         await self._refused(kit, done, "erased")
-        kept = Extraction(thread_id="t", token=job.token, to_seq=2, message_ids=("m0",))
+        kept = Intake(thread_id="t", token=job.token, to_seq=2, message_ids=("m0",))
         await self._commit(kit, kept)
         assert (await self._read(kit, lambda tx: tx.thread("t"))).extracted_seq == 2
         assert (await kit.load()).record.state is SessionState.IDLE
@@ -293,21 +293,21 @@ class JobContract(StoreContract):
         await kit.append("message 0", thread_id="t", message_id="m0")
         await kit.append("message 1", session="by-hand", thread_id="t", message_id="m1")
         await self._commit(
-            kit, Extraction(thread_id="t", token=job.token, to_seq=3, message_ids=("m0",))
+            kit, Intake(thread_id="t", token=job.token, to_seq=3, message_ids=("m0",))
         )
         ids = ["m0", "m1", "m2"]
         assert await self._read(kit, lambda tx: tx.fed("t", ids)) == {"m1"}
         assert await self._read(kit, lambda tx: tx.made_of("t", ids)) == ["tag"]
         assert await self._read(kit, lambda tx: tx.made_of("t", ["m1"])) == []
 
-    async def _commit(self, kit: Kit, done: Extraction) -> None:
+    async def _commit(self, kit: Kit, done: Intake) -> None:
         settlement = kit.settlement(ends=True)
         values = {name: getattr(settlement, name) for name in settlement.__slots__}
-        whole = type(settlement)(**values | {"extraction": done})
+        whole = type(settlement)(**values | {"intake": done})
         tag = Tag("tag", id="tag", created_at=kit.clock.now())
         await kit.apply(tag, settlement=whole)
 
-    async def _refused(self, kit: Kit, done: Extraction, why: str) -> None:
+    async def _refused(self, kit: Kit, done: Intake, why: str) -> None:
         with pytest.raises(Conflict, match=why):
             await self._commit(kit, done)
         assert await kit.store.graph("r").nodes() == []

@@ -316,11 +316,11 @@ async def test_what_fails_after_it_is_no_failure_of_it(kit, monkeypatch):
     async def counted() -> None:
         calls.append(await drop())
 
-    calls, drop = [], kit.repo._forgetting.erased
-    monkeypatch.setattr(kit.repo._forgetting, "erased", failing)
+    calls, drop = [], kit.repo._forgetting.drop
+    monkeypatch.setattr(kit.repo._forgetting, "drop", failing)
     assert (await kit.repo.forget(session_id="s")).steps == 1
     assert kit.seen.of(WriteFailed) == []
-    monkeypatch.setattr(kit.repo._forgetting, "erased", counted)
+    monkeypatch.setattr(kit.repo._forgetting, "drop", counted)
     for _ in range(2):
         assert (await kit.repo.forget(session_id="s")).is_empty
         assert len(calls) == 1

@@ -524,7 +524,7 @@ async def test_maintenance_erases_what_has_expired(memory, operation):
     """A thread that nobody appends to is swept by a service that is never opened anew."""
     repo = memory.repo
     await repo.conversation("t", ttl_s=60).append({"role": "user", "content": "tea"})
-    await repo._conversations._expiry.settled("t")
+    await repo._conversations._expiry._flights.settled("t")
     await memory.kit.clock.advance(61)
     await getattr(repo, operation)()
     assert await repo.conversation("t", ttl_s=None).history() == []

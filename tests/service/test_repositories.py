@@ -20,7 +20,7 @@ from mnemo import (
     UsageError,
 )
 from mnemo.erasure import repositories
-from mnemo.store.sqlite import readers
+from mnemo.store.sqlite import connection as readers
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 SECRET = "vqzkxwbrtd"

@@ -34,7 +34,7 @@ async def test_a_changeset_that_was_written_is_not_written_again(open_kit, faili
         nodes=(node,), metadata={node.id: MetadataDelta(cumulative_reward=1.0, reward_count=1)}
     )
     store.fail("apply", before=False)
-    store.fail("apply")
+    store.fail("first_answer")
     with pytest.raises(CommitFailed):
         await kit.repo.apply(changeset)
     assert await kit.repo.apply(changeset) == 1
@@ -219,7 +219,7 @@ async def test_a_correction_in_doubt_that_was_made_is_a_conflict(open_kit, faili
     kit = await open_kit(store=store)
     memory = await kit.repo.add_memory("Ada lives in Oslo")
     store.fail("apply", before=False)
-    store.fail("apply")
+    store.fail("first_answer")
     with pytest.raises(CommitFailed):
         await kit.repo.update_memory(memory.id, "Ada lives in Rome", expected_version=1)
     with pytest.raises(Conflict, match="has version 2, not 1"):

@@ -180,7 +180,7 @@ async def test_a_background_commit_that_was_made_is_not_made_again(open_kit, fai
     store = failing_store()
     kit = await open_kit(model=model, config=AUTO, store=store)
     store.fail("apply", before=False)
-    store.fail("apply")
+    store.fail("first_answer")
     session = await kit.started()
     for number in range(3):
         await session.append(f"o{number}", f"a{number}")
@@ -264,7 +264,7 @@ async def test_an_act_that_was_made_is_done_when_it_is_asked_for_again(
     ):
         call = "apply" if name == "commit" else "record"
         store.fail(call, before=False)
-        store.fail("apply" if name == "commit" else "load")
+        store.fail("first_answer" if name == "commit" else "load")
         with pytest.raises(StoreError):
             await calls[name]()
         await calls[name]()
@@ -309,7 +309,7 @@ async def test_a_discard_after_a_commit_that_was_made_is_refused(open_kit, faili
     kit = await open_kit(store=store)
     session = await kit.closed(until="ready")
     store.fail("apply", before=False)
-    store.fail("apply")
+    store.fail("first_answer")
     with pytest.raises(CommitFailed):
         await session.commit()
     with pytest.raises(SessionError) as refused:

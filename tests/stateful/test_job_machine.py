@@ -25,7 +25,7 @@ from mnemo.log.job_rules import (
     postpone_job,
 )
 from mnemo.log.transcript import TranscriptWriter
-from mnemo.values.jobs import Extraction, Job, JobState
+from mnemo.values.jobs import Intake, Job, JobState
 from mnemo.values.journal import Owner
 
 LEASE_S, MAX_TRIES = 30, 2
@@ -38,7 +38,7 @@ class Claim:
     """A job as a worker got it, with the messages that it read then."""
 
     job: Job
-    done: Extraction
+    done: Intake
 
 
 class JobMachine(OverEngines):
@@ -111,11 +111,11 @@ class JobMachine(OverEngines):
             self.holder[claim.job.subject] = (worker, claim.job.token)
             self.claims[worker].append(claim)
 
-    def portion(self, tx: TranscriptWriter, job: Job) -> Extraction:
+    def portion(self, tx: TranscriptWriter, job: Job) -> Intake:
         thread = tx.thread(job.subject)
         assert thread.extracted_seq is not None
         messages = tx.messages(thread.id, from_seq=thread.extracted_seq)
-        return Extraction(
+        return Intake(
             thread_id=thread.id,
             token=job.token,
             to_seq=thread.next_seq,

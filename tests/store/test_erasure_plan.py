@@ -205,8 +205,8 @@ def test_a_damaged_intent_of_damaged_members_does_not_stop_it():
 def test_sessions_that_nothing_is_left_of_go():
     """One with an open, untouched episode lives on; one that is named goes whole."""
 
-    def episode(no: int, session: int, status: str, steps: int, erased: int) -> TouchedEpisode:
-        values = {"status": status, "steps": steps, "erased": erased}
+    def episode(no: int, session: int, status: str, steps: int, leaving: int) -> TouchedEpisode:
+        values = {"status": status, "steps": steps, "leaving": leaving}
         return TouchedEpisode(no=no, id=f"e{no}", session=session, goal="", **values)
 
     episodes = [

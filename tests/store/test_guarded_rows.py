@@ -22,7 +22,7 @@ from mnemo.store.rows import repo_number
 from mnemo.store.tables import TABLES, THREADS
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
-from mnemo.values.jobs import Extraction
+from mnemo.values.jobs import Intake
 
 WRITTEN_BY_ANYBODY = {"repos", "removals", "erased", "meta"}
 """Tables whose rows are inserted once, or changed by single statements that hold by themselves."""
@@ -82,8 +82,8 @@ async def test_a_row_is_not_written_without_its_lock(kit, write):
 
 async def test_a_commit_that_finishes_a_job_needs_the_threads_lock(kit):
     """Under the locks of the graph and of the session alone it is refused."""
-    done = Extraction(thread_id="t", token=1, to_seq=1, message_ids=("m0",))
-    settlement = replace(kit.settlement(ends=True), extraction=done)
+    done = Intake(thread_id="t", token=1, to_seq=1, message_ids=("m0",))
+    settlement = replace(kit.settlement(ends=True), intake=done)
     write = GraphWrite(changeset_id="c", expected_revision=0, settlement=settlement)
     prepared = prepare(write, kit.clock.now())
 

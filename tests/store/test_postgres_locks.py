@@ -20,7 +20,7 @@ from mnemo.log.transcript import TranscriptWriter
 from mnemo.protocols import EmbeddingSpace
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.items import Item
-from mnemo.values.jobs import Extraction, JobState
+from mnemo.values.jobs import Intake, JobState
 from mnemo.values.journal import EpisodeDiscarded
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -104,8 +104,8 @@ async def test_a_worker_undoes_nothing_that_is_appended_while_it_commits(
     await application.transcript("r").writing(partial(remember, seq=0, demanding=True))
     (job,) = await worker.transcript("r").writing(partial(claim_jobs, owner=kit.owner, limit=1))
     await kit.start()
-    done = Extraction(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
-    settlement = replace(kit.settlement(ends=True), extraction=done)
+    done = Intake(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
+    settlement = replace(kit.settlement(ends=True), intake=done)
     appended = anyio.Event()
 
     async def append() -> None:

@@ -14,7 +14,7 @@ from mnemo.log.transcript import TranscriptWriter
 from mnemo.store.tx import Tx
 from mnemo.testing import ManualClock
 from mnemo.values.derived import Thread
-from mnemo.values.jobs import Extraction, JobState
+from mnemo.values.jobs import Intake, JobState
 
 
 @pytest.fixture(params=["file", ON_POSTGRES])
@@ -43,7 +43,7 @@ async def finish(kit: Kit, thread: str, to_seq: int) -> None:
 
     def work(tx: TranscriptWriter) -> None:
         (job,) = claim_jobs(tx, kit.owner, limit=1, fits=lambda job: job.subject == thread)
-        done = Extraction(thread_id=thread, token=job.token, to_seq=to_seq, message_ids=())
+        done = Intake(thread_id=thread, token=job.token, to_seq=to_seq, message_ids=())
         finish_extraction(tx, done)
 
     await kit.store.transcript("r").writing(work)

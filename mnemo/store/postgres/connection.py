@@ -46,14 +46,7 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """
-    A schema of a database.
-
-    Attributes:
-        conninfo: As libpq takes it; holds the password.
-        schema: The schema of the tables.
-        shown: Without the password, for messages.
-    """
+    """A schema of a database; *shown* is without the password, which *conninfo* holds."""
 
     conninfo: str
     schema: str
@@ -90,7 +83,6 @@ class _IntLoader(Loader):
     """Booleans and whole numerics as integers, as SQLite gives them."""
 
     def load(self, data: Buffer) -> int | float:
-        """The value."""
         text = bytes(data)
         if text in (b"t", b"f"):
             return int(text == b"t")
@@ -101,7 +93,6 @@ class _BoolDumper(Int8Dumper):
     """Flags are kept as 0 and 1."""
 
     def dump(self, obj: Any) -> Buffer | None:
-        """The value."""
         return super().dump(int(obj))
 
 
@@ -138,7 +129,6 @@ class PostgresTx:
         """Whether a statement has written jobs, which other processes may wait for."""
 
     def run(self, statement: str, values: Values = (), /) -> Any:
-        """Run one statement."""
         if _WRITES_JOBS.match(statement):
             self.wrote_jobs = True
         text, names = dialect.spelled(statement)
@@ -146,7 +136,6 @@ class PostgresTx:
         return cursor.execute(text, _placed(names, values))
 
     def run_many(self, statement: str, rows: Iterable[Values], /) -> int:
-        """Run *statement* once for each of *rows*; give how many rows were changed."""
         text, names = dialect.spelled(statement)
         given = [_placed(names, row) for row in rows]
         if not given:
@@ -156,11 +145,7 @@ class PostgresTx:
         return cursor.rowcount
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
-        """
-        Insert *rows* as one value of JSON, whose types are those of the table.
-
-        As fast as ``COPY``, which row level security does not allow.
-        """
+        """As one value of JSON: as fast as ``COPY``, which row level security does not allow."""
         names = ", ".join(columns)
         statement, _ = dialect.spelled(
             f"INSERT INTO {table} ({names}) SELECT {names} "
@@ -171,7 +156,6 @@ class PostgresTx:
 
     @contextmanager
     def refusing(self, refusal: MnemoError) -> Iterator[None]:
-        """Raise *refusal* where the block meets a unique value that is in use already."""
         try:
             yield
         except errors.UniqueViolation as error:

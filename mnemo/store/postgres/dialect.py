@@ -1,8 +1,8 @@
 """
-The dialect of PostgreSQL, this module itself: full text, spelling, numbers, checks.
+The dialect of PostgreSQL, this module itself: what ``Dialect`` says, without any extension.
 
-No extension and no text-search configuration: the words are those of the library's own
-analyser. They are found by GIN and weighed by BM25 as FTS5 has it, in SQL.
+The words are those of the library's own analyser. They are found by GIN and weighed by BM25 as
+FTS5 has it, in SQL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import composed, has_unspaced, index_words, lower_each
 from mnemo.store.codec import decode_time
-from mnemo.store.text_rows import BASE, LEAN, counted, misfits, told
+from mnemo.store.text_rows import BASE, LEAN, counted, misfits, scanned, told
 from mnemo.store.tx import Column, Text, Tx
 from mnemo.values.records import DAYS_OF_A_YEAR, Group, Query, Ranking
 
@@ -52,7 +52,6 @@ def triples(lowered: str) -> list[str]:
 
 
 def put_texts(tx: Tx, repo: int, rows: Sequence[Text]) -> None:
-    """Insert texts; empty ones have no row."""
     made = [(*_row(repo, no, text), as_utc(at).timestamp()) for no, text, at in rows if text]
     if not made:
         return
@@ -71,7 +70,6 @@ def _row(repo: int, number: int, text: str) -> tuple[Any, ...]:
 
 
 def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
-    """Delete texts; give how many there were."""
     sums = tx.run(_DROP, (repo, list(rowids))).fetchone()
     if sums[0]:
         tx.run(_ADD.format("-"), (*sums, repo))
@@ -83,17 +81,14 @@ def merge_texts(tx: Tx, repo: int) -> None:
 
 
 def has_text(tx: Tx, repo: int, row: str) -> str:
-    """The condition that there is a text of the number that *row* is."""
     return f"EXISTS (SELECT 1 FROM texts WHERE rowid = {row})"
 
 
 def count_texts(tx: Tx) -> int:
-    """How many texts there are of all repositories."""
     return int(tx.run("SELECT count(*) FROM texts").fetchone()[0])
 
 
 def check_texts(tx: Tx) -> list[str]:
-    """Where the full text does not agree with what it is the text of."""
     return [
         *misfits(tx, "texts", "TRUE", "r.no = f.repo"),
         *counted("texts whose words or triples do not fit", tx.run(_ALL), _misfit),
@@ -150,12 +145,10 @@ _PAGE = 256
 
 
 def contains(lowered: str) -> str:
-    """The condition that a text of a script without blanks, case aside, has a part ``?``."""
     return "strpos(f.lowered, ?) > 0"
 
 
 def texts(tx: Tx, repo: int) -> PostgresTexts:
-    """The full text of the repository of this number."""
     return PostgresTexts(tx, repo)
 
 
@@ -178,12 +171,10 @@ _IDF = f"greatest(ln(({{count}} - {{holding}} + 0.5) / ({{holding}} + 0.5)), {_L
 _HOLDING_IT = "(count(*) FILTER (WHERE {n} > 0) OVER ())::float8"
 _SCAN = f"""
 SELECT f.rowid, 1.0::float8, {LEAN} FROM (
-    SELECT rowid, text, lowered FROM texts WHERE repo = ? AND lowered IS NOT NULL AND {{sort}}
+    SELECT rowid, text, lowered FROM texts f WHERE repo = ? AND lowered IS NOT NULL AND {{sort}}
     ORDER BY rowid DESC LIMIT ?) f {BASE}
 WHERE {{condition}}
 """
-_ALL_SORTS = ("TRUE",)
-_EACH_SORT = ("rowid & 3 < 2", "rowid & 3 = 2", "rowid & 3 = 3")
 _COUNTED = {
     "words": "SELECT text_count, text_words FROM repos WHERE no = ?",
     "triples": "SELECT unspaced_count, unspaced_triples FROM repos WHERE no = ?",
@@ -257,14 +248,14 @@ _OPERANDS = {"words": _words_operand, "triples": _triples_operand}
 _LENGTHS = {"words": "f.length", "triples": "greatest(length(f.lowered) - 2, 0)"}
 
 
+@dataclass(frozen=True, slots=True)
 class PostgresTexts:
     """``Texts`` over the rows of a repository in ``texts``."""
 
-    is_ranked: ClassVar[bool] = True
+    tx: Tx
+    repo: int
 
-    def __init__(self, tx: Tx, repo: int) -> None:
-        self._tx = tx
-        self._repo = repo
+    is_ranked: ClassVar[bool] = True
 
     def matching(
         self,
@@ -275,7 +266,6 @@ class PostgresTexts:
         *,
         unspaced: bool,
     ) -> Iterator[Sequence[Any]]:
-        """Rows that match, by falling score; see ``Texts``."""
         index = "triples" if unspaced else "words"
         made = {
             text: _OPERANDS[index](text) for g in query.groups for text in g.wanted + g.unwanted
@@ -287,7 +277,7 @@ class PostgresTexts:
         found = [operands[text] for group in groups for text in group.wanted]
         given = (
             *(value for operand in operands.values() for value in operand.counted),
-            self._repo,
+            self.repo,
             *(value for operand in found for value in operand.given),
         )
         columns = {text: f"n{place}" for place, text in enumerate(operands)}
@@ -304,7 +294,7 @@ class PostgresTexts:
             page="{page}",
         )
         for page in _PAGES:
-            rows = self._tx.run(statement.format(page=page), (*values, *given)).fetchall()
+            rows = self.tx.run(statement.format(page=page), (*values, *given)).fetchall()
             yield from (row for row in rows if row[-1])
             if len(rows) < _PAGE:
                 break
@@ -337,19 +327,18 @@ class PostgresTexts:
 
     def _counted(self, index: str) -> tuple[int, int]:
         """How many texts there are, and how many words or triples in them."""
-        row = self._tx.run(_COUNTED[index], (self._repo,)).fetchone()
+        row = self.tx.run(_COUNTED[index], (self.repo,)).fetchone()
         return row or (0, 0)
 
     def _holding(self, operand: _Operand) -> int:
         statement = _HOLDING.format(condition=operand.condition)
-        return int(self._tx.run(statement, (self._repo, *operand.values)).fetchone()[0])
+        return int(self.tx.run(statement, (self.repo, *operand.values)).fetchone()[0])
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-        """The newest texts of each kind, if they are not all looked at; see ``Texts``."""
         count, _ = self._counted("triples")
-        for sort in _ALL_SORTS if count <= limit else _EACH_SORT:
+        for sort in scanned(count, limit):
             statement = _SCAN.format(sort=sort, condition=condition)
-            yield from self._tx.run(statement, (self._repo, limit, *values))
+            yield from self.tx.run(statement, (self.repo, limit, *values))
 
     def candidates(
         self,
@@ -358,32 +347,29 @@ class PostgresTexts:
         condition: str,
         values: Sequence[Any],
     ) -> Iterator[Sequence[Any]]:
-        """Rows that hold *least* of the terms; see ``Texts``."""
         parts: list[str] = []
         given: list[Any] = []
         for place, (term, weight) in enumerate(weights):
             operand = _operand(term)
             if operand is not None:
                 parts.append(_OF_TERM.format(condition=operand.condition))
-                given += (weight, 1 << place, self._repo, *operand.values)
+                given += (weight, 1 << place, self.repo, *operand.values)
         if parts:
             statement = _CANDIDATES.format(terms=" UNION ALL ".join(parts), condition=condition)
-            yield from self._tx.run(statement, (*given, least, *values))
+            yield from self.tx.run(statement, (*given, least, *values))
 
     def count(self, term: str | None = None) -> int:
-        """How many texts hold *term*; how many there are."""
         if term is None:
             return self._counted("words")[0]
         operand = _operand(term)
         return 0 if operand is None else self._holding(operand)
 
     def holds(self, row: int, term: str) -> bool:
-        """Whether the text of this number holds *term*."""
         operand = _operand(term)
         if operand is None:
             return False
         statement = _HOLDS.format(condition=operand.condition)
-        return self._tx.run(statement, (row, *operand.values)).fetchone() is not None
+        return self.tx.run(statement, (row, *operand.values)).fetchone() is not None
 
 
 def _operand(term: str) -> _Operand | None:
@@ -425,7 +411,6 @@ SELECT min(n), max(n) FROM (
     FROM generate_series(1, ?::bigint + 0 * (SELECT count(*) FROM held))
 ) t
 """
-_DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, words) VALUES (?, ?)"
 _NOTES = """
 SELECT n.topic FROM note_words w JOIN notes n ON n.no = w.rowid
@@ -446,12 +431,7 @@ _LETTERS = {"bigint": "i", "double precision": "f", "text": "s", "bytea": "b"}
 
 
 def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
-    """
-    The number before the next *count* numbers of *table*; see ``Dialect``.
-
-    Other transactions wait for those that hold the rows of *repos*, so that in each of them
-    numbers are taken in the order of commits.
-    """
+    """Take numbers while holding the rows of *repos*, which others then wait for."""
     if not count:
         return 0
     held = sorted(set(repos)) if table in _FOLLOWED else []
@@ -464,33 +444,24 @@ def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
 
 
 def last_number(tx: Tx, table: str, repo: int) -> int:
-    """The last number of the repository in *table*; see ``Dialect``."""
     statement = _LAST.format(_IDENTITIES.get(table, "no"), table)
     return int(tx.run(statement, (repo,)).fetchone()[0])
 
 
 def put_note_words(tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
-    """Insert the words of notes, folded and stemmed, by the notes' numbers."""
     tx.run_many(_PUT_WORDS, [(note, tokens(words)) for note, words in rows])
 
 
-def drop_note_words(tx: Tx, note: int) -> int:
-    """Delete them; give how many rows there were."""
-    return int(tx.run(_DROP_WORDS, (note,)).rowcount)
-
-
 def merge_note_words(tx: Tx) -> None:
-    """Nothing: no deleted word is found, and bytes go with ``VACUUM``."""
+    """Nothing, as for texts."""
 
 
 def notes_with(tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
-    """Rows with the topics of the notes that hold *term*."""
     phrase = tokens(term)
     return list(tx.run(_NOTES, (phrase, phrase, repo)).fetchall()) if phrase else []
 
 
 def note_erased(tx: Tx) -> None:
-    """Note, in the transaction that erases, that the tables have to be rewritten."""
     tx.run("INSERT INTO meta (name, value) VALUES ('scrub', '1') ON CONFLICT DO NOTHING")
 
 
@@ -500,12 +471,10 @@ def note_expired(tx: Tx, repo: int) -> None:
 
 
 def make_scratch(tx: Tx, table: str, columns: str) -> None:
-    """Make a table of the transaction."""
     tx.run(f"CREATE TABLE pg_temp.{table} (seq $number, {columns}) ON COMMIT DROP")
 
 
 def columns(tx: Tx) -> dict[str, list[Column]]:
-    """The columns of the tables that the schema makes, full text aside."""
     found: dict[str, list[Column]] = {}
     for table, name, type, required, key in tx.run(_COLUMNS, (_ENGINES,)):
         # Others' tables may have been put beside ours, of any type.
@@ -521,7 +490,6 @@ def damage(tx: Tx) -> list[str]:
 
 
 def text_damage(tx: Tx) -> list[str]:
-    """Nothing that the server does not find by itself."""
     return []
 
 

@@ -93,8 +93,7 @@ class PostgresEngine:
     """
     ``ManagedEngine`` over a schema of a PostgreSQL database; nothing connects before ``open``.
 
-    Args:
-        url: As ``Address.of`` reads it.
+    *url* is as ``Address.of`` reads it.
     """
 
     version = VERSION
@@ -118,30 +117,24 @@ class PostgresEngine:
         )
 
     async def reading(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* on one revision of the database; see ``Engine``."""
         return await anyio.to_thread.run_sync(self._read, work, limiter=self._limiter)
 
     async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
-        """Run *work* in the writer, in a savepoint of its own; see ``Engine``."""
         return await self._opened().run(work, locks)
 
     async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
-        """Run *work* in the writer, with its calls that wait beside this one; see ``Engine``."""
         return await self._opened().merge(work, payload, locks)
 
     async def renewing(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* as ``writing`` does; it reads nothing that others write."""
         return await self.writing(work, locks=OWNERS)
 
     def post(
         self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
     ) -> None:
-        """Hand over a write in this turn of the loop; see ``Engine``."""
         self._opened().post(work, payload, done, locks)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[_Snapshot]:
-        """Hold one revision on a connection of its own."""
         self._opened()
         with anyio.CancelScope(shield=True):
             connection = await anyio.to_thread.run_sync(self._begun)
@@ -171,16 +164,13 @@ class PostgresEngine:
 
     @property
     def waiting(self) -> int:
-        """Writes that wait for the writer or for its commit."""
         return self._writing.waiting if self._writing is not None else 0
 
     @property
     def is_read_only(self) -> bool:
-        """Never: what cannot be written is not opened."""
         return False
 
     async def open(self, enter: Callable[[Tx], None]) -> None:
-        """Connect, make or migrate the schema, and run *enter*; see ``ManagedEngine``."""
         if self._writing is not None:
             raise StoreError("the store is open already")
         await anyio.to_thread.run_sync(self._prepare)
@@ -231,7 +221,6 @@ class PostgresEngine:
         return {"autocommit": True} | ({"prepare_threshold": None} if self._is_pooled else {})
 
     async def aclose(self) -> None:
-        """Let what was handed over finish, then close. Idempotent. *Cancellation*: completes."""
         writing, pool = self._writing, self._pool
         self._closed = True
         with anyio.CancelScope(shield=True):
@@ -302,7 +291,7 @@ class PostgresEngine:
         raise UsageError("a PostgreSQL store is backed up by its operator: use pg_dump")
 
     async def scrub(self, *, at_once: bool = False) -> bool:
-        """Rewrite all tables if *at_once*; give whether nothing erased is left; see ``scrub``."""
+        """Rewrite all tables, if *at_once*; else look whether nothing erased is left."""
         self._opened()
         if at_once:
             return await anyio.to_thread.run_sync(self._scrub)
@@ -353,7 +342,6 @@ class _Snapshot:
         self._connection = connection
 
     async def reading(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* in a worker thread. *Cancellation*: safe; met after the read."""
         return await anyio.to_thread.run_sync(self._run, work)
 
     def _run(self, work: Callable[[Tx], T]) -> T:
@@ -365,8 +353,7 @@ class _Staging:
     """
     ``Staging`` in temporary tables of one connection.
 
-    Args:
-        begin: The statement that begins a transaction; empty: the one that is open holds all.
+    *begin* is the statement that begins a transaction; empty: the one that is open holds all.
     """
 
     def __init__(self, connection: Connection, commits: Commits, begin: str) -> None:
@@ -375,11 +362,9 @@ class _Staging:
         self._begin = begin
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
-        """Run *work*; what it wrote stays, and is gone with the connection."""
         return await anyio.to_thread.run_sync(self._stage, work)
 
     async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
-        """Run *work* in one transaction."""
         return await anyio.to_thread.run_sync(self._write, work, locking([locks]))
 
     def _stage(self, work: Callable[[Tx], T]) -> T:

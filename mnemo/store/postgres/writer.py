@@ -38,11 +38,7 @@ class CommitInDoubt(Exception):
 
 class Commits:
     """
-    Counts the transactions of one writer in the table ``commits``.
-
-    Args:
-        connect: Opens a connection to look on.
-        begin: The statement that begins a transaction in the schema.
+    Counts the transactions of one writer in ``commits``; *connect* opens a connection to look.
     """
 
     def __init__(self, connect: Callable[[], Connection], begin: str) -> None:
@@ -121,7 +117,6 @@ class Writer(GroupWriter):
         connect: Opens the writing connection, and another one when that is lost.
         begin: The statement that begins a transaction in the schema.
         channel: What is notified when jobs were written.
-        limit: As of ``GroupWriter``.
     """
 
     def __init__(
@@ -169,7 +164,7 @@ class Writer(GroupWriter):
         tx.run(self._notice)
 
     async def aclose(self) -> None:
-        """Notify what was not, then close; see ``GroupWriter``."""
+        """Notify what was not, then close."""
         self._notify()
         await super().aclose()
 

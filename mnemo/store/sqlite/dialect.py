@@ -1,5 +1,5 @@
 """
-The dialect of SQLite, this module itself: full text, spelling, numbers, and what it checks.
+The dialect of SQLite, this module itself: what ``Dialect`` says, over FTS5.
 
 A table of texts of its own keeps a repository's scores free of what others say. Words are
 stemmed and folded the same way in every query; of scripts written without blanks, where a word
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store.rows import Rows
-from mnemo.store.text_rows import BASE, LEAN, counted, misfits, told
+from mnemo.store.text_rows import BASE, LEAN, counted, misfits, scanned, told
 from mnemo.store.tx import Column, Text, Tx
 from mnemo.values.records import Group, Query, Ranking
 
@@ -82,7 +82,6 @@ class TextTables:
 
 
 def text_tables(tx: Tx, repo: int) -> TextTables:
-    """The tables of the repository of this number."""
     row = tx.run(_OF_REPO, (repo,)).fetchone()
     return TextTables(None, None) if row is None else _named(*_REPOS.one(row))
 
@@ -99,7 +98,6 @@ def _named(number: int | None, grams: int) -> TextTables:
 
 
 def put_texts(tx: Tx, repo: int, rows: Sequence[Text]) -> None:
-    """Insert texts; empty ones have no row. The first makes the repository's table."""
     filled = [(row, text) for row, text, _ in rows if text]
     if not filled:
         return
@@ -126,11 +124,7 @@ def _take_table(tx: Tx, repo: int) -> str:
 
 
 def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
-    """
-    Delete texts; give how many there were.
-
-    Their words are gone from the file only after ``merge_texts``.
-    """
+    """Their words are gone from the file only after ``merge_texts``."""
     tables = text_tables(tx, repo)
     rows = [(rowid,) for rowid in rowids]
     dropped = [tx.run_many(_DELETE.format(table), rows) for table in tables]
@@ -138,7 +132,6 @@ def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
 
 
 def merge_texts(tx: Tx, repo: int) -> None:
-    """Write the repository's index anew, so that nothing deleted is left in it."""
     for table in text_tables(tx, repo):
         merge_index(tx, table)
 
@@ -150,13 +143,11 @@ def merge_index(tx: Tx, table: str) -> None:
 
 
 def has_text(tx: Tx, repo: int, row: str) -> str:
-    """The condition that there is a text of the number that *row* is."""
     table = text_tables(tx, repo).words
     return f"EXISTS (SELECT 1 FROM {table} WHERE rowid = {row})" if table else "0"
 
 
 def count_texts(tx: Tx) -> int:
-    """How many texts there are of all repositories."""
     return sum(
         tx.run(f"SELECT count(*) FROM {tables.words}").fetchone()[0]
         for tables in all_text_tables(tx)
@@ -165,12 +156,7 @@ def count_texts(tx: Tx) -> int:
 
 @contextmanager
 def refusing_expression(expression: str) -> Iterator[None]:
-    """
-    Read rows that match *expression* within the block.
-
-    Raises:
-        ValueError: It is no expression of the full text.
-    """
+    """*Raises* ``ValueError`` if what the block reads rows by is no expression of the full text."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -180,7 +166,7 @@ def refusing_expression(expression: str) -> Iterator[None]:
 
 
 def text_damage(tx: Tx) -> list[str]:
-    """What FTS5 says of its own structure; for the writer, since it is asked by an ``INSERT``."""
+    """What FTS5 says of its own structure; for the writer, since an ``INSERT`` asks it."""
     try:
         for table in chain.from_iterable(all_text_tables(tx)):
             tx.run(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
@@ -196,13 +182,11 @@ WHERE {{table}} MATCH ? AND {{condition}} ORDER BY f.rank
 """
 _SCAN = f"""
 SELECT f.rowid, 1.0, {LEAN}
-FROM (SELECT rowid, text FROM {{table}} WHERE {{sort}} ORDER BY rowid DESC LIMIT ?) f {BASE}
+FROM (SELECT rowid, text FROM {{table}} f WHERE {{sort}} ORDER BY rowid DESC LIMIT ?) f {BASE}
 WHERE {{condition}}
 """
 # One small row per text; to count the full text itself reads all of it.
 _COUNT = "SELECT count(*) FROM {table}_docsize"
-_ALL_SORTS = ("1",)
-_EACH_SORT = ("rowid & 3 < 2", "rowid & 3 = 2", "rowid & 3 = 3")
 _HOLDING = "SELECT count(*) FROM {table} WHERE {table} MATCH ?"
 # Of the table that many small repositories share only one's own rows count.
 _OWN = f" f {BASE} WHERE coalesce(p.repo, t.repo) = ?"
@@ -211,7 +195,7 @@ _OWN_RECORDS = f"SELECT count(*) FROM {{table}}{_OWN}"
 _OF_TERM = "SELECT rowid AS row, ? AS weight, ? AS bit FROM {table} WHERE {table} MATCH ?"
 _CANDIDATES = f"""
 SELECT f.rowid, f.weight, {LEAN}, f.bits
-FROM (SELECT row AS rowid, sum(weight) AS weight, sum(bit) AS bits FROM ({{terms}})
+FROM (SELECT row AS rowid, sum(weight) AS weight, sum(bit) AS bits FROM ({{terms}}) of_terms
       GROUP BY row HAVING count(*) >= ?) f {BASE}
 WHERE {{condition}} ORDER BY f.weight DESC, f.rowid DESC
 """
@@ -241,7 +225,6 @@ class SqliteTexts:
         *,
         unspaced: bool,
     ) -> Iterator[Sequence[Any]]:
-        """Rows that match, in the order of FTS5's rank; see ``Texts``."""
         table = self.tables.grams if unspaced else self.tables.words
         if table is None:
             return
@@ -250,12 +233,11 @@ class SqliteTexts:
             yield from self.tx.run(statement, (query.expression, *values))
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-        """The newest texts of each kind, if they are not all looked at; see ``Texts``."""
         table = self.tables.grams
         if table is None:
             return
         (count,) = self.tx.run(_COUNT.format(table=table)).fetchone()
-        for sort in _ALL_SORTS if count <= limit else _EACH_SORT:
+        for sort in scanned(count, limit):
             statement = _SCAN.format(table=table, sort=sort, condition=condition)
             yield from self.tx.run(statement, (limit, *values))
 
@@ -266,14 +248,12 @@ class SqliteTexts:
         condition: str,
         values: Sequence[Any],
     ) -> Iterator[Sequence[Any]]:
-        """Rows that hold *least* of the terms; see ``Texts``."""
         each = [_OF_TERM.format(table=self._table(term)) for term, _ in weights]
         statement = _CANDIDATES.format(terms=" UNION ALL ".join(each), condition=condition)
         terms = [v for at, (t, weight) in enumerate(weights) for v in (weight, 1 << at, _quoted(t))]
         yield from self.tx.run(statement, (*terms, least, *values))
 
     def count(self, term: str | None = None) -> int:
-        """How many texts hold *term*; how many there are."""
         if term is None:
             return self._counted(_COUNT, _OWN_RECORDS, self.tables.words)
         return self._counted(_HOLDING, _OWN_HOLDING, self._table(term), _quoted(term))
@@ -287,7 +267,6 @@ class SqliteTexts:
         return int(self.tx.run(statement, given).fetchone()[0])
 
     def holds(self, row: int, term: str) -> bool:
-        """Whether the text of this number holds *term*."""
         statement = _HOLDS.format(table=self._table(term))
         return self.tx.run(statement, (_quoted(term), row)).fetchone() is not None
 
@@ -300,22 +279,16 @@ def _quoted(term: str) -> str:
 
 
 def texts(tx: Tx, repo: int) -> SqliteTexts:
-    """The full text of the repository of this number."""
     return SqliteTexts(tx, repo, text_tables(tx, repo))
 
 
 def notes_with(tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
-    """Rows with the topics of the notes that hold *term*."""
     quoted = '"' + term.replace('"', '""') + '"'
     return tx.run(_NOTES, (quoted, repo)).fetchall()
 
 
 def contains(lowered: str) -> str:
-    """
-    The condition that a text, case aside, has a part ``?``, which is *lowered*.
-
-    SQLite itself knows the case of ASCII alone.
-    """
+    """SQLite itself knows the case of ASCII alone."""
     ascii = lowered.isascii() or not any(c.upper() != c for c in lowered if not c.isascii())
     return f"instr({'lower' if ascii else 'mnemo_lower'}(f.text), ?)"
 
@@ -331,12 +304,10 @@ _LETTERS = {"INTEGER": "i", "REAL": "f", "FLOAT": "f", "TEXT": "s", "BLOB": "b"}
 
 
 def damage(tx: Tx) -> list[str]:
-    """What SQLite finds wrong with its file."""
     return [found for (found,) in tx.run("PRAGMA integrity_check(20)") if found != "ok"]
 
 
 def columns(tx: Tx) -> dict[str, list[Column]]:
-    """The columns of the tables that the schema makes, full text aside."""
     found: dict[str, list[Column]] = {}
     for table, name, type, required, pk in tx.run(_COLUMNS):
         column = Column(name, _LETTERS[type], bool(required), bool(pk))
@@ -361,7 +332,6 @@ WHERE NOT EXISTS (SELECT 1 FROM {words} f WHERE f.rowid = g.rowid)
 
 
 def check_texts(tx: Tx) -> list[str]:
-    """Where the full text of a repository is not that of its records."""
     problems = [*told("steps without their full-text row", tx.run(_UNINDEXED))]
     for pair in all_text_tables(tx):
         problems += _check_pair(tx, pair)
@@ -406,7 +376,6 @@ _WORD = re.compile(r"\$(?:(by|entries|firsts|field)\(([\w.]+)(?:, (\w+))?\)|(\w+
 _LARGEST = "SELECT coalesce(max({}), 0) FROM {}"
 _GIVEN_AGAIN = ("sessions", "episodes", "nodes", "notes", "items")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-_DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
 # Each note differs from the one before: a scrub that began earlier cannot remove it.
 _NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
@@ -426,12 +395,11 @@ def spelled(statement: str) -> str:
 
 
 def make_scratch(tx: Tx, table: str, columns: str) -> None:
-    """Make a table of the connection, if it is not there yet."""
+    """Make it for the connection, if it is not there yet."""
     tx.run(f"CREATE TEMP TABLE IF NOT EXISTS {table} (seq $number, {columns})")
 
 
 def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
-    """The number before the next *count* numbers of *table*; see ``Dialect``."""
     if table in _GIVEN_AGAIN:
         (last,) = tx.run(_LARGEST.format("no", table)).fetchone()
         return int(last)
@@ -440,37 +408,24 @@ def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
 
 
 def last_number(tx: Tx, table: str, repo: int) -> int:
-    """The last number of *table*, of whatever repository: writers come one after the other."""
+    """Of whatever repository: writers come one after the other."""
     column = "ordinal" if table == "steps" else "no"
     return int(tx.run(_LARGEST.format(column, table)).fetchone()[0])
 
 
 def put_note_words(tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
-    """Insert the words of notes, folded and stemmed, by the notes' numbers."""
     tx.run_many(_PUT_WORDS, rows)
 
 
-def drop_note_words(tx: Tx, note: int) -> int:
-    """Delete them; give how many rows there were."""
-    return tx.run(_DROP_WORDS, (note,)).rowcount
-
-
 def merge_note_words(tx: Tx) -> None:
-    """Merge the segments of the index: words that are deleted stay in them until then."""
     merge_index(tx, "note_words")
 
 
 def note_erased(tx: Tx) -> None:
-    """Note, in the transaction that erases, that the files have to be scrubbed."""
     tx.run(_NOTE)
 
 
 def note_expired(tx: Tx, repo: int) -> None:
-    """
-    Note that messages of the repository were deleted because of their age.
-
-    That happens at any append, and merging a full text takes as long as it is large: it
-    is left for the next scrub. Nor is it worth the rewriting of a large file.
-    """
+    """Leave the merging of the full text, which takes as long as it is large, to the next scrub."""
     tx.run(_NOTE_EXPIRED)
     tx.run(_NOTE_UNMERGED, (repo,))

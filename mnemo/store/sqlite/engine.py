@@ -1,6 +1,4 @@
-"""
-The SQLite engine: one database, one writer thread, group commit, readers that never wait.
-"""
+"""The SQLite engine: one database, one writer thread, group commit, readers that never wait."""
 
 from __future__ import annotations
 
@@ -23,7 +21,11 @@ from mnemo.protocols import Clock
 from mnemo.store.engine import Bulk, GroupWriter, Locks, Unit
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
+    FileReaders,
     Location,
+    MemoryReaders,
+    Readers,
+    SqliteSnapshot,
     SqliteTx,
     connect,
     connect_in_memory,
@@ -32,7 +34,6 @@ from mnemo.store.sqlite.connection import (
     ours,
     translated,
 )
-from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers, SqliteSnapshot
 from mnemo.store.sqlite.schema import migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.tx import Tx
@@ -50,9 +51,8 @@ class SqliteEngine:
     ``ManagedEngine`` over one SQLite database; nothing touches the disk before ``open``.
 
     Args:
-        path: The file; made if it is not there, its folder is not. Readers of a file never
-            wait for the writer. ``None`` is a database in memory with one connection,
-            which ends with ``aclose``.
+        path: The file; made if it is not there, its folder is not. ``None`` is a database in
+            memory with one connection, which ends with ``aclose``.
     """
 
     version = VERSION
@@ -68,39 +68,29 @@ class SqliteEngine:
         self.synchronous: str = "none" if path is None else config.synchronous
 
     async def reading(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* on one revision of the database; see ``Engine``."""
         return await self._readers().read(work)
 
     async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
-        """Run *work* in the writer, in a savepoint of its own; see ``Engine``."""
         return await self._writer().run(work)
 
     async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
-        """Run *work* in the writer, with its calls that wait beside this one; see ``Engine``."""
         return await self._writer().merge(work, payload)
 
     async def renewing(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* as ``writing`` does; it says nothing about idleness."""
         self._renewals += 1
         return await self._writer().run(work)
 
     def post(
         self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
     ) -> None:
-        """Hand over a write in this turn of the loop; see ``Engine``."""
         self._writer().post(work, payload, done)
 
     def snapshot(self) -> AbstractAsyncContextManager[SqliteSnapshot]:
-        """Hold one revision; the write-ahead log of a file cannot be cut meanwhile."""
         return self._readers().snapshot()
 
     @asynccontextmanager
     async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
-        """
-        Attach a database for one import, private to the writer's connection and gone with it.
-
-        So the store's file is locked only by ``writing``.
-        """
+        """Attach a database to the writer's connection alone: only ``writing`` locks the file."""
         async with self._importing:
             writer = self._writer()
             await writer.run_outside(partial(_attach, tables))
@@ -112,16 +102,13 @@ class SqliteEngine:
 
     @property
     def waiting(self) -> int:
-        """Writes that wait for the writer or for its commit."""
         return self._writing.waiting if self._writing is not None else 0
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it was opened, but may not be written."""
         return self._reading is not None and self._writing is None
 
     async def open(self, enter: Callable[[Tx], None]) -> None:
-        """Open (creating or migrating) the file and run *enter*; see ``ManagedEngine``."""
         if self._reading is not None:
             raise StoreError("the store is open already")
         location = None
@@ -159,7 +146,6 @@ class SqliteEngine:
             await anyio.to_thread.run_sync(self._settle_for_reading, location, error)
 
     async def aclose(self) -> None:
-        """Let queued units finish, checkpoint, close. Idempotent. *Cancellation*: completes."""
         writing, reading = self._writing, self._reading
         if reading is not None:
             # First: the last connection to close is the one that may remove the log.
@@ -175,31 +161,14 @@ class SqliteEngine:
                 await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
 
     async def backup(self, path: Path) -> None:
-        """
-        Copy one revision to a new file; the log is not cut meanwhile, and writers go on.
-
-        Raises:
-            UsageError: Something is at *path*, or its folder is not there.
-            StoreError: It could not be written; nothing is left. *Cancellation*: completes.
-        """
         async with self.snapshot() as held:
             await held.copy(path)
 
     async def scrub(self, *, at_once: bool = False) -> bool:
-        """
-        Rid the files of what was erased; give whether nothing of it is left.
-
-        Args:
-            at_once: Rewrite a file above 64 MB, too; otherwise that is left to ``tend``.
-
-        Raises:
-            StoreReadOnly: The store was opened for reading. *Cancellation*: safe.
-        """
         self._writer()
         return await self._scrubber.scrub(at_once=at_once)
 
     async def tend(self, woken: Callable[[], None]) -> Never:
-        """Rewrite a large file that something was erased from, after 5 s without writes."""
         await self._scrubber.run()
 
     def _writes(self) -> int:
@@ -225,7 +194,6 @@ class SqliteEngine:
 
     @property
     def place(self) -> str:
-        """The file, as it was given."""
         return "memory:" if self._path is None else str(self._path)
 
     # ── Opening, in a worker thread ──────────────────────────────────────────────────
@@ -326,7 +294,6 @@ class _Staging:
         self.writing = writer.run
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
-        """Run *work*; the store's own file is neither read nor locked."""
         return await self._writer.run_outside(partial(_staged, work))
 
 
@@ -361,13 +328,7 @@ _WRITING = "writing to the store"
 
 
 class Writer(GroupWriter):
-    """
-    ``GroupWriter`` over a SQLite connection.
-
-    Args:
-        connection: Opened for writing; used by the writer's thread alone.
-        limit: As of ``GroupWriter``.
-    """
+    """``GroupWriter`` over a SQLite connection, opened for writing."""
 
     def __init__(self, connection: sqlite3.Connection, *, limit: int) -> None:
         super().__init__(limit=limit)
@@ -397,12 +358,7 @@ class Writer(GroupWriter):
                 unit.result = failed
 
     def refuse_lost(self) -> None:
-        """
-        Do nothing as long as the store's files are there.
-
-        Raises:
-            StoreError: A commit found them deleted or replaced.
-        """
+        """*Raises* ``StoreError``: a commit found the store's files deleted or replaced."""
         if self._lost is not None:
             raise StoreError(str(self._lost))
 
@@ -470,10 +426,9 @@ class Identity:
     """
     Device and inode of a database file and of its write-ahead log, as a connection opened them.
 
-    SQLite keeps both open: after they are unlinked or replaced, commits succeed and
-    are lost. A checkpoint truncates the log and ``VACUUM`` rewrites the database in
-    place, so neither changes while the connection lasts. A database in memory has no
-    files, and nothing is compared.
+    SQLite keeps both open: after they are unlinked or replaced, commits succeed and are lost. A
+    checkpoint truncates the log and ``VACUUM`` rewrites the database in place, so neither changes
+    while the connection lasts. A database in memory has no files, and nothing is compared.
 
     Args:
         connection: Already in WAL mode.
@@ -485,12 +440,7 @@ class Identity:
         self._opened = _look(self._path) if self._path else None
 
     def check(self) -> None:
-        """
-        Compare with what the path names now: two calls of ``os.stat``.
-
-        Raises:
-            StoreError: Another file is there, or none.
-        """
+        """*Raises* ``StoreError``: the path names other files now, or none (two ``os.stat``)."""
         if self._path and (self._opened is None or _look(self._path) != self._opened):
             raise StoreError(
                 f"the files of the store {self._path!r} were deleted or replaced while it was "

@@ -59,15 +59,10 @@ def migrate(connection: sqlite3.Connection, backed_up: Path | None) -> None:
     """
     Make the tables of a new database, or bring an older one to ``schema.VERSION``.
 
-    Every step is one transaction and looks at the version inside it, so two
-    processes may try at once.
+    Every step is one transaction and looks at the version inside it, so two processes may try at
+    once. *backed_up* is the file, which is copied beside itself first if it is of an older version.
 
-    Args:
-        backed_up: The file, which is copied beside itself first if it is of an older
-            version; ``None``: no copy is made.
-
-    Raises:
-        StoreError: Which step failed; the versions before it are in force.
+    *Raises* ``StoreError``: which step failed; the versions before it are in force.
     """
     found = stored_version(connection)
     if found == schema.VERSION:

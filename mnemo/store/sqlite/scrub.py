@@ -69,10 +69,7 @@ class Scrubber:
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         """
-        Do what is noted; give whether nothing is left to do.
-
-        Args:
-            at_once: Rewrite a large file, too; otherwise that is left to ``run``.
+        Do what is noted; give whether nothing is left to do, a large file left to ``run`` aside.
 
         *Cancellation*: safe; what is left stays noted.
         """

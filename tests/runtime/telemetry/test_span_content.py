@@ -142,7 +142,8 @@ async def test_a_failed_commits_words_are_told_where_opted_in(open_kit, watch, f
     await session.append("a", "b")
     await session.close()
     await session.wait_for("ready")
-    store.fail("apply", times=2)
+    store.fail("apply")
+    store.fail("first_answer")
     with pytest.raises(CommitFailed):
         await session.commit()
     assert facts(watch.one("upsert_memory"))["error.type"] == "CommitFailed"
