@@ -92,7 +92,6 @@ def append_drafts(
     *,
     expected_seq: int | None = None,
     search_tools: bool = False,
-    demand: Callable[[TranscriptWriter, Sequence[StoredMessage]], bool] | None = None,
 ) -> Appended:
     """
     Store the new messages of a batch at the end of the thread; return every stored one.
@@ -103,7 +102,6 @@ def append_drafts(
     Args:
         expected_seq: What the thread's next seq must be, if anything is new.
         search_tools: Whether calls and results are searched for as well.
-        demand: Demands the job of what is stored, as of ``ConversationParts``.
 
     Raises:
         Conflict: An id stands for something else already, or *expected_seq* is not next.
@@ -127,8 +125,7 @@ def append_drafts(
         tx.add(list(new.values()), search_tools=search_tools)
     if new or scope.is_stale:
         tx.keep(replace(scope.thread, next_seq=scope.thread.next_seq + len(new)))
-    is_due = demand is not None and bool(entries) and demand(tx, entries)
-    return Appended(entries, len(new), is_due)
+    return Appended(entries, len(new))
 
 
 def _stored(draft: MessageDraft, thread: Thread, place: int, now: datetime) -> StoredMessage:
@@ -235,14 +232,17 @@ class MessageLog(OfThread):
         """Append *batch*, of a handle that remembers with its job; *at_once*: due now."""
         if not batch:
             return []
-        remembers = self._parts.demand if self._settings.remember else None
-        work = partial(
-            append_drafts,
-            drafts=await self._drafts(batch, format),
-            expected_seq=expected_seq,
-            search_tools=self._parts.config.recall.index_tool_results,
-            demand=remembers and remembers(at_once=at_once),
-        )
+        parts, drafts = self._parts, await self._drafts(batch, format)
+
+        def work(tx: TranscriptWriter, scope: ThreadScope) -> Appended:
+            search_tools = parts.config.recall.index_tool_results
+            done = append_drafts(
+                tx, scope, drafts, expected_seq=expected_seq, search_tools=search_tools
+            )
+            if not (self._settings.remember and parts.demand and done.messages):
+                return done
+            return replace(done, is_due=parts.demand(tx, done.messages, at_once=at_once))
+
         appended = await self._write(work, self._was_appended, written=self._holds)
         return appended.messages
 

@@ -71,8 +71,8 @@ class ConversationParts:
         meter: Counts what calls of models cost.
         forget: Erases what is selected, with all that was derived from it alone.
         appended: To be called after every append that stored something; a plain call.
-        demand: Makes what demands the job of messages that are remembered, at once or not:
-            called in the transaction that stores them, it says whether the job is due now.
+        demand: Demands the job of messages that are remembered, in the transaction that stores
+            them; whether it is due now.
         poke_jobs: To be called then, once that is durable; a plain call.
     """
 
@@ -87,7 +87,7 @@ class ConversationParts:
     meter: UsageMeter
     forget: Callable[[Selection], Awaitable[Erased]]
     appended: Callable[[ThreadSettings], None]
-    demand: Callable[..., Callable[..., bool]] | None = None
+    demand: Callable[..., bool] | None = None
     poke_jobs: Callable[[], None] = lambda: None
     spans: Spans = NO_SPANS
 

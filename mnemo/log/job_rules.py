@@ -75,11 +75,27 @@ def defer_job(tx: TranscriptWriter, job: Job, *, pause_s: float) -> None:
 
 
 def fail_job(
-    tx: TranscriptWriter, job: Job, error: str, *, backoff_s: float, max_tries: int
+    tx: TranscriptWriter,
+    job: Job,
+    error: str,
+    *,
+    about: Sequence[str] = (),
+    backoff_s: float,
+    max_tries: int,
 ) -> None:
-    """Note that a try of *job* failed, if the claim still holds."""
+    """
+    Note that a try of *job* failed, if the claim still holds.
+
+    Args:
+        about: Ids of the messages that *error* may quote: where one was erased meanwhile, the
+            job is given back untried.
+    """
     present = held_job(tx, job)
-    if present is not None:
+    if present is None:
+        return
+    if len(tx.by_id(job.subject, about)) < len(about):
+        tx.put_job(present.postponed(tx.lease_now))
+    else:
         tx.put_job(
             present.failed(error, now=tx.lease_now, backoff_s=backoff_s, max_tries=max_tries)
         )

@@ -17,18 +17,7 @@ import anyio
 from mnemo.config import Config
 from mnemo.errors import MnemoError, NotFound, SessionBusy, StoreReadOnly, UsageError
 from mnemo.jobs.slots import JobSlots
-from mnemo.log.job_rules import (
-    cancel_jobs,
-    claim_jobs,
-    defer_job,
-    demand_extraction,
-    fail_job,
-    hasten_jobs,
-    lost_jobs,
-    postpone_job,
-    retry_jobs,
-    waiting_jobs,
-)
+from mnemo.log import job_rules as rules
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.prompts.profiles import PROFILES, resolve_profile
 from mnemo.protocols import Clock
@@ -39,6 +28,7 @@ from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import called, traceback_of
 from mnemo.runtime.validation import known_ids
 from mnemo.values.jobs import JOB_KINDS, Job, JobKind, JobLevels, JobState, WorkerStatistics
+from mnemo.values.messages import StoredMessage
 
 log = logging.getLogger("mnemo")
 
@@ -71,12 +61,7 @@ def carried_of(config: Config) -> dict[str, Any]:
 
 
 def config_of(needs: Mapping[str, Any], own: Config) -> Config:
-    """
-    The config to do a job with, over that of the worker.
-
-    Raises:
-        ConfigError: It was written by another version, and says what this one cannot do.
-    """
+    """The config to do a job with. *Raises* ``ConfigError``: another version wrote it."""
     config, profile = dict(needs.get("config", {})), needs.get("profile")
     if "config" in needs and (profile is None or profile in PROFILES):
         config["extraction"] = {**config.get("extraction", {}), "profile": profile}
@@ -84,12 +69,7 @@ def config_of(needs: Mapping[str, Any], own: Config) -> Config:
 
 
 class Jobs:
-    """
-    Works off the jobs of one repository, whichever process they came from.
-
-    Args:
-        tasks: Where it runs; what is cancelled is given back.
-    """
+    """Works off a repository's jobs, whichever process they came from; gives back the cancelled."""
 
     def __init__(self, parts: RepositoryParts, tasks: Branch) -> None:
         slots, config = parts.slots, parts.config
@@ -103,7 +83,8 @@ class Jobs:
         self._work: Mapping[JobKind, Work] = {}
         self._carried = carried_of(config)
         self.renew()
-        self._running: set[tuple[str, str]] = set()
+        self.running: dict[tuple[str, str], Sequence[str]] = {}
+        """The ids of the messages that each job at work has read, which its error may quote."""
         self._nap = CancelHandle()
         self._beat = anyio.Event()
         self._traffic = traffic()
@@ -118,10 +99,13 @@ class Jobs:
         """What a worker must have to do a job as this service would; see ``Job.needs``."""
         return {**self._here, **carried}
 
-    def demand(self, *, at_once: bool) -> Callable[..., bool]:
-        """What demands the job of messages, with their transaction; see ``demand_extraction``."""
-        return partial(
-            demand_extraction,
+    def demand(
+        self, tx: TranscriptWriter, messages: Sequence[StoredMessage], *, at_once: bool
+    ) -> bool:
+        """Demand the job of *messages*, in their transaction; see ``demand_extraction``."""
+        return rules.demand_extraction(
+            tx,
+            messages,
             quiet_s=self._config.quiet_s,
             most_waiting=self._config.most_waiting,
             at_once=at_once,
@@ -138,17 +122,13 @@ class Jobs:
         self._pulse()
 
     async def end(self, grace_s: float) -> float:
-        """
-        Claim nothing more, and wait up to *grace_s* seconds for what runs; what is left of them.
-
-        *Cancellation*: safe.
-        """
+        """Claim nothing more; wait up to *grace_s* seconds for what runs, and give the rest."""
         self._stopped = True
         self.poke()
         self._pulse()
         until = anyio.current_time() + grace_s
         with anyio.move_on_after(grace_s):
-            while self._running:
+            while self.running:
                 await self._beat.wait()
         return max(0.0, until - anyio.current_time())
 
@@ -167,32 +147,27 @@ class Jobs:
     async def hasten(self) -> None:
         """Have everything that waits be due now. *Cancellation*: completes."""
         if (await self.levels()).waiting:
-            await self._store.writing(hasten_jobs)
+            await self._store.writing(rules.hasten_jobs)
         self.poke()
 
     async def retry(self, thread_ids: Sequence[str] | None) -> tuple[str, ...]:
         """See ``Repository.retry_jobs``."""
         known = None if thread_ids is None else known_ids(thread_ids)
-        again = await self._store.writing(lambda tx: retry_jobs(tx, known, self._here))
+        again = await self._store.writing(lambda tx: rules.retry_jobs(tx, known, self._here))
         self.poke()
         return tuple(again)
 
     async def cancel(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
         """See ``Repository.cancel_jobs``."""
         known = known_ids(thread_ids)
-        cancelled = await self._store.writing(lambda tx: cancel_jobs(tx, known))
+        cancelled = await self._store.writing(lambda tx: rules.cancel_jobs(tx, known))
         self._pulse()
         return tuple(cancelled)
 
     # ── The worker ───────────────────────────────────────────────────────────────────
 
     async def run(self, work: Mapping[JobKind, Work]) -> None:
-        """
-        Claim and start what is due, until it is stopped or cancelled.
-
-        Args:
-            work: What is done for a job of each kind.
-        """
+        """Claim and start what is due, until it is stopped or cancelled; *work* does a job."""
         self._work = work
         if self._slots.most != 0:
             with self._slots.poking(self.poke):
@@ -215,13 +190,13 @@ class Jobs:
 
     async def _round(self) -> float:
         """Start what is due and there is room for; seconds until the next look."""
-        if len(self._running) >= self._most:
+        if len(self.running) >= self._most:
             return self._config.poll_s
         pause_s = await self._store.reading(self._pause)
         if pause_s:
             return min(pause_s, self._config.poll_s)
         await self._let_writes_go_first()
-        places = self._slots.take(self._most - len(self._running))
+        places = self._slots.take(self._most - len(self.running))
         if not places:
             return self._config.poll_s
         claimed = await self._claim(places)
@@ -236,9 +211,9 @@ class Jobs:
 
     async def _claim(self, places: int) -> int:
         """Claim and start up to *places* jobs, whose places in the service are taken."""
-        held = frozenset(self._running)
+        held = frozenset(self.running)
         claim = partial(
-            claim_jobs, owner=self._parts.owner, limit=places, held=held, fits=self._is_for_us
+            rules.claim_jobs, owner=self._parts.owner, limit=places, held=held, fits=self._is_for_us
         )
         jobs: Sequence[Job] = ()
         # What was claimed is started or given back, whoever is cancelled.
@@ -258,21 +233,21 @@ class Jobs:
         return able and (kinds is None or job.kind in kinds)
 
     def _is_free(self, job: Job) -> bool:
-        return self._is_for_us(job) and job.key not in self._running
+        return self._is_for_us(job) and job.key not in self.running
 
     def _pause(self, tx: TranscriptReader) -> float:
         """Seconds until the next job may be claimed; 0: one is due."""
-        if lost_jobs(tx, self._parts.owner, self._is_free):
+        if rules.lost_jobs(tx, self._parts.owner, self._is_free):
             return 0
-        first = waiting_jobs(tx, self._is_free, limit=1)
+        first = rules.waiting_jobs(tx, self._is_free, limit=1)
         return max(0.0, (first[0].due_at - tx.lease_now).total_seconds()) if first else math.inf
 
     async def _start(self, job: Job) -> None:
         if self._stopped or self._tasks.ended:
-            await self._note(partial(postpone_job, job=job, due_at=job.due_at))
+            await self._note(partial(rules.postpone_job, job=job, due_at=job.due_at))
             self._slots.give_back(1)
             return
-        self._running.add(job.key)
+        self.running[job.key] = ()
         self._slots.busy[self._parts.repo_id] += 1
         self._tasks.spawn(self._run_one, job)
 
@@ -285,11 +260,11 @@ class Jobs:
             note = self._failed(job, error)
         finally:
             if note is None and again is not None:
-                note = partial(postpone_job, job=job, due_at=again)
+                note = partial(rules.postpone_job, job=job, due_at=again)
             with anyio.CancelScope(shield=True):
                 if note is not None:
                     await self._note(note)
-            self._running.discard(job.key)
+            del self.running[job.key]
             self._slots.busy[self._parts.repo_id] -= 1
             self._slots.give_back(1)
             self._pulse()
@@ -300,11 +275,17 @@ class Jobs:
         backoff_s = self._config.retry_backoff_s
         if self._is_put_back(error):
             log.info("the %s job of %r is put back: %s", job.kind, job.subject, error)
-            return partial(defer_job, job=job, pause_s=0.0 if self._stopped else backoff_s)
+            return partial(rules.defer_job, job=job, pause_s=0.0 if self._stopped else backoff_s)
         trace = traceback_of(error)
         log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
-        said, most = clean(str(error)) or type(error).__name__, self._config.max_tries
-        return partial(fail_job, job=job, error=said, backoff_s=backoff_s, max_tries=most)
+        return partial(
+            rules.fail_job,
+            job=job,
+            error=clean(str(error)) or type(error).__name__,
+            about=self.running[job.key],
+            backoff_s=backoff_s,
+            max_tries=self._config.max_tries,
+        )
 
     def _is_put_back(self, error: Exception) -> bool:
         """Whether *error* is no failure of the job: others have its session, or all is closing."""
@@ -378,10 +359,8 @@ class Worker:
     """
     Works off the jobs of many repositories; see ``Mnemo.work``.
 
-    Args:
-        owing: Ids of the repositories with a job of these kinds that is due.
-        open_repo: Opens one, which then works its jobs off; False: it is open already.
-        close_repo: Closes one; what runs there gets its time.
+    *owing* gives the repositories with a job of these kinds that is due; *open_repo* says False
+    where one is open already.
     """
 
     def __init__(

@@ -49,19 +49,17 @@ CONTEXT_MESSAGES = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
     """
-    Messages to extract.
+    Messages to extract, without those of a session by hand, and the last ones before them.
 
     Attributes:
-        messages: Ascending; expired ones and those of a session by hand are left out.
-        context: The last messages before them, ascending.
         to_seq: Where the next portion begins.
-        waits: Whether there is none yet, because a call still waits for its result.
+        due_at: When there will be one, as a call still waits for its result; ``None``: now.
     """
 
     messages: tuple[StoredMessage, ...]
     context: tuple[StoredMessage, ...]
     to_seq: int
-    waits: bool = False
+    due_at: datetime | None = None
 
     @property
     def ids(self) -> list[str]:
@@ -79,7 +77,7 @@ def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portio
     """Read the portion that begins with the thread's ``extracted_seq``."""
     scope = ThreadScope.stored(tx, thread_id, config)
     start = scope.thread.extracted_seq or 0
-    messages, end = _up_to_cut(tx, scope, start, config.conversation.tool_deadline_s)
+    messages, end, wait_s = _up_to_cut(tx, scope, start, config.conversation.tool_deadline_s)
     fed = tx.fed(thread_id, [message.stored_id for message in messages])
     before: list[StoredMessage] = []
     if start:
@@ -88,29 +86,34 @@ def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portio
         messages=tuple(message for message in messages if message.id not in fed),
         context=tuple(before),
         to_seq=end,
-        waits=end == start < scope.thread.next_seq,
+        due_at=tx.lease_now + timedelta(seconds=wait_s) if wait_s else None,
     )
 
 
 def _up_to_cut(
     tx: TranscriptReader, scope: ThreadScope, start: int, deadline_s: float
-) -> tuple[list[StoredMessage], int]:
-    """Messages from *start* on and the seq behind them; no tool group goes on there."""
+) -> tuple[list[StoredMessage], int, float]:
+    """
+    Messages from *start* on and the seq behind them; no tool group goes on there.
+
+    Or none, and the seconds until the first call counts as abandoned.
+    """
     thread = scope.thread
     for most in (MOST_MESSAGES, LONGEST_GROUP):
         end = min(thread.next_seq, start + most)
         window = scope.messages(tx, from_seq=start, to_seq=end - 1)
         if not window:
-            return [], end
+            return [], end, 0
         units = scope.units(tx, window, ((start, LAST_SEQ),))
         clean = clean_cuts(units, now=tx.now, deadline_s=deadline_s)
         cuts = [cut for cut in clean if start < cut <= end]
         if cuts:
             cut = cuts[-1] if most == MOST_MESSAGES else cuts[0]
-            return [message for message in window if message.seq < cut], cut
+            return [message for message in window if message.seq < cut], cut, 0
         if end == thread.next_seq:
-            return [], start
-    return window, end
+            left = (unit.open_for(tx.now, deadline_s) for unit in units)
+            return [], start, next(wait_s for wait_s in left if wait_s)
+    return window, end, 0
 
 
 # ── Remembering ───────────────────────────────────────────────────────────────────
@@ -145,13 +148,7 @@ class Remembered:
 
 
 class Remembering:
-    """
-    The work of the ``extract`` and ``session`` jobs of one repository.
-
-    Args:
-        forget: Erases what is selected.
-        check_usable: Raises ``UsageError`` where the repository is closed.
-    """
+    """The work of the ``extract`` and ``session`` jobs of one repository."""
 
     def __init__(
         self,
@@ -212,9 +209,10 @@ class Remembering:
         """Take in the next portion of the thread that *job* is about; see ``Work``."""
         config, store = self._parts.config, self._parts.transcript
         portion = await store.reading(partial(next_portion, thread_id=job.subject, config=config))
-        if portion.waits:
-            deadline = timedelta(seconds=config.conversation.tool_deadline_s)
-            return self._parts.clock.now() + deadline
+        if portion.due_at is not None:
+            return portion.due_at
+        read = (*portion.context, *portion.messages)
+        self._jobs.running[job.key] = [message.stored_id for message in read]
         for session_id in await store.reading(lambda tx: tx.extracting(job.subject)):
             part = await self._fitting(session_id, portion)
             if part is not None:

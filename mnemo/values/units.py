@@ -106,8 +106,12 @@ class Unit:
         return self.messages[0].role == "system"
 
     def is_open(self, now: datetime, deadline_s: float) -> bool:
+        """Whether something of it still waits; see ``open_for``."""
+        return self.open_for(now, deadline_s) > 0
+
+    def open_for(self, now: datetime, deadline_s: float) -> float:
         """
-        Whether a call still waits for its result, or an item for the message it leads.
+        Seconds that a call may still wait for its result, or an item for the message it leads.
 
         Args:
             deadline_s: Seconds from the ``recorded_at`` of the call or item after which it
@@ -116,8 +120,8 @@ class Unit:
         last = self.messages[-1]
         waiting = self.caller if self.unanswered else last if leads(last) else None
         if waiting is None:
-            return False
-        return (now - waiting.recorded_at).total_seconds() < deadline_s
+            return 0
+        return max(0.0, deadline_s - (now - waiting.recorded_at).total_seconds())
 
 
 def leads(message: Message) -> bool:

@@ -190,6 +190,19 @@ class JobContract(StoreContract):
         dead = await self._job(kit)
         assert (dead.state, dead.error) == (JobState.DEAD, None)
 
+    async def test_why_a_job_failed_is_not_told_once_what_it_may_quote_is_gone(self, kit):
+        """It was about a message that was erased: the job is given back untried, without error."""
+        await self._say(kit, 0, 1, at_once=True)
+        (job,) = await self._claim(kit)
+        fail = partial(fail_job, job=job, error="hunter2", backoff_s=5, max_tries=1)
+        await self._write(kit, lambda tx: tx.erase("t", [0]))
+        await self._write(kit, partial(fail, about=["m0", "m1"]))
+        left = await self._job(kit)
+        assert (left.state, left.error, left.tries) == (JobState.WAITING, None, 0)
+        (job,) = await self._claim(kit)
+        await self._write(kit, partial(fail, job=job, error="bees", about=["m1"]))
+        assert (await self._job(kit)).error == "bees"
+
     @pytest.mark.parametrize("fails", ["before", "after"])
     async def test_why_a_session_failed_goes_with_the_steps_it_may_quote(self, kit, fails):
         """So it does of a session that is shortened; a worker of then writes no error after."""

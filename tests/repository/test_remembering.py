@@ -183,7 +183,9 @@ async def test_a_tool_call_waits_for_its_result(open_kit):
     await kit.repo.remember({**calling, "tool_calls": [{**call, "id": "d"}]})
     await passed(kit, 5)
     assert (await kit.repo.statistics()).steps == 3
-    await passed(kit, 180)
+    await passed(kit, 174)
+    assert (await kit.repo.statistics()).steps == 3
+    await passed(kit, 1)
     assert (await kit.repo.statistics()).steps == 4
 
 
@@ -463,6 +465,21 @@ async def test_a_message_that_is_erased_while_its_job_runs_does_not_come_back(op
     nodes = await kit.repo.get_nodes(["semantic", "episodic", "source"])
     assert [node for node in nodes if "Lund" in repr(node)]
     assert not [node for node in nodes if "hunter2" in repr(node)]
+
+
+async def test_a_try_that_fails_after_an_erasure_leaves_no_word_of_it(open_kit):
+    """Its error may quote what the worker had read: that is not written any more."""
+    model = ScriptedChatModel.answering({"semantic": ModelUnavailable("no answer to hunter2")})
+    kit = await open_kit(model=model, config=Config(jobs={"max_tries": 1}))
+    model.block("semantic")
+    await kit.repo.remember("The password is hunter2.")
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting == 1)
+    await kit.repo._parts.transcript.writing(lambda tx: tx.erase("default", [0]))
+    model.unblock()
+    await at_rest(kit)
+    jobs = (await kit.repo.statistics()).jobs
+    assert (jobs.waiting, jobs.running, jobs.errors) == (0, 0, {})
 
 
 async def test_a_thread_that_is_purged_while_its_job_runs_is_gone(open_kit):
