@@ -60,22 +60,22 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.recall.result import RecallResult as RecallResult
     from mnemo.recall.result import SourceRef as SourceRef
     from mnemo.recall.view import MessageView as MessageView
-    from mnemo.repository import Change as Change
-    from mnemo.repository import Changes as Changes
-    from mnemo.repository import ConversationStatistics as ConversationStatistics
-    from mnemo.repository import Inspection as Inspection
-    from mnemo.repository import Memory as Memory
-    from mnemo.repository import MemoryVersion as MemoryVersion
-    from mnemo.repository import Page as Page
-    from mnemo.repository import Repository as Repository
-    from mnemo.repository import RepositoryStatistics as RepositoryStatistics
-    from mnemo.repository import SessionLook as SessionLook
-    from mnemo.repository import ThreadRecord as ThreadRecord
     from mnemo.repository.agent_tools import AgentTool as AgentTool
     from mnemo.repository.agent_tools import ToolAnswer as ToolAnswer
     from mnemo.repository.checkpoints import Checkpoints as Checkpoints
     from mnemo.repository.conversation import Conversation as Conversation
+    from mnemo.repository.inspection import Changes as Changes
+    from mnemo.repository.inspection import Inspection as Inspection
+    from mnemo.repository.inspection import SessionLook as SessionLook
+    from mnemo.repository.memories import Change as Change
+    from mnemo.repository.memories import Memory as Memory
+    from mnemo.repository.memories import MemoryVersion as MemoryVersion
+    from mnemo.repository.memories import Page as Page
+    from mnemo.repository.parts import ConversationStatistics as ConversationStatistics
+    from mnemo.repository.parts import RepositoryStatistics as RepositoryStatistics
+    from mnemo.repository.parts import ThreadRecord as ThreadRecord
     from mnemo.repository.remembering import Remembered as Remembered
+    from mnemo.repository.repository import Repository as Repository
     from mnemo.runtime.bus import Subscription as Subscription
     from mnemo.runtime.operations import Outcome as Outcome
     from mnemo.runtime.operations import PendingOperation as PendingOperation
@@ -168,14 +168,14 @@ _NAMES = {
     "recall.keyword": "SearchHit",
     "recall.result": "Candidate Explanation ReasonedMemory RecallResult SourceRef",
     "recall.view": "MessageView",
-    "repository": (
-        "Change Changes ConversationStatistics Inspection Memory MemoryVersion Page Repository "
-        "RepositoryStatistics SessionLook ThreadRecord"
-    ),
     "repository.agent_tools": "AgentTool ToolAnswer",
     "repository.checkpoints": "Checkpoints",
     "repository.conversation": "Conversation",
+    "repository.inspection": "Changes Inspection SessionLook",
+    "repository.memories": "Change Memory MemoryVersion Page",
+    "repository.parts": "ConversationStatistics RepositoryStatistics ThreadRecord",
     "repository.remembering": "Remembered",
+    "repository.repository": "Repository",
     "runtime.bus": "Subscription",
     "runtime.operations": "Outcome PendingOperation",
     "service": "Mnemo",

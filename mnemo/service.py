@@ -48,7 +48,7 @@ from mnemo.values.journal import Owner, RepositoryRecord
 if TYPE_CHECKING:  # loaded in a thread, for the first repository
     from mnemo.maintenance.copying import RepositoryCopy
     from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
-    from mnemo.repository import Repository
+    from mnemo.repository.repository import Repository
     from mnemo.session.session import Session
     from mnemo.stores import EngineStore
 
@@ -307,7 +307,8 @@ class Mnemo:
             await anyio.to_thread.run_sync(import_module, f"mnemo.{name}")
         self._usable()
         from mnemo.index.follower import RepositoryIndex
-        from mnemo.repository import Repository, RepositoryParts
+        from mnemo.repository.parts import RepositoryParts
+        from mnemo.repository.repository import Repository
 
         same = config.telemetry == self._config.telemetry
         spans = self._spans if same else await _found_spans(config.telemetry)
@@ -345,9 +346,6 @@ class Mnemo:
                 bus=self._bus,
                 slots=self._slots,
                 spans=spans,
-                checked_models=named.checked_models,
-                way_to=named.way_to,
-                traced=named.traced,
             )
         )
         async with self._lock("open", repo_id):

@@ -40,7 +40,7 @@ from mnemo import Config, Message, Mnemo
 from mnemo.models.named import EMBEDDERS, named_embedder
 from mnemo.protocols import Embedder
 from mnemo.recall.result import RecallResult
-from mnemo.repository import Repository
+from mnemo.repository.repository import Repository
 from mnemo.runtime.text import count_tokens
 
 REPOSITORY = "bench"

@@ -31,7 +31,7 @@ from answers_kit import read_talks
 from bench_kit import Figure, Figures, Heartbeat, Row, append_all, at_once, heartbeat, warm_up
 
 from mnemo import Config, Mnemo
-from mnemo.repository import Repository
+from mnemo.repository.repository import Repository
 from mnemo.runtime import settle_collector
 from mnemo.session.session import Session
 

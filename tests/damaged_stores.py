@@ -18,7 +18,7 @@ from world import NOON, SPACE, Kit, store_at
 
 from mnemo.items.item_rows import ItemWriter
 from mnemo.log.transcript import TranscriptWriter
-from mnemo.repository import Repository
+from mnemo.repository.repository import Repository
 from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock
 from mnemo.values.checkpoints import CheckpointHead

@@ -15,7 +15,7 @@ from hypothesis import settings
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
-from mnemo.repository import Repository
+from mnemo.repository.repository import Repository
 from mnemo.service import Mnemo
 from mnemo.session.session import Session
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel

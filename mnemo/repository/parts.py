@@ -1,48 +1,32 @@
-"""The seams of a repository, what it says of itself, and the constructors of its components."""
+"""The seams of a repository, and what it says of itself."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
-from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.errors import MnemoError
 from mnemo.events import Event
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.items.item_rows import StoredItems
-from mnemo.items.items import Items
 from mnemo.jobs.slots import JobSlots
 from mnemo.log.feed import StoredFeed
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions
 from mnemo.log.transcript import StoredTranscript
-from mnemo.maintenance.plan import Sources
 from mnemo.maintenance.reembed import StoredOverhaul
-from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.note_rows import StoredNotes
-from mnemo.notes.notes import Notes
-from mnemo.notes.shelf import NotesParts
 from mnemo.prompts.profiles import resolve_profile
-from mnemo.prompts.usage import ModelUsage, UsageMeter
-from mnemo.protocols import (
-    ChatModel,
-    Clock,
-    Embedder,
-    EmbeddingSpace,
-    Purpose,
-)
-from mnemo.recall.pipeline import AccessLog, Recall
+from mnemo.prompts.usage import ModelUsage
+from mnemo.protocols import ChatModel, Clock, Embedder, Purpose
 from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.runtime.tasks import Branch, TaskRoot, Threads
-from mnemo.runtime.transactions import guarded
+from mnemo.runtime.tasks import TaskRoot
 from mnemo.session.parts import SessionStatistics
 from mnemo.session.session import Session
 from mnemo.values.changeset import Revision
@@ -95,6 +79,9 @@ class ConversationStatistics:
     evictions: int = 0
     eviction_failures: int = 0
     usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
+
+
+_COUNTED = ("steps", "vectors", "messages", "messages_in_sessions", "checkpoints", "items")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,15 +147,10 @@ class RepositoryStatistics:
         cls, counts: Mapping[str, int], sessions: Sequence[SessionStatistics], **others: Any
     ) -> RepositoryStatistics:
         """Add up the store's *counts* and the open *sessions*; *others* are given as they are."""
+        others.update((name, counts.get(name, 0)) for name in _COUNTED)
         return cls(
             nodes=_below(counts, "nodes:"),
             edges=_below(counts, "edges:"),
-            steps=counts.get("steps", 0),
-            vectors=counts.get("vectors", 0),
-            messages=counts.get("messages", 0),
-            messages_in_sessions=counts.get("messages_in_sessions", 0),
-            checkpoints=counts.get("checkpoints", 0),
-            items=counts.get("items", 0),
             open_sessions=len(sessions),
             pending_operations=sum(session.pending_operations for session in sessions),
             append_backlog=sum(session.append_backlog for session in sessions),
@@ -197,9 +179,6 @@ class RepositoryParts:
 
     Attributes:
         slots: The service's places for jobs.
-        checked_models: Gives the embedder, or that of a name; raises ``ConfigError``.
-        way_to: Says how to come by an embedder of a space.
-        traced: Gives an embedder's calls their spans, where it asks somebody outside.
     """
 
     repo_id: str
@@ -222,10 +201,7 @@ class RepositoryParts:
     root: TaskRoot
     bus: EventBus[Event]
     slots: JobSlots
-    checked_models: Callable[[ChatModel | None, Embedder | str | None], Embedder | None]
-    way_to: Callable[[EmbeddingSpace], str]
     spans: Spans = NO_SPANS
-    traced: Callable[[Embedder, Spans], Embedder] = lambda embedder, spans: embedder
     open_sessions: dict[str, Session] = field(default_factory=dict)
 
     def difference(
@@ -240,137 +216,10 @@ class RepositoryParts:
             return "embedder"
         return None
 
-
-# ── What a repository is made of ──────────────────────────────────────────────────
-
-
-log = logging.getLogger("mnemo")
-
-T = TypeVar("T")
-
-
-def make_commit_lane(parts: RepositoryParts) -> CommitLane:
-    """Make the lane in which changesets are reconciled one after the other."""
-    return CommitLane(
-        repo_id=parts.repo_id,
-        graph=parts.graph,
-        index=parts.index,
-        embedder=parts.embedder,
-        owner=parts.owner,
-        clock=parts.clock,
-        config=parts.config.commit,
-        publish=parts.bus.publish,
-        spans=parts.spans,
-    )
-
-
-def make_recall(
-    parts: RepositoryParts, access: AccessLog, notes: Notes, items: Items, usage: UsageMeter
-) -> Recall:
-    """Make the recall pipeline; *usage* counts its calls of models."""
-    return Recall(
-        repo_id=parts.repo_id,
-        graph=parts.graph,
-        feed=parts.feed,
-        index=parts.index,
-        embedder=parts.embedder,
-        clock=parts.clock,
-        config=_profiled(parts.config),
-        notify=parts.bus.publish,
-        access=access,
-        find_notes=notes.recall,
-        find_items=items.search,
-        chat_model=parts.chat_model,
-        usage=usage,
-        spans=parts.spans,
-    )
-
-
-def make_maintenance(
-    parts: RepositoryParts,
-    lane: CommitLane,
-    *,
-    settle: Callable[[], Awaitable[None]],
-    sweep: Callable[[], Awaitable[None]],
-    check_usable: Callable[[], None],
-) -> Maintenance:
-    """Make what consolidates, decays and validates the graph."""
-    return Maintenance(
-        lane=lane,
-        sources=Sources(
-            graph=parts.graph,
-            index=parts.index,
-            embedder=parts.embedder,
-            clock=parts.clock,
-            config=_profiled(parts.config),
-            threads=Threads(),
-        ),
-        root=parts.root,
-        settle=settle,
-        sweep=sweep,
-        check_usable=check_usable,
-    )
-
-
-async def drop_erased(index: RepositoryIndex, items: Items, tasks: Branch) -> None:
-    """Have nothing erased found from now on; a task then drops it from memory."""
-    items._renew()
-    await index.catch_up()
-    if not tasks.ended:
-        tasks.spawn(_renew, index)
-
-
-async def _renew(index: RepositoryIndex) -> None:
-    try:
-        await index.renew()
-    except MnemoError as error:
-        # Nothing of what was erased can be found; it only takes up room.
-        log.info("the index could not be read anew: %s", error)
-
-
-def make_notes(
-    parts: RepositoryParts, *, closing: Callable[[], bool], check_usable: Callable[[], None]
-) -> Notes:
-    """Make its notes."""
-
-    def session_meter(session_id: str) -> UsageMeter | None:
-        session = parts.open_sessions.get(session_id)
-        return session._meter if session and session.repo_id == parts.repo_id else None
-
-    return Notes(
-        NotesParts(
-            repo_id=parts.repo_id,
-            store=guarded(parts.notes, check_usable),
-            embedder=parts.embedder,
-            chat_model=parts.chat_model,
-            clock=parts.clock,
-            config=parts.config.notes,
-            publish=parts.bus.publish,
-            spawn=parts.root.spawn,
-            meter=UsageMeter(),
-            scrub=parts.scrub,
-            session_meter=session_meter,
-            closing=closing,
-            check_usable=check_usable,
-            count=parts.config.conversation.count,
-            spans=parts.spans,
-        )
-    )
-
-
-def overview_of(notes: Notes) -> Callable[[int], Awaitable[str]]:
-    """Make the function that renders an overview of *notes*; ``""`` where there are none."""
-
-    async def overview(budget_tokens: int) -> str:
-        there = (await notes.statistics()).notes
-        return await notes.overview(budget_tokens) if there else ""
-
-    return overview
-
-
-def _profiled(config: Config) -> Config:
-    """Return *config* with its profile's scoring, which overrides ``config.scoring``."""
-    profile = resolve_profile(config.extraction.profile)
-    if profile is None:
-        return config
-    return config.model_copy(update={"scoring": profile.scoring(config.scoring)})
+    @property
+    def profiled(self) -> Config:
+        """Its config with its profile's scoring, which overrides ``config.scoring``."""
+        profile = resolve_profile(self.config.extraction.profile)
+        if profile is None:
+            return self.config
+        return self.config.model_copy(update={"scoring": profile.scoring(self.config.scoring)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -9,14 +10,19 @@ from typing import Any
 
 import anyio
 
+from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
 from mnemo.erasure.erase import Forgetting
+from mnemo.errors import MnemoError
 from mnemo.items.items import Items
+from mnemo.maintenance.plan import Sources
+from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.notes import Notes
+from mnemo.notes.shelf import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder
 from mnemo.recall.keyword import SearchHit, search
-from mnemo.recall.pipeline import AccessLog
+from mnemo.recall.pipeline import AccessLog, Recall
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
 from mnemo.repository.agent_tools import AgentTool
@@ -25,21 +31,10 @@ from mnemo.repository.conversation import Conversation, RepositoryConversations
 from mnemo.repository.inspection import Inspection
 from mnemo.repository.jobs import Jobs
 from mnemo.repository.memories import MemoryCalls
-from mnemo.repository.parts import (
-    RepositoryParts,
-    RepositoryStatistics,
-    ThreadRecord,
-    drop_erased,
-    make_commit_lane,
-    make_maintenance,
-    make_notes,
-    make_recall,
-    overview_of,
-    settled,
-)
+from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
 from mnemo.repository.remembering import Content, Remembered, Remembering, said_messages
 from mnemo.repository.sessions import RepositorySessions
-from mnemo.runtime.tasks import Branch, Home, completed, computed, on_clock
+from mnemo.runtime.tasks import Branch, Home, Threads, completed, computed, on_clock
 from mnemo.runtime.transactions import guarded
 from mnemo.runtime.validation import instance_of, known_id, known_ids, seconds, whole_number
 from mnemo.session.session import Session
@@ -52,60 +47,99 @@ from mnemo.values.steps import Step
 from mnemo.values.strategies import OMITTED, Compression, Retrieval
 from mnemo.wire import Format
 
+log = logging.getLogger("mnemo")
+
 
 class Repository(MemoryCalls):
     """One isolated memory; made by ``Mnemo.open_repo``."""
 
     def __init__(self, parts: RepositoryParts) -> None:
         self._home = Home(f"repository {parts.repo_id!r}")
-        self._check_usable = self._home.check
+        self._check_usable = usable = self._home.check
         self._ending = Home(f"repository {parts.repo_id!r}")
         self._parts = parts
         self._tasks = Branch(parts.root.spawn)
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
-        self._lane = lane = make_commit_lane(parts)
         self._correcting = anyio.Lock()
+        self._lane = lane = CommitLane(
+            repo_id=parts.repo_id, graph=parts.graph, index=parts.index, embedder=parts.embedder,
+            owner=parts.owner, clock=parts.clock, config=parts.config.commit,
+            publish=parts.bus.publish, spans=parts.spans,
+        )  # fmt: skip
         self._jobs = Jobs(parts, self._tasks)
         self._sessions = RepositorySessions(
-            parts, lane, self._jobs,
-            check_usable=self._check_usable, closed_above=lambda: self._home.closed,
-        )  # fmt: skip
+            parts, lane, self._jobs, check_usable=usable, closed_above=lambda: self._home.closed
+        )
         self._items = Items(
             parts.items, parts.embedder, clock=parts.clock, spawn=self._tasks.spawn,
-            check_usable=self._check_usable,
+            check_usable=usable,
         )  # fmt: skip
         self._forgetting = Forgetting(
-            rows=parts.overhaul, lane=lane, end_sessions=self._sessions.end,
-            drop=partial(drop_erased, parts.index, self._items, self._tasks),
-        )  # fmt: skip
-        self._notes = make_notes(
-            parts,
-            closing=lambda: self._home.closed is not None,
-            check_usable=self._ending.check,
+            rows=parts.overhaul,
+            lane=lane,
+            end_sessions=self._sessions.end,
+            drop=self._drop_erased,
         )
-        self._checkpoints = Checkpoints(guarded(parts.checkpoints, self._check_usable), parts.scrub)
-        self._recall = make_recall(parts, self._access, self._notes, self._items, self._usage)
-        self._conversations = RepositoryConversations(
-            parts, self._jobs, tasks=self._tasks, forget=self._forget,
-            overview=overview_of(self._notes), check_usable=self._check_usable,
+        self._notes = Notes(
+            NotesParts(
+                repo_id=parts.repo_id, store=guarded(parts.notes, self._ending.check),
+                embedder=parts.embedder, chat_model=parts.chat_model, clock=parts.clock,
+                config=parts.config.notes, publish=parts.bus.publish, spawn=parts.root.spawn,
+                meter=UsageMeter(), scrub=parts.scrub, session_meter=self._meter_of,
+                closing=lambda: self._home.closed is not None, check_usable=self._ending.check,
+                count=parts.config.conversation.count, spans=parts.spans,
+            )
         )  # fmt: skip
-        self._maintenance = make_maintenance(
-            parts, lane, settle=self._access.try_to_flush, sweep=self._conversations.sweep,
-            check_usable=self._check_usable,
+        self._checkpoints = Checkpoints(guarded(parts.checkpoints, usable), parts.scrub)
+        self._recall = Recall(
+            repo_id=parts.repo_id, graph=parts.graph, feed=parts.feed, index=parts.index,
+            embedder=parts.embedder, clock=parts.clock, config=parts.profiled,
+            notify=parts.bus.publish, access=self._access, find_notes=self._notes.recall,
+            find_items=self._items.search, chat_model=parts.chat_model, usage=self._usage,
+            spans=parts.spans,
+        )  # fmt: skip
+        self._conversations = RepositoryConversations(
+            parts, self._jobs, tasks=self._tasks, forget=self._forget, overview=self._overview,
+            check_usable=usable,
+        )  # fmt: skip
+        sources = Sources(
+            graph=parts.graph, index=parts.index, embedder=parts.embedder, clock=parts.clock,
+            config=parts.profiled, threads=Threads(),
+        )  # fmt: skip
+        self._maintenance = Maintenance(
+            lane=lane, sources=sources, root=parts.root, settle=self._access.try_to_flush,
+            sweep=self._conversations.sweep, check_usable=usable,
         )  # fmt: skip
         self._remembering = Remembering(
-            parts, self._jobs, self._sessions,
-            forget=self._forget, check_usable=self._check_usable,
-        )  # fmt: skip
+            parts, self._jobs, self._sessions, forget=self._forget, check_usable=usable
+        )
+
+    def _meter_of(self, session_id: str) -> UsageMeter | None:
+        session = self._parts.open_sessions.get(session_id)
+        return session._meter if session else None
+
+    async def _overview(self, budget_tokens: int) -> str:
+        """An overview of the notes; ``""`` where there are none."""
+        there = (await self._notes.statistics()).notes
+        return await self._notes.overview(budget_tokens) if there else ""
+
+    async def _drop_erased(self) -> None:
+        """Have nothing erased found from now on; a task then drops it from memory."""
+        self._items._renew()
+        await self._parts.index.catch_up()
+        if not self._tasks.ended:
+            self._tasks.spawn(self._renew_index)
+
+    async def _renew_index(self) -> None:
+        try:
+            await self._parts.index.renew()
+        except MnemoError as error:
+            # Nothing of what was erased can be found; it only takes up room.
+            log.info("the index could not be read anew: %s", error)
 
     async def _open(self) -> None:
-        """
-        Check the embedding space and start what follows the store.
-
-        Raises:
-            EmbeddingSpaceMismatch: The repository's vectors are of another space.
-        """
+        """Start what follows the store. *Raises* ``EmbeddingSpaceMismatch``: of another space."""
         await self._sessions.check_space(self._parts.embedder)
         with self._parts.spans.at(None):
             self._tasks.spawn(self._access.run)

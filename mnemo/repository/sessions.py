@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import anyio
 
@@ -20,6 +20,7 @@ from mnemo.errors import (
     StoreError,
 )
 from mnemo.log.job_rules import demand_session
+from mnemo.models import named
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
@@ -27,7 +28,7 @@ from mnemo.recall.request import RecallContext
 from mnemo.repository.jobs import Jobs, carried_of
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import new_id
-from mnemo.runtime.spans import Spans, find_spans
+from mnemo.runtime.spans import find_spans
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
@@ -39,18 +40,14 @@ from mnemo.values.steps import Step
 
 RECALL_CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
+MOST_IN_DOUBT = 100
+"""Starts whose outcome is unknown; with so many, the next one first has the store say it (S)."""
 NO_AUTO_COMMIT = Config(session={"auto_commit": False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTask:
-    """
-    What a session is opened for by the job of a thread.
-
-    Attributes:
-        intake: What its commit says of the thread.
-        preceding: What was said before its steps; see ``SessionParts``.
-    """
+    """What the job of a thread opens a session for, and what was said before its steps."""
 
     intake: Intake
     preceding: tuple[Step, ...]
@@ -62,11 +59,6 @@ class RepositorySessions:
 
     A service without places for jobs has workers extract its closed episodes, but under
     auto-commit and for sessions with models of their own.
-
-    Args:
-        lane: Where commits go.
-        check_usable: Raises ``UsageError`` where the repository is closed.
-        closed_above: As of ``SessionParts``.
     """
 
     def __init__(
@@ -105,7 +97,7 @@ class RepositorySessions:
         if session_id is not None:
             exact_id("session_id", session_id)
         effective = self._effective(config)
-        embedder = self._parts.checked_models(chat_model, embedder)
+        embedder = named.checked_models(chat_model, embedder)
         if embedder is not None:
             await self.check_space(embedder)
         now = self._parts.clock.now()
@@ -121,15 +113,18 @@ class RepositorySessions:
         )
         # Nobody may resume it by its id before it is open here.
         async with self._opening if session_id else nullcontext():
-            record = await self._created(record)
+            record = await self._created(record, may_come_again=session_id is not None)
             journal = Journal(record=record, steps=())
             return self._opened(journal, effective, chat_model, embedder, task)
 
-    async def _created(self, record: SessionRecord) -> SessionRecord:
+    async def _created(self, record: SessionRecord, *, may_come_again: bool) -> SessionRecord:
         """Write *record*, or find that it, or the one of a failed call like this, is written."""
-        earlier = self._in_doubt.get(record.id)
+        doubted = self._in_doubt
+        earlier = doubted.get(record.id)
         if earlier is not None and earlier.goal == record.goal and await self._is_written(earlier):
-            return self._in_doubt.pop(record.id)
+            return doubted.pop(record.id)
+        if may_come_again and len(doubted) >= MOST_IN_DOUBT:
+            await self._look_for_doubted()
 
         async def create() -> SessionRecord:
             now, owner = record.updated_at, self._parts.owner
@@ -139,9 +134,24 @@ class RepositorySessions:
         async def find() -> SessionRecord | None:
             return record if await self._is_written(record) else None
 
-        written = await confirmed(create, find, lambda: self._in_doubt.update({record.id: record}))
-        self._in_doubt.pop(record.id, None)
+        def doubt() -> None:
+            if may_come_again:
+                doubted[record.id] = record
+
+        written = await confirmed(create, find, doubt)
+        doubted.pop(record.id, None)
         return written
+
+    async def _look_for_doubted(self) -> None:
+        """Forget the starts that were not made. *Raises* ``StoreError``: as many are left."""
+        for id, record in [*self._in_doubt.items()]:
+            if not await self._is_written(record):
+                del self._in_doubt[id]
+        if len(self._in_doubt) >= MOST_IN_DOUBT:
+            raise StoreError(
+                f"{MOST_IN_DOUBT} starts of sessions were made without an answer: start or resume "
+                f"them again ({next(iter(self._in_doubt))!r} is the first)"
+            )
 
     async def _is_written(self, record: SessionRecord) -> bool:
         journal = await self._parts.sessions.load(record.id)
@@ -160,7 +170,7 @@ class RepositorySessions:
         """Open a session as its last durable act left it, or give the one that is open."""
         session_id = known_id("session_id", session_id)
         effective = self._effective(config)
-        embedder = self._parts.checked_models(chat_model, embedder)
+        embedder = named.checked_models(chat_model, embedder)
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
             if open_here is not None:
@@ -168,6 +178,7 @@ class RepositorySessions:
                     return open_here
                 await open_here.aclose()
             journal = await self._claimed(session_id, left_by)
+            self._in_doubt.pop(session_id, None)
             return self._opened(journal, effective, chat_model, embedder, task)
 
     async def _claimed(self, session_id: str, left_by: str | None) -> Journal:
@@ -199,7 +210,7 @@ class RepositorySessions:
                 str(stored),
                 str(offered),
                 stored_space=(stored.name, stored.dimensions),
-                way=self._parts.way_to(stored),
+                way=named.way_to(stored),
             )
 
     # ── Building ─────────────────────────────────────────────────────────────────────
@@ -215,57 +226,33 @@ class RepositorySessions:
         self._check_usable()
         if task is not None:
             config = config.overlaid(NO_AUTO_COMMIT)
-        model = chat_model or self._parts.chat_model
-        spans = self._spans(config)
-        traced = self._parts.traced(embedder, spans) if embedder else self._parts.embedder
-        parts = self._session_parts(config, model, traced, spans, task)
-        own_work = task or chat_model or embedder or config.session.auto_commit
-        if self._parts.slots.most == 0 and not own_work:
-            parts = replace(parts, extracted_elsewhere=partial(self._extracted_elsewhere, config))
-        session = Session(parts, journal)
-        self._parts.open_sessions[session.id] = session
-        session._begin()
-        return session
-
-    def _spans(self, config: Config) -> Spans:
-        wanted = config.telemetry
-        if wanted == self._parts.config.telemetry:
-            return self._parts.spans
-        return find_spans(enabled=wanted.enabled, capture_content=wanted.capture_content)
-
-    def _session_parts(
-        self,
-        config: Config,
-        chat_model: ChatModel | None,
-        embedder: Embedder,
-        spans: Spans,
-        task: SessionTask | None,
-    ) -> SessionParts:
+        id, wanted, parts = journal.record.id, config.telemetry, self._parts
+        spans = parts.spans
+        if wanted != parts.config.telemetry:
+            spans = find_spans(enabled=wanted.enabled, capture_content=wanted.capture_content)
         meter = UsageMeter(ModelBudget.of(config.session), whole=self._meter)
+        own_work = task or chat_model or embedder or config.session.auto_commit
+        model = chat_model or parts.chat_model
+        traced = named.traced(embedder, spans) if embedder else parts.embedder
+        moves, merge_intent = self._moves, None
+        if model is not None:
+            from mnemo.extraction.by_model import build_intent_merger
 
-        def make_extraction() -> Extraction:
+            merge_intent = build_intent_merger(model, config, meter, spans)
+
+        @cache
+        def extraction() -> Extraction:
             from mnemo.extraction.by_model import StoredFacts
             from mnemo.extraction.pipeline import build_extraction
 
-            nearby = StoredFacts(
-                graph=self._parts.graph, index=self._parts.index, embedder=embedder
-            )
             return build_extraction(
-                chat_model=chat_model,
-                embedder=embedder,
+                chat_model=model,
+                embedder=traced,
                 config=config,
                 meter=meter,
-                nearby=nearby,
+                nearby=StoredFacts(graph=parts.graph, index=parts.index, embedder=traced),
                 spans=spans,
             )
-
-        merge_intent = None
-        if chat_model is not None:
-            from mnemo.extraction.by_model import build_intent_merger
-
-            merge_intent = build_intent_merger(chat_model, config, meter, spans)
-
-        moves = self._moves
 
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
             if self._moves != moves:
@@ -280,36 +267,35 @@ class RepositorySessions:
                 spans=spans,
             )
 
-        return SessionParts(
-            repo_id=self._parts.repo_id,
-            store=self._parts.sessions,
-            owner=self._parts.owner,
-            clock=self._parts.clock,
+        elsewhere = partial(self._extracted_elsewhere, id, config)
+        of_session = SessionParts(
+            repo_id=parts.repo_id,
+            session_id=id,
+            store=parts.sessions,
+            owner=parts.owner,
+            clock=parts.clock,
             config=config,
             commit=commit,
-            make_extraction=make_extraction,
+            extraction=extraction,
             meter=meter,
-            bus=self._parts.bus,
-            spawn=partial(spans.spawn_apart, self._parts.root.spawn),
-            own=self._parts.root.own,
-            written=partial(self._parts.index.poke, by_job=task is not None),
-            ended=self._forget_session,
+            bus=parts.bus,
+            spawn=partial(spans.spawn_apart, parts.root.spawn),
+            root=parts.root,
+            written=partial(parts.index.poke, by_job=task is not None),
+            ended=partial(parts.open_sessions.pop, id, None),
             closed_above=self._closed_above,
             spans=spans,
+            extracted_elsewhere=None if parts.slots.most != 0 or own_work else elsewhere,
             preceding=task.preceding if task else (),
         )
+        session = parts.open_sessions[id] = Session(of_session, journal)
+        session._begin()
+        return session
 
     # ── A closed episode that a worker extracts ──────────────────────────────────────
 
-    async def _extracted_elsewhere(self, config: Config, session_id: str) -> Journal:
-        """
-        Have the closed episode of a session be extracted; what its journal says then.
-
-        Raises:
-            ExtractionFailed: The job was given up.
-            SessionClosed: Another process has gone on with the session.
-            StoreError: The job could not be stored. *Cancellation*: safe; the job remains.
-        """
+    async def _extracted_elsewhere(self, session_id: str, config: Config) -> Journal:
+        """Have the closed episode be extracted; see ``SessionParts``."""
         transcript, jobs = self._parts.transcript, self._jobs
         needs = jobs.needs({**carried_of(config), "home": self._parts.owner.token})
         await transcript.writing(partial(demand_session, session_id=session_id, needs=needs))
@@ -346,9 +332,6 @@ class RepositorySessions:
         self._moves += 1
 
     # ── Out ──────────────────────────────────────────────────────────────────────────
-
-    def _forget_session(self, session_id: str) -> None:
-        self._parts.open_sessions.pop(session_id, None)
 
     def levels(self) -> dict[str, int]:
         """What of ``RepositoryStatistics`` the open sessions and those that were say."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +50,7 @@ class PendingOperation:
     """
 
     name: str
-    _arguments: tuple[Any, ...] = field(default=(), repr=False)
+    _work: Callable[[], Awaitable[object]] | None = field(default=None, repr=False)
     _callback: Callback | None = field(default=None, repr=False)
     _begun: bool = field(default=False, repr=False)
     _place: object = field(default=None, repr=False)  # of its caller, among spans
@@ -113,12 +113,7 @@ class PendingOperation:
 
 
 class CallbackRunner:
-    """
-    Runs callbacks one after the other, apart from the operations.
-
-    Args:
-        spawn: Starts a task that outlives the call.
-    """
+    """Runs callbacks one after the other, apart from the operations."""
 
     __slots__ = ("_due", "_idle", "_spawn", "_stopped", "task_id")
 

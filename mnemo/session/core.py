@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 
 from mnemo.errors import PendingQueueFull, SessionClosed, StoreError
-from mnemo.events import Event, SessionTransitioned, StepAppended
+from mnemo.events import SessionTransitioned, StepAppended
 from mnemo.protocols import Clock
 from mnemo.runtime.operations import CallbackRunner
 from mnemo.runtime.spans import Span
@@ -32,7 +32,7 @@ from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.transactions import confirmed, found_written
 from mnemo.session.episode import AnnotationLane, EpisodeBook, is_of
 from mnemo.session.machine import Lifecycle, PendingQueue
-from mnemo.session.parts import CommitReceipt, Extraction, SessionParts
+from mnemo.session.parts import CommitReceipt, SessionParts
 from mnemo.values.journal import Act, Journal, SessionState
 from mnemo.values.steps import Annotation, Step, StepDraft
 
@@ -52,45 +52,28 @@ _LACKS_STEPS = _Doubt("", None, lambda: None)
 
 @dataclass(slots=True, eq=False)
 class Appending:
-    """
-    One step that is on its way to the store.
-
-    Attributes:
-        waiters: Resolved with the answer; *listeners* are called with it then.
-        result: The answer, once it is final.
-    """
+    """One step on its way to the store: who is given the *result*, its answer once it is final."""
 
     draft: StepDraft
-    waiters: list[asyncio.Future[Step]] = field(default_factory=list)
     listeners: list[Callable[[Step | BaseException], None]] = field(default_factory=list)
     result: Step | BaseException | None = None
 
     async def wait(self) -> Step:
         """Wait for the answer. *Cancellation*: only the wait ends."""
-        waiter: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
-        self.waiters.append(waiter)
-        if self.result is not None:
-            self.answer()
-        return await waiter
-
-    def answer(self) -> None:
-        """Give the answer to the callers that wait."""
-        for waiter in self.waiters:
-            if not waiter.done():
-                if isinstance(self.result, Step):
-                    waiter.set_result(self.result)
-                else:
-                    assert self.result is not None
-                    waiter.set_exception(self.result)
+        if self.result is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.listeners.append(lambda _: None if waiter.done() else waiter.set_result(None))
+            await waiter
+        answer = self.result
+        assert answer is not None
+        if isinstance(answer, Step):
+            return answer
+        raise answer
 
 
 class SessionCore(ABC):
     """
-    State, episode and bounded parts of one session.
-
-    Args:
-        journal: What the session resumes from; its record alone for a fresh one.
-        expired: Called when the session timer is due.
+    State, episode and bounded parts of one session, as *journal* left it.
 
     Attributes:
         keys: What every key was given to, durable or on its way.
@@ -102,7 +85,7 @@ class SessionCore(ABC):
     ) -> None:
         config, record = parts.config.session, journal.record
         self.parts = parts
-        self.id = record.id
+        self.id = parts.session_id
         self.goal = record.goal
         self.life = Lifecycle(record.state, auto=config.auto_commit)
         self.error: Exception | None = None
@@ -122,11 +105,10 @@ class SessionCore(ABC):
         self._reading_journal = anyio.Lock()
         self._for_room = anyio.Lock()
         self._handles: set[CancelHandle] = set()
-        self._extraction: Extraction | None = None
         timer = partial(Timer, clock=parts.clock, spawn=parts.spawn)
         self.flush_timer = timer(config.flush_timeout_s, self.flush)
-        self._expiry_timer = timer(config.session_timeout_s, expired)
-        self._timers = (self.flush_timer, self._expiry_timer) if self.life.auto else ()
+        self.expiry_timer = timer(config.session_timeout_s, expired)
+        self._timers = (self.flush_timer, self.expiry_timer) if self.life.auto else ()
         self.book: EpisodeBook | None = None
         self.lane: AnnotationLane | None = None
         self.open_book(EpisodeBook.replayed(journal))
@@ -150,23 +132,8 @@ class SessionCore(ABC):
     @property
     def backlog(self) -> int:
         """Steps, durable or being written, that wait for annotation."""
-        return self.in_flight + (self.book.backlog if self.book else 0)
-
-    @property
-    def _backlog_full(self) -> bool:
-        """Whether a new append has to wait: there is no room, or others wait for it already."""
-        return self.backlog >= self._most_backlog or self._for_room.locked()
-
-    @property
-    def expiry_armed(self) -> bool:
-        """Whether the session timer runs (again)."""
-        return self._expiry_timer.armed
-
-    def extraction(self) -> Extraction:
-        """Return the session's stages, built at first use."""
-        if self._extraction is None:
-            self._extraction = self.parts.make_extraction()
-        return self._extraction
+        book = self.book
+        return self.in_flight + (len(book.steps) - book.annotated if book else 0)
 
     # ── Waiting ──────────────────────────────────────────────────────────────────────
 
@@ -185,16 +152,12 @@ class SessionCore(ABC):
 
     # ── Transitions ──────────────────────────────────────────────────────────────────
 
-    def publish(self, kind: Callable[..., Event], /, **facts: Any) -> None:
-        """Send an event of this session."""
-        self.parts.tell(kind, self.id, **facts)
-
     def transition(self, trigger: str, node_ids: tuple[str, ...] = ()) -> None:
         """Fire *trigger*, whose act is durable, and publish the new state."""
         meter = self.parts.meter
         before, after = self.life.fire(trigger)
         if after is not before:
-            self.publish(
+            self.parts.tell(
                 SessionTransitioned,
                 from_state=before,
                 to_state=after,
@@ -219,9 +182,7 @@ class SessionCore(ABC):
         """
         Write the act that ``aim`` reserved the state for, and call *then* once it is durable.
 
-        Raises:
-            StoreError: The act was not written, or the store does not say: then the next
-                operation reads the journal.
+        *Raises* ``StoreError``; if that leaves it in doubt, the next operation reads the journal.
         """
         aimed = self.life.aimed
         assert aimed is not None
@@ -252,14 +213,9 @@ class SessionCore(ABC):
 
     async def resolve_doubt(self, operation: str) -> bool:
         """
-        Where in doubt, read the journal and take over what it holds.
+        Where in doubt, take over what the journal holds; whether that has done *operation*.
 
-        Returns:
-            Whether *operation* was the act in doubt, and is done.
-
-        Raises:
-            StoreError: The journal cannot be read; the doubt remains.
-                *Cancellation*: safe.
+        *Raises* ``StoreError``: it cannot be read, the doubt remains. *Cancellation*: safe.
         """
         if not self.in_doubt:
             return False
@@ -325,14 +281,7 @@ class SessionCore(ABC):
         self.book, self.lane = book, None
         if book is not None:
             self.goal, book.preceding = book.goal, self.parts.preceding
-            self.lane = AnnotationLane(
-                self.parts,
-                self.id,
-                book,
-                extraction=self.extraction,
-                annotated=self.annotated,
-                room=self.pulse,
-            )
+            self.lane = AnnotationLane(self.parts, book, annotated=self.annotated, room=self.pulse)
 
     def the_book(self) -> EpisodeBook:
         """Return the present episode; only called where the state says that there is one."""
@@ -346,7 +295,6 @@ class SessionCore(ABC):
         Write *draft* and return its step, or the step that its key has already.
 
         Args:
-            span: Gets the step's index.
             waits: Whether to wait for room in a full backlog.
 
         Raises:
@@ -360,6 +308,11 @@ class SessionCore(ABC):
         span.set("mnemo.step.index", step.index)
         return step
 
+    async def append_queued(self, draft: StepDraft) -> None:
+        """Append, but never wait for room; see ``append``."""
+        with self.parts.spans.span("append", attributes=self.parts.named) as span:
+            await self.append(draft, span, waits=False)
+
     async def take(self, draft: StepDraft, *, waits: bool = True) -> Step | Appending:
         """
         Hand *draft* to the store, or give what its key has already; see ``append``.
@@ -372,10 +325,10 @@ class SessionCore(ABC):
         if known is not None:
             return known
         self.life.require("append")
-        if not self._backlog_full:
-            return self.submit(draft)
         if not waits:
             self.refuse_full_backlog()
+        if self.backlog < self._most_backlog and not self._for_room.locked():
+            return self.submit(draft)
         async with self._for_room:
             await self.until(lambda: self.life.closing or self.backlog < self._most_backlog)
             draft, known = self._found(draft)
@@ -386,13 +339,10 @@ class SessionCore(ABC):
 
     def _found(self, draft: StepDraft) -> tuple[StepDraft, Step | Appending | None]:
         """
-        Look up what *draft*'s key was given to before.
+        Give the draft, with the key to write it under, and what has that key already.
 
         A message of a thread gets a key of its own where its id is another step's: the same
         id in two threads is two messages, and the second one's key names its thread.
-
-        Returns:
-            The draft, with the key to write it under, and what has that key.
         """
         while draft.key is not None and (known := self.keys.get(draft.key)) is not None:
             same = known.draft if isinstance(known, Appending) else known
@@ -403,7 +353,7 @@ class SessionCore(ABC):
 
     def refuse_full_backlog(self) -> None:
         """Let an append that cannot wait pass, or raise ``append_backlog_full``."""
-        if self._backlog_full:
+        if self.backlog >= self._most_backlog or self._for_room.locked():
             raise PendingQueueFull(
                 "append_backlog_full",
                 state=self.life.state,
@@ -419,8 +369,8 @@ class SessionCore(ABC):
         if draft.key is not None:
             self.keys[draft.key] = appending
         self.in_flight += 1
-        done = partial(self._answered, appending)
-        self.parts.store.append(self.id, self.the_book().id, draft, self.parts.owner, done)
+        book, done = self.the_book(), partial(self._answered, appending)
+        self.parts.store.append(self.id, book.id, draft, self.parts.owner, done)
         return appending
 
     def _answered(self, appending: Appending, result: Step | BaseException) -> None:
@@ -436,7 +386,6 @@ class SessionCore(ABC):
         """Note *result*, which is final, and give it to all callers."""
         self.in_flight -= 1
         appending.result = result
-        appending.answer()  # They go on in the next turn of the loop, when all is noted.
         key = appending.draft.key
         if isinstance(result, Step):
             if key is not None:
@@ -459,16 +408,6 @@ class SessionCore(ABC):
                 self._drained = anyio.Event()
             await self._drained.wait()
 
-    def messages_of(self, thread_id: str) -> list[str]:
-        """Ids of the thread's messages that durable steps were made of, the last one first."""
-        steps = [
-            step
-            for step in self.keys.values()
-            if isinstance(step, Step) and step.thread_id == thread_id
-        ]
-        steps.sort(key=lambda step: step.ordinal, reverse=True)
-        return [step.message_id for step in steps if step.message_id is not None]
-
     def _step_written(self, step: Step) -> None:
         """Take a durable step into the episode, once; a gap before it is filled later."""
         steps = self.the_book().steps
@@ -478,7 +417,7 @@ class SessionCore(ABC):
             return
         steps.append(step)
         if self.parts.bus.listeners:
-            self.publish(StepAppended, step_index=step.index)
+            self.parts.tell(StepAppended, step_index=step.index)
         if self.life.state is SessionState.COLLECTING:
             for timer in self._timers:
                 timer.restart()
@@ -575,15 +514,10 @@ class StateWaiters:
 
 class Timer:
     """
-    Fires *period_s* after it was last restarted, while it is armed.
+    Awaits *fire* *period_s* after it was last restarted, disarmed before; ``None``: never.
 
     A restart costs one assignment: the task sleeps to its deadline, looks whether it has
     moved meanwhile, and sleeps on.
-
-    Args:
-        period_s: Seconds; ``None`` never fires.
-        fire: Awaited when due; the timer is disarmed before, and may be restarted by it.
-        spawn: Starts a task that outlives the call.
     """
 
     __slots__ = ("_clock", "_due", "_fire", "_period_s", "_running", "_spawn")

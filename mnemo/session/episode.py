@@ -21,7 +21,7 @@ from mnemo.runtime.clock import Breather, new_id
 from mnemo.runtime.tasks import CancelHandle, shared_threads
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.traffic import Pauses
-from mnemo.session.parts import Extraction, SessionParts, log_unexpected
+from mnemo.session.parts import SessionParts, log_unexpected
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.feed import sides_of, speaker_of
 from mnemo.values.graph import Episodic
@@ -78,11 +78,6 @@ class EpisodeBook:
         return len(self.steps) - self.annotated
 
     @classmethod
-    def new(cls, goal: str) -> EpisodeBook:
-        """A fresh episode; nothing of an earlier one is carried over."""
-        return cls(id=new_id("episode"), goal=goal)
-
-    @classmethod
     def replayed(cls, journal: Journal) -> EpisodeBook | None:
         """The episode as the journal holds it; ``None`` when idle."""
         record = journal.record
@@ -129,11 +124,7 @@ class EpisodeBook:
         return (*self.preceding[max(0, len(self.preceding) + len(own) - count) :], *own)
 
     def merged(self) -> Changeset:
-        """
-        All staged results in trajectory order, with the late rewards, under a fresh id.
-
-        For a worker thread: it pauses, and nothing writes the book while it runs.
-        """
+        """All staged results in trajectory order, with late rewards; for a worker thread."""
         staged = tuple(sorted(self.staged.values(), key=lambda s: s.steps[0]))
         late = Changeset(changes=self.late_rewards())
         whole = _merged([late, *(result.changeset for result in staged)])
@@ -196,30 +187,20 @@ PATIENCE_S = 2.0
 
 
 class AnnotationLane:
-    """
-    Annotates the steps of one episode.
-
-    Args:
-        extraction: Gives the stages, built at first use.
-        annotated: Called with annotations that became durable.
-        room: Called after the backlog shrank.
-    """
+    """Annotates the steps of one episode; calls *room* after the backlog shrank."""
 
     def __init__(
         self,
         parts: SessionParts,
-        session_id: str,
         book: EpisodeBook,
         *,
-        extraction: Callable[[], Extraction],
         annotated: Callable[[Sequence[Annotation]], None],
         room: Callable[[], None],
     ) -> None:
         self._parts = parts
-        self._session_id = session_id
         self._book = book
-        self._named = parts.named(session_id)
-        self._extraction = extraction
+        self._named = parts.named
+        self._extraction = parts.extraction
         self._annotated = annotated
         self._room = room
         missing = book.unannotated()
@@ -251,7 +232,7 @@ class AnnotationLane:
                 try:
                     await self._annotate_backlog()
                 except Exception:
-                    log.exception("annotation of session %s failed", self._session_id)
+                    log.exception("annotation of session %s failed", self._parts.session_id)
 
     async def _annotate_backlog(self) -> None:
         if self._book.backlog:
@@ -269,11 +250,9 @@ class AnnotationLane:
             try:
                 await self._annotate(batch, closing=self._closing and last)
             except Exception as error:
-                log_unexpected(error, f"annotation of session {self._session_id}")
+                log_unexpected(error, f"annotation of session {self._parts.session_id}")
                 indexes = tuple(step.index for step in batch)
-                self._parts.tell(
-                    AnnotationFailed, self._session_id, step_indexes=indexes, error=str(error)
-                )
+                self._parts.tell(AnnotationFailed, step_indexes=indexes, error=str(error))
             self._book.annotated = batch[-1].index + 1
         self._room()
 
@@ -307,7 +286,7 @@ class AnnotationLane:
             if annotations:
                 await parts.record_again(
                     StepsAnnotated(
-                        session_id=self._session_id,
+                        session_id=parts.session_id,
                         episode_id=book.id,
                         annotations=tuple(annotations),
                         at=parts.clock.now(),
@@ -320,7 +299,6 @@ class AnnotationLane:
         for annotation in durable:
             parts.tell(
                 StepAnnotated,
-                self._session_id,
                 step_index=annotation.index,
                 trajectory_id=annotation.trajectory_id,
                 boundary_detected=annotation.boundary,
@@ -329,13 +307,9 @@ class AnnotationLane:
 
     async def finish(self, *, closing: bool) -> None:
         """
-        Annotate every step, those whose batch had failed included.
+        Annotate every step, those whose batch had failed included; *closing*: score the last one.
 
-        Args:
-            closing: Score the last step too, if that was not asked already.
-
-        Raises:
-            MnemoError: A step could not be annotated now either.
+        *Raises* ``MnemoError``: a step could not be annotated now either.
         """
         self._hurry, self._closing = True, closing
         self._pauses.end()
@@ -344,9 +318,9 @@ class AnnotationLane:
             size = self._extraction().batch_size
             # While collecting goes on, later steps are the lane's; after the close, none comes.
             missing = self._book.unannotated()
-            behind = [step for step in missing if closing or step.index < self._book.annotated]
+            owed = [step for step in missing if closing or step.index < self._book.annotated]
             async with self._turn:
-                for batch in _runs(behind, size):
+                for batch in _runs(owed, size):
                     await self._annotate(batch, closing=False)
                 if closing and self._book.steps and not self._book.closing_reward_asked:
                     await self._annotate((), closing=True)
@@ -372,17 +346,9 @@ def step_drafts(
     given: Sequence[Given], *, now: datetime, default_actor: str, is_fed: bool = False
 ) -> list[StepDraft]:
     """
-    Turn chat messages into drafts, in order.
+    Turn chat messages into drafts, in order; those that say and do nothing are left out.
 
-    Messages that say and do nothing, or that a view made, are left out.
-
-    Args:
-        now: When a message without a time was said.
-        default_actor: Whose words those of a user are who is not named.
-        is_fed: As in ``StepDraft``.
-
-    Raises:
-        ValueError: One of *given* is no message.
+    *Raises* ``ValueError``: one of *given* is no message.
     """
     make = partial(_draft_of, now=now, default_actor=default_actor, is_fed=is_fed)
     return [draft for message in messages_of(given) if (draft := make(message)) is not None]
@@ -411,11 +377,7 @@ def _draft_of(
 
 
 def is_of(draft: StepDraft, known: Step | StepDraft) -> bool:
-    """
-    Whether *known*, which has *draft*'s key, was made of the same message.
-
-    A step that is of no thread is taken for it if it says the same.
-    """
+    """Whether *known*, of the same key, is of the same message; of no thread: says the same."""
     if known.thread_id is None:
         return (known.observation, known.action) == (draft.observation, draft.action)
     return (known.thread_id, known.message_id) == (draft.thread_id, draft.message_id)

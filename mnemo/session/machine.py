@@ -92,12 +92,9 @@ def hoped(state: SessionState, *, auto: bool) -> SessionState:
 
 def project(state: SessionState, operation: str, *, auto: bool) -> SessionState | None:
     """
-    Where *operation* and the work that it starts lead from *state*, if all goes well.
+    Where *operation* and the work that it starts lead, if all goes well; ``None``: it is illegal.
 
     A queued commit in ``failed`` is one operation: it retries and then commits.
-
-    Returns:
-        The settled state, or ``None`` if the operation is illegal in *state*.
     """
     after = destination(state, operation)
     if after is None:
@@ -111,12 +108,7 @@ def project(state: SessionState, operation: str, *, auto: bool) -> SessionState 
 def refusal(
     state: SessionState, operation: str, *, now: SessionState | None = None
 ) -> SessionError:
-    """
-    The error that an awaited *operation* gets in a *state* without a row for it.
-
-    Args:
-        now: The present state, where *state* is the one that an act in flight leads to.
-    """
+    """The error of an awaited *operation* in a *state* without a row for it, told as of *now*."""
     now = now or state
     if state is EXTRACTING:
         return SessionBusy("extraction_in_progress", state=now, operation=operation)
@@ -129,12 +121,7 @@ def refusal(
 def queue_refusal(
     life: Lifecycle, operation: str, projected: SessionState, *, at_once: bool
 ) -> InvalidOperation:
-    """
-    The error of a queued *operation* that is illegal in the state *projected*.
-
-    Args:
-        at_once: Whether nothing is ahead of it.
-    """
+    """The error of a queued *operation*, illegal as *projected*; *at_once*: nothing is ahead."""
     first = [f"{name}_async" for name in _leading_to(operation, projected, auto=life.auto)]
     help = f"queue {' and '.join(first)} first" if first else "nothing that can be queued allows it"
     if not at_once:
@@ -189,9 +176,6 @@ class Lifecycle:
     its events instead of ``add_model``, which would bind some thirty callables to every
     session and search a list of all sessions each time.
 
-    Args:
-        auto: Whether auto-commit is on.
-
     Attributes:
         state: What the last durable act led to; read and written by the machine.
         aimed: Where the act in flight leads, a target that is reserved; ``None``: no act is.
@@ -237,12 +221,9 @@ class Lifecycle:
 
     def require(self, operation: str) -> None:
         """
-        Let *operation* pass, or raise as the table says.
+        Let *operation* pass, or raise the ``SessionError`` of the table.
 
         An act in flight counts with the state it leads to as well as the one it left.
-
-        Raises:
-            SessionError: Its ``reason`` says why the operation is not legal now.
         """
         now = self.state
         if self.closing:
@@ -262,12 +243,7 @@ class Lifecycle:
         self.aimed = destination(self.state, trigger)
 
     def fire(self, trigger: str) -> tuple[SessionState, SessionState]:
-        """
-        Make the transition; a programming error (``MachineError``) where there is none.
-
-        Returns:
-            The states before and after.
-        """
+        """Make the transition, which there is; give the states before and after."""
         before = self.state
         _machine().events[trigger].trigger(self)
         return before, self.state
@@ -297,12 +273,9 @@ VALUES: dict[str, str] = {
 
 class PendingQueue:
     """
-    The operations that wait, and the one that runs.
+    The operations that wait, at most *max_pending*, and the one that runs.
 
-    Args:
-        max_pending: Most that wait at once; the one being run does not count.
-        callbacks: Where ended operations' callbacks go.
-        changed: Called after something was accepted, ended or withdrawn.
+    *changed* is called after something was accepted, ended or withdrawn.
     """
 
     def __init__(
@@ -346,9 +319,7 @@ class PendingQueue:
         """
         Take *operation*, to be run at once if nothing is ahead and the session is not busy.
 
-        Raises:
-            InvalidOperation: ``invalid_operation`` or, behind others, ``invalid_queued_operation``.
-            PendingQueueFull: ``pending_queue_full``; checked after legality.
+        *Raises* ``InvalidOperation``, and where it is legal ``PendingQueueFull``.
         """
         at_once = self.nothing_ahead and not life.occupied
         projected = self._projected(life.projected, auto=life.auto)
@@ -424,11 +395,11 @@ class PendingQueue:
     def _cancel(self, operation: PendingOperation) -> bool:
         if operation not in self._waiting:
             return False
-        behind = list(self._waiting)[self._waiting.index(operation) + 1 :]
+        followers = list(self._waiting)[self._waiting.index(operation) + 1 :]
         error = InvalidOperation("cancelled", operation=operation.name)
         self._waiting.remove(operation)
         self._end(operation, error=error)
-        for later in behind:
+        for later in followers:
             self._waiting.remove(later)
             self._end(later, error=preceding_failed(error)(later))
         return True

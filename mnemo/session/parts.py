@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from mnemo.config import Config
 from mnemo.events import Event
@@ -16,6 +15,7 @@ from mnemo.prompts.usage import How, ModelUsage, UsageMeter
 from mnemo.protocols import Applied, Clock, Purpose
 from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans, Value
+from mnemo.runtime.tasks import TaskRoot
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Changeset
@@ -23,7 +23,6 @@ from mnemo.values.journal import Act, Journal, Owner, SessionState, Settlement
 from mnemo.values.steps import Annotation, Step, Trajectory
 
 log = logging.getLogger("mnemo")
-T = TypeVar("T")
 
 
 class Extraction(Protocol):
@@ -50,61 +49,55 @@ class Extraction(Protocol):
         ...
 
 
-class Own(Protocol):
-    """Runs work in a task of the service's, so that it outlives its caller."""
-
-    def __call__(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionParts:
     """
     The seams of one session.
 
     Attributes:
-        commit: Reconciles a changeset and writes it in one transaction, with what it does to the
-            session. Raises ``CommitFailed`` with nothing written, ``Conflict`` for a lost owner.
-        make_extraction: Builds the stages, at first use; *meter* counts what they ask.
+        commit: Writes a changeset and what it does to the session, in one transaction. Raises
+            ``CommitFailed`` with nothing written, ``Conflict`` for a lost owner.
+        extraction: Gives the stages, built at first use; *meter* counts what they ask.
         spawn: Starts a task that the service owns; what it does is no part of any trace
             that the caller is in.
-        own: Runs work that outlives its caller and gives a future of its result.
         written: Called after an act that indexes follow: steps, a discard, a commit.
-        ended: Called once, with the id, when the session has ended.
-        extracted_elsewhere: Has the closed episode of a session be extracted by a worker, and
-            gives the journal with the outcome; ``None``: it is extracted here. Raises
-            ``ExtractionFailed`` where that was given up, ``SessionClosed`` where another process
-            has gone on.
+        ended: Called once, when the session has ended.
+        extracted_elsewhere: Has its closed episode be extracted by a worker, and gives the
+            journal with the outcome; ``None``: it is extracted here. Raises ``ExtractionFailed``
+            where that was given up, ``SessionClosed`` where another process has gone on.
         closed_above: Says that the repository or the service is closed; ``None``: neither is.
         preceding: Steps before those of its episodes, for their annotation and extraction.
     """
 
     repo_id: str
+    session_id: str
     store: StoredSessions
     owner: Owner
     clock: Clock
     config: Config
     commit: Callable[[Changeset, Settlement], Awaitable[Applied]]
-    make_extraction: Callable[[], Extraction]
+    extraction: Callable[[], Extraction]
     meter: UsageMeter
     bus: EventBus[Event]
     spawn: Callable[..., None]
-    own: Own
+    root: TaskRoot
     written: Callable[[], None]
-    ended: Callable[[str], None]
+    ended: Callable[[], object]
     closed_above: Callable[[], str | None]
     spans: Spans = NO_SPANS
-    extracted_elsewhere: Callable[[str], Awaitable[Journal]] | None = None
+    extracted_elsewhere: Callable[[], Awaitable[Journal]] | None = None
     preceding: tuple[Step, ...] = ()
 
-    def named(self, session_id: str) -> dict[str, Value]:
-        """Return the attributes of every span of a session."""
-        return {"mnemo.repo.id": self.repo_id, "mnemo.session.id": session_id}
+    @property
+    def named(self) -> dict[str, Value]:
+        """The attributes of every span of the session."""
+        return {"mnemo.repo.id": self.repo_id, "mnemo.session.id": self.session_id}
 
-    def tell(self, kind: Callable[..., Event], session_id: str, /, **facts: Any) -> None:
-        """Publish an event of a session, if anybody listens."""
+    def tell(self, kind: Callable[..., Event], /, **facts: Any) -> None:
+        """Publish an event of the session, if anybody listens."""
         if self.bus.listeners:
-            now = self.clock.now()
-            self.bus.publish(kind(repo_id=self.repo_id, at=now, session_id=session_id, **facts))
+            of = {"repo_id": self.repo_id, "session_id": self.session_id}
+            self.bus.publish(kind(at=self.clock.now(), **of, **facts))
 
     async def record(self, act: Act) -> bool:
         """Write *act*; True, once it is durable. *Raises* ``StoreError``."""

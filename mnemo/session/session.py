@@ -75,7 +75,7 @@ class Session:
         self._home = Home(f"session {journal.record.id!r}")
         self._parts = parts
         self._work = EpisodeWork(parts, journal, self._expire)
-        self._named = parts.named(journal.record.id)
+        self._named = parts.named
         self._shut: anyio.Event | None = None
         if journal.error is not None:
             self._work.error = failure_of(journal, journal.record.episode_id)
@@ -196,7 +196,7 @@ class Session:
         """
         goal = checked_goal(goal)
         self._check_usable("start_episode")
-        await self._work.run("start_episode", goal)
+        await self._work.start_episode(goal)
 
     async def append(
         self,
@@ -303,7 +303,10 @@ class Session:
         where a feed begins that is to take the whole thread: at ``from_seq=0`` if none is held,
         otherwise behind the last one, which is the default.
         """
-        return self._work.messages_of(thread_id)
+        known = [step for step in self._work.keys.values() if isinstance(step, Step)]
+        steps = [step for step in known if step.thread_id == thread_id and step.message_id]
+        steps.sort(key=lambda step: step.ordinal, reverse=True)
+        return [str(step.message_id) for step in steps]
 
     async def close(self) -> None:
         """
@@ -315,7 +318,7 @@ class Session:
                 is durable is extracted.
         """
         self._check_usable("close")
-        await self._work.run("close")
+        await self._work.close()
 
     async def commit(self) -> CommitReceipt:
         """
@@ -344,7 +347,7 @@ class Session:
                 *Cancellation*: safe; discarded or not, never half.
         """
         self._check_usable("discard")
-        await self._work.run("discard")
+        await self._work.discard()
 
     async def close_and_commit(
         self, *, max_retries: int = 2, timeout_s: float | None = None
@@ -442,7 +445,8 @@ class Session:
         """
         self._check_usable("append")
         draft = self._draft(observation, action, at, actor, key, metadata)
-        operation = PendingOperation("append", (draft,), callback)
+        append = partial(self._work.append_queued, draft)
+        operation = PendingOperation("append", append, callback)
         known = self._work.keys.get(draft.key) if draft.key is not None else None
         if known is None and not self._goes_straight():
             return self._accept(operation)
@@ -459,7 +463,7 @@ class Session:
 
     def close_async(self, callback: Callback | None = None) -> PendingOperation:
         """Queue a ``close``; ends with ``"closed"`` once it is durable. *Raises* as the others."""
-        return self._accept(PendingOperation("close", (), callback))
+        return self._accept(PendingOperation("close", self._work.close, callback))
 
     def commit_async(self, callback: Callback | None = None) -> PendingOperation:
         """
@@ -468,15 +472,16 @@ class Session:
         In ``failed`` it retries the extraction and commits the result, as one operation.
         *Raises* as the others.
         """
-        return self._accept(PendingOperation("commit", (), callback))
+        return self._accept(PendingOperation("commit", self._work.commit_queued, callback))
 
     def discard_async(self, callback: Callback | None = None) -> PendingOperation:
         """Queue a ``discard``; ends with ``"discarded"``. *Raises* as the others."""
-        return self._accept(PendingOperation("discard", (), callback))
+        return self._accept(PendingOperation("discard", self._work.discard, callback))
 
     def start_episode_async(self, goal: str, callback: Callback | None = None) -> PendingOperation:
         """Queue a ``start_episode``; ends with ``"started"``. *Raises* as the others."""
-        return self._accept(PendingOperation("start_episode", (checked_goal(goal),), callback))
+        start = partial(self._work.start_episode, checked_goal(goal))
+        return self._accept(PendingOperation("start_episode", start, callback))
 
     def _accept(self, operation: PendingOperation) -> PendingOperation:
         self._check_usable(operation.name)
@@ -514,14 +519,7 @@ class Session:
         key: str | None,
         metadata: Mapping[str, Any] | None,
     ) -> StepDraft:
-        """
-        Check a step's arguments and make it storable.
-
-        Raises:
-            ValueError: Both texts blank, a text that is no ``str``, a blank actor or key,
-                metadata that is no JSON object, or a value that exceeds a limit of
-                ``runtime.validation``.
-        """
+        """Make a storable step. *Raises* ``ValueError``: an argument is of no use or too large."""
         observed, acted = stored_text("observation", observation), stored_text("action", action)
         if is_blank(observed) and is_blank(acted):
             raise ValueError("observation and action cannot both be blank")
@@ -546,7 +544,7 @@ class Session:
         await work.until(
             lambda: work.life.closing or (not work.life.occupied and work.queue.nothing_ahead)
         )
-        if work.life.closing or work.expiry_armed or not work.life.accepts_appends:
+        if work.life.closing or work.expiry_timer.armed or not work.life.accepts_appends:
             return
         try:
             await self.close()
@@ -560,7 +558,7 @@ class Session:
             await self.aclose()
             return
         await self.wait_for(SessionState.IDLE, SessionState.READY, SessionState.FAILED)
-        work.publish(SessionExpired)
+        work.parts.tell(SessionExpired)
         await self.aclose()
 
     def _stop_starting(self) -> None:
@@ -604,7 +602,7 @@ class Session:
                 work.callbacks.stop()
                 await self._parts.store.release(self._parts.owner, self.id)
         finally:
-            self._parts.ended(self.id)
+            self._parts.ended()
             shut.set()
 
 
@@ -612,12 +610,7 @@ class Session:
 
 
 async def _drive(work: EpisodeWork) -> None:
-    """
-    Run what the queue hands out, until the session closes.
-
-    The next operation starts when the one before it has had its durable effect and
-    nothing is in flight.
-    """
+    """Run what the queue hands out, each when nothing is in flight, until the session closes."""
 
     def due() -> bool:
         return not work.life.occupied and work.queue.next() is not None
@@ -628,45 +621,12 @@ async def _drive(work: EpisodeWork) -> None:
             return
         operation = work.queue.next()
         assert operation is not None
-        await _run(work, operation)
-
-
-async def _run(work: EpisodeWork, operation: PendingOperation) -> None:
-    operation._begun = True
-    try:
-        with work.parts.spans.at(operation._place):
-            await _execute(work, operation)
-    except Exception as error:
-        work.queue.fail(operation, error)
-    else:
-        work.queue.succeed(operation)
-
-
-async def _execute(work: EpisodeWork, operation: PendingOperation) -> None:
-    match operation.name:
-        case "append":
-            (draft,) = operation._arguments
-            with work.parts.spans.span("append", attributes=work.parts.named(work.id)) as span:
-                await work.append(draft, span, waits=False)
-        case "commit":
-            await _commit(work)
-        case "start_episode" | "close" | "discard" as name:
-            await work.run(name, *operation._arguments)
-
-
-async def _commit(work: EpisodeWork) -> None:
-    """Commit; in ``failed``, retry first: one operation that ends when something was committed."""
-    # What was made and is now known is a retry: a commit that was made is repeated below.
-    if not await work.resolve_doubt("commit"):
-        work.life.require("commit")
-        if (await work.begin_commit()).status == "committed":
-            return
-    await work.until(lambda: not work.life.extracting)
-    if work.life.state is SessionState.READY and not work.life.auto:
-        work.life.require("commit")
-        await work.begin_commit()
-    elif work.life.state is SessionState.EXTRACTING:
-        raise SessionClosed(state=work.life.state, operation="commit")
-    elif work.life.state is not SessionState.IDLE:
-        assert work.error is not None
-        raise work.error
+        assert operation._work is not None
+        operation._begun = True
+        try:
+            with work.parts.spans.at(operation._place):
+                await operation._work()
+        except Exception as error:
+            work.queue.fail(operation, error)
+        else:
+            work.queue.succeed(operation)

@@ -12,44 +12,33 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from mnemo.errors import Conflict, ExtractionFailed, MnemoError, SessionClosed, StoreError
 from mnemo.events import TrajectoryCommitted, TrajectoryExtractionFailed, TrajectoryFlushed
+from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import clean
 from mnemo.session.core import SessionCore
 from mnemo.session.episode import EpisodeBook
 from mnemo.session.machine import Operation, preceding_failed
 from mnemo.session.parts import CommitReceipt, SessionParts, log_unexpected
+from mnemo.values import journal as acts
 from mnemo.values.changeset import Changeset
-from mnemo.values.journal import (
-    ChangesetStaged,
-    EpisodeClosed,
-    EpisodeDiscarded,
-    EpisodeStarted,
-    ExtractionAbandoned,
-    ExtractionRetried,
-    Journal,
-    SessionState,
-    Settlement,
-    StagedTrajectory,
-    TrajectoryStaged,
-)
+from mnemo.values.journal import Journal, SessionState, Settlement, StagedTrajectory
 from mnemo.values.steps import Annotation, Step, Trajectory
 
 log = logging.getLogger("mnemo")
+A = TypeVar("A")
 
 
 class EpisodeWork(SessionCore):
     """
     Starts, closes, discards, extracts and commits the episodes of one session.
 
-    Attributes:
-        waits_for_others: Whether the closed episode is extracted by another process.
-        running_workers: Trajectories that are being extracted.
+    *waits_for_others*: another process extracts; *running_workers*: trajectories at work here.
     """
 
     def __init__(
@@ -62,42 +51,26 @@ class EpisodeWork(SessionCore):
 
     # ── Acts ─────────────────────────────────────────────────────────────────────────
 
-    async def run(self, operation: Operation, *arguments: str) -> None:
-        """
-        Carry out ``start_episode``, ``close`` or ``discard``; durable when it returns.
-
-        Nothing is left to do where the journal holds an earlier call, whose answer was lost.
-
-        Raises:
-            SessionError: The table does not allow it now.
-            StoreError: The act was not written. *Cancellation*: only the wait ends.
-        """
-        if await self.resolve_doubt(operation):
-            return
-        self.life.require(operation)
-        self.life.aim(operation)
-        await self.parts.own(partial(getattr(self, f"_{operation}"), *arguments))
-
-    async def _start_episode(self, goal: str) -> None:
-        """Write a new episode and collect for it."""
-        book = EpisodeBook.new(goal)
-        act = EpisodeStarted(goal=goal, **self._named(book))
+    async def start_episode(self, goal: str) -> None:
+        """Write a new episode and collect for it; see ``_act``."""
+        book = EpisodeBook(id=new_id("episode"), goal=goal)
 
         def started() -> None:
             self.error, self.receipt = None, None
             self.open_book(book)
             self.transition("start_episode")
 
-        await self.perform("start_episode", act, started)
+        act = partial(self._of, acts.EpisodeStarted, book, goal=goal)
+        await self._act("start_episode", act, started)
 
-    async def _discard(self) -> None:
-        """End the episode without committing."""
-        act = EpisodeDiscarded(**self._named(self.the_book()))
-        await self.perform("discard", act, self._discarded)
+    async def close(self) -> None:
+        """Write the close and hand the episode to a worker; see ``_act``."""
+        then = partial(self._extracting_after, "close")
+        await self._act("close", partial(self._of, acts.EpisodeClosed), then)
 
-    def _named(self, book: EpisodeBook) -> dict[str, Any]:
-        """Return what every act on the episode of *book* carries."""
-        return {"session_id": self.id, "episode_id": book.id, "at": self.parts.clock.now()}
+    async def discard(self) -> None:
+        """End the episode without committing; see ``_act``."""
+        await self._act("discard", partial(self._of, acts.EpisodeDiscarded), self._discarded)
 
     def _discarded(self) -> None:
         self.error = None
@@ -105,12 +78,32 @@ class EpisodeWork(SessionCore):
         self.transition("discard")
         self.parts.written()
 
-    # ── Extraction of the closed episode ─────────────────────────────────────────────
+    async def _act(
+        self, operation: Operation, act: Callable[[], acts.Act], then: Callable[[], None]
+    ) -> None:
+        """
+        Write an act, durable when this returns, unless the journal holds an earlier call's.
 
-    async def _close(self) -> None:
-        """Write the close and hand the episode to a worker."""
-        act = EpisodeClosed(**self._named(self.the_book()))
-        await self.perform("close", act, partial(self._extracting_after, "close"))
+        *Raises* ``SessionError``, and ``StoreError``: it was not written. *Cancellation*: only
+        the wait ends.
+        """
+        if await self.resolve_doubt(operation):
+            return
+        self.life.require(operation)
+        writing = partial(self.perform, operation, act(), then)
+        self.life.aim(operation)
+        await self.parts.root.own(writing)
+
+    def _of(self, kind: Callable[..., A], book: EpisodeBook | None = None, /, **facts: Any) -> A:
+        """Make an act on the episode of *book*; default: the present one."""
+        return kind(
+            session_id=self.id,
+            episode_id=(book or self.the_book()).id,
+            at=self.parts.clock.now(),
+            **facts,
+        )
+
+    # ── Extraction of the closed episode ─────────────────────────────────────────────
 
     def _extracting_after(self, trigger: str) -> None:
         self.begin_extraction()
@@ -118,8 +111,8 @@ class EpisodeWork(SessionCore):
 
     async def _retry(self) -> CommitReceipt:
         """Write that a failed extraction is tried again and hand it to a worker."""
-        act = ExtractionRetried(**self._named(self.the_book()))
-        await self.perform("commit", act, partial(self._extracting_after, "commit"))
+        then = partial(self._extracting_after, "commit")
+        await self.perform("commit", self._of(acts.ExtractionRetried), then)
         return CommitReceipt(status="retrying")
 
     def begin_extraction(self) -> None:
@@ -135,7 +128,7 @@ class EpisodeWork(SessionCore):
                 await self._annotate_rest()
                 self.waits_for_others = True
                 self.pulse()
-                self._take_over(book, await elsewhere(self.id))
+                self._take_over(book, await elsewhere())
                 return
             await self._annotate_rest()
             await self._repeat_failed(book)
@@ -184,11 +177,8 @@ class EpisodeWork(SessionCore):
 
     async def _stage(self, book: EpisodeBook) -> None:
         assert book.changeset is not None
-        await self.parts.record_again(
-            ChangesetStaged(
-                changeset=book.changeset, steps=book.changeset_steps, **self._named(book)
-            )
-        )
+        whole = {"changeset": book.changeset, "steps": book.changeset_steps}
+        await self.parts.record_again(self._of(acts.ChangesetStaged, book, **whole))
 
     async def _keep_uncommitted(self, book: EpisodeBook, error: Exception) -> None:
         try:
@@ -210,9 +200,8 @@ class EpisodeWork(SessionCore):
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
         failed = self._as_failure(book, error)
-        act = ExtractionAbandoned(
-            error=clean(str(failed)), trajectory_id=failed.trajectory_id, **self._named(book)
-        )
+        why = {"error": clean(str(failed)), "trajectory_id": failed.trajectory_id}
+        act = self._of(acts.ExtractionAbandoned, book, **why)
         try:
             await self.parts.record_again(act)
         except Conflict as conflict:
@@ -253,14 +242,31 @@ class EpisodeWork(SessionCore):
         """Start the commit, or in ``failed`` the retry, that the table has allowed."""
         if self.life.state is SessionState.READY:
             self.life.committing = True
-            return self.parts.own(self._commit_ready)
+            return self.parts.root.own(self._commit_ready)
         self.life.aim("commit")
-        return self.parts.own(self._retry)
+        return self.parts.root.own(self._retry)
+
+    async def commit_queued(self) -> None:
+        """Commit; in ``failed``, retry first: one operation that ends when something was."""
+        # What was made and is now known is a retry: a commit that was made is repeated below.
+        if not await self.resolve_doubt("commit"):
+            self.life.require("commit")
+            if (await self.begin_commit()).status == "committed":
+                return
+        await self.until(lambda: not self.life.extracting)
+        if self.life.state is SessionState.READY and not self.life.auto:
+            self.life.require("commit")
+            await self.begin_commit()
+        elif self.life.state is SessionState.EXTRACTING:
+            raise SessionClosed(state=self.life.state, operation="commit")
+        elif self.life.state is not SessionState.IDLE:
+            assert self.error is not None
+            raise self.error
 
     async def repeat_commit(self) -> None:
         """Repeat a commit that the journal holds, whose receipt was lost."""
         self.life.committing = True
-        await self.parts.own(self._commit_ready)
+        await self.parts.root.own(self._commit_ready)
 
     async def _commit_ready(self) -> CommitReceipt:
         """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
@@ -302,9 +308,8 @@ class EpisodeWork(SessionCore):
         """Commit *changeset*, which covers *steps*; give the revision. *ends*: the episode too."""
         covered = set(steps)
         keys = [key for key, staged in book.staged.items() if ends or covered & set(staged.steps)]
-        settlement = Settlement(
-            steps=tuple(steps), staged=tuple(keys), ends=ends, **self._named(book)
-        )
+        covers = {"steps": tuple(steps), "staged": tuple(keys)}
+        settlement = self._of(Settlement, book, **covers, ends=ends)
         applied = await self.parts.commit(changeset, settlement)
         if applied.again:
             # The first time, the rewards known by now may not have been.
@@ -367,31 +372,20 @@ class EpisodeWork(SessionCore):
         failures = await self._extract_all(book, due)
         ready = [s for s in book.staged.values() if taken & set(s.steps)]
         for staged in sorted(ready, key=lambda s: s.steps[0]):
-            await self._commit_trajectory(book, staged, flush=flush)
+            try:
+                await self._write_part(book, staged, flush=flush)
+                self.error = None
+            except Exception as error:
+                if isinstance(error, StoreError):
+                    book.unsure.add(staged.key)
+                self._note_commit_failure(error)
+                self.queue.fail_waiting(preceding_failed(error))
+                self._restart_flush()
         for failed in failures:
             self._background_failed(failed)
 
-    async def _commit_trajectory(
-        self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
-    ) -> None:
-        try:
-            await self._write_part(book, staged, flush=flush)
-        except Exception as error:
-            if isinstance(error, StoreError):
-                book.unsure.add(staged.key)
-            self._note_commit_failure(error)
-            self.queue.fail_waiting(preceding_failed(error))
-            self._restart_flush()
-            return
-        self.error = None
-
     async def _repeat_failed(self, book: EpisodeBook) -> None:
-        """
-        Commit the parts whose first commit failed in the store and may be written.
-
-        Raises:
-            CommitFailed: One failed again; a later call repeats it.
-        """
+        """Commit the parts whose first commit may be written. *Raises* ``CommitFailed``: again."""
         for key in sorted(book.unsure):
             await self._write_part(book, book.staged[key], flush=False)
 
@@ -406,12 +400,12 @@ class EpisodeWork(SessionCore):
         node_ids = tuple(id for id in book.node_ids if id not in known)
         last = staged.trajectory_id == book.steps[-1].trajectory_id
         kind = TrajectoryFlushed if flush and last else TrajectoryCommitted
-        self.publish(kind, trajectory_id=staged.trajectory_id, node_ids=node_ids)
+        self.parts.tell(kind, trajectory_id=staged.trajectory_id, node_ids=node_ids)
 
     def _background_failed(self, failed: ExtractionFailed) -> None:
         self.error = failed
         self._fail_queue(failed)
-        self.publish(
+        self.parts.tell(
             TrajectoryExtractionFailed,
             trajectory_id=failed.trajectory_id or "",
             error=str(failed),
@@ -424,13 +418,10 @@ class EpisodeWork(SessionCore):
         self, book: EpisodeBook, trajectories: Sequence[Trajectory]
     ) -> list[ExtractionFailed]:
         """
-        Extract all of *trajectories*, ``config.extraction.max_parallel`` at a time.
+        Extract *trajectories*, ``config.extraction.max_parallel`` at a time; give the failures.
 
         Each result is staged as it arrives, and never extracted again; one that fails stops
         no other.
-
-        Returns:
-            The failures, in trajectory order, each with its cause.
         """
         failures: dict[int, ExtractionFailed] = {}
         waiting = iter(enumerate(trajectories))
@@ -459,10 +450,10 @@ class EpisodeWork(SessionCore):
 
     async def _extract(self, book: EpisodeBook, trajectory: Trajectory) -> None:
         """Extract *trajectory* and stage the result."""
-        with self.parts.spans.span("extract", attributes=self.parts.named(self.id)) as span:
+        with self.parts.spans.span("extract", attributes=self.parts.named) as span:
             span.set("mnemo.trajectory.id", trajectory.id)
             span.set("mnemo.step.count", len(trajectory.steps))
-            changeset = await self.extraction().extract(trajectory)
+            changeset = await self.parts.extraction().extract(trajectory)
             steps = tuple(step.index for step in trajectory.steps)
             staged = StagedTrajectory(
                 key=f"{trajectory.id}@{steps[0]}",
@@ -470,7 +461,7 @@ class EpisodeWork(SessionCore):
                 steps=steps,
                 changeset=changeset,
             )
-            await self.parts.record_again(TrajectoryStaged(staged=staged, **self._named(book)))
+            await self.parts.record_again(self._of(acts.TrajectoryStaged, book, staged=staged))
             book.staged[staged.key] = staged
             span.set("gen_ai.memory.record.count", len(changeset.nodes))
 

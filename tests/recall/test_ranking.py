@@ -16,7 +16,7 @@ from mnemo.index.corpus import CHAT, DOCUMENT, NOTE
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE, form_of
 from mnemo.recall import score
 from mnemo.recall.result import GROUPS
-from mnemo.repository import Repository
+from mnemo.repository.repository import Repository
 from mnemo.testing import HashingEmbedder
 
 PACKAGE = Path(mnemo.__file__).parent

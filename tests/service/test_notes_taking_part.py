@@ -12,7 +12,7 @@ from world import store_at
 from mnemo import Mnemo
 from mnemo.errors import StoreLocked
 from mnemo.recall.result import RecallResult
-from mnemo.repository import Repository
+from mnemo.repository.repository import Repository
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel, tool_call
 

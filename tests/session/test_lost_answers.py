@@ -333,3 +333,50 @@ async def test_a_session_whose_start_was_made_is_given(open_kit, failing_store):
     session = await kit.started("one goal", session_id="mine")
     assert (session.id, session.state) == ("mine", "collecting")
     assert (await session.append("seen", "")).index == 0
+
+
+async def test_starts_in_doubt_are_bounded_and_none_is_forgotten(
+    open_kit, failing_store, monkeypatch
+):
+    """A full list has the store say which were made; what it cannot say refuses the next start."""
+    monkeypatch.setattr("mnemo.repository.sessions.MOST_IN_DOUBT", 2)
+    store = failing_store()
+    kit = await open_kit(store=store)
+
+    async def fails(*, made: bool, **named: str) -> None:
+        store.fail("create", before=not made)
+        store.fail("load")
+        with pytest.raises(StoreError):
+            await kit.started("one goal", **named)
+
+    for _ in range(3):
+        await fails(made=True)
+    await fails(made=True, session_id="made")
+    await fails(made=False, session_id="not made")
+    store.fail("load")
+    with pytest.raises(StoreError, match="load"):
+        await kit.started("one goal", session_id="other")
+    assert (await kit.started("one goal", session_id="other")).id == "other"
+    await fails(made=True, session_id="third")
+    with pytest.raises(StoreError, match="2 starts"):
+        await kit.started("one goal", session_id="fourth")
+    for id in ("made", "third"):
+        assert (await kit.started("one goal", session_id=id)).state == "collecting"
+    assert (await kit.started("one goal", session_id="fourth")).id == "fourth"
+
+
+async def test_a_session_whose_start_was_made_is_not_started_beside_its_resumption(
+    open_kit, failing_store
+):
+    """Once it is resumed, its id was used before."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    store.fail("create", before=False)
+    store.fail("load")
+    with pytest.raises(StoreError):
+        await kit.started("one goal", session_id="mine")
+    session = await kit.repo.resume_session("mine")
+    await session.append("seen", "")
+    with pytest.raises(Conflict):
+        await kit.started("one goal", session_id="mine")
+    assert (await session.append("seen more", "")).index == 1

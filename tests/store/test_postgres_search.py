@@ -12,7 +12,7 @@ from contracts.talk import snapshot
 from postgres_server import execute
 
 from mnemo import Message, Mnemo
-from mnemo.repository import Repository
+from mnemo.repository.repository import Repository
 from mnemo.testing import HashingEmbedder, ManualClock
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
