@@ -21,15 +21,10 @@ class Wakeful(Protocol):
 
 class JobSlots:
     """
-    Places for jobs that a service runs at once, over all its repositories.
+    Places for jobs that a service runs at once; *most* ``None``: as each repository says.
 
-    Args:
-        most: Jobs at once; ``None``: as many as each repository runs by itself.
-
-    Attributes:
-        kinds: Of jobs that are claimed; ``None``: all.
-        running: Jobs that hold a place; *busy*: of them in each repository.
-        done: Jobs that ended; *failed*: tries that failed.
+    *running* jobs hold a place, *busy* of them in each repository; *done* jobs ended, *failed*
+    tries did not.
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -119,7 +119,7 @@ class CheckpointReader:
     ) -> builtins.list[Checkpoint]:
         """Those that match, newest id first; what is ``None`` does not narrow it."""
         passed: Passed = []
-        heads = self._listed(before, after, named, passed)
+        heads = self._heads(before, after, named, passed)
         found = [*islice(self._intact(heads, metadata or {}, passed), limit)]
         heads.close()
         log_passed(passed)
@@ -200,7 +200,7 @@ class CheckpointReader:
         place = (self._repo, head.thread_id, head.namespace, head.id)
         return CHECKPOINT_WRITES.rows.all(self._tx.run(_WRITES, place))
 
-    def _listed(
+    def _heads(
         self,
         before: str | None,
         after: Place | None,

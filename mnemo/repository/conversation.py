@@ -155,10 +155,10 @@ class Conversation(MessageLog):
 
 
 def _threads(tx: TranscriptReader, *, config: Config) -> list[ThreadRecord]:
-    return [_listed(tx, thread, config) for thread in tx.threads() if thread.next_seq]
+    return [_record_of(tx, thread, config) for thread in tx.threads() if thread.next_seq]
 
 
-def _listed(tx: TranscriptReader, thread: Thread, config: Config) -> ThreadRecord:
+def _record_of(tx: TranscriptReader, thread: Thread, config: Config) -> ThreadRecord:
     scope = ThreadScope.stored(tx, thread.id, config)
     messages, tokens = tx.span(thread.id, from_seq=0, since=scope.since)
     last = scope.messages(tx, newest=1)
@@ -174,15 +174,7 @@ def _listed(tx: TranscriptReader, thread: Thread, config: Config) -> ThreadRecor
 
 
 class RepositoryConversations:
-    """
-    Makes handles of one repository's threads, and runs the tasks that they share.
-
-    Args:
-        tasks: Where these run.
-        forget: Erases what is selected, with all that was derived from it alone.
-        overview: Renders an overview of the repository's notes, for windows that show it.
-        check_usable: Raises ``UsageError`` where the repository is closed.
-    """
+    """Makes handles of one repository's threads, and runs the tasks that they share."""
 
     def __init__(
         self,

@@ -68,12 +68,7 @@ class SessionLook:
 
 
 class Inspection:
-    """
-    Looks into one repository; made by ``Repository.inspection``. Nothing here writes.
-
-    Args:
-        check_usable: Raises ``UsageError`` where the repository is closed.
-    """
+    """Looks into one repository; made by ``Repository.inspection``. Nothing here writes."""
 
     def __init__(self, parts: RepositoryParts, check_usable: Callable[[], None]) -> None:
         self._parts = parts

@@ -22,19 +22,10 @@ from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.index.corpus import DocumentsView
 from mnemo.recall.result import SourceRef
 from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime import validation as checked
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.tasks import completed
 from mnemo.runtime.text import html_table, is_blank, shown, words
-from mnemo.runtime.validation import (
-    MOST_AT_ONCE,
-    every,
-    known_id,
-    read_json,
-    stored_object,
-    stored_text,
-    stored_time,
-    whole_number,
-)
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.filters import Filters
 from mnemo.values.graph import (
@@ -233,7 +224,7 @@ class MemoryCalls:
         if after is not None:
             listing = replace(listing, after=_place(after, asked_for))
         found: list[Memory] = []
-        async for memory in self._listed(listing):
+        async for memory in self._read(listing):
             if len(found) == limit:
                 return Page(tuple(found), _cursor(found[-1].created_at, found[-1].id, asked_for))
             found.append(memory)
@@ -280,7 +271,7 @@ class MemoryCalls:
         claim = _new_claim(
             _said("text", text),
             type,
-            since=stored_time("at", at) if at is not None else now,
+            since=checked.stored_time("at", at) if at is not None else now,
             edits=(Edit(now),),
             metadata=_object(metadata),
         )
@@ -324,7 +315,7 @@ class MemoryCalls:
         said = _said("text", text)
         why = None if reason is None else _said("reason", reason)
         if expected_version is not None:
-            whole_number("expected_version", expected_version, 1)
+            checked.whole_number("expected_version", expected_version, 1)
         async with self._correcting:
             claim = await self._claim(id)
             if expected_version not in (None, claim.version):
@@ -409,7 +400,7 @@ class MemoryCalls:
 
     # ── Reading and writing ──────────────────────────────────────────────────────────
 
-    async def _listed(self, listing: Listing) -> AsyncIterator[Memory]:
+    async def _read(self, listing: Listing) -> AsyncIterator[Memory]:
         """The memories of *listing*, read in batches of its limit, whose evidence matches."""
         filters = listing.filters
         while True:
@@ -431,7 +422,7 @@ class MemoryCalls:
         return {c.id: _memory(c, grounds) for c, grounds in await self._grounded(claims)}
 
     async def _claim(self, id: str) -> Claim:
-        for node in await self._parts.graph.nodes([known_id("id", id)]):
+        for node in await self._parts.graph.nodes([checked.known_id("id", id)]):
             if isinstance(node, Claim):
                 return node
             raise ValueError(
@@ -450,11 +441,11 @@ class MemoryCalls:
         others = await graph.nodes([id for id in ids if id not in steps])
         known = {id: _Ground(SourceRef.of(step), step.metadata) for id, step in steps.items()}
         known |= {n.id: _Ground(_applied(n), {}) for n in others if isinstance(n, Episodic)}
-        behind: dict[str, list[_Ground]] = {claim.id: [] for claim in claims}
+        grounds: dict[str, list[_Ground]] = {claim.id: [] for claim in claims}
         for edge in edges:
-            if edge.source in behind and edge.target in known:
-                behind[edge.source].append(known[edge.target])
-        return [(claim, _ordered(claim, behind[claim.id])) for claim in claims]
+            if edge.source in grounds and edge.target in known:
+                grounds[edge.source].append(known[edge.target])
+        return [(claim, _ordered(claim, grounds[claim.id])) for claim in claims]
 
     async def _follow(self, chain: dict[str, Claim]) -> None:
         """Add what the memories of *chain* replaced, and what replaced them."""
@@ -574,7 +565,7 @@ def _versions(claim: Claim) -> Iterator[MemoryVersion]:
 
 
 def _check_page(limit: int, order: Order) -> None:
-    whole_number("limit", limit, 1, MOST_AT_ONCE)
+    checked.whole_number("limit", limit, 1, checked.MOST_AT_ONCE)
     if order not in ("newest", "oldest"):
         raise ValueError(f"order must be 'newest' or 'oldest', not {order!r}")
 
@@ -590,18 +581,18 @@ def _claim_types(types: Sequence[str]) -> tuple[NodeType, ...]:
 
 
 def _said(name: str, text: object) -> str:
-    said = stored_text(name, text)
+    said = checked.stored_text(name, text)
     if is_blank(said):
         raise ValueError(f"{name} cannot be blank")
     return said
 
 
 def _labels(tags: Sequence[str]) -> list[str]:
-    return [_said("a tag", tag) for tag in every("tags", tags)]
+    return [_said("a tag", tag) for tag in checked.every("tags", tags)]
 
 
 def _object(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if metadata is None else stored_object("metadata", metadata) or None
+    return None if metadata is None else checked.stored_object("metadata", metadata) or None
 
 
 def _new_claim(text: str, type: str, *, since: datetime, **rest: Any) -> Claim:
@@ -647,7 +638,7 @@ def _cursor(at: datetime | None, id: str, listing: str) -> str:
 def _place(after: object, listing: str) -> tuple[datetime, str]:
     """Where the page before ended. *Raises* ``ValueError``: of another listing, or no cursor."""
     try:
-        named, at, id = read_json(base64.urlsafe_b64decode(str(after)))
+        named, at, id = checked.read_json(base64.urlsafe_b64decode(str(after)))
         place = datetime.fromisoformat(at), str(id)
     except (ValueError, TypeError, binascii.Error):
         raise ValueError("after must be what Page.next of this listing says") from None
@@ -695,13 +686,13 @@ def _subject(subject: str | None) -> list[str]:
     """The words of a given subject; none: of any. *Raises* ``ValueError``: it has none."""
     if subject is None:
         return []
-    if not (found := _words(stored_text("subject", subject))):
+    if not (found := _words(checked.stored_text("subject", subject))):
         raise ValueError("subject cannot be blank")
     return found
 
 
 def _seconds(name: str, at: datetime | str | None) -> float | None:
-    return None if at is None else stored_time(name, at).timestamp()
+    return None if at is None else checked.stored_time(name, at).timestamp()
 
 
 def _places(view: DocumentsView | None, since: float | None, until: float | None) -> list[_Place]:

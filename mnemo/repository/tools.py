@@ -56,12 +56,7 @@ _ID = _text("As list_memories gives it.")
 def tools_of(
     repo: Repository, thread_id: str | None, names: Sequence[str] | None
 ) -> list[AgentTool]:
-    """
-    Make the tools called *names*, in that order; as ``Repository.tools``.
-
-    Raises:
-        ValueError: A name that no tool has.
-    """
+    """Make the tools called *names*, in that order; see ``Repository.tools``."""
     names = ("search_messages", "view_messages") if names is None else every("names", names)
     toolbox = repo.notes.toolbox(limited=False)
     makers: dict[str, Callable[[], AgentTool]] = {

@@ -35,8 +35,7 @@ class Inbox(Generic[E]):
     """
     A bounded queue that drops its oldest events and counts them.
 
-    Attributes:
-        context: The publisher's context variables for the event that it gave last.
+    *context*: the publisher's context variables for the event that it gave last.
     """
 
     def __init__(self, size: int, drop_report: DropReport[E]) -> None:
@@ -98,13 +97,7 @@ class Subscription:
 
 
 class EventBus(Generic[E]):
-    """
-    Delivers each event to every observer and stream.
-
-    Args:
-        spawn: Starts a task that outlives the call.
-        drop_report: Makes the event that reports lost events.
-    """
+    """Delivers each event to every observer and stream."""
 
     def __init__(self, spawn: Callable[..., object], drop_report: DropReport[E]) -> None:
         self._spawn = spawn

@@ -162,8 +162,5 @@ def new_id(prefix: str) -> str:
 
     Twelve hex digits of Unix milliseconds, then twelve of chance: ids sort by the
     time they were made, and two processes do not meet (48 bits within one millisecond).
-
-    Args:
-        prefix: The type of thing, lower case.
     """
     return f"{prefix}-{time.time_ns() // 1_000_000:012x}-{_chance.getrandbits(48):012x}"

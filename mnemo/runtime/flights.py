@@ -22,9 +22,7 @@ class _Flight(Generic[R]):
     """
     One run in progress, and whether another has to follow it.
 
-    Attributes:
-        begun: Whether the run has started, and may have judged what is due.
-        next: The run that followed it, if one did.
+    *begun*: it has started, and may have judged what is due; *next*: the run that followed it.
     """
 
     def __init__(self) -> None:
@@ -144,10 +142,7 @@ class Backoff:
     """
     Counts failed attempts by key, and waits before the next one.
 
-    Args:
-        sleep: The clock's.
-        spawn: Starts a task; a plain call.
-        backoff_s: Seconds before the second attempt, doubled for each after it.
+    *backoff_s*: seconds before the second attempt, doubled for each after it.
     """
 
     def __init__(

@@ -53,26 +53,20 @@ _NO_SPAN = Span()
 
 
 class Spans:
-    """
-    Makes spans; this one makes none, and costs two calls of nothing.
-
-    Attributes:
-        active: Whether any are made; where not, nobody need say what they would carry.
-    """
+    """Makes spans; this one makes none, and costs two calls of nothing."""
 
     __slots__ = ()
 
     active: bool = False
+    """Whether any are made; where not, nobody need say what they would carry."""
 
     def span(
         self, name: str, *, kind: Kind = "internal", attributes: Mapping[str, Value] | None = None
     ) -> Span:
         """
-        Begin a span, a child of the present one.
+        Begin a span, a child of the present one; *name* is of low cardinality.
 
-        Args:
-            name: Of low cardinality: an operation, or an operation and a model.
-            attributes: What a sampler may decide by; worth keeping where it does not change.
+        Its *attributes* are what a sampler may decide by; worth keeping where they do not change.
         """
         return _NO_SPAN
 
@@ -97,12 +91,7 @@ NO_SPANS = Spans()
 
 
 class TracedSpans(Spans):
-    """
-    Makes spans with a tracer of OpenTelemetry.
-
-    Args:
-        captures_content: Whether spans carry texts, and errors their messages.
-    """
+    """Makes spans with a tracer; *captures_content*: spans carry texts, errors their messages."""
 
     __slots__ = ("_kinds", "_tracer", "_warned", "captures_content", "context", "trace")
 

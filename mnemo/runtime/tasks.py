@@ -33,13 +33,9 @@ T = TypeVar("T")
 
 class Home:
     """
-    The event loop, of one process, that something belongs to: the running one.
+    The event loop, of one process, that something (*what*, to people) belongs to.
 
-    Args:
-        what: Names that something in messages to people.
-
-    Attributes:
-        closed: What calls are told that come too late; ``None``: it is open.
+    *closed* is what calls are told that come too late; ``None``: it is open.
     """
 
     __slots__ = ("_loop", "_process", "_what", "closed")
@@ -56,13 +52,7 @@ class Home:
         return os.getpid() != self._process
 
     def check(self) -> None:
-        """
-        Let a call pass that comes from here.
-
-        Raises:
-            UsageError: It was closed, or the call comes from another event loop, a plain thread
-                or a forked process.
-        """
+        """Let a call pass that comes from here, and in time; else raise ``UsageError``."""
         if self.closed is not None:
             raise UsageError(self.closed)
         if os.getpid() != self._process:
@@ -112,12 +102,7 @@ class CancelHandle:
 
 
 class Branch:
-    """
-    Tasks that are cancelled together, before the others of their root.
-
-    Args:
-        spawn: The root's.
-    """
+    """Tasks that are cancelled together, before the others of their root."""
 
     def __init__(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
         self._spawn = spawn
@@ -125,12 +110,7 @@ class Branch:
         self.ended = False
 
     def spawn(self, work: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """
-        Start *work* as a task of the root's; a plain call.
-
-        Raises:
-            UsageError: They were cancelled before.
-        """
+        """Start *work*; a plain call. *Raises* ``UsageError``: they were cancelled before."""
         if self.ended:
             raise UsageError("it is closed; open it again")
         handle = CancelHandle()
@@ -164,13 +144,9 @@ class TaskRoot:
         handle: CancelHandle | None = None,
     ) -> asyncio.Task[None]:
         """
-        Start *work* as a task in the caller's context; a plain call.
+        Start *work* as a task in the caller's context, which *handle* cancels; a plain call.
 
-        Args:
-            handle: Cancels it; default: one of its own, for the end of the root.
-
-        Raises:
-            UsageError: The root is not open on the running event loop.
+        *Raises* ``UsageError``: the root is not open on the running event loop.
         """
         if self._loop is None or running_loop() is not self._loop:
             raise UsageError("the service is not open, or belongs to another event loop")
@@ -221,11 +197,7 @@ async def _within(
 
 
 def detached(work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-    """
-    Start *work* as a task without a parent; whoever holds the result owns it.
-
-    For closing the root: that cannot run inside what it closes.
-    """
+    """Start *work* as a task of whoever holds it, to close the root, which cannot run inside."""
     return asyncio.get_running_loop().create_task(work(), name="mnemo")
 
 
@@ -346,12 +318,7 @@ async def on_clock(
 
 
 class Threads:
-    """
-    Runs functions in worker threads.
-
-    Args:
-        limit: Threads at once; the callers beyond them wait.
-    """
+    """Runs functions in worker threads, *limit* at once; the callers beyond them wait."""
 
     __slots__ = ("_limiter",)
 

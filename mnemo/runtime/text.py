@@ -65,12 +65,7 @@ _LETTER_KINDS = frozenset(("L", "M", "So", "Sk"))
 
 
 def clean(text: str) -> str:
-    """
-    Make *text* storable: U+0000 and lone surrogates become U+FFFD, all else stays.
-
-    No store can be trusted with these two, and losing the rest of the text to
-    them would be worse than losing them.
-    """
+    """Make *text* storable in any store: U+0000 and lone surrogates become U+FFFD."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if text.isascii():

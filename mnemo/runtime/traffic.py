@@ -29,9 +29,7 @@ class Traffic:
     """
     Counts the writes of one event loop, and resolves waiters at a pause in them.
 
-    Attributes:
-        writes: How many there were.
-        elsewhere: How many of other processes were read: they may need the same machine.
+    *elsewhere*: writes of other processes that were read: they may need the same machine.
     """
 
     __slots__ = ("_last", "_seen", "_waiters", "elsewhere", "writes")
@@ -87,12 +85,7 @@ class Traffic:
 
 
 class Pauses:
-    """
-    The pauses that one background worker makes for the writes of its loop.
-
-    Args:
-        patience_s: Seconds that one lasts at most.
-    """
+    """The pauses that a background worker makes for writes, each *patience_s* at most."""
 
     __slots__ = ("_patience_s", "_traffic", "_waiter")
 

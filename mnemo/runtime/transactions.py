@@ -127,10 +127,5 @@ class _Guarded:
 
 
 def guarded(store: T, check_usable: Callable[[], None]) -> T:
-    """
-    The transactions of *store*, refused where their repository cannot be used any more.
-
-    Args:
-        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
-    """
+    """The transactions of *store*, each after *check_usable*, which may raise ``UsageError``."""
     return cast(T, _Guarded(store, check_usable))
