@@ -35,13 +35,7 @@ _DELETE = "DELETE FROM owners WHERE token = ?"
 
 
 class OpenService:
-    """
-    A service of this process that messages can name; known as long as this object is held.
-
-    Args:
-        place: Where it stores, without a password.
-        since: When it was opened, aware.
-    """
+    """A service of this process that messages can name; known as long as this object is held."""
 
     _known: ClassVar[WeakValueDictionary[str, OpenService]] = WeakValueDictionary()
 
@@ -166,10 +160,8 @@ def is_alive(pid: int, started: int) -> bool | None:
     """
     Whether the process of this host is the one that was recorded; ``None`` if unknowable.
 
-    One that is stopped may go on at any time, or never: unknowable.
-
-    Args:
-        started: As recorded in its ``Owner``; 0 if its system could not tell.
+    One that is stopped may go on at any time, or never: unknowable. *started* is as recorded in
+    its ``Owner``; 0 if its system could not tell.
     """
     if sys.platform == "linux" and started:
         state, began = _seen(pid)
@@ -221,12 +213,7 @@ def find_jobs(
 
 
 def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) -> list[str]:
-    """
-    Ids of the repositories with a job that *me* could claim now, the longest due first.
-
-    Args:
-        kinds: Of jobs; ``None``: all.
-    """
+    """Ids of the repositories with a job that *me* could claim now, the longest due first."""
     held: dict[str | None, bool] = {None: False, me.token: False}
     found: dict[str, None] = {}
     for id, owner, kind in _CLAIMS.intact(tx.run(_OWING, (utc_text(now),)).fetchall()):

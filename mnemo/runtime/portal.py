@@ -176,11 +176,9 @@ class Portal:
 
     def check(self) -> None:
         """
-        Let a call pass that may block its thread.
+        Let a call pass that may block its thread: one of no event loop, in no forked process.
 
-        Raises:
-            UsageError: The thread runs an event loop, the private one or another, or the
-                process is a fork; a notebook's loop is let through with one ``RuntimeWarning``.
+        A notebook's loop is let through with one ``RuntimeWarning``.
         """
         if self.is_forked:
             raise UsageError("the service belongs to the process that forked; open one per process")
@@ -209,13 +207,7 @@ class Portal:
         )
 
     def run(self, begin: Callable[[], Awaitable[T]]) -> T:
-        """
-        Await what *begin* gives, on the loop.
-
-        Raises:
-            UsageError: The thread runs an event loop, the process is a fork, or the service is
-                not open.
-        """
+        """Await what *begin* gives, on the loop. *Raises* ``UsageError``: see ``check``; closed."""
         return self._waited(begin)
 
     def call(self, function: Callable[[], T]) -> T:

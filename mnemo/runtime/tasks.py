@@ -171,11 +171,7 @@ class TaskRoot:
         return asyncio.current_task() in self._hosted
 
     def own(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """
-        Run *work* in a task of the root's, so that it outlives its caller.
-
-        Awaiting the future may be cancelled: only the wait ends.
-        """
+        """Run *work* in a task of the root's: cancelling who awaits the future ends the wait."""
         return owned(self.spawn, work)
 
     async def aclose(self) -> None:
@@ -283,15 +279,9 @@ async def on_clock(
     work: Callable[[], Awaitable[T]],
 ) -> T:
     """
-    Run *work* for at most *timeout_s* seconds of a clock.
+    Run *work* for at most *timeout_s* seconds of the clock that *sleep* is of.
 
-    Args:
-        sleep: The clock's ``sleep``.
-        timeout_s: ``None`` is without limit.
-
-    Raises:
-        ValueError: *timeout_s* is negative or no finite number.
-        TimeoutError: The time is over; *work* was cancelled.
+    *Raises* ``TimeoutError``: *work* was cancelled; ``ValueError``: negative, or not finite.
     """
     if timeout_s is None:
         return await work()
@@ -326,12 +316,7 @@ class Threads:
         self._limiter = CapacityLimiter(limit)
 
     async def run(self, work: Callable[..., T], *args: Any, abandon: bool = False) -> T:
-        """
-        The result of ``work(*args)``.
-
-        *Cancellation*: met when *work* has ended; with *abandon* at once, and the thread goes on
-        without its caller.
-        """
+        """The result of ``work(*args)``. *Cancellation*: met when it ended; *abandon*: at once."""
         return await anyio.to_thread.run_sync(
             work, *args, limiter=self._limiter, abandon_on_cancel=abandon
         )

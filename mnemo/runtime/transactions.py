@@ -35,14 +35,9 @@ async def confirmed(
     The result of *write*, also where the store made it and failed to say so.
 
     Args:
-        write: One transaction.
         find: Looks in the store for what *write* made; ``None`` or ``False``: nothing. A write
             that may be made twice is its own *find*.
-        in_doubt: Called when the store cannot be asked.
-
-    Raises:
-        StoreError: That of *write*: nothing was written, or *in_doubt* was called.
-            *Cancellation*: as that of *write*.
+        in_doubt: Called when the store cannot be asked; the error of *write* is raised then.
     """
     try:
         return await write()
@@ -78,10 +73,6 @@ async def transacted(
         writing, reading: Of one store, such as ``StoredNotes.writing``.
         made: Looks whether the store holds a result of *work*.
         then: Called with the result, also if the caller is cancelled.
-
-    Raises:
-        StoreError: Nothing was written, or it could not be looked whether it was.
-            *Cancellation*: as that of *writing*.
     """
     results: list[T] = []
 

@@ -62,9 +62,8 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     """
     Call a function of a user, and await what it gives if that can be awaited.
 
-    Raises:
-        Exception: What it raised; ``Interrupted`` in place of what is none.
-            *Cancellation*: passed to what is awaited, and raised.
+    *Raises* what it raised; ``Interrupted`` in place of what is no ``Exception``.
+    *Cancellation*: passed to what is awaited, and raised.
     """
     result = call(function, *args, **kwargs)
     if not inspect.isawaitable(result):
@@ -86,12 +85,7 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 
 
 def foreign(who: str, error: Exception, *, purpose: str | None = None) -> ModelUnavailable:
-    """
-    What is raised for *error*, an exception of a model or embedder that is no ``ModelError``.
-
-    Args:
-        who: Named in the message.
-    """
+    """What is raised for *error* of a model or embedder, *who*, that is no ``ModelError``."""
     said = f"{who} raised {type(error).__name__}: {clean(str(error))}"
     made = ModelUnavailable(said, purpose=purpose, retryable=False)
     made.foreign = True

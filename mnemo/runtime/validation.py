@@ -51,12 +51,7 @@ _BEHIND_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def stored_text(name: str, value: object) -> str:
-    """
-    Return *value* as stored: U+0000 and lone surrogates become U+FFFD.
-
-    Raises:
-        ValueError: It is no text, or longer than ``MOST_TEXT_BYTES``.
-    """
+    """Return *value* as ``clean`` does. *Raises* ``ValueError``: no text, or too long."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text, not {type(value).__name__}")
     if not _fits(value, MOST_TEXT_BYTES):
@@ -197,9 +192,7 @@ def stored_json(name: str, value: object) -> Any:
 
     It is copied value by value: writing and reading a large one as JSON are two calls that
     each hold the interpreter to their end. Tuples become lists, keys become text.
-
-    Raises:
-        ValueError: It is no JSON, or its texts have more than ``MOST_TEXT_BYTES`` together.
+    *Raises* ``ValueError``: no JSON, or texts of more than ``MOST_TEXT_BYTES`` together.
     """
     sizes: list[int] = []
     try:
@@ -271,12 +264,7 @@ def finite_number(name: str, value: object) -> float:
 
 
 def known_time(name: str, value: object) -> datetime:
-    """
-    A time to look for: *value*, or what its ISO 8601 text says, aware; UTC without a zone.
-
-    Raises:
-        ValueError: It is no ``datetime`` and no such text.
-    """
+    """What a ``datetime`` or ISO 8601 text says, aware; UTC without a zone; else ``ValueError``."""
     at = value
     if isinstance(value, str):
         with suppress(ValueError):
@@ -308,11 +296,8 @@ def stored_time(name: str, value: object) -> datetime:
     """
     Return *value* as ``known_time`` does.
 
-    A time is kept if it lies in the years 1 to 9999 in UTC, but for their last second: so it
-    can be converted to UTC, and to Unix seconds and back.
-
-    Raises:
-        ValueError: It is no time, or lies outside.
+    *Raises* ``ValueError``: it is no time, or lies outside the years 1 to 9999 in UTC, or in their
+    last second: it could not be converted to UTC, and to Unix seconds and back.
     """
     aware = known_time(name, value)
     if not _FIRST <= aware < _BEHIND_LAST:
