@@ -346,6 +346,9 @@ class Mnemo:
                 bus=self._bus,
                 slots=self._slots,
                 spans=spans,
+                checked_models=named.checked_models,
+                way_to=named.way_to,
+                traced=named.traced,
             )
         )
         async with self._lock("open", repo_id):

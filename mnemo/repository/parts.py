@@ -23,7 +23,7 @@ from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelUsage
-from mnemo.protocols import ChatModel, Clock, Embedder, Purpose
+from mnemo.protocols import ChatModel, Clock, Embedder, EmbeddingSpace, Purpose
 from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
@@ -179,6 +179,9 @@ class RepositoryParts:
 
     Attributes:
         slots: The service's places for jobs.
+        checked_models: Gives the embedder, or that of a name; raises ``ConfigError``.
+        way_to: Says how to come by an embedder of a space.
+        traced: Gives an embedder's calls their spans, where it asks somebody outside.
     """
 
     repo_id: str
@@ -201,6 +204,9 @@ class RepositoryParts:
     root: TaskRoot
     bus: EventBus[Event]
     slots: JobSlots
+    checked_models: Callable[[ChatModel | None, Embedder | str | None], Embedder | None]
+    way_to: Callable[[EmbeddingSpace], str]
+    traced: Callable[[Embedder, Spans], Embedder]
     spans: Spans = NO_SPANS
     open_sessions: dict[str, Session] = field(default_factory=dict)
 

@@ -20,7 +20,6 @@ from mnemo.errors import (
     StoreError,
 )
 from mnemo.log.job_rules import demand_session
-from mnemo.models import named
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
@@ -28,7 +27,7 @@ from mnemo.recall.request import RecallContext
 from mnemo.repository.jobs import Jobs, carried_of
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import new_id
-from mnemo.runtime.spans import find_spans
+from mnemo.runtime.spans import Spans, find_spans
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
@@ -97,7 +96,7 @@ class RepositorySessions:
         if session_id is not None:
             exact_id("session_id", session_id)
         effective = self._effective(config)
-        embedder = named.checked_models(chat_model, embedder)
+        embedder = self._parts.checked_models(chat_model, embedder)
         if embedder is not None:
             await self.check_space(embedder)
         now = self._parts.clock.now()
@@ -170,7 +169,7 @@ class RepositorySessions:
         """Open a session as its last durable act left it, or give the one that is open."""
         session_id = known_id("session_id", session_id)
         effective = self._effective(config)
-        embedder = named.checked_models(chat_model, embedder)
+        embedder = self._parts.checked_models(chat_model, embedder)
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
             if open_here is not None:
@@ -210,7 +209,7 @@ class RepositorySessions:
                 str(stored),
                 str(offered),
                 stored_space=(stored.name, stored.dimensions),
-                way=named.way_to(stored),
+                way=self._parts.way_to(stored),
             )
 
     # ── Building ─────────────────────────────────────────────────────────────────────
@@ -233,26 +232,12 @@ class RepositorySessions:
         meter = UsageMeter(ModelBudget.of(config.session), whole=self._meter)
         own_work = task or chat_model or embedder or config.session.auto_commit
         model = chat_model or parts.chat_model
-        traced = named.traced(embedder, spans) if embedder else parts.embedder
+        traced = parts.traced(embedder, spans) if embedder else parts.embedder
         moves, merge_intent = self._moves, None
         if model is not None:
             from mnemo.extraction.by_model import build_intent_merger
 
             merge_intent = build_intent_merger(model, config, meter, spans)
-
-        @cache
-        def extraction() -> Extraction:
-            from mnemo.extraction.by_model import StoredFacts
-            from mnemo.extraction.pipeline import build_extraction
-
-            return build_extraction(
-                chat_model=model,
-                embedder=traced,
-                config=config,
-                meter=meter,
-                nearby=StoredFacts(graph=parts.graph, index=parts.index, embedder=traced),
-                spans=spans,
-            )
 
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
             if self._moves != moves:
@@ -276,7 +261,7 @@ class RepositorySessions:
             clock=parts.clock,
             config=config,
             commit=commit,
-            extraction=extraction,
+            extraction=cache(partial(_extraction, parts, config, model, traced, meter, spans)),
             meter=meter,
             bus=parts.bus,
             spawn=partial(spans.spawn_apart, parts.root.spawn),
@@ -370,3 +355,25 @@ class RepositorySessions:
                 await session._settle_down()
         for session in sessions:
             await session.aclose()
+
+
+def _extraction(
+    parts: RepositoryParts,
+    config: Config,
+    model: ChatModel | None,
+    embedder: Embedder,
+    meter: UsageMeter,
+    spans: Spans,
+) -> Extraction:
+    """Build a session's stages, which imports a great deal."""
+    from mnemo.extraction.by_model import StoredFacts
+    from mnemo.extraction.pipeline import build_extraction
+
+    return build_extraction(
+        chat_model=model,
+        embedder=embedder,
+        config=config,
+        meter=meter,
+        nearby=StoredFacts(graph=parts.graph, index=parts.index, embedder=embedder),
+        spans=spans,
+    )
