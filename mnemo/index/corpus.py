@@ -42,20 +42,16 @@ Codes = NDArray[np.int64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """
-    A text to be found.
+    A text to be found; times in Unix seconds, infinite where unknown.
 
     Attributes:
         key: Under which the store keeps its vector.
-        id: The node that it speaks for.
-        text: What it is found by with keywords.
-        meaning: What its vector is made of.
-        first, last: Unix seconds of its evidence; infinite where unknown.
-        valid_to: Unix seconds at which it ceased to hold; infinite while it does.
-        node: The node without its vector; ``None`` for the side of a step.
-        vector: Its vector, if it comes along.
+        text: What it is found by with keywords; *meaning* is what its vector is made of.
+        first, last: Times of its evidence.
+        node: Without its vector; ``None`` for the side of a step.
         origin: The changeset that stored or last changed the node, if known.
         steps: Ids of the steps that it says again in other words.
-        metadata: A JSON object that it is filtered by: a step's, or a node's given by hand.
+        metadata: What it is filtered by: a step's, or a node's given by hand.
         by_hand: Whether it also stands for itself, whatever steps are behind it.
     """
 
@@ -82,12 +78,9 @@ class Side(Document):
 
     Attributes:
         chain: What orders it: the session's id, or of a message ``thread_chain``.
-        actor: Who speaks or acts.
         acted: Whether it is the agent's action.
-        asks: Whether it ends as a question.
         form: Bits of ``index.documents``.
         told_by: The actor of the whole step, which a filter looks at as well; ``""``: *actor*.
-        thread_id: The conversation that it was said in; ``None``: in none.
     """
 
     chain: str
@@ -108,8 +101,6 @@ def thread_chain(thread_id: str) -> str:
 
 
 _FIRST_CAPACITY = 64
-_GATHERED = 1_024
-"""Rows that are gathered at most: more would hold the interpreter for long when written."""
 
 
 class Column:
@@ -117,74 +108,52 @@ class Column:
     A growable array: one writer appends, readers keep the views they took.
 
     Growing copies into a new buffer, so a view stays as it was; rows below a view's
-    length are never written again, except by ``replace``, which copies first. Single
-    rows are gathered, and written when they are asked for: only the writer calls
-    ``view`` of a column that it appends to.
-
-    Args:
-        dtype: Of the elements.
-        width: Length of each row; ``None`` for single numbers.
-        capacity: Rows that are reserved from the beginning, at least 1.
+    length are never written again, except by ``replace``, which copies first.
     """
 
-    __slots__ = ("_data", "_fresh", "count")
+    __slots__ = ("_data", "count")
 
     def __init__(
         self, dtype: Any, width: int | None = None, *, capacity: int = _FIRST_CAPACITY
     ) -> None:
         shape = (capacity,) if width is None else (capacity, width)
         self._data: NDArray[Any] = np.zeros(shape, dtype)
-        self._fresh: list[Any] = []
         self.count = 0
 
     def append(self, value: Any) -> None:
-        """Add one row."""
-        self._fresh.append(value)
+        if self.count == len(self._data):
+            self._reserve(self.count + 1)
+        self._data[self.count] = value
         self.count += 1
-        if len(self._fresh) >= _GATHERED:
-            self._settle()
 
     def extend(self, values: Any) -> None:
-        """Add the rows of *values*."""
-        self._settle()
-        self._write(values)
-        self.count += len(values)
+        end = self.count + len(values)
+        self._reserve(end)
+        self._data[self.count : end] = values
+        self.count = end
 
     def replace(self, rows: Any, value: Any) -> None:
         """Set *rows* to *value* in a copy; views taken before keep what they had."""
-        self._settle()
         self._data = self._data.copy()
         self._data[rows] = value
 
     def link(self, rows: Any, values: Any) -> None:
         """Set *rows* where they are: for what no reader looks at before it is set."""
-        self._settle()
         self._data[rows] = values
 
-    def view(self, count: int | None = None) -> NDArray[Any]:
-        """The first *count* rows, or all, without a copy."""
-        self._settle()
+    def view(self) -> NDArray[Any]:
+        """All rows, without a copy."""
         # First the length: a buffer that is read later holds at least as many rows.
-        rows = self.count if count is None else count
+        rows = self.count
         return self._data[:rows]
 
-    def _settle(self) -> None:
-        """Write the rows that were gathered."""
-        if self._fresh:
-            fresh, self._fresh = self._fresh, []
-            self.count -= len(fresh)
-            self._write(fresh)
-            self.count += len(fresh)
-
-    def _write(self, values: Any) -> None:
-        end = self.count + len(values)
+    def _reserve(self, end: int) -> None:
         if end > len(self._data):
             # What is reserved takes no memory before it is written to.
             rows = max(end, (2 if self._data.ndim == 1 else 4) * len(self._data))
             grown = np.zeros((rows, *self._data.shape[1:]), self._data.dtype)
             grown[: self.count] = self._data[: self.count]
             self._data = grown
-        self._data[self.count : end] = values
 
 
 # ── Words ───────────────────────────────────────────────────────────────────────────────
@@ -205,9 +174,6 @@ class Postings:
     to end, with the place at which each term begins; each term that later ones bring has a
     column of its own, so that an addition costs what it adds. One writer adds; a reader asks
     with the number of documents it knows of, and never sees a later one.
-
-    Args:
-        numbers: Index term → its number.
     """
 
     __slots__ = ("_first", "_later", "_numbers")
@@ -218,13 +184,7 @@ class Postings:
         self._later: dict[int, Column] = {}
 
     def add(self, first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> None:
-        """
-        Add the documents from number *first* on, above all that were added before.
-
-        Args:
-            lengths: How many terms each of them has, repeats included.
-            terms: Numbers of their terms, end to end.
-        """
+        """Add documents from number *first* on: how many *terms* each has, and these end to end."""
         if not len(terms):
             return
         owners, codes = _coded(first, lengths, terms)
@@ -288,11 +248,7 @@ MOST_ASKED = 64
 
 
 class Facets:
-    """
-    The metadata objects of an index, numbered; 0 is the empty one.
-
-    One writer adds; several readers ask, which wait for one another.
-    """
+    """The metadata objects of an index, numbered; 0 is the empty one. One writer adds."""
 
     def __init__(self) -> None:
         self._objects: list[Mapping[str, Any]] = [{}]
@@ -302,7 +258,7 @@ class Facets:
         self._lock = Lock()
 
     def number(self, metadata: Mapping[str, Any] | None) -> int:
-        """The number of *metadata*, a JSON object; the same for an equal one."""
+        """The number of *metadata*; the same for an equal one."""
         if not metadata:
             return 0
         text = json.dumps(metadata, sort_keys=True)
@@ -330,31 +286,25 @@ class Facets:
         named = next((one for one in where.conditions if one.any_of is not None), None)
         if named is None or named.any_of is None:
             return asking
-        holders = _kept(self._holders, named.path, lambda: _Holders(named.path))
-        holders.follow(self._objects)
-        return {n for value in named.any_of for n in holders.of(value) if n in asking}
+        holders = _kept(self._holders, named.path, _Holders)
+        holders.follow(self._objects, named.path)
+        found = (holders.get((kind_of(value), value), ()) for value in named.any_of)
+        return {number for numbers in found for number in numbers if number in asking}
 
 
-class _Holders:
-    """By value, the numbers of the metadata objects that hold it under one key."""
+class _Holders(dict[tuple[ScalarKind, Any], list[int]]):
+    """By kind and value, the numbers of the metadata objects that hold it under one key."""
 
-    def __init__(self, path: tuple[str, ...]) -> None:
-        self._path, self._read = path, 0
-        self._numbers: dict[tuple[ScalarKind | None, Any], list[int]] = {}
+    read = 0
 
-    def follow(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        """Read on to the end of *objects*."""
+    def follow(self, objects: Sequence[Mapping[str, Any]], path: tuple[str, ...]) -> None:
         breather = Breather()
-        for number in range(self._read, len(objects)):
-            for member in members(objects[number], self._path) or ():
+        for number in range(self.read, len(objects)):
+            for member in members(objects[number], path) or ():
                 if (kind := kind_of(member)) is not None:
-                    self._numbers.setdefault((kind, member), []).append(number)
-            self._read = number + 1
+                    self.setdefault((kind, member), []).append(number)
+            self.read = number + 1
             breather.breathe()
-
-    def of(self, value: Any) -> Sequence[int]:
-        """The objects that hold *value*."""
-        return self._numbers.get((kind_of(value), value), ())
 
 
 def _kept(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
@@ -368,44 +318,46 @@ def _kept(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
 # ── Views ────────────────────────────────────────────────────────────────────────────
 
 
+_FLOAT, _TIME = {"dtype": np.float32}, {"dtype": np.float64}
+_FLAG, _NUMBER = {"dtype": np.bool_}, {"dtype": np.int32}
+
+
 @dataclass(frozen=True)
 class DocumentsView:
     """
     The documents of one type as they were at one moment.
 
+    A field with a ``dtype`` is a column of the writer's, a value for each document.
+
+    *ids*, *nodes*, *origins* (changesets), *facets*, *documents* (node id → numbers) and
+    *aliases* (node id of a step made of a message → id of the document) are the writer's: look
+    up, then check against *count* and *alive*.
+
     Attributes:
-        ids: Document number → node id; may be longer than ``count``.
-        nodes: Document number → node; ``None`` for steps, which the store gives.
-        origins: Document number → changeset, where one is known.
+        nodes: ``None`` for steps, which the store gives.
         lengths: In index terms.
         log_words: Natural logarithm of the length in words.
-        first, last: Unix seconds of the evidence; infinite where unknown.
-        valid_to: Unix seconds at which a fact ceased to hold; infinite while it does.
+        first, last, valid_to: As of ``Document``.
         alive: False for what was removed or replaced.
-        metadata: Number of its metadata, in *facets*.
-        by_hand: Whether it also stands for itself, whatever steps are behind it.
-        rows: Row of a document's first vector; -1, or beyond the vectors, without one.
-        facets: Of the whole corpus, of the writer.
-        vectors: Unit rows of the documents named by ``vector_documents``, one for each
-            passage, ``vector_passages`` its number from 0: see ``values.vectors``.
-        documents: Node id → document numbers, of the writer: look up, then check
-            against ``count`` and ``alive``.
-        aliases: Node id of a step that was made of a message → the id of the document, likewise.
+        metadata: Number in *facets*.
+        linked: Row of a document's first vector, which may come later than the view; else -1.
+        vectors: Unit rows of the documents named by *vector_documents*, one for each
+            passage, *vector_passages* its number from 0: see ``values.vectors``.
     """
 
     count: int
     ids: Sequence[str]
     nodes: Sequence[Node | None]
     origins: Mapping[int, str]
-    lengths: Floats
-    log_words: Floats
-    first: NDArray[np.float64]
-    last: NDArray[np.float64]
-    valid_to: NDArray[np.float64]
-    alive: Mask
-    metadata: Ints
-    by_hand: Mask
-    rows: Ints
+    lengths: Floats = field(metadata=_FLOAT)
+    log_words: Floats = field(metadata=_FLOAT)
+    first: NDArray[np.float64] = field(metadata=_TIME)
+    last: NDArray[np.float64] = field(metadata=_TIME)
+    valid_to: NDArray[np.float64] = field(metadata=_TIME)
+    alive: Mask = field(metadata=_FLAG)
+    metadata: Ints = field(metadata=_NUMBER)
+    by_hand: Mask = field(metadata=_FLAG)
+    linked: Ints = field(metadata=_NUMBER)
     facets: Facets
     vectors: Floats
     vector_documents: Ints
@@ -419,22 +371,22 @@ class DocumentsView:
         found = self.documents.get(self.aliases.get(id, id), ())
         return found and tuple([d for d in found if d < self.count and self.alive[d]])
 
-    def best_of(self, values: Floats) -> Floats:
-        """The best of a document's *values*, of which each vector has one; 0 without any."""
-        first, further = self._passages
-        best = np.zeros(self.count, np.float32)
-        best[self.vector_documents[first]] = values[first]
-        if len(further):
-            np.maximum.at(best, self.vector_documents[further], values[further])
-        return best
-
     @cached_property
-    def _passages(self) -> tuple[slice | NDArray[np.intp], NDArray[np.intp]]:
-        """The rows of first passages, and those of further ones."""
-        further = np.flatnonzero(self.vector_passages)
-        if not len(further):
-            return slice(None), further
-        return np.flatnonzero(self.vector_passages == 0), further
+    def rows(self) -> Ints:
+        """Row of a document's first vector; -1 without one."""
+        return np.where(self.linked < len(self.vectors), self.linked, np.int32(-1))
+
+    def first_of(self, values: Floats) -> Floats:
+        """A document's first of *values*, of which each vector has one; 0 without any."""
+        first, known = np.zeros(self.count, np.float32), self.rows >= 0
+        first[known] = values[self.rows[known]]
+        return first
+
+    def best_of(self, values: Floats) -> Floats:
+        """Likewise the best of a document's *values*."""
+        best, further = self.first_of(values), np.flatnonzero(self.vector_passages)
+        np.maximum.at(best, self.vector_documents[further], values[further])
+        return best
 
 
 @dataclass(frozen=True)
@@ -444,45 +396,31 @@ class StepsView(DocumentsView):
 
     A step that was made of a message is found as that message's document.
 
+    *repeats* (id of a message's document → node ids of such steps), *chains* and
+    *actor_numbers* (folded name → place in *actors*) are the writer's: look up only.
+
     Attributes:
-        repeats: Id of a message's document → the node ids of such steps, of the writer: look
-            up only.
-        session: Number of the session, or of the thread, into ``chains``.
-        thread: Number of the thread likewise, -1 if none.
+        session: Number in *chains* of the session, or of the thread; *thread*: -1 if none.
         joined: Pairs of a session's number and a message's document that a step of the
             session repeats, shape ``(pairs, 2)``; -1 for those that were undone.
-        told_by: Number of the actor of the whole step, into ``actors``.
-        actor: Number of who spoke, into ``actors``.
-        acted: True for the agent's own actions.
-        asks: True if what was said ends as a question.
-        form: Bits of ``index.documents``.
-        actors: Folded names.
-        actor_numbers: Folded name → its place in ``actors``; *chains* of sessions and threads
-            likewise, both of the writer: look up only.
+        actor, told_by: Numbers in *actors*: of who spoke, and of the whole step's actor.
         centre: Mean of the living documents' first vectors, shrunk to nothing where these are
             few: their sum over their number and 200.
     """
 
     repeats: Mapping[str, tuple[str, ...]]
-    session: Ints
-    actor: Ints
-    acted: Mask
-    asks: Mask
-    form: NDArray[np.uint8]
-    told_by: Ints
-    thread: Ints
+    session: Ints = field(metadata=_NUMBER)
+    actor: Ints = field(metadata=_NUMBER)
+    acted: Mask = field(metadata=_FLAG)
+    asks: Mask = field(metadata=_FLAG)
+    form: NDArray[np.uint8] = field(metadata={"dtype": np.uint8})
+    told_by: Ints = field(metadata=_NUMBER)
+    thread: Ints = field(metadata=_NUMBER)
     joined: Ints
     chains: Mapping[str, int]
     actor_numbers: Mapping[str, int]
     actors: Sequence[str]
     centre: Floats
-
-    def first_of(self, values: Floats) -> Floats:
-        """A document's first of *values*, of which each vector has one; 0 without any."""
-        known = (self.rows >= 0) & (self.rows < len(values))
-        first = np.zeros(self.count, np.float32)
-        first[known] = values[self.rows[known]]
-        return first
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -492,7 +430,7 @@ class StepsView(DocumentsView):
     def pieces_until(self, end: float) -> Pieces:
         """The pieces of what was said until *end*, Unix seconds."""
         exists = self.alive & (self.first <= end)
-        return Pieces.of(self.session, self.first, self.actor, self.log_words, self.asks, exists)
+        return Pieces.of(self, exists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,7 +529,6 @@ class Pieces:
     The turns that exist, cut where a session or thread is silent for six hours.
 
     Attributes:
-        exists: Which documents there are.
         piece: Number of a document's piece; -1 for those that do not exist.
         count: How many pieces there are.
         previous, next: The neighbouring document of the same piece, -1 if none.
@@ -608,47 +545,32 @@ class Pieces:
     long: Mask
 
     @classmethod
-    def of(
-        cls,
-        chain: Ints,
-        at: NDArray[np.float64],
-        actor: Ints,
-        log_words: NDArray[np.float32],
-        asks: Mask,
-        exists: Mask,
-    ) -> Pieces:
+    def of(cls, steps: StepsView, exists: Mask) -> Pieces:
         """
-        Cut the documents that exist into pieces, in the order of their numbers.
+        Cut the *steps* that exist into pieces, in the order of their numbers.
 
         A piece in which one speaker alone speaks holds notes or documents, each by its own
         length: ``remember`` puts what has nothing to do with each other into one thread. Unless
         a tenth of it asks: then it is a talk that came without names. (Of notes of one person
         0 to 5 % ask, of 19 files; of sessions of dialogues 9 in 10 reach a tenth.)
-
-        Args:
-            chain: Number of each document's session or thread.
-            at: Unix seconds.
-            actor: Number of who spoke.
-            log_words: Logarithm of the length in words, the head included.
-            asks: Whether it ends as a question.
         """
         piece, previous, following = np.full((3, len(exists)), -1, np.int32)
-        kind = np.zeros(len(exists), np.uint8)
+        kind, chain, log_words = np.zeros(len(exists), np.uint8), steps.session, steps.log_words
         long = log_words >= np.float32(math.log(LONG_TURN_WORDS + HEAD_WORDS))
         there = np.flatnonzero(exists)
         if not len(there):
             return cls(exists, piece, 0, previous, following, kind, long)
         order = there[np.argsort(chain[there], kind="stable")]
-        apart = (np.diff(chain[order]) != 0) | (np.abs(np.diff(at[order])) > GAP_S)
+        apart = (np.diff(chain[order]) != 0) | (np.abs(np.diff(steps.first[order])) > GAP_S)
         numbers = np.concatenate(([0], np.cumsum(apart)))
         piece[order] = numbers
         together = np.flatnonzero(~apart)
         previous[order[together + 1]] = order[together]
         following[order[together]] = order[together + 1]
         first = np.concatenate(([0], np.flatnonzero(apart) + 1))
-        speaks = actor[order]
+        speaks = steps.actor[order]
         alone = np.minimum.reduceat(speaks, first) == np.maximum.reduceat(speaks, first)
-        questions = np.add.reduceat(asks[order].astype(np.int64), first)
+        questions = np.add.reduceat(steps.asks[order].astype(np.int64), first)
         sizes = np.diff(first, append=len(order))
         alone &= (questions < 2) | (questions * TALKS_FROM < sizes)
         limit = np.float32(math.log(SHORT_WORDS + HEAD_WORDS))

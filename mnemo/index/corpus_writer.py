@@ -13,7 +13,7 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -58,6 +58,8 @@ _FINENESS = 2**24
 class _Documents:
     """The growing documents of one type."""
 
+    read_as: type[DocumentsView] = DocumentsView
+
     def __init__(self, dimensions: int, lexicon: Lexicon, facets: Facets) -> None:
         self.ids: list[str] = []
         self.nodes: list[Node | None] = []
@@ -66,17 +68,8 @@ class _Documents:
         self.lexicon = lexicon
         self.facets = facets
         self.postings = Postings(lexicon.numbers)
-        self.columns = {
-            "lengths": Column(np.float32),
-            "log_words": Column(np.float32),
-            "first": Column(np.float64),
-            "last": Column(np.float64),
-            "valid_to": Column(np.float64),
-            "alive": Column(np.bool_),
-            "metadata": Column(np.int32),
-            "by_hand": Column(np.bool_),
-            "rows": Column(np.int32),
-        }
+        columns = (one for one in fields(self.read_as) if one.metadata)
+        self.columns = {one.name: Column(one.metadata["dtype"]) for one in columns}
         self.vectors = Column(np.float32, dimensions)
         self.vector_documents = Column(np.int32)
         self.vector_passages = Column(np.uint8)
@@ -85,21 +78,15 @@ class _Documents:
         self._terms = array("i")
         self._published = 0
 
-    def add(self, document: Document, breather: Breather, *own: Any) -> int:
-        """
-        Append *document*; its postings are seen after ``publish``.
-
-        Args:
-            own: What the columns hold of it that only this type of document has.
-        """
+    def add(self, document: Document, breather: Breather, **row: Any) -> int:
+        """Append *document*, and *row* to the columns; its words are seen after ``publish``."""
         number = len(self.ids)
         found, spoken = self.lexicon.read(document.text, breather)
         self._terms.extend(found)
-        times = (document.first, document.last, document.valid_to)
-        held = (self.facets.number(document.metadata), document.by_hand, -1)
-        row = (len(found), math.log(max(spoken, 1)), *times, True, *held, *own)
-        for column, value in zip(self.columns.values(), row, strict=True):
-            column.append(value)
+        row |= {"lengths": len(found), "log_words": math.log(max(spoken, 1))}
+        row |= {"alive": True, "linked": -1, "metadata": self.facets.number(document.metadata)}
+        for name, column in self.columns.items():
+            column.append(row[name] if name in row else getattr(document, name))
         self.ids.append(document.id)
         self.nodes.append(document.node)
         if document.origin is not None:
@@ -116,13 +103,10 @@ class _Documents:
         self._published, self._terms = len(self.ids), array("i")
 
     def remove(self, ids: Iterable[str]) -> None:
-        self._end([number for id in ids for number in self.documents.pop(id, ())])
+        self.end([number for id in ids for number in self.documents.pop(id, ())])
 
-    def replace(self, id: str) -> None:
-        """End the documents of *id*, whose next ones follow; earlier views still find them."""
-        self._end(self.documents.get(id, ()))
-
-    def _end(self, numbers: Sequence[int]) -> None:
+    def end(self, numbers: Sequence[int]) -> None:
+        """End documents whose next ones follow; earlier views still find them."""
         alive = self.columns["alive"].view()
         if gone := [number for number in numbers if alive[number]]:
             self.living -= len(gone)
@@ -138,7 +122,7 @@ class _Documents:
         self, numbers: Sequence[int], passages: Sequence[int], vectors: Sequence[Vector]
     ) -> None:
         first = np.flatnonzero(np.asarray(passages) == 0)
-        self.columns["rows"].link(np.asarray(numbers, np.intp)[first], self.vectors.count + first)
+        self.columns["linked"].link(np.asarray(numbers, np.intp)[first], self.vectors.count + first)
         self.vectors.extend(vectors)
         self.vector_documents.extend(numbers)
         self.vector_passages.extend(passages)
@@ -163,17 +147,10 @@ class _Documents:
 class _Steps(_Documents):
     """The growing sides of raw steps and messages, chained within their sessions and threads."""
 
+    read_as = StepsView
+
     def __init__(self, dimensions: int, lexicon: Lexicon, facets: Facets) -> None:
         super().__init__(dimensions, lexicon, facets)
-        self.columns |= {
-            "session": Column(np.int32),
-            "actor": Column(np.int32),
-            "acted": Column(np.bool_),
-            "asks": Column(np.bool_),
-            "form": Column(np.uint8),
-            "told_by": Column(np.int32),
-            "thread": Column(np.int32),
-        }
         self._sum = np.zeros(dimensions, np.int64)
         self._summed = 0
         self._sessions = _numbering()
@@ -183,13 +160,15 @@ class _Steps(_Documents):
         self.repeats: dict[str, tuple[str, ...]] = {}
 
     def add_side(self, side: Side, breather: Breather) -> int:
-        session = self._sessions[side.chain]
-        actor = self._actors[fold(side.actor)]
-        told_by = self._actors[fold(side.told_by or side.actor)]
-        id = side.thread_id
-        thread = -1 if id is None else self._sessions[thread_chain(id)]
-        said = (actor, side.acted, side.asks, side.form)
-        number = self.add(side, breather, session, *said, told_by, thread)
+        id, numbers = side.thread_id, self._sessions
+        number = self.add(
+            side,
+            breather,
+            session=numbers[side.chain],
+            actor=self._actors[fold(side.actor)],
+            told_by=self._actors[fold(side.told_by or side.actor)],
+            thread=-1 if id is None else numbers[thread_chain(id)],
+        )
         for step in self.repeats.get(side.id, ()):
             self._join(step, [number])
         return number
@@ -216,12 +195,7 @@ class _Steps(_Documents):
                 self._joined.replace(np.flatnonzero(joined & (pairs[:, 0] == session)), -1)
 
     def handed_on(self, ids: Iterable[str]) -> dict[str, str]:
-        """
-        Give the documents of messages in *ids* to the steps that repeat them.
-
-        Returns:
-            Id of each such message → the step whose document it is now.
-        """
+        """Give the documents of messages in *ids* to the steps that repeat them: message → step."""
         heirs: dict[str, str] = {}
         for id in ids:
             steps = self.repeats.pop(id, ())
@@ -249,7 +223,7 @@ class _Steps(_Documents):
     def remove(self, ids: Iterable[str]) -> None:
         ids = tuple(ids)
         gone = [number for id in ids for number in self.documents.get(id, ())]
-        rows = self.columns["rows"].view()[gone]
+        rows = self.columns["linked"].view()[gone]
         self._count(self.vectors.view()[rows[rows >= 0]], -1)
         super().remove(ids)
 
@@ -302,16 +276,7 @@ class _Behind:
 
 
 class Corpus:
-    """
-    The writer's side of a repository's documents. Not for two writers at once.
-
-    Args:
-        dimensions: Width of the vectors.
-        passage_tokens: As in ``EmbeddingSpace``.
-
-    Attributes:
-        owed: The vectors that documents wait for.
-    """
+    """The writer's side of a repository's documents. Not for two writers at once."""
 
     def __init__(self, *, dimensions: int, passage_tokens: int | None = None) -> None:
         self.dimensions = dimensions
@@ -342,23 +307,13 @@ class Corpus:
         return id in self._steps.documents or id in self._steps.aliases
 
     def repeat(self, step: Step, message: str) -> None:
-        """
-        Have *step* found as the document of the message that it was made of.
-
-        Args:
-            message: The id of the document, which may follow.
-        """
+        """Have *step* found as the document, which may follow, of the message it was made of."""
         self._steps.add_repeat(step.node_id, message, step.session_id)
         for behind in self._behind.values():
             behind.repeated(step.node_id, message, self._steps)
 
     def add_side(self, side: Side, breather: Breather) -> dict[str, str]:
-        """
-        Append the side of a step or message, in order of arrival.
-
-        Returns:
-            What its vectors are made of, by the keys that wait for them.
-        """
+        """Append the side of a step or message; give its texts by the keys of their vectors."""
         number = self._steps.add_side(side, breather)
         for behind in self._behind.values():
             behind.arrived(side.id, number)
@@ -375,8 +330,7 @@ class Corpus:
         Add a node's document in the place of what stood under its id.
 
         Returns:
-            What its vectors are made of, by the keys that wait for them: neither does the
-            node bring them, nor had what it replaces the same meaning and them.
+            As ``add_side``, of vectors that neither the node brings nor what it replaces had.
         """
         node = document.node
         if node is None or node.type not in self._nodes:
@@ -389,7 +343,7 @@ class Corpus:
             vectors = group.vectors_of(before[-1])
         if document.vector is not None:
             vectors[0] = document.vector
-        group.replace(document.id)
+        group.end(before)
         for key in vector_keys([document.key]):
             self.owed.take(key)
         number = group.add(document, breather)
@@ -403,7 +357,7 @@ class Corpus:
         return {key: text for key, text in texts.items() if key not in known}
 
     def _put_wordings(self, intent: Intent, document: Document, breather: Breather) -> None:
-        self._wordings.replace(intent.id)
+        self._wordings.end(self._wordings.documents.get(intent.id, ()))
         rows = [one.vector for one in intent.wordings if one.text != intent.description]
         known = [row for row in rows if row is not None and len(row) == self.dimensions]
         bare = replace(document, text="", meaning="", origin=None)
@@ -412,12 +366,7 @@ class Corpus:
             self._wordings.add_vectors(numbers, [0] * len(known), known)
 
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
-        """
-        Give documents their vectors, by ``values.vectors``, in any order.
-
-        Returns:
-            The keys that none waited for.
-        """
+        """Give documents their vectors, by key; give the keys that none waited for."""
         found: dict[int, tuple[_Documents, list[int], list[int], list[Vector]]] = {}
         unknown = set()
         for key, vector in vectors.items():
@@ -479,10 +428,7 @@ class Lexicon(dict[str, tuple[int, ...]]):
     """
     Folded word → numbers of its index terms: none of a stop word, many without blanks.
 
-    Terms are numbered from 0 in order of first sight. One writer reads texts.
-
-    Attributes:
-        numbers: Index term → number; others may look up.
+    One writer reads texts; others may look up *numbers*: index term → its number.
     """
 
     def __init__(self) -> None:
@@ -519,10 +465,9 @@ MOST_CHARACTERS = 4_000_000
 @dataclass(slots=True, eq=False)
 class Debt:
     """
-    A vector that a document waits for.
+    A vector that a document, *number* of its *group*, waits for.
 
     Attributes:
-        number, passage: Of the document in its *group*, and of the passage.
         text: What it is made of, if that is held.
         paid: Whether it was made, and is to come back with the feed.
     """

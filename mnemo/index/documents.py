@@ -69,19 +69,9 @@ def steps_in(changes: FeedChanges, *, default_actor: str) -> Iterator[Step]:
 def texts_of(
     changes: FeedChanges, *, agent_name: str, default_actor: str, passage_tokens: int | None
 ) -> dict[str, str]:
-    """
-    What the vectors of the documents in *changes* are made of, by their keys.
-
-    Args:
-        passage_tokens: As in ``EmbeddingSpace``.
-    """
+    """What the vectors of the documents in *changes* are made of, by their keys."""
     steps = steps_in(changes, default_actor=default_actor)
-    texts = passages_of(steps, changes.nodes, agent_name=agent_name, passage_tokens=passage_tokens)
-    for intent in (node for node in changes.nodes if isinstance(node, Intent)):
-        for one in intent.wordings:
-            if one.vector is not None:
-                texts[wording_key(intent.id, one.text)] = passages(one.text, passage_tokens)[0]
-    return texts
+    return passages_of(steps, changes.nodes, agent_name=agent_name, passage_tokens=passage_tokens)
 
 
 def passages_of(
@@ -95,18 +85,15 @@ def passages_of(
         breather.breathe()
     for node in nodes:
         texts |= keyed_passages(node.id, node.text, passage_tokens)
+        for one in node.wordings if isinstance(node, Intent) else ():
+            if one.vector is not None:
+                texts[wording_key(node.id, one.text)] = passages(one.text, passage_tokens)[0]
         breather.breathe()
     return texts
 
 
 def node_document(node: Node, details: Mapping[str, Any], origin: str | None = None) -> Document:
-    """
-    The document of *node*.
-
-    Args:
-        details: As in ``FeedChanges.details``.
-        origin: As in ``FeedChanges.origins``.
-    """
+    """The document of *node*; *details* and *origin* as in ``FeedChanges``."""
     return Document(
         key=node.id,
         id=node.id,

@@ -39,7 +39,7 @@ from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS, step_of
 from mnemo.values.graph import NodeType, Vector
 from mnemo.values.steps import PARTS
-from mnemo.values.vectors import unit_rows
+from mnemo.values.vectors import VectorCache, unit_rows
 
 log = logging.getLogger("mnemo")
 
@@ -88,7 +88,6 @@ class IndexStatistics:
 
     Attributes:
         cursor: How far it has read the feed.
-        revision: Of the graph, as far as it has read.
         documents: Texts that can be found.
         waiting: Vectors that are owed; a document without one is found by keyword only.
         failing: Why the embedder failed last; ``None`` if it did not.
@@ -110,8 +109,6 @@ class RepositoryIndex:
     Follows one repository's feed.
 
     Attributes:
-        feed: Every searchable text of the repository, in order of change.
-        embedder: Makes the vectors; its space is the index's.
         agent_name: Who acts, in the text of an action.
         default_actor: Who speaks, in the text of a user's message without a name.
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
@@ -144,7 +141,7 @@ class RepositoryIndex:
         self._cursor = FeedCursor()
         self._unseen = False
         self._refused: set[str] = set()
-        self._recent: dict[bytes, Vector] = {}
+        self._recent = VectorCache[bytes](RECENT)
         self._tongues: deque[bool] = deque(maxlen=JUDGED)
         self._pace: float | None = None
         self._loaded = False
@@ -282,7 +279,7 @@ class RepositoryIndex:
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
         if changes.removed:
-            self._recent.clear()
+            self._recent = VectorCache(RECENT)
             self._corpus.remove(changes.removed)
         for step in changes.steps:
             message = changes.repeats.get(step.node_id)
@@ -451,9 +448,8 @@ class RepositoryIndex:
         """The vectors of *keys*; a text that several of them have is embedded once."""
         space = self.embedder.space
         digests = {key: _digest(space.name, texts[key]) for key in keys}
-        fresh = {d: texts[key] for key, d in digests.items() if d not in self._recent}
-        known = {d: self._recent[d] for d in digests.values() if d in self._recent}
-        if fresh:
+        known = self._recent.found(digests.values())
+        if fresh := {d: texts[key] for key, d in digests.items() if d not in known}:
             began = elapsed()
             try:
                 reply = await self.embedder.embed(list(fresh.values()))
@@ -468,7 +464,7 @@ class RepositoryIndex:
                 self._note_pace(fresh.values(), elapsed() - began)
             known |= zip(fresh, rows, strict=True)
         self._batch = min(BATCH, self._batch * 2)
-        self._recent = dict(islice((known | self._recent).items(), RECENT))
+        self._recent.keep(known)
         return {key: known[digest] for key, digest in digests.items()}
 
     def _note_pace(self, texts: Iterable[str], seconds: float) -> None:

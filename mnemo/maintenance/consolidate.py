@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mnemo.english.similarity import same_claim_guard
 from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
-from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces, vector_rows
+from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Upkeep
@@ -79,12 +79,11 @@ def _holding(view: CorpusView) -> list[tuple[str, int]]:
 def _placed(view: CorpusView, facts: Sequence[tuple[str, int]]) -> tuple[list[Semantic], Ints]:
     """The facts that have a vector, by id (which merging does not change), with its row."""
     documents, breather = view.nodes["semantic"], Breather()
-    row_of = vector_rows(documents)
     placed, rows = list[Semantic](), list[int]()
     # Sorted in pieces: one long sort would not let the event loop in between.
     for _, number in merge(*(sorted(piece) for piece in pieces(facts))):
         breather.breathe()
-        fact, row = documents.nodes[number], int(row_of[number])
+        fact, row = documents.nodes[number], int(documents.rows[number])
         if isinstance(fact, Semantic) and row >= 0:
             placed.append(fact)
             rows.append(row)

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mnemo.config import Config
 from mnemo.errors import StoreCorrupt
 from mnemo.graph.graph import StoredGraph
@@ -97,10 +94,3 @@ def holds_still(view: CorpusView, node: Node) -> bool:
     return documents is not None and any(
         documents.nodes[number] is node for number in documents.of(node.id)
     )
-
-
-def vector_rows(documents: DocumentsView) -> NDArray[np.intp]:
-    """Document number → row of its vector, -1 for a document without one."""
-    rows = np.full(documents.count, -1, np.intp)
-    rows[documents.vector_documents] = np.arange(len(documents.vectors))
-    return rows

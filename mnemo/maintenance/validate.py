@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
 from mnemo.index.corpus import CorpusView
-from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces, vector_rows
+from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.values.changeset import Upkeep
@@ -121,8 +121,6 @@ class _Judge:
         self._sources = sources
         self._view = view
         self._threshold = sources.config.maintenance.validation_threshold - COSINE_ROUNDING
-        self._rows = {type: vector_rows(view.nodes[type]) for type in JUDGED}
-        self._step_rows = vector_rows(view.steps)
 
     async def judge(self, type: NodeType, nodes: Sequence[Node]) -> list[Verdict]:
         """The verdicts of *nodes*, which are all of *type*."""
@@ -145,7 +143,7 @@ class _Judge:
             if (mine := self._row(case.node)) < 0:
                 continue
             sides = (number for id in case.steps for number in steps.of(id))
-            theirs = (int(self._step_rows[number]) for number in sides)
+            theirs = (int(steps.rows[number]) for number in sides)
             triples += [(place, mine, row) for row in theirs if row >= 0]
         if triples:
             places, a, b = np.array(triples, np.intp).T
@@ -171,7 +169,7 @@ class _Judge:
         if case.grounded or self._vector(case.node) is None:
             return
         for id in case.steps:
-            if all(self._step_rows[number] < 0 for number in self._view.steps.of(id)):
+            if all(self._view.steps.rows[d] < 0 for d in self._view.steps.of(id)):
                 yield id
 
     def _vector(self, node: Node) -> Vector | None:
@@ -180,8 +178,9 @@ class _Judge:
 
     def _row(self, node: Node) -> int:
         """Of its vector; -1 if it has none."""
-        numbers = self._view.nodes[node.type].of(node.id)
-        return int(self._rows[node.type][numbers[-1]]) if numbers else -1
+        documents = self._view.nodes[node.type]
+        numbers = documents.of(node.id)
+        return int(documents.rows[numbers[-1]]) if numbers else -1
 
     async def _embedded(self, texts: Mapping[str, str]) -> dict[str, Vector]:
         """Vectors of steps that the index does not know, such as those applied by hand."""

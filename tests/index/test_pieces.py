@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,14 +21,14 @@ def pieces_of(
     speakers = sorted({speaker for _, speaker, *_ in turns})
     exists = np.ones(len(turns), np.bool_)
     exists[list(gone)] = False
-    return Pieces.of(
-        np.array([threads.index(t) for t, *_ in turns], np.int32),
-        np.array([60 * minute for *_, minute, _ in turns], np.float64),
-        np.array([speakers.index(s) for _, s, *_ in turns], np.int32),
-        np.array([math.log(words + HEAD_WORDS) for *_, words in turns], np.float32),
-        np.isin(np.arange(len(turns)), asking),
-        exists,
+    steps = SimpleNamespace(
+        session=np.array([threads.index(t) for t, *_ in turns], np.int32),
+        first=np.array([60 * minute for *_, minute, _ in turns], np.float64),
+        actor=np.array([speakers.index(s) for _, s, *_ in turns], np.int32),
+        log_words=np.array([math.log(words + HEAD_WORDS) for *_, words in turns], np.float32),
+        asks=np.isin(np.arange(len(turns)), asking),
     )
+    return Pieces.of(steps, exists)
 
 
 def talk(*words: int, speakers: str = "ab", every: float = 1, thread: str = "t") -> list[Turn]:
