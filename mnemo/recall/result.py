@@ -299,10 +299,7 @@ class RecallResult:
         """
         first = [source for candidate in self.candidates for source in candidate.sources[:1]]
         others = [source for candidate in self.candidates for source in candidate.sources[1:]]
-        found: dict[tuple[Any, ...], SourceRef] = {}
-        for source in (*first, *others):
-            found.setdefault(source.identity, source)
-        return list(found.values())
+        return each_once((*first, *others))
 
     def cited(self, number: int) -> SourceRef:
         """
@@ -346,18 +343,17 @@ class RecallResult:
             ValueError: *budget_tokens* is negative, or no whole number; *style* or *order*
                 is none of those.
         """
-        if budget_tokens is not None:
-            whole_number("budget_tokens", budget_tokens, 0)
-        text = print_candidates(
-            self.candidates,
-            goals=self.goals,
-            group_min_hits=self.group_min_hits,
-            budget_tokens=budget_tokens,
-            count=self.count,
-            style=one_of("style", style, get_args(Style)),
-            order=one_of("order", order, get_args(Order)),
-            head=UNSURE if self.candidates and self.confidence < self.warn_below else "",
-        )
+        one_of("style", style, get_args(Style))
+        one_of("order", order, get_args(Order))
+        entries = _entries(self.candidates, style, order)
+        if style == "full" and order == "relevance":
+            entries = _grouped(entries, self.goals, self.group_min_hits)
+        head = UNSURE if self.candidates and self.confidence < self.warn_below else ""
+        if budget_tokens is None:
+            text = _lines(entries, head)
+        else:
+            most = whole_number("budget_tokens", budget_tokens, 0)
+            text = fitted(partial(_within, entries, head), most, self.count)
         return behind(text, self.notes, budget_tokens, self.count)
 
 
@@ -373,6 +369,14 @@ def behind(
     left = budget_tokens - count(before)
     whole = before + notes.as_text(left) if left > 0 else text
     return whole if count(whole) <= budget_tokens else text
+
+
+def each_once(sources: Iterable[SourceRef]) -> list[SourceRef]:
+    """The first of *sources* to each step, message or item."""
+    found: dict[tuple[Any, ...], SourceRef] = {}
+    for source in sources:
+        found.setdefault(source.identity, source)
+    return list(found.values())
 
 
 # ── As text ─────────────────────────────────────────────────────────────────────────────
@@ -402,54 +406,29 @@ class _Entry:
     """
     One line: its *rank* by score, its *place* in the text, the *head* above it.
 
-    Attributes:
-        year: Of its date; ``None`` without a date.
-        yearless: The line without that year, for texts all of whose dates are of one year.
+    It is *yearless* in a text all of whose dates are of one year.
     """
 
-    text: str
+    candidate: Candidate
     rank: int
     place: tuple[Any, ...]
-    session: str | None
-    year: int | None
+    text: str
     yearless: str
-    steps: frozenset[Any] = frozenset()
     head: str | None = None
 
+    @property
+    def session(self) -> str | None:
+        return self.candidate.sources[0].session_id
 
-def print_candidates(
-    candidates: Sequence[Candidate],
-    *,
-    goals: Mapping[str, str],
-    group_min_hits: int,
-    budget_tokens: int | None,
-    count: Count = count_tokens,
-    style: Style = "full",
-    order: Order = "relevance",
-    head: str = "",
-) -> str:
-    """
-    Print *candidates*; see ``RecallResult.as_text``.
-
-    Args:
-        goals: Session id → goal, for the lines above groups.
-        count: What *budget_tokens* are counted with.
-        head: The first line, without which no candidate stands; ``""``: none.
-    """
-    entries = _entries(candidates, style, order)
-    if style == "full" and order == "relevance":
-        entries = _grouped(entries, goals, group_min_hits)
-    if budget_tokens is None:
-        return _lines(entries, head)
-    return fitted(partial(_within, entries, head), budget_tokens, count)
+    @property
+    def year(self) -> int | None:
+        """Of its date; ``None`` without a date."""
+        at = self.candidate.valid_to or self.candidate.sources[0].at
+        return None if at is None else at.year
 
 
 def _within(entries: Sequence[_Entry], head: str, size: int) -> str:
-    """
-    The lines below *head* that fit *size* bytes, or as much of the first one.
-
-    The best so many, without a gap: so a larger budget never shows fewer.
-    """
+    """The lines below *head* that fit *size* bytes, the best so many; or as much of the first."""
     ranked = _news_first(entries)
 
     def is_too_long(count: int) -> bool:
@@ -468,23 +447,15 @@ def _entries(candidates: Sequence[Candidate], style: Style, order: Order) -> lis
     entries: dict[str, _Entry] = {}
     numbers = {candidate.node.id: number for number, candidate in enumerate(candidates, 1)}
     for rank, candidate in enumerate(candidates):
-        source = candidate.sources[0]
         see = numbers.get(candidate.outdated_by or "")
         if style == "compact":
             line = _compact_text(candidate, see)
             yearless = _compact_text(candidate, see, with_year=False)
         else:
             line = yearless = _full_text(candidate, see)
-        entry = _Entry(
-            text=_cited(line, rank),
-            rank=rank,
-            place=_place(candidate, rank, style, order),
-            session=source.session_id,
-            year=source.at.year if source.at else None,
-            yearless=_cited(yearless, rank),
-            steps=frozenset(source.identity for source in candidate.sources),
-        )
-        entries.setdefault(line, entry)
+        texts = (_cited(line, rank), _cited(yearless, rank))
+        place = _place(candidate, rank, style, order)
+        entries.setdefault(line, _Entry(candidate, rank, place, *texts))
     return list(entries.values())
 
 
@@ -542,8 +513,9 @@ def _news_first(entries: Iterable[_Entry]) -> list[_Entry]:
     news: list[_Entry] = []
     repeats: list[_Entry] = []
     for entry in entries:
-        (repeats if entry.steps <= told else news).append(entry)
-        told |= entry.steps
+        steps = {source.identity for source in entry.candidate.sources}
+        (repeats if steps <= told else news).append(entry)
+        told |= steps
     return news + repeats
 
 
@@ -561,13 +533,11 @@ def _lines(entries: Iterable[_Entry], first: str) -> str:
 
 def _years_once(entries: Sequence[_Entry]) -> Sequence[_Entry]:
     """Where all dates are of one year, only the first line that has a date names the year."""
-    dated = [place for place, entry in enumerate(entries) if entry.year is not None]
-    if len({entries[place].year for place in dated}) != 1:
+    years = [entry.year for entry in entries]
+    if len(known := {*years} - {None}) != 1:
         return entries
-    return [
-        entry if place <= dated[0] else replace(entry, text=entry.yearless)
-        for place, entry in enumerate(entries)
-    ]
+    said = years.index(known.pop()) + 1
+    return [*entries[:said], *(replace(entry, text=entry.yearless) for entry in entries[said:])]
 
 
 # ── Lines ────────────────────────────────────────────────────────────────────────────
@@ -586,10 +556,7 @@ def _compact_text(candidate: Candidate, see: int | None = None, *, with_year: bo
     """
     Render *candidate* as one line: its text, then in brackets the day and the speaker.
 
-    Of what holds no longer, until when it held.
-
-    Args:
-        see: Number of what replaced it.
+    Of what holds no longer, until when it held, and the number of what to *see*.
     """
     node, source = candidate.node, candidate.sources[0]
     said, who = _text(node), one_line(source.actor or "")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mnemo import Mnemo, Repository
-from mnemo.recall.result import Candidate, Order, SourceRef, print_candidates
+from mnemo.recall.result import Candidate, Order, RecallResult, RecallTrace, SourceRef
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder
 from mnemo.values.graph import Episodic, Node, Semantic
@@ -30,9 +30,12 @@ def candidate(node: Node, at: datetime | None = MARCH, who: str | None = "Ada") 
 
 
 def lines(candidates: Sequence[Candidate], order: Order = "relevance") -> list[str]:
-    return print_candidates(
-        candidates, goals={}, group_min_hits=1, budget_tokens=None, style="compact", order=order
-    ).splitlines()
+    return result_of(candidates).as_text(order=order).splitlines()
+
+
+def result_of(candidates: Sequence[Candidate]) -> RecallResult:
+    trace = RecallTrace("mixed", "caller")
+    return RecallResult("mixed", (), [*candidates], None, trace)
 
 
 async def told(memory: Mnemo) -> Repository:
@@ -78,6 +81,10 @@ def test_one_year_is_named_once_and_two_on_every_line():
     ]
     before = candidate(Episodic("step 9"), MARCH - timedelta(days=300))
     assert all(re.search(r" 202[56], ", line) for line in lines([*said, before]))
+    ended = replace(candidate(Episodic("step 8")), valid_to=MARCH + timedelta(days=300))
+    assert [re.findall(r"202\d", line) for line in lines([said[0], ended])] == [["2026"], []]
+    ended = replace(ended, valid_to=MARCH + timedelta(days=400))
+    assert [re.findall(r"202\d", line) for line in lines([said[0], ended])] == [["2026"], ["2027"]]
 
 
 def test_a_fact_that_was_replaced_says_until_when_it_held():
@@ -94,7 +101,7 @@ def test_a_fact_that_was_replaced_says_until_when_it_held():
     ]
     ended = replace(old.node, valid_to=old.valid_to)
     pair = [new, replace(old, node=ended, outdated_by=new.node.id)]
-    full = print_candidates(pair, goals={}, group_min_hits=3, budget_tokens=None).splitlines()
+    full = result_of(pair).as_text(style="full").splitlines()
     assert full[1].endswith("] (until 2026-04-01; see [1]) [2]")
     assert full[1].count("until") == 1
 

@@ -13,7 +13,7 @@ from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.recall.pipeline import reason_embedded
 from mnemo.recall.request import choose_mode
-from mnemo.recall.result import Candidate, SourceRef, print_candidates
+from mnemo.recall.result import Candidate, RecallResult, RecallTrace, SourceRef
 from mnemo.runtime.text import count_tokens
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, Procedural, Semantic
 
@@ -27,9 +27,10 @@ def candidate(node: Node, place: int, *, session: str = "s1") -> Candidate:
 
 
 def printed(candidates: Sequence[Candidate], budget_tokens: int | None = None) -> str:
-    return print_candidates(
-        candidates, goals={"s1": "Care for bees"}, group_min_hits=3, budget_tokens=budget_tokens
-    )
+    trace = RecallTrace("mixed", "caller")
+    goals = {"s1": "Care for bees"}
+    result = RecallResult("mixed", (), [*candidates], None, trace, goals=goals)
+    return result.as_text(budget_tokens, style="full")
 
 
 TEXTS = st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=12)
