@@ -86,7 +86,7 @@ class UsageMeter:
 
     Args:
         budget: Bounds what may be asked; ``None`` does not.
-        whole: Counts the facts that are left out, too.
+        whole: Counts all that this one counts, too.
 
     Attributes:
         total: Of all purposes together.
@@ -147,6 +147,8 @@ class UsageMeter:
     def ran(self, stage: str, how: How) -> None:
         """Count that *stage* ran, and how."""
         self._ran[stage, how] += 1
+        if self._parent is not None:
+            self._parent.ran(stage, how)
 
     def leave_out(self, facts: int) -> None:
         """Count *facts* that a bound left out."""
@@ -157,6 +159,8 @@ class UsageMeter:
     def _add(self, purpose: Purpose, cost: ModelUsage) -> None:
         self._by_purpose[purpose] = self._by_purpose.get(purpose, ModelUsage()) + cost
         self.total += cost
+        if self._parent is not None:
+            self._parent._add(purpose, cost)
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

@@ -17,8 +17,8 @@ from mnemo.prompts.calling import Asker
 from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.question import AskedQuestion, Question
-from mnemo.prompts.usage import How, UsageMeter
-from mnemo.protocols import ChatModel, Purpose, Usage
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import ChatModel, Purpose
 from mnemo.recall.result import RecallTrace
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans
@@ -45,12 +45,9 @@ _FILTERS = ("where", "session_id", "thread_id", "actor", "since", "until")
 @dataclass(frozen=True, slots=True)
 class RecallContext:
     """
-    The episode that a query is asked from.
+    The episode that a query is asked from: its goal, and its last steps, at most three.
 
-    Attributes:
-        goal: Of the session's episode.
-        steps: Its last steps, at most three; they augment the query and are not returned:
-            the caller has them already.
+    They augment the query with less weight; the steps are not returned.
     """
 
     goal: str
@@ -58,7 +55,6 @@ class RecallContext:
 
     @property
     def text(self) -> str:
-        """Its text, which augments the query with less weight."""
         said = (self.goal, *(step.text for step in self.steps))
         return "\n".join(part[:MAX_CONTEXT_CHARACTERS] for part in said)
 
@@ -69,14 +65,7 @@ class RecallRequest:
     The arguments of one recall; ``Repository.recall`` documents them.
 
     Attributes:
-        mode: The caller's; ``None`` where the query decides.
-        reason: Whether to put the result into words, with the chat model if there is one.
-        use_model: Whether the chat model plans and refines; ``None``: as configured.
-        types: Of the nodes to find; ``None``: as the mode says. Empty where only items are wanted.
-        items: Whether to look for keyed items as well.
-        notes: Whether to look for notes as well.
-        min_score: Relevance below which candidates are dropped, in [0, 1].
-        min_confidence: Confidence below which nothing is given, in [0, 1].
+        types: Without ``"item"``; empty where only items are wanted.
     """
 
     query: str
@@ -149,17 +138,13 @@ class RecallRun:
     """
     One recall in progress, and what its trace will report.
 
-    A model that has timed out once is not asked again by the same recall: one that hangs
-    costs one timeout, not one per question.
-
     Attributes:
         now: When it was asked.
         dense_weight: What a cosine counts in the embedding space.
         profile: What the prompts are told of the memory's use.
-        plans: Whether it plans and refines.
+        plans: Whether a chat model plans and refines.
         timeout_s: Seconds per question to it, a correction and its own retries included.
-        hangs: Whether it did not answer in time, so that asking again is no use.
-        failures: What each failed purpose ended with.
+        hangs: Whether it did not answer in time: one that hangs costs one timeout a recall.
     """
 
     request: RecallRequest
@@ -183,7 +168,7 @@ class RecallRun:
         self, model: ChatModel, usage: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
     ) -> None:
         """Let *model* be asked; its calls are added to *usage*, of all recalls, when made."""
-        self.timeout_s, self._meter = timeout_s, _Share(usage)
+        self.timeout_s, self._meter = timeout_s, UsageMeter(whole=usage)
         self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
 
     @property
@@ -263,28 +248,6 @@ class RecallRun:
             self.trace.stages[purpose] = "failed"
             self.does_without(purpose, error)
             return otherwise
-
-
-class _Share(UsageMeter):
-    """The usage of one recall, added to that of all recalls too."""
-
-    __slots__ = ("_whole",)
-
-    def __init__(self, whole: UsageMeter) -> None:
-        super().__init__()
-        self._whole = whole
-
-    def started(self, purpose: Purpose) -> None:
-        self._whole.started(purpose)
-        super().started(purpose)
-
-    def answered(self, purpose: Purpose, usage: Usage) -> None:
-        self._whole.answered(purpose, usage)
-        super().answered(purpose, usage)
-
-    def ran(self, stage: str, how: How) -> None:
-        self._whole.ran(stage, how)
-        super().ran(stage, how)
 
 
 # ── Plan ────────────────────────────────────────────────────────────────────────────────
