@@ -292,7 +292,7 @@ class Facets:
         return {number for numbers in found for number in numbers if number in asking}
 
 
-class _Holders(dict[tuple[ScalarKind, Any], list[int]]):
+class _Holders(dict[tuple[ScalarKind | None, Any], list[int]]):
     """By kind and value, the numbers of the metadata objects that hold it under one key."""
 
     read = 0

@@ -76,15 +76,11 @@ async def search(
     **filters: Any,
 ) -> list[SearchHit]:
     """
-    Find what was said by its words, best first; ``[]`` if nothing matches.
+    Find what was said by its words, best first; see ``Repository.search``.
 
     Args:
-        query: Words that must all occur, quoted phrases, ``OR`` and ``NOT``; its first
-            8,192 characters are read.
-        session_id: Search one session or thread only.
-        limit: Hits at most, 1 to 100.
-        hidden: What to leave out; see ``context.visibility.seen_by``.
-        types: Only records of these kinds; see ``SearchHit.kind``.
+        query: Its first 8,192 characters are read.
+        hidden: What to leave out.
         filters: As of ``Filters.checked``.
 
     Raises:
@@ -136,11 +132,9 @@ async def _matching(records: StoredRecords, wanted: RecordQuery) -> list[RecordH
 def _shown(
     hits: Sequence[RecordHit], operands: Sequence[str], ranking: Ranking, chars: int
 ) -> list[SearchHit]:
-    substrings = any(map(has_unspaced, operands))
-    return [
-        hit_of(hit, ranking, excerpt(hit.record.text, operands, chars, substrings=substrings))
-        for hit in hits
-    ]
+    parts = any(map(has_unspaced, operands))
+    texts = (Excerpts(hit.record.text, operands, substrings=parts).of(chars) for hit in hits)
+    return [hit_of(hit, ranking, text) for hit, text in zip(hits, texts, strict=True)]
 
 
 def hit_of(hit: RecordHit, ranking: Ranking, snippet: str) -> SearchHit:
@@ -180,9 +174,8 @@ def parse(query: str) -> Query:
     """
     Read *query*; every string means something, if only nothing.
 
-    Words must all occur; ``"several words"`` is a phrase; ``OR`` separates groups,
-    ``NOT`` excludes what follows, both (and ``AND``) exactly upper case between two
-    operands. Function words are dropped where another operand stays.
+    Words must all occur; ``OR`` separates groups, ``NOT`` excludes what follows, both (and
+    ``AND``) only between two operands. Function words are dropped where another operand stays.
     """
     parts: list[list[_Operand]] = [[]]
     for operand in islice(_operands(_cleaned(query)), MOST_OPERANDS):
@@ -245,27 +238,14 @@ Match: TypeAlias = tuple[int, int, int]
 """Where in a text an operand occurs: start, end, number of the operand."""
 
 
-def excerpt(text: str, operands: Sequence[str], chars: int, *, substrings: bool = False) -> str:
-    """
-    Give the stretch of *text* with the most distinct *operands*, the first such one.
-
-    The match stands in its middle as far as the text allows; the ends are word
-    borders where there are any; ``…`` stands on a side where text was left out.
-
-    Args:
-        chars: Characters at most, with the marks; a shorter text is given whole.
-        substrings: Whether every operand was found as a part of words; otherwise only
-            those of scripts that are written without blanks.
-    """
-    return Excerpts(text, operands, substrings=substrings).of(chars)
-
-
 class Excerpts:
     """
     Excerpts of several lengths of one text, which is looked through once.
 
     Args:
-        text, operands, substrings: As ``excerpt`` has them.
+        operands: What was searched for.
+        substrings: Whether every operand was found as a part of words; otherwise only
+            those of scripts that are written without blanks.
     """
 
     def __init__(self, text: str, operands: Sequence[str], *, substrings: bool = False) -> None:
@@ -283,7 +263,12 @@ class Excerpts:
         self._unseen = merge(*streams, self._phrases(phrases))
 
     def of(self, chars: int) -> str:
-        """Return the excerpt of at most so many characters; see ``excerpt``."""
+        """
+        Give the stretch of at most *chars* characters with the most distinct operands, the first.
+
+        The match stands in its middle as far as the text allows; the ends are word borders
+        where there are any; ``…`` stands on a side where text was left out.
+        """
         text = self._text
         if len(text) <= chars:
             return text

@@ -40,8 +40,10 @@ from mnemo.recall.result import (
     RecallResult,
     SourceRef,
     condition_text,
+    each_once,
     line_tokens,
 )
+from mnemo.recall.rivals import answered
 from mnemo.recall.search import Search, confidence, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
@@ -63,14 +65,10 @@ class Recall:
     Answers recalls of one repository; they run side by side where they wait for a model.
 
     Attributes:
-        feed: Gives the steps behind candidates.
-        index: Every searchable text in memory; caught up before each answer.
         notify: Called with ``RecallExecuted`` or ``RecallFailed``.
-        access: Counts which nodes were returned; ``None`` counts none.
-        find_notes: Recalls notes; called for requests that want them.
-        find_items: Searches keyed items; called likewise.
-        chat_model: Asked for plans and answers; ``None`` does without.
-        usage: Counts what it is asked.
+        access: Counts which nodes were returned.
+        find_notes, find_items: Called for requests that want them.
+        usage: Counts what the chat model is asked.
     """
 
     repo_id: str
@@ -247,7 +245,7 @@ class Recall:
                 if not trace.abstained:
                     await expand(search, run, self.config.recall)
                     with run.phase("sources"):
-                        candidates = await search.finish()
+                        candidates = await answered(search)
             trace.revision, trace.owed = corpus.revision, corpus.owed
         return candidates
 
@@ -307,11 +305,8 @@ async def items_found(run: RecallRun, config: Config, find: FindItems) -> list[C
     """
     List the best *k* of the nearest items that match the filters, best first.
 
-    An item's relevance is that of a node among few: the share of the question's words that
-    its texts hold and its cosine, weighted as the embedding space says. It is absolute, so
-    that the best item of a question that no item answers does not stand above a fact.
-
-    The items' expiries stay as they are. *Raises* as ``Items.search``.
+    An item's relevance is absolute: the share of the question's words that its texts hold and
+    its cosine, weighted as the embedding space says. The items' expiries stay as they are.
     """
     request = run.request
     terms = frozenset(index_terms(request.query))
@@ -382,9 +377,8 @@ def reason_embedded(candidates: Sequence[Candidate], count: Count = count_tokens
     """
     Put *candidates* (best first) into words, by type.
 
-    The best of each type that do not repeat one another and fit 512 tokens: facts by
-    date, newest last, instructions best first, episodes in order of time. Every line is
-    a candidate's own text; ``ReasonedMemory.sources`` says which steps they come from.
+    The best of each type that do not repeat one another and fit 512 tokens: facts and episodes
+    in order of time, instructions best first. Every line is a candidate's own text.
     """
     facts = sorted(_chosen(candidates, "semantic", count), key=_date)
     instructions = _chosen(candidates, "procedural", count)
@@ -467,16 +461,13 @@ async def reason_by_model(run: RecallRun, candidates: Sequence[Candidate]) -> Re
             group.start_soon(ask, purpose, shown)
     if wanted and run.failures.keys() >= wanted.keys():
         raise run.failures[next(iter(wanted))]
-    named: dict[tuple[Any, ...], SourceRef] = {}
-    for candidate in (c for purpose, shown in wanted.items() if words[purpose] for c in shown):
-        for source in candidate.sources:
-            # A step's own words come before those of facts that restate it.
-            named.setdefault(source.identity, source)
+    put = (c for purpose, shown in wanted.items() if words[purpose] for c in shown)
     return ReasonedMemory(
         words.get("reason_semantic"),
         words.get("reason_procedural"),
         words.get("reason_episodic"),
-        sources=tuple(named.values()),
+        # A step's own words come before those of facts that restate it.
+        sources=tuple(each_once(source for candidate in put for source in candidate.sources)),
     )
 
 
@@ -499,8 +490,7 @@ class AccessLog:
     """
     Gathers which nodes recalls returned, and adds it to their counts in the store.
 
-    What was noted is durable after ``flush``. The number of entries is bounded by that
-    of the repository's nodes.
+    The number of entries is bounded by that of the repository's nodes.
     """
 
     def __init__(self, graph: StoredGraph, clock: Clock) -> None:
@@ -508,11 +498,6 @@ class AccessLog:
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._noted = anyio.Event()
-
-    @property
-    def waiting(self) -> int:
-        """Nodes whose counts are not written yet."""
-        return len(self._counts)
 
     def note(self, ids: Iterable[str]) -> None:
         """Count one access of each of *ids*; a plain call."""
@@ -528,23 +513,13 @@ class AccessLog:
         while True:
             await self._noted.wait()
             await self._clock.sleep(MERGE_S)
-            await self.try_to_flush()
-
-    async def try_to_flush(self) -> None:
-        """``flush`` where the store lets it; a failure is logged. *Cancellation*: as there."""
-        try:
             await self.flush()
-        except MnemoError as error:
-            # Counts nudge, nothing depends on them; they are tried again with the next.
-            log.info("access counts could not be written: %s", error)
 
     async def flush(self) -> None:
         """
-        Write what was noted.
+        Write what was noted; where the store fails, keep it: it is tried again with the next.
 
-        Raises:
-            StoreError: Nothing was written; the counts are kept. *Cancellation*: the
-                counts are written or kept, and counted twice at worst.
+        *Cancellation*: the counts are written or kept, and counted twice at worst.
         """
         counts, self._counts = self._counts, Counter()
         self._noted = anyio.Event()
@@ -552,6 +527,9 @@ class AccessLog:
             return
         try:
             await self._graph.touch(counts, self._clock.now())
-        except BaseException:
+        except BaseException as error:
             self._counts.update(counts)
-            raise
+            if not isinstance(error, MnemoError):
+                raise
+            # Counts nudge, nothing depends on them.
+            log.info("access counts could not be written: %s", error)

@@ -14,9 +14,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -31,12 +31,11 @@ from mnemo.english.entities import names
 from mnemo.english.sentences import sentences
 from mnemo.english.slots import outdates
 from mnemo.english.words import index_terms
-from mnemo.index.corpus import CorpusView
-from mnemo.recall.result import Phase
-from mnemo.recall.score import Hits
+from mnemo.recall.result import Candidate, SourceRef
+from mnemo.recall.score import explained
+from mnemo.recall.search import Found, Search
 from mnemo.runtime.text import STOP_WORDS, fold
-from mnemo.values.graph import Node, NodeMetadata, NodeType, Semantic
-from mnemo.values.steps import Step
+from mnemo.values.graph import NodeType, Semantic
 
 Floats = NDArray[np.float64]
 
@@ -96,14 +95,7 @@ class Rivals:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """
-    What holds first.
-
-    Attributes:
-        order: Indices of the candidates, best first.
-        outdated_by: For each candidate, in the order given, the index of the newer one that
-            replaces or ends it, or ``None``.
-    """
+    """Indices of the candidates, best first; and of the newer one that outdates each, if any."""
 
     order: list[int]
     outdated_by: list[int | None]
@@ -127,7 +119,6 @@ def outdated(
         known: Pairs of an older and the newer that replaced it, of which the store is sure →
             the probability from which the question asks for them.
         table: As ``weights()``, which it replaces.
-        order_from, mark_from: Probabilities in [0, 1].
     """
     moment = asked_moment(question, given.times)
     asked = _still_asked(question, given, candidate_pairs(given))
@@ -340,11 +331,8 @@ def asked_moment(question: str, times: Sequence[float]) -> float:
     """
     The moment for which *question* wants the answer, in Unix seconds; infinite: now.
 
-    The end of the latest span it names, if that is over when the last candidate was said;
-    minus infinity if it asks for what held before, without a date.
-
-    Args:
-        times: Of the candidates.
+    The end of the latest span it names, if that is over when the last candidate was said, at
+    one of *times*; minus infinity if it asks for what held before, without a date.
     """
     if times:
         spans = spans_of(question, min(times), max(times))
@@ -363,93 +351,73 @@ KNOWN = 0.04
 Probability from which a pair that the store knows is one of the question's: below, the question
 is of others, unless the older gives the attribute that is asked for.
 """
+_UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
+"""Types of which those of one step take one place."""
 KEPT = 5
 """Candidates that ``cut`` leaves in any case: behind the fifth it costs no answer (S)."""
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(slots=True)
-class Found:
+async def answered(search: Search) -> list[Candidate]:
+    """The best candidates with their sources, what holds now before what held."""
+    places, named = await search.threads.run(_placed, search)
+    await search.read_steps(named)
+    return await search.threads.run(_told, search, places)
+
+
+def _placed(search: Search) -> tuple[list[Found], list[str]]:
     """
-    A candidate: found by its documents, then read and valued, then placed in the answer.
+    Give the best candidates a place each, and name their steps, which are to be read.
 
-    Attributes:
-        id: Of the node; for a ``source`` node that of its step's episodic node.
-        match: How well its own words match, which sets the order of equals.
-        via: The text of what led to it, where the question itself did not.
-        node: What it is, once it is read.
-        value: Its relevance, nudged by its metadata, with its type's weight in the mode.
-        support: Node ids of the steps behind it that lie inside the window, at most 50: best match
-            first, then the later.
-        latest: Time of its latest evidence.
-        answers: What it got for a form that the question asks for, of ``ANSWERS``.
-        step: The step whose place it has; ``None``: it shares its place with nothing.
-        others: What was made of the same step, and shares the place.
-        newer: What replaced or ended it.
-        until: When it ceased to hold.
+    A step and what was made of it share one place. What was worded by hand takes it: the
+    step says what was corrected.
     """
-
-    id: str
-    type: NodeType
-    relevance: float
-    match: float = 0.0
-    phase: Phase = "initial"
-    hop: int | None = 0
-    via: str | None = None
-    node: Node = field(init=False, compare=False)
-    metadata: NodeMetadata | None = None
-    value: float = 0.0
-    support: tuple[str, ...] = ()
-    latest: datetime = LONG_AGO
-    answers: Mapping[str, float] = field(default_factory=dict)
-    step: str | None = None
-    others: list[Found] = field(default_factory=list)
-    newer: Found | None = None
-    until: datetime | None = None
-
-    @property
-    def spoken(self) -> tuple[NodeType, str]:
-        """Type and id of what was said: the step, or the node that rests on none."""
-        return ("episodic", self.step) if self.step else (self.type, self.id)
+    request = search.run.request
+    unites = request.types is None or not {"semantic", "episodic"} <= {*request.types}
+    places: list[Found] = []
+    of_step: dict[str, int] = {}
+    for f in search.ranked:
+        if unites and f.type in _UNITED and f.support:
+            f.step = f.support[0]
+        if f.step is not None and f.step in of_step:
+            place = places[of_step[f.step]]
+            if f.is_by_hand and not place.is_by_hand:
+                places[of_step[f.step]] = f
+                f.others, place.others, place, f = place.others, [], f, place
+            place.others.append(f)
+        elif len(places) < max(request.k, BEST) and f.relevance >= request.min_score:
+            if f.step is not None:
+                of_step[f.step] = len(places)
+            places.append(f)
+    shown = [one for place in places for one in (place, *place.others)]
+    return places, [id for one in shown for id in one.support]
 
 
-def current_first(
-    places: Sequence[Found],
-    question: str,
-    hits: Mapping[NodeType, Hits],
-    corpus: CorpusView,
-    steps: Mapping[str, Step],
-    unread: Collection[str],
-    now: datetime,
-) -> Sequence[Found]:
-    """
-    Place what holds now before what it replaced, and say of this until when it held.
+def _told(search: Search, places: list[Found]) -> list[Candidate]:
+    ordered = _current_first(search, places) if places else []
+    return [_candidate(search, place) for place in _worth_reading(search, ordered)]
 
-    Args:
-        steps: Those of the places, by the ids that they are found under.
-        unread: Those of which no fact was made yet: what they end is not known to the store.
-    """
-    if not places:
-        return places
+
+def _current_first(search: Search, places: list[Found]) -> list[Found]:
+    """Place what holds now before what it replaced, and say of this until when it held."""
+    steps, behind = search.corpus.steps, search.corpus.behind["semantic"]
     # When, and for what was said at one time the number of its step's document.
-    said = [(p.latest, max(corpus.steps.of(p.step or ""), default=-1)) for p in places]
-    read = [steps.get(place.step or "") for place in places]
-    pairs = _ended_by_unread(places, said, read, unread)
+    said = [(p.latest, max(steps.of(p.step or ""), default=-1)) for p in places]
+    pairs = _ended_by_unread(search, places, said)
     by_step = {place.step: number for number, place in enumerate(places) if place.step}
     for number, place in enumerate(places):
-        if (fact := _ended(place, hits, corpus, now)) is not None:
+        if (fact := _ended(search, place)) is not None:
             place.until = fact.valid_to
-            closer = corpus.nodes["semantic"].of(fact.superseded_by or "")
-            behind = corpus.behind["semantic"]
+            closer = search.corpus.nodes["semantic"].of(fact.superseded_by or "")
             closers = behind[np.isin(behind[:, 0], closer), 1].tolist()
-            newer = max((by_step.get(corpus.steps.ids[d], -1) for d in closers), default=-1)
+            newer = max((by_step.get(steps.ids[d], -1) for d in closers), default=-1)
             if newer >= 0 and said[newer] > said[number]:
                 pairs.append((number, newer))
     known = {}
     for pair in pairs:
         one_place = (places[pair[0]], *places[pair[0]].others)
         known[pair] = 0.0 if any("attribute" in one.answers for one in one_place) else KNOWN
-    ranking = outdated(question, _rivals(places, said, read, hits), known=known)
+    question = search.run.request.query
+    ranking = outdated(question, _rivals(search, places, said), known=known)
     for place, by in zip(places, ranking.outdated_by, strict=True):
         if by is not None:
             place.newer = places[by]
@@ -464,14 +432,12 @@ def current_first(
 
 
 def _ended_by_unread(
-    places: Sequence[Found],
-    said: Sequence[tuple[datetime, int]],
-    read: Sequence[Step | None],
-    unread: Collection[str],
+    search: Search, places: Sequence[Found], said: Sequence[tuple[datetime, int]]
 ) -> list[tuple[int, int]]:
     """Pairs of the best places, an older and an unread one that ends it as a commit would find."""
-    ending = [i for i, place in enumerate(places[:BEST]) if place.step in unread]
-    best = {i: step for i, step in enumerate(read[:BEST]) if ending and step is not None}
+    ending = [i for i, place in enumerate(places[:BEST]) if place.step in search.unread]
+    read = ((i, search.steps.get(place.step or "")) for i, place in enumerate(places[:BEST]))
+    best = {i: step for i, step in read if ending and step is not None}
     told = {i: told_by(step.text, step.actor) for i, step in best.items()}
     return [
         (older, newer)
@@ -484,33 +450,29 @@ def _ended_by_unread(
     ]
 
 
-def _ended(
-    place: Found, hits: Mapping[NodeType, Hits], corpus: CorpusView, now: datetime
-) -> Semantic | None:
+def _ended(search: Search, place: Found) -> Semantic | None:
     """The fact of the place's step that answers best, if it holds no longer."""
-    facts = hits.get("semantic")
+    facts = search.hits.get("semantic")
     if facts is None or place.step is None:
         return None
-    pairs = corpus.behind["semantic"]
-    of_step = np.isin(pairs[:, 1], corpus.steps.of(place.step))
+    pairs = search.corpus.behind["semantic"]
+    of_step = np.isin(pairs[:, 1], search.corpus.steps.of(place.step))
     documents = [d for d in pairs[of_step, 0].tolist() if facts.view.alive[d]]
     best = max(documents, key=lambda d: float(facts.match[d]), default=None)
     node = facts.view.nodes[best] if best is not None else None
-    if not isinstance(node, Semantic) or node.valid_to is None or node.valid_to > now:
+    if not isinstance(node, Semantic) or node.valid_to is None or node.valid_to > search.run.now:
         return None
     return node
 
 
 def _rivals(
-    places: Sequence[Found],
-    said: Sequence[tuple[datetime, int]],
-    read: Sequence[Step | None],
-    hits: Mapping[NodeType, Hits],
+    search: Search, places: Sequence[Found], said: Sequence[tuple[datetime, int]]
 ) -> Rivals:
-    spoken = [(hits[type], id) for type, id in (place.spoken for place in places)]
+    spoken = [(search.hits[type], id) for type, id in (place.spoken for place in places)]
     vectors = [scored.vector(id) for scored, id in spoken]
     width = next((len(v) for v in vectors if v is not None), 1)
     rows = np.stack([np.full(width, np.nan) if v is None else v for v in vectors])
+    read = [search.steps.get(place.step or "") for place in places]
     return Rivals(
         texts=[step.text if step else p.node.text for step, p in zip(read, places, strict=True)],
         times=[at.timestamp() for at, _ in said],
@@ -522,22 +484,60 @@ def _rivals(
     )
 
 
-def worth_reading(
-    places: Sequence[Found], hits: Mapping[NodeType, Hits], cut: float, k: int
-) -> list[Found]:
+def _worth_reading(search: Search, places: Sequence[Found]) -> list[Found]:
     """
     The first *k* of *places*, without what is far below the best.
 
-    Args:
-        cut: Share of the best value that a note needs behind the fifth place; of turns, whose
-            scores lie closer, its square.
+    A note behind the fifth place needs ``config.recall.cut`` of the best value; a turn, whose
+    scores lie closer, its square.
     """
-    if not places:
-        return []
-    best = max(places, key=lambda place: place.value)
-    kept: list[Found] = []
+    cut, kept = search.config.recall.cut, list[Found]()
+    best = max(places, key=lambda place: place.value, default=None)
     for place in places:
-        notes = all(hits[type].are_notes(id) for type, id in (place.spoken, best.spoken))
-        if len(kept) < KEPT or place.value >= (cut if notes else cut**2) * best.value:
+        spoken = (place.spoken, best.spoken) if best else ()
+        notes = all(search.hits[type].are_notes(id) for type, id in spoken)
+        least = (cut if notes else cut**2) * best.value if best else 0.0
+        if len(kept) < KEPT or place.value >= least:
             kept.append(place)
-    return kept[:k]
+    return kept[: search.run.request.k]
+
+
+def _candidate(search: Search, f: Found) -> Candidate:
+    steps = [search.steps[id] for id in f.support if id in search.steps]
+    sources = [SourceRef.of(step) for step in steps]
+    # Of the same step, so that it counts once among the sources of the result.
+    wordings = dict.fromkeys(one.node.text for one in f.others)
+    said = {source.text for source in sources}
+    sources += [replace(sources[0], text=text) for text in wordings if sources and text not in said]
+    hits = search.hits[f.type]
+    if not sources:
+        # Of a node without steps: the changeset that stored it.
+        origins = [hits.view.origins.get(d) for d in hits.view.of(f.node.id)]
+        sources = [SourceRef.of_node(f.node, origins[-1] if origins else None)]
+    why = None
+    if search.run.request.explain:
+        # Of what was made of a step, what adds up to the score of that.
+        parts = search.hits["episodic"].parts_of(f.support[0]) if f.support else {}
+        why = explained(
+            search.config.scoring,
+            f.node,
+            f.metadata,
+            search.run.now,
+            signals={**(parts or hits.parts_of(f.id)), **f.answers},
+            cosine=hits.best(hits.cosines, f.id),
+            via=f.via,
+            mode_weight=search.run.weights[f.type],
+        )
+    held = f.node.valid_to if isinstance(f.node, Semantic) else None
+    return Candidate(
+        node=f.node,
+        score=f.value,
+        relevance=f.relevance,
+        phase=f.phase,
+        hop=f.hop,
+        sources=sources,
+        metadata=f.metadata,
+        outdated_by=f.newer.node.id if f.newer else None,
+        valid_to=held or f.until,
+        why=why,
+    )

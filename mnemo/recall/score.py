@@ -71,13 +71,11 @@ class RecallQuestion:
     The query as it is scored.
 
     Attributes:
-        query: As far as it is read.
         terms: Index term → weight in BM25; 1 for the query's own.
         named: Folded words of the query; an actor among them is named by it.
-        about: Whose words are asked for: ``"agent"`` (what did *you* suggest),
-            ``"asker"`` (*I*, *my*), or ``None`` if the query says neither.
         texts: What is to be embedded: the query's topic, the tags that say more than it does, and
             last the context.
+        about: Whose words are asked for: what did *you* suggest; *I*, *my*.
         vectors: Unit rows of the query and these tags; ``None`` without an embedder.
     """
 
@@ -180,11 +178,9 @@ class Hits:
         scores: Of every document; minus infinity where it is not eligible.
         match: How well each matches by itself, as a note would: what compares a fact with
             the step that it restates.
-        cosines: Best cosine with the query or a tag, as the embedder gives it; 0 where there
-            is no vector.
+        cosines: Best with the query or a tag, as the embedder gives it; 0 without a vector.
         near: As *cosines*, less what all documents have in common; what confidence looks at.
         words: Share of the question's words.
-        is_note: Whether it was scored as a note.
         parts: Signal → what it adds to the score of every document.
     """
 
@@ -202,14 +198,12 @@ class Hits:
         return max((float(values[d]) for d in self.view.of(id)), default=0.0)
 
     def relevance(self, id: str) -> float:
-        """The own relevance of node *id*, in [0, 1]."""
         return relevance_of(self.best(self.scores, id))
 
     def vector(self, id: str) -> Floats | None:
         """The first vector of node *id*, as the embedder gave it."""
-        rows = [int(self.view.rows[d]) for d in self.view.of(id)]
-        known = (row for row in rows if 0 <= row < len(self.view.vectors))
-        return next((self.view.vectors[row] for row in known), None)
+        rows = (int(self.view.rows[d]) for d in self.view.of(id))
+        return next((self.view.vectors[row] for row in rows if row >= 0), None)
 
     def parts_of(self, id: str) -> dict[str, float]:
         """Signal → what it adds to the score of node *id*; only what is not 0."""
@@ -219,7 +213,6 @@ class Hits:
         return {name: float(values[best]) for name, values in self.parts.items() if values[best]}
 
     def are_notes(self, id: str) -> bool:
-        """Whether node *id* was scored as a note."""
         return all(self.is_note[d] for d in self.view.of(id))
 
     def has(self, id: str) -> bool:
@@ -243,8 +236,7 @@ class Scorer:
 
     Attributes:
         rarity: As ``rarity_of`` gives it.
-        steps: The sides of steps, whose centre is taken off all vectors.
-        pieces: What the steps that exist belong to; filters do not change it.
+        pieces: What the *steps* that exist belong to; filters do not change it.
         agents: Folded names of those who are the agent's side, beside every action.
         dense_weight: Of the embedding space: what its cosines count.
     """
@@ -260,11 +252,12 @@ class Scorer:
         """Score nodes as notes; *ok* are the eligible ones."""
         near = _Nearness.of(view, self.question, self.steps.centre)
         words = _shares(*_held(view, self.rarity, view.alive))
-        parts = {
-            "cosine": np.float32(WEIGHTS["cosine"][NOTE] * self.dense_weight) * near.best,
-            "words": np.float32(WEIGHTS["words"][NOTE]) * words,
-        }
+        parts = self._of_note(near, words)
         return self._hits(view, ok, parts, near, words, np.ones(view.count, np.bool_))
+
+    def _of_note(self, near: _Nearness, words: Floats) -> dict[str, Floats]:
+        meaning = np.float32(WEIGHTS["cosine"][NOTE] * self.dense_weight) * near.best
+        return {"cosine": meaning, "words": np.float32(WEIGHTS["words"][NOTE]) * words}
 
     def of_steps(self, ok: Mask) -> Hits:
         """Score the sides of steps, each by the weights of its kind; *ok* are the eligible ones."""
@@ -297,10 +290,8 @@ class Scorer:
         words: Floats,
         is_note: Mask,
     ) -> Hits:
-        total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
+        total, match = _total(parts), _total(self._of_note(near, words))
         scores = np.where(ok, total, np.float32(-np.inf))
-        meaning = np.float32(WEIGHTS["cosine"][NOTE] * self.dense_weight) * near.best
-        match = np.asarray(meaning + np.float32(WEIGHTS["words"][NOTE]) * words, np.float32)
         return Hits(view, scores, match, near.plain, near.best, words, is_note, parts)
 
     def _weighted(self, name: str, values: Floats) -> Floats:
@@ -316,7 +307,7 @@ class Scorer:
         better, a share counts. Fact and step are one candidate.
 
         Args:
-            pairs: Documents of nodes and of the steps behind them, shape ``(pairs, 2)``.
+            pairs: As ``CorpusView.behind`` has them.
 
         Returns:
             The nodes, scored; and what each step gains.
@@ -365,6 +356,10 @@ class Scorer:
             "length": view.log_words - np.float32(_TYPICAL_LOG_WORDS),
         }
         return {name: np.asarray(values, np.float32) for name, values in facts.items()}
+
+
+def _total(parts: Mapping[str, Floats]) -> Floats:
+    return np.asarray(np.sum(list(parts.values()), axis=0, dtype=np.float32))
 
 
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
@@ -416,7 +411,7 @@ def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) ->
     Of the ``WINDOWED`` best by everything else; the others keep their own cosine.
     """
     window = near.best.copy()
-    known = (view.rows >= 0) & (view.rows < len(view.vectors))
+    known = view.rows >= 0
     turns = np.flatnonzero((pieces.kind == CHAT) & ~pieces.long & known & np.isfinite(others))
     if near.asked is None or not len(turns):
         return window
@@ -453,12 +448,7 @@ every text in terms, 0 of those outside the population; and how many that is.
 def rarity_of(
     question: RecallQuestion, stored: Sequence[tuple[DocumentsView, Mask]]
 ) -> dict[str, float]:
-    """
-    How much each term of *question* says of all that its own terms say together.
-
-    Args:
-        stored: Views, with the documents that exist of each: over all of them a term is rare.
-    """
+    """How much each term of *question*, rare over all *stored*, says of what its own terms say."""
     population = sum(int(np.count_nonzero(exists)) for _, exists in stored)
     weights, whole = {}, 0.0
     for term, weight in question.terms.items():
@@ -559,11 +549,8 @@ def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: 
     """
     Return the mask of the living nodes of one type that match the filters.
 
-    A fact or an instruction matches if one of its sources does, or by itself if it stands
-    for itself. Of other types only time is looked at: they lead to what matches.
-
-    Args:
-        steps: What ``eligible_steps`` gave.
+    A fact or an instruction matches if one of its sources among *steps*, the eligible ones, does,
+    or by itself if it stands for itself. Of other types, which lead there, only time counts.
     """
     view = corpus.nodes[kind]
     ok = _in_time(view, filters.window)
@@ -608,8 +595,7 @@ class Nudges(NamedTuple):
     What its metadata make of the relevance of a node.
 
     Attributes:
-        recency: Falls by the hour since the last access, else since creation, not below a
-            floor; 1 if neither is known.
+        recency: Falls by the hour since the last access, else creation; 1 if neither is known.
         frequency: Rises from the first access, towards 1.
         reward: Above 1 for good mean rewards, below for bad ones, 1 for unknown.
         penalty: From validation, in [0, 1).
@@ -645,10 +631,9 @@ def decay_score(
     node: Node, metadata: NodeMetadata | None, parameters: TypeScoring, now: datetime
 ) -> float:
     """
-    Return the score that keeps a node: the product of its factors, less the penalty.
+    Return the score that keeps a node: the product of its factors, less the penalty, no floor.
 
-    Without a floor: what nobody asks for comes to nothing, however slowly. Never
-    accessed and never rewarded, under the defaults: 0.29 after a day, 0.1 after 46.
+    Never accessed and never rewarded, under the defaults: 0.29 after a day, 0.1 after 46.
     """
     by = nudges(node, metadata, parameters, now)
     return by.recency * by.frequency * by.reward * (1 - by.penalty)
@@ -662,13 +647,7 @@ def nudged_relevance(
     parameters: TypeScoring,
     now: datetime,
 ) -> float:
-    """
-    Relevance, nudged by recency, frequency and reward, lessened by the penalty.
-
-    ``relevance · R^a · F^b · W^c · (1 - penalty)`` with a, b, c of *scoring*. Under
-    the defaults the three factors together lie between 0.62 and 1.04: a candidate
-    more than 1.7 times as relevant as another is never overtaken by it.
-    """
+    """``relevance · R^a · F^b · W^c · (1 - penalty)`` with a, b, c of *scoring*."""
     by = nudges(node, metadata, parameters, now, scoring.recency_floor)
     factors = (
         math.pow(by.recency, scoring.recency_weight)

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import islice
 
 import anyio
@@ -23,8 +24,7 @@ from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
 from mnemo.recall import score
 from mnemo.recall.request import ROUTES, RecallRun
-from mnemo.recall.result import Candidate, SourceRef
-from mnemo.recall.rivals import BEST, LONG_AGO, Found, current_first, worth_reading
+from mnemo.recall.result import Phase
 from mnemo.recall.score import Hits
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
@@ -56,12 +56,60 @@ HOP_DECAY = 0.5
 BEHIND: dict[NodeType, NodeType] = {"tag": "semantic", "intent": "procedural"}
 """Type of routing node → type of what stands behind it."""
 _ROUTES: dict[EdgeKind, NodeType] = {EdgeKind.MEMBERSHIP: "tag", EdgeKind.HIERARCHICAL: "intent"}
-_UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
-"""Types of which those of one step take one place."""
 _SPOKEN: tuple[NodeType, ...] = ("episodic", "source")
 """Types that are found as the steps that they are of."""
 _SORTED_APART = 1_000
 """Documents, the best, that are sorted before the others."""
+
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Found:
+    """
+    A candidate: found by its documents, then read and valued, then placed in the answer.
+
+    Attributes:
+        id: Of the node; for a ``source`` node that of its step's episodic node.
+        match: How well its own words match, which sets the order of equals.
+        via: The text of what led to it, where the question itself did not.
+        value: Its relevance, nudged by its metadata, with its type's weight in the mode.
+        support: Node ids of the steps behind it that lie inside the window, at most 50: best match
+            first, then the later.
+        latest: Time of its latest evidence.
+        answers: What it got for a form that the question asks for, of ``ANSWERS``.
+        step: The step whose place it has; *others* were made of it too, and share the place.
+        newer: What replaced or ended it; *until* is when it ceased to hold.
+    """
+
+    id: str
+    type: NodeType
+    relevance: float
+    match: float = 0.0
+    phase: Phase = "initial"
+    hop: int | None = 0
+    via: str | None = None
+    node: Node = field(init=False, compare=False)
+    metadata: NodeMetadata | None = None
+    value: float = 0.0
+    support: tuple[str, ...] = ()
+    latest: datetime = _LONG_AGO
+    answers: Mapping[str, float] = field(default_factory=dict)
+    step: str | None = None
+    others: list[Found] = field(default_factory=list)
+    newer: Found | None = None
+    until: datetime | None = None
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether somebody gave the node its wording by hand."""
+        return isinstance(self.node, Claim) and self.node.worded_at is not None
+
+    @property
+    def spoken(self) -> tuple[NodeType, str]:
+        """Type and id of what was said: the step, or the node that rests on none."""
+        return ("episodic", self.step) if self.step else (self.type, self.id)
 
 
 # ── Hop 0 ──────────────────────────────────────────────────────────────────────────────
@@ -75,8 +123,7 @@ class HopZero:
     Attributes:
         hits: Type → its scored documents; types with nothing eligible are absent.
         found: The best of each searched type, best first.
-        evidence: What tells how sure the answer is; see ``evidence``.
-        abstained: Whether the question is no language, and nothing stored has a word of it.
+        evidence, abstained: As of ``RecallTrace``.
     """
 
     hits: Mapping[NodeType, Hits]
@@ -159,15 +206,10 @@ _TENTH = 10
 
 def evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> dict[str, float]:
     """
-    Return what tells whether a question is answered.
+    Return what tells whether a question is answered, as of ``RecallTrace``.
 
     Of the eligible steps, which all else restates; where there are none, of the first of the
-    *searched* types that has any.
-
-    Returns:
-        ``cosine``, the best, less what all have in common; ``margin``, by which it stands above
-        the tenth; ``size``, the decimal logarithm of what is stored; ``words``, the best share
-        of the question's words. Without vectors the last two alone.
+    *searched* types that has any. Without vectors ``size`` and ``words`` alone.
     """
     for kind in ("episodic", *searched):
         hits = scored.get(kind)
@@ -183,11 +225,7 @@ def evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> d
 
 
 def confidence(found: Mapping[str, float]) -> float:
-    """
-    Return the confidence in [0, 1] for what ``evidence`` found.
-
-    Without vectors it is the share of words: nothing else is known.
-    """
+    """Return the confidence in [0, 1] for what ``evidence`` found; without vectors by words."""
     if "cosine" not in found:
         return min(max(found["words"], 0.0), 1.0)
     logit = CONSTANT + sum(weight * found[name] for name, weight in EVIDENCE.items())
@@ -204,6 +242,9 @@ class Search:
 
     Attributes:
         ranked: All candidates, best first.
+        hits: As of ``HopZero``.
+        steps: What was read of them, by the ids that they are found under.
+        unread: Those of which no fact was made yet: what they end is not known to the store.
     """
 
     run: RecallRun
@@ -214,13 +255,13 @@ class Search:
     config: Config
     threads: Threads
     ranked: list[Found] = field(default_factory=list, init=False)
+    hits: Mapping[NodeType, Hits] = field(default_factory=dict, init=False)
+    steps: dict[str, Step] = field(default_factory=dict, init=False)
+    unread: frozenset[str] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
         self._asked = asked_in(self.run.request.query)
         self._value_of = score.value_function(self.config.scoring)
-        self._zero = HopZero({})
-        self._steps: dict[str, Step] = {}
-        self._unread: frozenset[str] = frozenset()
         # Edges are read once. Those to what the corpus does not hold are left out: it is of one
         # revision, the store may have moved on.
         self._known_edges_of: set[str] = set()
@@ -237,7 +278,8 @@ class Search:
             )
         with run.phase("score"):
             zero = await self.threads.run(hop_zero, self.corpus, question, run, self.config)
-        self._zero, run.trace.evidence, run.trace.abstained = zero, zero.evidence, zero.abstained
+        self.hits = zero.hits
+        run.trace.evidence, run.trace.abstained = zero.evidence, zero.abstained
         if not zero.abstained:
             run.trace.found["initial"] = len(zero.found)
             with run.phase("load"):
@@ -269,14 +311,10 @@ class Search:
         return reached
 
     def _routes(self) -> list[Found]:
-        """
-        The best routing nodes above the best candidates, if they pass their threshold.
-
-        As relevant as the best seed of each times itself.
-        """
+        """The best routing nodes above the best seeds, as relevant as these times themselves."""
         routes: list[Found] = []
         for type in ROUTES[self.run.trace.mode]:
-            if (hits := self._zero.hits.get(type)) is None:
+            if (hits := self.hits.get(type)) is None:
                 continue
             parameters = score.parameters_of(self.config.scoring, type)
             best: dict[str, float] = {}
@@ -294,7 +332,7 @@ class Search:
         best: dict[str, Found] = {}
         for route in routes:
             type = BEHIND[route.type]
-            hits = self._zero.hits.get(type)
+            hits = self.hits.get(type)
             if type not in self.run.weights or hits is None:
                 continue
             handed = HOP_DECAY**hop * route.relevance
@@ -321,19 +359,13 @@ class Search:
         known = {(f.type, f.id) for f in self.ranked}
         found = [f for f in zero.found if (f.type, f.id) not in known]
         for f in found:
-            own = self._zero.hits[f.type].relevance(f.id)
+            own = self.hits[f.type].relevance(f.id)
             f.relevance = max(own, REFINED_WEIGHT * f.relevance)
             f.phase, f.hop = "refinement", hop
         self.run.trace.found[f"refinement {hop}"] = len(found)
         reached = max((f.relevance for f in found), default=0.0)
         await self._take(found)
         return reached
-
-    async def finish(self) -> list[Candidate]:
-        """Return the best candidates with their sources, what holds now before what held."""
-        places, named = await self.threads.run(self._placed)
-        await self._read_steps(named)
-        return await self.threads.run(self._answered, places)
 
     # ── Reading and valuing ──────────────────────────────────────────────────────────
 
@@ -342,7 +374,7 @@ class Search:
         if not found:
             return
         await self._load_edges(f.id for f in found if f.type not in _SPOKEN)
-        await self._read_steps(f.id for f in found if f.type in _SPOKEN)
+        await self.read_steps(f.id for f in found if f.type in _SPOKEN)
         read = await self._with_nodes(found)
         metadata = await self.graph.metadata([f.node.id for f in read], intact=True)
         if self._asked.attributes:
@@ -350,7 +382,7 @@ class Search:
             facts = (f.id for f in found if f.type == "semantic")
             told = {step for id in facts for step in self._behind.get(id, ())}
             steps = (f.id for f in found if f.type == "episodic" and f.id not in told)
-            self._unread |= {*islice(steps, READ_AT_ONCE)}
+            self.unread |= {*islice(steps, READ_AT_ONCE)}
         self.ranked = await self.threads.run(self._ranked_with, read, metadata)
 
     async def _load_edges(self, ids: Iterable[str]) -> None:
@@ -368,29 +400,29 @@ class Search:
             elif steps.of(edge.target):
                 self._behind[edge.source][steps.aliases.get(edge.target, edge.target)] = None
 
-    async def _read_steps(self, ids: Iterable[str]) -> None:
+    async def read_steps(self, ids: Iterable[str]) -> None:
         """Read the steps of *ids*; for ids without a step, the messages that have not expired."""
-        missing = [id for id in dict.fromkeys(ids) if id not in self._steps]
+        missing = [id for id in dict.fromkeys(ids) if id not in self.steps]
         repeats = self.corpus.steps.repeats
         made = {id: next(iter(repeats.get(id, ())), id) for id in missing}
         found = await self.feed.steps(list(made.values())) if missing else {}
-        self._steps |= {id: found[step] for id, step in made.items() if step in found}
-        left = [id for id in missing if id not in self._steps and document_number(id) is not None]
+        self.steps |= {id: found[step] for id, step in made.items() if step in found}
+        left = [id for id in missing if id not in self.steps and document_number(id) is not None]
         for id, (message, ttl_s) in (await self.feed.messages(left) if left else {}).items():
             since = alive_since(ttl_s, self.config.conversation.ttl_s, self.run.now)
             if since is None or message.recorded_at >= since:
                 actor = self.config.extraction.default_actor
-                self._steps[id] = step_of(id, message, default_actor=actor)
+                self.steps[id] = step_of(id, message, default_actor=actor)
 
     async def _with_nodes(self, found: Sequence[Found]) -> list[Found]:
         """Those of *found* whose node there is, with it."""
-        known = [f.id for f in found if f.type == "source" and f.id in self._steps]
+        known = [f.id for f in found if f.type == "source" and f.id in self.steps]
         sources = await self._sources(known) if known else {}
         read = []
         for f in found:
             node = sources.get(f.id) if f.type == "source" else None
-            if f.type == "episodic" and f.id in self._steps:
-                node = episodic_node(self._steps[f.id])
+            if f.type == "episodic" and f.id in self.steps:
+                node = episodic_node(self.steps[f.id])
             elif (view := self.corpus.nodes.get(f.type)) and (documents := view.of(f.id)):
                 node = view.nodes[documents[-1]]
             if node is not None:
@@ -400,7 +432,7 @@ class Search:
 
     async def _sources(self, ids: Iterable[str]) -> dict[str, Node]:
         """The ``source`` nodes of steps, by the ids that these are found under."""
-        steps = {self._steps[id].node_id: id for id in ids}
+        steps = {self.steps[id].node_id: id for id in ids}
         edges = [e for e in await self.graph.edges([*steps], intact=True) if e.source in steps]
         targets = await self.graph.nodes([e.target for e in edges], intact=True)
         nodes = {node.id: node for node in targets}
@@ -425,8 +457,8 @@ class Search:
         if f.type in _SPOKEN:
             f.support = (f.id,)
             return True
-        behind, node, by_hand = self._behind.get(f.id, ()), f.node, _is_by_hand(f.node)
-        f.support = tuple(id for id in behind if self._zero.hits["episodic"].has(id))
+        behind, node, by_hand = self._behind.get(f.id, ()), f.node, f.is_by_hand
+        f.support = tuple(id for id in behind if self.hits["episodic"].has(id))
         if f.support or (behind and not by_hand):
             return bool(f.support)
         return self.run.request.filters.holds(
@@ -449,22 +481,22 @@ class Search:
         }
         latest = max(last.values(), default=-math.inf)
         known = math.isfinite(latest)
-        f.latest = of_timestamp(latest) if known else f.node.created_at or LONG_AGO
+        f.latest = of_timestamp(latest) if known else f.node.created_at or _LONG_AGO
         if len(last) > 1:
-            relevance = self._zero.hits["episodic"].relevance
+            relevance = self.hits["episodic"].relevance
             best = sorted(last, key=lambda id: (-relevance(id), -last[id], id))
             f.support = tuple(best[:MAX_SOURCES])
 
     def _answers(self, f: Found) -> dict[str, float]:
         """The ``score.ANSWERS`` that a candidate gets."""
         asked, node, forms = self._asked, f.node, []
-        read = [self._steps[id] for id in f.support if id in self._steps]
+        read = [self.steps[id] for id in f.support if id in self.steps]
         # A fact, or a step that none was made of yet, may give the attribute asked for.
-        if isinstance(node, Semantic) or f.id in self._unread:
+        if isinstance(node, Semantic) or f.id in self.unread:
             text = node.proposition if isinstance(node, Semantic) else node.text
             if asked.is_told_by(text, read[0].actor if read else None):
                 forms.append("attribute")
-        if self._zero.hits[f.type].are_notes(f.id):
+        if self.hits[f.type].are_notes(f.id):
             said = " ".join(step.text for step in read) or node.text
             if asked.is_of_a_kind(said):
                 forms.append("name" if "name" in asked.kinds else "value")
@@ -472,99 +504,14 @@ class Search:
                 forms.append("another")
         return {form: score.ANSWERS[form] for form in forms}
 
-    # ── The answer ───────────────────────────────────────────────────────────────────
-
-    def _placed(self) -> tuple[list[Found], list[str]]:
-        """
-        Give the best candidates a place each, and name their steps, which are to be read.
-
-        A step and what was made of it share one place. What was worded by hand takes it: the
-        step says what was corrected.
-        """
-        request = self.run.request
-        unites = request.types is None or not {"semantic", "episodic"} <= {*request.types}
-        places: list[Found] = []
-        of_step: dict[str, int] = {}
-        for f in self.ranked:
-            if unites and f.type in _UNITED and f.support:
-                f.step = f.support[0]
-            if f.step is not None and f.step in of_step:
-                place = places[of_step[f.step]]
-                if _is_by_hand(f.node) and not _is_by_hand(place.node):
-                    places[of_step[f.step]] = f
-                    f.others, place.others, place, f = place.others, [], f, place
-                place.others.append(f)
-            elif len(places) < max(request.k, BEST) and f.relevance >= request.min_score:
-                if f.step is not None:
-                    of_step[f.step] = len(places)
-                places.append(f)
-        shown = [one for place in places for one in (place, *place.others)]
-        return places, [id for one in shown for id in one.support]
-
-    def _answered(self, places: Sequence[Found]) -> list[Candidate]:
-        request, hits, steps = self.run.request, self._zero.hits, self._steps
-        asked, now = request.query, self.run.now
-        best = current_first(places, asked, hits, self.corpus, steps, self._unread, now)
-        best = worth_reading(best, hits, self.config.recall.cut, request.k)
-        return [self._candidate(place) for place in best]
-
-    def _candidate(self, f: Found) -> Candidate:
-        sources = [SourceRef.of(self._steps[id]) for id in f.support if id in self._steps]
-        # Of the same step, so that it counts once among the sources of the result.
-        wordings = dict.fromkeys(one.node.text for one in f.others)
-        said = {source.text for source in sources}
-        sources += [
-            replace(sources[0], text=text) for text in wordings if sources and text not in said
-        ]
-        if not sources:
-            # Of a node without steps: the changeset that stored it.
-            view = self.corpus.nodes.get(f.type)
-            origins = [view.origins.get(d) for d in view.of(f.node.id)] if view else []
-            sources = [SourceRef.of_node(f.node, origins[-1] if origins else None)]
-        held, hits, why = (
-            f.node.valid_to if isinstance(f.node, Semantic) else None,
-            self._zero.hits,
-            None,
-        )
-        if self.run.request.explain:
-            # Of what was made of a step, what adds up to the score of that.
-            parts = hits["episodic"].parts_of(f.support[0]) if f.support else {}
-            why = score.explained(
-                self.config.scoring,
-                f.node,
-                f.metadata,
-                self.run.now,
-                signals={**(parts or hits[f.type].parts_of(f.id)), **f.answers},
-                cosine=hits[f.type].best(hits[f.type].cosines, f.id),
-                via=f.via,
-                mode_weight=self.run.weights[f.type],
-            )
-        return Candidate(
-            node=f.node,
-            score=f.value,
-            relevance=f.relevance,
-            phase=f.phase,
-            hop=f.hop,
-            sources=sources,
-            metadata=f.metadata,
-            outdated_by=f.newer.node.id if f.newer else None,
-            valid_to=held or f.until,
-            why=why,
-        )
-
-
-def _is_by_hand(node: Node) -> bool:
-    """Whether somebody gave *node* its wording by hand."""
-    return isinstance(node, Claim) and node.worded_at is not None
-
 
 async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
     """
     Expand ``max_hops`` times, or until a hop adds nothing and no refinement is left.
 
-    A hop whose best new candidate does not exceed the best before by ``plateau_delta`` is
-    followed by a refinement, as long as the budget lasts. One without tags does not count
-    against it; a model that returns none is asked at most once more per refinement.
+    A hop that gains less than ``plateau_delta`` is followed by a refinement, as long as the
+    budget lasts. One without tags does not count against it; a model that returns none is
+    asked at most once more per refinement.
     """
     trace, in_vain = run.trace, 0
     budget = min(config.refinement_budget, run.request.max_hops)

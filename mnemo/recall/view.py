@@ -84,21 +84,7 @@ async def view(
     after: int = 10,
     budget_tokens: int | None = None,
 ) -> MessageView:
-    """
-    Open what lies around the record of this id.
-
-    Args:
-        session_id: The stream, where the id is used in several threads.
-        before: Neighbours ahead of it, 0 to 100; *after* likewise.
-        budget_tokens: Of the view's text, at least 100; default
-            ``config.recall.view_budget_tokens``.
-
-    Raises:
-        ValueError: A number is out of range, or the id is no text.
-        NotFound: There is no such record: unknown, erased or expired.
-        Conflict: Several threads have one; the message names them.
-            *Cancellation*: safe.
-    """
+    """Open what lies around the record of this id; see ``Repository.view``."""
     for name, count in (("before", before), ("after", after)):
         whole_number(name, count, 0, MOST_NEIGHBOURS)
     budget = _budget(config.recall.view_budget_tokens if budget_tokens is None else budget_tokens)
@@ -125,13 +111,10 @@ def _budget(tokens: int) -> int:
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """
-    A record or a snapshot beside the target.
+    A record or a snapshot (*noun*) beside the target, of the seqs from *first* to *last*.
 
     Attributes:
-        noun: ``"message"`` or ``"snapshot"``.
-        first, last: The seqs it stands for.
-        forms: In which it can be shown, from the whole to the shortest; past the last one it
-            is dropped.
+        forms: From the whole to the shortest; past the last one it is dropped.
     """
 
     noun: str
@@ -291,12 +274,7 @@ def _speaker(record: Record) -> str:
 
 
 def told(record: Record, most: int | None = ARGUMENTS) -> str:
-    """
-    Render what a record says: speech in full, tool traffic in outline.
-
-    Args:
-        most: Characters of a call's arguments; ``None``: tool traffic in full, too.
-    """
+    """Render speech in full, of calls *most* characters of arguments; ``None``: all in full."""
     if record.kind == "tool_result":
         return f"{len(record.text)} characters" + (f": {record.text}" if most is None else "")
     if record.kind == "thought":

@@ -108,7 +108,7 @@ class Repository(MemoryCalls):
             config=parts.profiled, threads=Threads(),
         )  # fmt: skip
         self._maintenance = Maintenance(
-            lane=lane, sources=sources, root=parts.root, settle=self._access.try_to_flush,
+            lane=lane, sources=sources, root=parts.root, settle=self._access.flush,
             sweep=self._conversations.sweep, check_usable=usable,
         )  # fmt: skip
         self._remembering = Remembering(
@@ -886,4 +886,4 @@ class Repository(MemoryCalls):
         self._ending.closed = self._home.closed
         self._recall.stop()
         self._tasks.cancel()
-        await self._access.try_to_flush()
+        await self._access.flush()

@@ -118,7 +118,8 @@ async def test_accesses_are_counted_behind_the_answer(world):
     counts = await world.graph.metadata([seen.id, other.id])
     assert (counts[seen.id].access_count, counts[other.id].access_count) == (2, 0)
     assert counts[seen.id].last_accessed_at == NOON
-    assert log.waiting == 0
+    await log.flush()
+    assert await world.graph.metadata([seen.id, other.id]) == counts
 
 
 async def test_rewards_known_to_the_store_count(world):

@@ -128,7 +128,7 @@ async def test_failing_words_are_a_failed_recall_and_count_no_access(
     assert isinstance(kit.seen.events[-1], RecallFailedEvent)
     assert kit.seen.events[-1].query == "nets"
     assert told_by in kit.seen.events[-1].error
-    await kit.repo._access.try_to_flush()
+    await kit.repo._access.flush()
     assert await contents(kit.repo) == before
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from world import store_at
 
 from mnemo.config import Config, RecallConfig
-from mnemo.recall.keyword import SearchHit, excerpt, parse, search
+from mnemo.recall.keyword import Excerpts, SearchHit, parse, search
 from mnemo.runtime.text import index_stem, is_blank, lower_each
 from mnemo.testing import ManualClock
 
@@ -156,7 +156,7 @@ def test_an_excerpt_holds_the_match(words, place, chars, operand, gap):
     else:
         words = [*words[:place], operand, *words[place:]]
     text = gap.join(words)
-    shown = excerpt(text, [operand], chars)
+    shown = Excerpts(text, [operand]).of(chars)
     assert operand in shown
     assert len(shown) <= chars
     collapsed = " ".join(text.split())

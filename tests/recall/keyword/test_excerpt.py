@@ -5,9 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemo.recall import keyword as module
-from mnemo.recall.keyword import Excerpts, excerpt
+from mnemo.recall.keyword import Excerpts
 
 FILLER = " ".join(f"word{i}" for i in range(2_000))
+
+
+def excerpt(text: str, operands: list[str], chars: int) -> str:
+    return Excerpts(text, operands).of(chars)
 
 
 def test_a_short_text_is_shown_whole():
