@@ -79,11 +79,11 @@ def _listed(value: Any, given: str | None) -> list[Any]:
         raise Refused(str(error)) from error
 
 
-def measure(name: str, settings: Mapping[str, Any], place: Path | None, plain_gc: bool) -> None:
-    """Run a row in this process, its files in a fresh folder below *place*; print its figures."""
+def measure(name: str, settings: Mapping[str, Any], plain_gc: bool) -> None:
+    """Run a row in this process, its files in a fresh folder; print its figures."""
     if not plain_gc:
         settle_collector()
-    with tempfile.TemporaryDirectory(prefix="mnemo-bench-", dir=place) as folder:
+    with tempfile.TemporaryDirectory(prefix="mnemo-bench-") as folder:
         figures = anyio.run(lambda: ROWS[name].act(Path(folder), **settings))
     print(json.dumps([figure.as_json() for figure in figures]))
 
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for; 0 also where a target is missed."""
     given = _parse(argv)
     if given.inside:
-        measure(given.words[0], json.loads(given.inside), given.dir, given.plain_gc)
+        measure(given.words[0], json.loads(given.inside), given.plain_gc)
         return 0
     if given.list:
         for name, row in ROWS.items():
@@ -115,9 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     facts, phases = machine(), {}
     if not given.json:
         print(headline(facts))
-    options = ["--plain-gc"] * given.plain_gc + (["--dir", str(given.dir)] if given.dir else [])
     for title, name, settings in runs:
-        phases[title] = measured_apart(name, settings, options)
+        phases[title] = measured_apart(name, settings, ["--plain-gc"] * given.plain_gc)
         if not given.json:
             figures = ({k: v for k, v in one.items() if k != "met"} for one in phases[title])
             print(f"\n{title}", *(Figure(**one) for one in figures), sep="\n", flush=True)
@@ -128,13 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _shown(value: object) -> str:
-    return (
-        ",".join(map(str, value))
-        if isinstance(value, list)
-        else ""
-        if value is None
-        else str(value)
-    )
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -147,7 +142,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="so small that figures say little")
     add("--json", action="store_true", help="machine, versions and figures")
     add("--plain-gc", action="store_true", help="leave garbage collection as it is")
-    add("--dir", type=Path, help="where the stores are made (default: temporary)")
     add("--inside", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

@@ -102,25 +102,27 @@ def environment(name: str, folder: Path) -> tuple[Path, float]:
     wanted = [*requirements, EMBEDDER]
     if made.exists() and (was := json.loads(made.read_text("utf-8")))["wanted"] == wanted:
         if str(ROOT) in wanted:
-            _install(python, "--no-deps", "--force-reinstall", *requirements)
+            _install(home, "--no-deps", "--force-reinstall", *requirements)
         return python, was["mb"]
     print(f"Making {home} (once) ...", file=sys.stderr)
     shutil.rmtree(home, ignore_errors=True)
-    uv = shutil.which("uv")
-    _checked([uv, "venv", "--quiet", home] if uv else [sys.executable, "-m", "venv", home])
-    _install(python, *requirements)
+    _install(home, *requirements)
     size = _installed_mb(home)
-    _install(python, EMBEDDER)
+    _install(home, EMBEDDER)
     made.write_text(json.dumps({"wanted": wanted, "mb": size}), "utf-8")
     return python, size
 
 
-def _install(python: Path, *arguments: str) -> None:
-    if uv := shutil.which("uv"):
-        _checked([uv, "pip", "install", "--quiet", "--python", python, *arguments])
-    else:
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _checked([*pip, *arguments])
+INSTALL = f"""
+source {ROOT}/scripts/environment
+venv=$1 quiet=-q
+make_venv
+install_packages "${{@:2}}"
+"""
+
+
+def _install(home: Path, *requirements: str) -> None:
+    _checked(["bash", "-c", INSTALL, "bench_peers", home, *requirements])
 
 
 def _installed_mb(home: Path) -> float:

@@ -255,12 +255,6 @@ async def run(args: argparse.Namespace) -> None:
             area = area_under_curve(logits[changed_at], logits[~changed_at])
             figures[f"{path.name}, {with_day} day"] = round(area, 3)
     print("\narea under the curve, pairs alone:", figures)
-    for dated, with_day in both.items() if args.held else ():
-        print(f"\n{'never fitted on':26} {COLUMNS}")
-        for f in args.held:
-            own = await read_questions(f, dated=dated)
-            print(line(f"{f.name}, before", judged(own, None)))
-            print(line(f" after, {with_day} day", judged(own, model.table())))
     if args.write:
         write([args.pairs, *args.files], model.table(), figures)
 
@@ -289,7 +283,6 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=existing, help="people with questions")
     parser.add_argument("--pairs", type=existing, default=PAIRS, help="pairs to fit on")
     parser.add_argument("--check", nargs="*", type=existing, default=[], help="other pairs")
-    parser.add_argument("--held", nargs="*", type=existing, default=[], help="other people")
     parser.add_argument("--write", action="store_true", help="replace the table of the library")
     anyio.run(run, parser.parse_args())
 

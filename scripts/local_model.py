@@ -93,10 +93,10 @@ def application(threads: int) -> Any:
     return create_app(server_settings=ServerSettings(), model_settings=[model])
 
 
-def serve(port: int, threads: int) -> None:
+def serve(port: int) -> None:
     """Answer until SIGINT or SIGTERM."""
     with listening(port) as opened:
-        app = application(threads)
+        app = application(spare_cores())
         import uvicorn
 
         server = uvicorn.Server(
@@ -116,13 +116,12 @@ def main() -> None:
     """Read the command line and serve."""
     parser = argparse.ArgumentParser(prog="scripts/local_model")
     parser.add_argument("--port", type=int, default=0, help="default: any free one")
-    parser.add_argument("--threads", type=int, default=spare_cores(), help="default: all but one")
     parser.add_argument("--check", action="store_true", help="only see whether it is installed")
     asked = parser.parse_args()
     try:
         check()
         if not asked.check:
-            serve(asked.port, asked.threads)
+            serve(asked.port)
     except Unable as error:
         sys.exit(f"scripts/local_model: {error}")
     sys.stdout.flush()

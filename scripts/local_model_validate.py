@@ -40,10 +40,8 @@ from mnemo.protocols import AnnotationRequest
 from mnemo.values.graph import Episodic, Procedural, Semantic
 from mnemo.values.steps import Annotation, Instruction, Step, Trajectory
 
-TIMEOUT_S = 600.0
-"""Seconds per call: how busy the machine is must not change the counts."""
-
-
+TIMEOUT_S, MOST_TOKENS = 600.0, 128
+"""Of a call; seconds so many that a busy machine does not change the counts."""
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 PEOPLE = ("Ada", "Boris", "Chen", "Dana", "Emeka", "Freya")
 TOWNS = ("Osaka", "Lisbon", "Oslo", "Quito", "Hanoi", "Turin")
@@ -218,13 +216,13 @@ def served() -> Iterator[str]:
             server.terminate()
 
 
-async def validate(url: str, rounds: int, max_output_tokens: int) -> None:
+async def validate(url: str, rounds: int) -> None:
     """Ask *rounds* questions of every purpose, and print a table."""
-    print(f"{MODEL_NAME}, {rounds} questions per purpose, at most {max_output_tokens} tokens each")
+    print(f"{MODEL_NAME}, {rounds} questions per purpose, at most {MOST_TOKENS} tokens each")
     print("| purpose | at once | corrected | never | failed | median | in | out | mostly wrong |")
     print("|---|---|---|---|---|---|---|---|---|")
     model = OpenAIChatModel(
-        url, MODEL_NAME, max_concurrency=1, max_retries=0, max_output_tokens=max_output_tokens
+        url, MODEL_NAME, max_concurrency=1, max_retries=0, max_output_tokens=MOST_TOKENS
     )
     async with model:
         for purpose in QUESTIONS:
@@ -243,12 +241,11 @@ def main() -> None:
     """Read the command line, serve, ask and count."""
     parser = argparse.ArgumentParser(prog="scripts/local_model")
     parser.add_argument("--validate", type=int, metavar="N", help="questions per purpose")
-    parser.add_argument("--max-output-tokens", type=int, default=128)
     asked = parser.parse_args()
-    if asked.validate < 1 or asked.max_output_tokens < 1:
-        parser.error("give numbers from 1")
+    if asked.validate < 1:
+        parser.error("give a number from 1")
     with served() as url:
-        anyio.run(validate, url, asked.validate, asked.max_output_tokens)
+        anyio.run(validate, url, asked.validate)
 
 
 if __name__ == "__main__":
