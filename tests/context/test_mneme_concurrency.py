@@ -110,18 +110,6 @@ async def test_appends_do_not_wait_and_do_not_spoil_a_run(opened):
         assert len(kit.requests) == 1
 
 
-async def test_any_number_of_triggers_costs_what_the_span_calls_for(opened):
-    """A hundred appends during a run are merged into one look after it."""
-    async with opened(snapshot("s")) as kit:
-        await held(kit)
-        for _ in range(100):
-            await kit.say(1, tokens=1)
-        assert len(kit.requests) == 1
-        await go_on(kit)
-        assert len(kit.requests) == 1
-        assert await kit.boundary() == 2
-
-
 async def test_a_clear_during_a_run_throws_its_result_away(opened):
     """The new epoch begins with nothing."""
     async with opened(both(attach([0], [1]), snapshot("s"))) as kit:

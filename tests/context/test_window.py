@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from window_kit import START, answered, called, said, thread_of
+from window_kit import answered, called, said
 
 from mnemo.context import window as window_module
 from mnemo.errors import StoreLocked
@@ -230,11 +230,6 @@ class Unwritable:
     async def writing(self, work, **named):
         """Refuse."""
         raise StoreLocked("another process holds the file")
-
-
-def test_the_kit_gives_messages_their_place():
-    """What these tests stand on."""
-    assert [(m.seq, m.recorded_at) for m in thread_of([said()])] == [(0, START)]
 
 
 @pytest.mark.parametrize("result_tokens", [100, 900])

@@ -164,32 +164,6 @@ async def test_without_a_summary_nothing_is_compressed(open_conversations):
     assert kit.calls == 0
 
 
-async def test_triggers_during_a_run_are_one_check_after_it(open_conversations):
-    """Single flight: ten appends while the model thinks cost no second call that is not due."""
-    kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))
-    kit.model.block()
-    await kit.log.append([said(f"m{n}") for n in range(10)])
-    await kit.talk.until(lambda: kit.model.waiting == 1)
-    for n in range(10, 13):
-        await kit.log.append(said(f"m{n}"))
-    assert kit.calls == 1
-    kit.model.unblock()
-    await kit.compressing.settled("t")
-    assert kit.calls == 1
-    assert await kit.ranges() == [(0, 7)]
-
-
-async def test_triggers_before_a_run_begins_are_part_of_it(open_conversations, caplog):
-    """Appends that come while a run waits for its turn need no other one, and harm none."""
-    kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))
-    for _ in range(3):
-        for _ in range(3):
-            kit.compressing.appended(kit.settings)
-        await kit.compressing.settled("t")
-    assert kit.calls == 0
-    assert caplog.records == []
-
-
 async def test_who_asks_during_a_run_joins_it(open_conversations):
     """Two who compress at once get the same record of one call."""
     kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))

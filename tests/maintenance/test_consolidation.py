@@ -7,7 +7,14 @@ import pytest
 from maintenance_kit import at_angle_to_all, at_cosine
 
 from mnemo import Changeset, MaintenanceReport, Semantic
-from mnemo.events import ChangesetApplied, ConsolidationCompleted, NodesDeleted
+from mnemo.events import (
+    ChangesetApplied,
+    ConsolidationCompleted,
+    DecayCompleted,
+    NodesDeleted,
+    ValidationCompleted,
+    WriteFailed,
+)
 from mnemo.protocols import GraphWrite
 
 
@@ -153,12 +160,21 @@ async def test_two_at_once_run_one_after_the_other(memory):
     assert len(memory.kit.seen.of(ConsolidationCompleted)) == 2
 
 
-async def test_an_empty_repository_gives_zeros(memory):
+@pytest.mark.parametrize(
+    ("operation", "told"),
+    [
+        ("consolidate", ConsolidationCompleted),
+        ("decay", DecayCompleted),
+        ("validate", ValidationCompleted),
+    ],
+)
+async def test_an_empty_repository_gives_zeros(memory, operation, told):
     """Nothing to do is no error: no revision, but the event."""
-    report = await memory.repo.consolidate()
-    assert report == MaintenanceReport(operation="consolidate", duration_s=report.duration_s)
-    (event,) = memory.kit.seen.of(ConsolidationCompleted)
+    report = await getattr(memory.repo, operation)()
+    assert report == MaintenanceReport(operation=operation, duration_s=report.duration_s)
+    (event,) = memory.kit.seen.of(told)
     assert (event.report, event.repo_id, event.at) == (report, "r", memory.kit.clock.now())
+    assert memory.kit.seen.of(WriteFailed) == []
 
 
 async def test_the_higher_decay_score_survives_then_the_older_then_the_smaller_id(

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from helpers import committed
 
-from mnemo import Config, MaintenanceReport, Repository, Semantic, Subgoal
+from mnemo import Config, Repository, Semantic, Subgoal
 from mnemo.events import DecayCompleted
 from mnemo.protocols import GraphWrite
 from mnemo.recall.score import decay_score
@@ -197,10 +197,3 @@ async def test_the_index_forgets_what_decayed(memory):
     again: Repository = await memory.kit.memory.open_repo("r")
     assert (await again.recall("gyokuro", types=["semantic", "tag"])).candidates == []
     assert (await memory.kit.memory.check()).problems == ()
-
-
-async def test_nothing_to_do_gives_zeros_and_an_event(memory):
-    """No revision."""
-    report = await memory.repo.decay()
-    assert report == MaintenanceReport(operation="decay", duration_s=report.duration_s)
-    assert [event.report for event in memory.kit.seen.of(DecayCompleted)] == [report]

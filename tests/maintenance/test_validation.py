@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from maintenance_kit import DIMENSIONS, Memory, at_cosine
 
-from mnemo import Changeset, Config, Edge, EdgeKind, MaintenanceReport, Semantic
+from mnemo import Changeset, Config, Edge, EdgeKind, Semantic
 from mnemo.errors import ModelUnavailable
-from mnemo.events import ValidationCompleted, WriteFailed
+from mnemo.events import ValidationCompleted
 
 
 def unlike_anything() -> Any:
@@ -184,14 +184,6 @@ async def test_a_penalty_lowers_what_recall_gives(open_kit, db):
     again = await memory.kit.memory.open_repo("r")
     (reopened,) = (await again.recall("violins", types=["semantic"])).candidates
     assert reopened.metadata.penalty == 0.1
-
-
-async def test_nothing_to_validate_gives_zeros_and_an_event(memory):
-    """No revision, no failure."""
-    report = await memory.repo.validate()
-    assert report == MaintenanceReport(operation="validate", duration_s=report.duration_s)
-    assert [event.report for event in memory.kit.seen.of(ValidationCompleted)] == [report]
-    assert memory.kit.seen.of(WriteFailed) == []
 
 
 async def test_a_text_without_content_words_is_weak_unless_its_vector_agrees(memory):

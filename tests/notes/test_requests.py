@@ -183,15 +183,19 @@ async def test_no_topic_that_is_taken_keeps_a_request_out(open_notes):
     assert long.requests[0].topic == "tulips"
 
 
-async def test_a_secret_is_refused_and_stays_so(open_notes):
+@pytest.mark.parametrize(
+    "said", ["Remember that my password is hunter2", "remember my password, it is hunter2"]
+)
+async def test_a_secret_is_refused_and_stays_so(open_notes, said):
     """A clause that would have to be redacted is worthless: refused as ``secret``, for good."""
     kit = await open_notes(without_model=True)
-    history = task("Remember that my password is hunter2", "Ok.")
+    history = task(said, "Ok.")
     update = await kit.update(history, iterations=1)
     (request,) = update.requests
     assert (request.topic, request.refused) == (None, "secret")
-    assert "hunter2" not in request.text
+    assert "hunter2" not in str(update)
     assert not update.wrote
+    assert await kit.notes.list() == []
     assert (await kit.update(history, iterations=1)).skipped_because == "too_few_iterations"
 
 
@@ -241,13 +245,3 @@ async def test_rules_guard_against_orders_too(open_notes):
     update = await kit.update(task(said, "Ok."), iterations=1)
     assert update.requests[0].refused == "instruction_like"
     assert not update.wrote
-
-
-async def test_a_password_that_is_told_in_passing_is_not_kept(open_notes):
-    """Neither in a note nor as its topic; the request says why."""
-    kit = await open_notes(without_model=True)
-    update = await kit.update(task("remember my password, it is hunter2", "Ok."), iterations=1)
-    (request,) = update.requests
-    assert (request.topic, request.refused) == (None, "secret")
-    assert "hunter2" not in str(update)
-    assert await kit.notes.list() == []

@@ -21,36 +21,23 @@ async def test_ten_iterations_are_enough(open_notes):
     assert len(kit.asked) == 1
 
 
-async def test_nine_iterations_without_a_cue_are_not(open_notes):
-    """Nine iterations without a cue are too few; nobody hears of it."""
-    kit = await open_notes()
-    update = await kit.update(iterations=9)
-    assert (update.ran, update.skipped_because) == (False, "too_few_iterations")
-    assert kit.skipped()
-
-
-async def test_switched_off_nothing_runs(open_notes):
-    """``enabled=False`` skips whatever else holds."""
-    kit = await open_notes(enabled=False)
-    update = await kit.update(task("Please remember that I am vegetarian"), iterations=50)
-    assert update.skipped_because == "disabled"
-    assert kit.skipped()
-
-
 @pytest.mark.parametrize(
-    ("outcome", "reason"),
+    ("kit", "update", "reason"),
     [
-        ("failed", "task_failed"),
-        ("interrupted", "task_interrupted"),
-        ("awaiting_user", "awaiting_user"),
+        ({}, {"iterations": 9}, "too_few_iterations"),
+        ({"enabled": False}, {"history": task("Please remember me")}, "disabled"),
+        ({"without_model": True}, {}, "no_model"),
+        ({}, {"outcome": "failed"}, "task_failed"),
+        ({}, {"outcome": "interrupted"}, "task_interrupted"),
+        ({}, {"outcome": "awaiting_user"}, "awaiting_user"),
     ],
 )
-async def test_a_task_that_did_not_complete_is_not_looked_back_over(open_notes, outcome, reason):
-    """Each outcome has its own reason, also with fifty iterations."""
-    kit = await open_notes()
-    update = await kit.update(iterations=50, outcome=outcome)
-    assert (update.ran, update.skipped_because) == (False, reason)
-    assert kit.skipped()
+async def test_what_is_skipped_says_why_and_nobody_hears_of_it(open_notes, kit, update, reason):
+    """Each has its reason, also with fifty iterations; the part is judged later."""
+    notes = await open_notes(**kit)
+    skipped = await notes.update(**{"iterations": 50, **update})
+    assert (skipped.ran, skipped.skipped_because) == (False, reason)
+    assert notes.skipped()
 
 
 async def test_a_denied_call_makes_the_task_interrupted(open_notes):
@@ -223,14 +210,6 @@ async def test_another_conversation_has_its_own_window(open_notes):
     kit = await open_notes()
     await kit.update(thread_id="one")
     assert (await kit.update(task("Other things", "Yes."), thread_id="two")).ran
-
-
-async def test_no_model_and_no_request_leaves_the_part_new(open_notes):
-    """Without a model and a request fifty iterations are skipped, to be judged later."""
-    kit = await open_notes(without_model=True)
-    update = await kit.update(iterations=50)
-    assert (update.ran, update.skipped_because) == (False, "no_model")
-    assert kit.skipped()
 
 
 async def test_a_failed_update_leaves_its_part_new_until_it_gives_up(open_notes):

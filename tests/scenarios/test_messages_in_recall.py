@@ -127,12 +127,3 @@ async def test_an_expired_message_is_found_no_more_but_its_step_is():
         found = await repo.recall("kite")
         of = {source.text: source.session_id for c in found.candidates for source in c.sources}
         assert of == dict.fromkeys(("the blue kite", "something else"), session.id)
-
-
-async def test_messages_of_another_process_life_are_found(tmp_path):
-    """A new service on the same file finds them, and once."""
-    path = tmp_path / "m.db"
-    async with repository(path, "r") as repo:
-        await repo.conversation("chat").append(Message(role="user", content="the red kite"))
-    async with repository(path, "r") as repo:
-        assert await told(repo, "kite") == ["the red kite"]

@@ -96,18 +96,6 @@ async def test_notes_are_printed_behind_the_candidates_within_one_budget(where):
         assert "BEGIN NOTE" not in noted.as_text(60)
 
 
-async def test_notes_alone_are_printed_alone(where):
-    """There is nothing they could stand behind; and where none is found nothing is said."""
-    async with opened(where) as (_, repo):
-        await repo.notes.write("bread", "- sourdough", "What we bake")
-        found = await repo.recall("sourdough", notes=True)
-        assert found.candidates == []
-        assert found.as_text().startswith("Notes kept from earlier work.")
-        none = await repo.recall("zebra", notes=True)
-        assert none.notes is not None
-        assert (none.notes.hits, none.as_text()) == ((), "")
-
-
 async def test_a_recall_answers_without_notes_that_fail():
     """Degraded, said so in the trace, never failed: the store's error or any other."""
     for error in (StoreLocked("busy"), RuntimeError("a bug")):
@@ -135,13 +123,6 @@ class _Failing:
 
     async def writing(self, work: Any) -> Any:
         raise self._error
-
-
-async def test_a_blank_query_is_refused_with_notes_too(where):
-    """As without."""
-    async with opened(where) as (_, repo):
-        with pytest.raises(ValueError, match="blank"):
-            await repo.recall(" ", notes=True)
 
 
 # ── The window ───────────────────────────────────────────────────────────────────────
@@ -196,25 +177,3 @@ async def test_the_provenance_of_a_note_leads_back_to_its_message(where):
         seen = await repo.view(version.message_ids[0], session_id=version.thread_id)
         assert seen.target.text == SAID[0]["content"]
         assert version.evidence in seen.target.text
-
-
-async def test_a_note_by_rule_leads_back_to_its_message_too(where):
-    """Without any model, and from what a conversation loads."""
-    async with opened(where, chat_model=None) as (_, repo):
-        talk = repo.conversation("trip")
-        await talk.append(
-            [
-                {"role": "user", "content": "Hello there."},
-                {"role": "assistant", "content": "Hello."},
-                {"role": "user", "content": "Remember that my flight home is on 12 May."},
-            ]
-        )
-        with anyio.fail_after(120):
-            update = await repo.notes.update_after_task(
-                await talk.load(), iterations=1, thread_id="trip"
-            )
-        (change,) = update.notes
-        version = (await repo.notes.history(change.topic))[-1]
-        (message_id,) = version.message_ids
-        seen = await repo.view(message_id, session_id=version.thread_id)
-        assert seen.target.text == "Remember that my flight home is on 12 May."

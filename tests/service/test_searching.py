@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from helpers import repository
 
-from mnemo import Config, Conversation, Mnemo, NotFound, Repository, UsageError
+from mnemo import Config, Conversation, Mnemo, Repository, UsageError
 from mnemo.events import RecallFailed
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 
@@ -116,17 +116,6 @@ async def test_a_fed_step_comes_to_mind_as_its_message(where):
         (passive,) = [m.text for m in rendered.messages if "lantern festival begins" in m.text]
         assert passive.count("lantern festival begins") == 1
         assert id in passive
-
-
-async def test_a_purged_thread_is_not_found(where):
-    """Erased records are neither found nor viewed."""
-    async with repository(where, "r") as repo:
-        thread = repo.conversation("mine")
-        (message,) = await thread.append([{"role": "user", "content": "kyoto in spring"}])
-        await thread.purge()
-        assert await repo.search("kyoto") == []
-        with pytest.raises(NotFound):
-            await repo.view(message.stored_id)
 
 
 async def test_nothing_comes_to_mind_in_a_closed_repository(where):

@@ -113,24 +113,6 @@ async def test_two_processes_write_one_file(make, path):
     await store.aclose()
 
 
-@pytest.mark.slow
-async def test_what_was_acknowledged_survives_a_kill(kit, path):
-    """Killed between commits, a process leaves whole steps without a gap."""
-    for round in range(2):
-        async with another_process(path) as other:
-            assert await other.ask("start", f"s{round}") == "done"
-            told = await other.ask("append", f"s{round}", 50)
-            await other.tell("append", f"s{round}", 5_000)
-            while len((await kit.load(f"s{round}")).steps) == 50:
-                await anyio.lowlevel.checkpoint()
-            await other.kill()
-        steps = (await kit.load(f"s{round}")).steps
-        assert told == list(range(50))
-        assert [step.index for step in steps] == list(range(len(steps)))
-        assert len(steps) > 50
-    assert (await kit.store.check()).problems == ()
-
-
 # ── Names of processes ───────────────────────────────────────────────────────────────
 
 
