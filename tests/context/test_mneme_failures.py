@@ -109,16 +109,6 @@ async def test_a_later_attempt_may_succeed(opened):
         assert (second.kind, second.attempts) == ("ok", 1)
 
 
-async def test_what_a_failed_run_staged_is_dropped(opened):
-    """A later run without pins commits none."""
-    async with opened([attach([0], [1]), "prose", snapshot("s")]) as kit:
-        await kit.goals.add("one")
-        await kit.say(6)
-        await kit.settle()
-        assert await kit.texts() == [(0, 1, "s")]
-        assert await kit.pins.list() == []
-
-
 async def test_without_a_model_the_fallback_is_the_ordinary_way(opened):
     """At once, and a pure function of the zone."""
     async with opened() as kit:

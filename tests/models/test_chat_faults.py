@@ -106,25 +106,6 @@ async def test_what_lasts_is_a_typed_error_and_a_retry_completes(
     assert await asked(model) == ANSWER
 
 
-async def test_closing_a_model_in_use_breaks_no_call(server, make):
-    """Who closes a shared model does not cut off the others; the model can be used again."""
-
-    server.fail(faults.delayed(0.05))
-    model = make()
-    answers: list[str] = []
-
-    async def ask() -> None:
-        answers.append(await asked(model))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask)
-        await server.until(lambda: server.in_flight == 1)
-        await model.aclose()
-    assert answers == [ANSWER]
-    await server.until(lambda: server.connections == 0)
-    assert await asked(model) == ANSWER
-
-
 @pytest.mark.slow
 async def test_a_hundred_questions_keep_to_the_limit(server, make):
     """With faults of every kind among them, none is lost and no more run at once than allowed."""

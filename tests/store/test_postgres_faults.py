@@ -132,20 +132,28 @@ async def test_tls_that_the_server_does_not_have_is_refused(postgres_server):
         assert not isinstance(caught.value, StoreUnavailable)
 
 
+@pytest.mark.parametrize(
+    ("rule", "login", "words"),
+    [
+        ("reject", "barred@", "no encryption"),  # so a server says that it wants TLS
+        ("scram-sha-256", "barred:wrong-secret@", "barred"),
+    ],
+)
 async def test_a_connection_that_the_server_rejects_is_not_tried_again(
-    postgres_server,
+    postgres_server, rule, login, words
 ):
-    """So a server says that it wants TLS: by a rule of ``pg_hba.conf``."""
+    """By a rule of ``pg_hba.conf`` or for its password, which the error does not hold."""
     ((file,),) = execute(postgres_server, "SHOW hba_file")
     rules = Path(str(file))
     before = rules.read_text()
-    execute(postgres_server, "CREATE ROLE barred LOGIN")
-    rules.write_text(f"local all barred reject\n{before}")
+    execute(postgres_server, "CREATE ROLE barred LOGIN PASSWORD 'right-secret'")
+    rules.write_text(f"local all barred {rule}\n{before}")
     try:
         execute(postgres_server, "SELECT pg_reload_conf()")
-        with pytest.raises(StoreError, match=r"refuses the connection.*no encryption") as caught:
-            await postgres_store(postgres_server.replace("postgres:@", "barred@")).open()
+        with pytest.raises(StoreError, match=f"refuses the connection.*{words}") as caught:
+            await postgres_store(postgres_server.replace("postgres:@", login)).open()
         assert not isinstance(caught.value, StoreUnavailable)
+        assert "secret" not in str(caught.value)
     finally:
         rules.write_text(before)
         execute(postgres_server, "SELECT pg_reload_conf(); DROP ROLE barred")
