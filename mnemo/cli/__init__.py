@@ -9,13 +9,7 @@ EXTRA = ("typer", "rich")
 
 
 def main() -> int:
-    """
-    Run ``mnemo`` on the process's arguments.
-
-    Returns:
-        The exit code: 0; 1 where ``doctor`` found problems; 2 for an error, told in one
-        line on stderr; 130 when interrupted.
-    """
+    """Run ``mnemo``. Exit codes: 1: ``doctor`` found problems; 2: an error; 130: interrupted."""
     try:
         from mnemo.cli.app import run
     except ModuleNotFoundError as error:

@@ -33,15 +33,7 @@ app = typer.Typer(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run one command; every error that a user can cause is one line on stderr.
-
-    Args:
-        arguments: Default: the process's.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command, of the process by default; what a user can cause is one line on stderr."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         code = _called(arguments)

@@ -81,16 +81,7 @@ QUESTIONS = (
 
 
 async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """
-    Run it.
-
-    Args:
-        store: A path; ``None``: a temporary file, removed at the end.
-        say: Called with every line that is told.
-
-    Returns:
-        The same as data.
-    """
+    """Run it over the file *store*, or a temporary one; tell every line to *say*, and give data."""
     if store == "memory:":
         raise UsageError("the demo shows two processes on one store: give it a file")
     began = perf_counter()

@@ -158,12 +158,7 @@ def edit(
 
 
 def _said(given: str) -> str | tuple[Message, ...]:
-    """
-    A text, what standard input says, or the messages of a file.
-
-    Raises:
-        ImportFileError: There is a mistake in the file; nothing is kept of it.
-    """
+    """A text, standard input, or the messages of a file. *Raises* ``ImportFileError``."""
     if given == "-":
         return sys.stdin.read()
     if not _is_file(given):
@@ -179,12 +174,7 @@ def _is_file(given: str) -> bool:
 
 
 def _edited(text: str) -> str:
-    """
-    *text* as a person leaves it in the editor.
-
-    Raises:
-        UsageError: There is no terminal, or the editor failed.
-    """
+    """*text* as edited. *Raises* ``UsageError``: there is no terminal, or the editor failed."""
     if not sys.stdin.isatty():
         raise UsageError("nobody is there to edit: give the new wording as an argument")
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"

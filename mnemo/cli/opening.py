@@ -52,12 +52,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and 
 
 
 def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
-    """
-    What ``--where`` was given, for ``where=``; a value that is JSON is what it says.
-
-    Raises:
-        UsageError: One has no ``=``.
-    """
+    """``--where`` for ``where=``, JSON values read. *Raises* ``UsageError``: one has no ``=``."""
     found: dict[str, Any] = {}
     for one in given or ():
         key, equals, value = one.partition("=")
@@ -77,14 +72,10 @@ _OPTIONS = ("store", "repo", "embedder")
 
 def file_settings() -> tuple[dict[str, str], mnemo.Config]:
     """
-    Read ``mnemo.toml`` in the platform's folder for settings, if there is one.
+    Read defaults of options and the sections of ``Config`` from ``mnemo.toml``, if there is one.
 
-    It has defaults of options, by name, and the sections of ``Config``.
-
-    ``MNEMO_*`` variables go before it, options of the command before those.
-
-    Raises:
-        ConfigError: It cannot be read, names no setting, or a value is out of range.
+    ``MNEMO_*`` variables go before it, options of the command before those. *Raises*
+    ``ConfigError``: it cannot be read, names no setting, or a value is out of range.
     """
     path = Path(typer.get_app_dir("mnemo")) / "mnemo.toml"
     try:
@@ -111,13 +102,7 @@ _NAMED = 10
 
 
 class EmptyRepository(mnemo.UsageError):
-    """
-    A repository that is only read holds nothing.
-
-    Attributes:
-        repo: Its id.
-        only: The one other repository of the store, if there is exactly one.
-    """
+    """A repository that is only read holds nothing; *only* is the store's one other, if any."""
 
     def __init__(self, store: str, repo: str, others: Sequence[str]) -> None:
         self.store, self.repo = store, repo
@@ -215,9 +200,7 @@ def in_known_repo(
     """
     Run *act* on a repository that is there, whatever embedder it was made with.
 
-    Raises:
-        UsageError: There is no such store.
-        EmptyRepository: The repository holds nothing.
+    *Raises* ``UsageError``: there is no such store; ``EmptyRepository``: it holds nothing.
     """
 
     async def opened(memory: mnemo.Mnemo) -> T:

@@ -252,9 +252,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     Ask on the terminal, unless *yes*.
 
-    Raises:
-        UsageError: There is no terminal, and nobody said ``--yes``.
-        typer.Abort: The answer was no.
+    *Raises* ``UsageError``: there is no terminal; ``typer.Abort``: the answer was no.
     """
     if yes:
         return
@@ -300,12 +298,7 @@ def bar_of(*columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def texts_progress() -> Iterator[Callable[[int, int], None]]:
-    """
-    A bar on stderr, if that is a terminal: how many texts are embedded, a second and of all.
-
-    Yields:
-        To be called with how many are, and how many there are.
-    """
+    """A bar of embedded texts: called with how many are, and how many there are to be."""
     began = elapsed()
     with bar_of(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()) as bar:
         task = bar.add_task("Embedding", total=None)

@@ -174,11 +174,7 @@ def _import_talks(file: Path, into: Any, where: dict[str, str], *, as_json: bool
 
 
 async def exported(memory: Mnemo, repo: str, file: str) -> dict[str, Any]:
-    """
-    Write the archive of *repo*; give the head of it.
-
-    A file appears when it is whole, and until then an earlier one stays.
-    """
+    """Write the archive of *repo*; give its head. Until it is whole an earlier file stays."""
     head = ""
     async with memory.export_repo(repo) as lines:
         with departing(file) as out:
@@ -207,12 +203,7 @@ def departing(file: str) -> Iterator[TextIO]:
 
 
 async def imported(memory: Mnemo, repo: str, lines: TextIO, file: str) -> dict[str, Any]:
-    """
-    Fill *repo* with the archive *lines*, called *file*; give what its head says.
-
-    Raises:
-        UsageError: As ``Mnemo.import_repo``; a broken line is told with the file's name.
-    """
+    """Fill *repo*; give what the head says. *Raises* ``UsageError``: a line of *file* is broken."""
     try:
         head = await memory.import_repo(repo, lines)
     except InvalidArchive as error:
@@ -385,12 +376,9 @@ Write = Callable[[str], Any]
 
 async def export_text(repo: Repository, file: str, to: str) -> dict[str, int]:
     """
-    Write *repo* to *file* in the format *to*, one of ``FORMATS``.
+    Write *repo* to *file* in the format *to*, one of ``FORMATS``; give the counts.
 
     The file appears when it is whole, and until then an earlier one stays.
-
-    Returns:
-        How many threads and messages were written.
     """
     counts = {"threads": 0, "messages": 0}
     with departing(file) as out:

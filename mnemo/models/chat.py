@@ -124,15 +124,7 @@ class WrongShape(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """
-    One request with overrides applied.
-
-    Attributes:
-        temperature: ``None`` is not sent.
-        max_output_tokens: Likewise.
-        timeout_s: Seconds of one try.
-        prices: By model name.
-    """
+    """One request with overrides applied; *timeout_s* is of one try, *prices* by model name."""
 
     request: ChatRequest
     model: str
@@ -189,10 +181,7 @@ class Call:
         """
         The reply that was given in *form*, its answer by a forced tool call read.
 
-        Args:
-            model: As the server names it.
-            tokens: Input, output, and those of the input that were cached.
-            reason: Why it ended. One with a schema shows by itself whether it is whole.
+        *tokens* are input, output, cached. One with a schema shows by itself whether it is whole.
         """
         parsed = None
         if form is Form.TOOL and calls:
@@ -235,12 +224,7 @@ def arguments_of(value: Any) -> Any:
 
 
 def as_text(content: Any, what: str) -> str:
-    """
-    The text of a message's content: a text, nothing, or a list of parts.
-
-    Raises:
-        WrongShape: It is something else.
-    """
+    """The text of a content: a text, nothing, or a list of parts. *Raises* ``WrongShape``."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
@@ -264,12 +248,7 @@ def _forced(arguments: Any, text: str) -> tuple[Any, str]:
 
 
 def written(arguments: Any, *, otherwise: str = "{}") -> str:
-    """
-    A call's arguments as JSON, every text in them storable.
-
-    Args:
-        otherwise: Instead of what cannot be written: no object, or nested too deeply.
-    """
+    """Arguments as storable JSON; *otherwise*: there is no object, or it is nested too deeply."""
     if not isinstance(arguments, Mapping):
         return otherwise
     try:
@@ -304,12 +283,7 @@ def _checked(key: str, value: Any, name: str) -> Any:
 
 
 def checked_overrides(overrides: Mapping[str, Fields] | None) -> dict[str, dict[str, Any]]:
-    """
-    A copy of *overrides*.
-
-    Raises:
-        ConfigError: A purpose or field is unknown, or a value out of range.
-    """
+    """A copy. *Raises* ``ConfigError``: a purpose, field or value is none."""
     if not isinstance(overrides, Mapping | None):
         raise ConfigError("overrides must be a dict of purposes")
     checked: dict[str, dict[str, Any]] = {}

@@ -35,12 +35,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, base_url: str) -> Endpoint:
-        """
-        Read *base_url*.
-
-        Raises:
-            ConfigError: It is blank, no ``http(s)`` address, or carries more than a path.
-        """
+        """Read it. *Raises* ``ConfigError``: it is no ``http(s)`` address, or more than a path."""
         if not isinstance(base_url, str) or is_blank(base_url):
             raise ConfigError('base_url is blank: give one like "http://localhost:8000/v1"')
         try:
@@ -96,12 +91,7 @@ def secret_key(api_key: str | SecretStr | None) -> SecretStr | None:
 
 
 def secret_headers(headers: Mapping[str, str | SecretStr] | None) -> dict[str, SecretStr]:
-    """
-    Take the values of *headers* out of sight.
-
-    Raises:
-        ConfigError: A name or value is none that HTTP can carry; the value is not shown.
-    """
+    """Take values out of sight. *Raises* ``ConfigError``, without them: HTTP cannot carry one."""
     hidden: dict[str, SecretStr] = {}
     for name, given in (headers or {}).items():
         value = given.get_secret_value() if isinstance(given, SecretStr) else given
@@ -124,11 +114,7 @@ class Failure(Exception):
     """
     One try failed; it never leaves the models.
 
-    Attributes:
-        error: What the caller gets if there is no other try.
-        status: The HTTP status, if there was an answer.
-        retry_after_s: Seconds that the server asked for.
-        text: The server's own words, for those who look for a reason in them.
+    *error* is what the caller gets if there is no other try, *text* what the server said.
     """
 
     def __init__(
@@ -149,12 +135,7 @@ class Failure(Exception):
 
 
 class ErrorTranslator:
-    """
-    Translate failures of one server into typed errors without secrets.
-
-    Args:
-        has_key: Whether a key is sent at all.
-    """
+    """Translate failures of one server into typed errors without secrets."""
 
     def __init__(self, endpoint: Endpoint, scrubber: Scrubber, *, has_key: bool) -> None:
         self._endpoint = endpoint
@@ -323,13 +304,7 @@ _WORD = re.compile(r"""[^\s"'<>(){}\[\],;]+""")
 
 
 class Scrubber:
-    """
-    Hides secrets in foreign texts: as they are, in part, in Base64, escaped as in a URL, or
-    masked by the server.
-
-    Args:
-        secrets: Keys and header values.
-    """
+    """Hides secrets in foreign texts: as they are, in part, in Base64, URL-escaped, or masked."""
 
     def __init__(self, secrets: Iterable[SecretStr]) -> None:
         values = (secret.get_secret_value() for secret in secrets)

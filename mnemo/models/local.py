@@ -51,12 +51,8 @@ class LocalEmbedder:
     """
     An embedder whose model is loaded by the first ``embed``, once for all of the process.
 
-    Attributes:
-        space: Its name, dimensions and weight; known before it is loaded.
-        called: Its name in errors.
-        needs: Packages that are imported or read; those without wheels for a platform are
-            left out there.
-        install: How to come by them.
+    *needs* are packages that are imported or read (those without wheels for a platform are left out
+    there), *install* is how to come by them, *called* its name in errors.
     """
 
     space: EmbeddingSpace
@@ -110,15 +106,7 @@ def not_installed(what: str, install: str) -> ModelUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """
-    A file of an installed package.
-
-    Attributes:
-        distribution: What pip installs the package by.
-        package: What it is imported as.
-        path: Of the file in it.
-        digest: SHA-256 of the file, in hexadecimal digits.
-    """
+    """A *path* in the installed *package*, of pip's *distribution*, with its SHA-256 in hex."""
 
     distribution: str
     package: str
@@ -129,11 +117,7 @@ class Weights:
         """
         The path of the file, after a look at all of its bytes.
 
-        Args:
-            install: Said where the package is missing.
-
-        Raises:
-            ModelUnavailable: There is no such package or file, or it holds something else.
+        *Raises* ``ModelUnavailable``: it is not there (*install* is said), or holds something else.
         """
         spec = find_spec(self.package)
         if spec is None or not spec.submodule_search_locations:

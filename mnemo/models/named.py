@@ -32,12 +32,7 @@ _DEFAULT = "minilm"
 
 
 def named_embedder(name: str) -> Embedder:
-    """
-    Make the embedder called *name*; nothing is loaded.
-
-    Raises:
-        ConfigError: There is none of that name.
-    """
+    """The embedder called *name*; nothing is loaded. *Raises* ``ConfigError``: there is none."""
     if name not in EMBEDDERS:
         names = ", ".join(f'"{one}"' for one in EMBEDDERS)
         raise ConfigError(f"there is no embedder {name!r}: give {names}, or an object to ask")
@@ -53,11 +48,7 @@ def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embed
     """
     Refuse at once what could not be asked later: an address, a class, the other kind.
 
-    Returns:
-        The embedder, or the one of that name.
-
-    Raises:
-        ConfigError: One of them is no such model, or there is no embedder of that name.
+    Gives the embedder, or that of its name. *Raises* ``ConfigError``: one of them is none.
     """
     embedder = embedder_from(embedder)
     for argument, model, method, like in (
@@ -75,13 +66,9 @@ def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embed
 
 def chosen_by_default(stored: EmbeddingSpace | None) -> str:
     """
-    The name of the embedder for a repository with vectors of the space *stored*.
+    The name of the embedder of the space *stored*, if it is installed, else the default one.
 
-    That of its space, where it is installed; else, and where there is no vector yet,
-    the default one.
-
-    Raises:
-        ModelUnavailable: There is no vector yet, and the default one is not installed.
+    *Raises* ``ModelUnavailable``: there is no vector yet, and the default one is not installed.
     """
     name = _name_of(stored)
     if name is not None and not _missing(name):

@@ -57,11 +57,7 @@ def cut(text: str, max_tokens: int) -> str:
 def batches(
     texts: Mapping[bytes, str], *, batch_size: int, max_batch_tokens: int
 ) -> Iterator[dict[bytes, str]]:
-    """
-    Cut *texts* into runs of at most *batch_size* texts and *max_batch_tokens* tokens.
-
-    A text that counts more than *max_batch_tokens* is a batch of its own.
-    """
+    """Cut *texts* into runs of both bounds; one above *max_batch_tokens* is a batch of its own."""
     batch: dict[bytes, str] = {}
     tokens = 0
     for key, text in texts.items():
@@ -80,13 +76,10 @@ def batches(
 
 def read_rows(payload: Any, *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:
     """
-    Read the vectors of *rows* texts out of *payload*; shape ``(rows, dimensions)``, unit rows.
+    Read the vectors of *rows* texts; shape ``(rows, dimensions)``, unit rows, ordered by ``index``.
 
-    Vectors may be lists of numbers or base64 of little-endian float32; they are put in
-    order by their ``index``.
-
-    Raises:
-        InvalidReply: A vector is missing, of another width, zero or not finite.
+    They may be numbers or base64 of little-endian float32. *Raises* ``InvalidReply``: one lacks, is
+    of another width, zero or not finite.
     """
     entries = _entries(payload, rows, model)
     vectors = [_vector(entry.get("embedding"), model) for entry in entries]

@@ -69,13 +69,7 @@ def usage_of(
     *,
     prices: Mapping[str, Price],
 ) -> Usage:
-    """
-    The usage of one call; numbers as ``counted`` gives them.
-
-    Args:
-        asked: The model that was asked for.
-        said: The model that the server names, which may be more exact, or nonsense.
-    """
+    """The usage of a call; *said* is the server's name of the model: more exact, or nonsense."""
     model = said if isinstance(said, str) and said.strip() else asked
     usage = Usage(model, input_tokens, output_tokens, min(cached_tokens, input_tokens))
     price = prices.get(model) or prices.get(asked)

@@ -448,9 +448,7 @@ def _retrying(
     """
     The policy of one call: backoff with jitter, or what the server asked for.
 
-    Args:
-        max_wait_s: Seconds of waiting between tries, together; a longer wait is not begun.
-        sleep: The clock's.
+    No wait is begun with which those of the call would take more than *max_wait_s* together.
     """
     from tenacity import (
         AsyncRetrying,
@@ -496,12 +494,7 @@ def number(
     least: float | None = None,
     whole: bool = False,
 ) -> float:
-    """
-    Give *value* if it is a finite number in range.
-
-    Raises:
-        ConfigError: It is not; the message names the setting.
-    """
+    """*value*, a finite number in range. *Raises* ``ConfigError``, which names the setting."""
     kinds = (int,) if whole else (int, float)
     fits = isinstance(value, kinds) and not isinstance(value, bool)
     fits = fits and float("-inf") < value < float("inf")
@@ -551,13 +544,7 @@ class Lane:
 
 
 class Clients:
-    """
-    Lends the running loop's client.
-
-    Args:
-        make: Makes a client; called in a worker thread, since it imports and reads certificates.
-        max_concurrency: Requests at once, per event loop.
-    """
+    """Lends the running loop's client, which *make* makes in a worker thread (it reads files)."""
 
     def __init__(self, make: Callable[[], Any], *, max_concurrency: int) -> None:
         self._make = make

@@ -25,12 +25,9 @@ T = TypeVar("T")
 
 class Caller:
     """
-    A chat model together with what a call of it may take and what all have cost.
+    A chat model, with a *meter* that counts every call and may refuse one.
 
-    Args:
-        meter: Counts every call; may refuse one.
-        timeout_s: Seconds per call. A model that keeps time itself is told, any other cut off.
-        spans: One is made for every call.
+    *timeout_s* is of each call: a model that keeps time itself is told, any other cut off.
     """
 
     def __init__(
@@ -59,12 +56,7 @@ class Caller:
     async def read(
         self, request: ChatRequest, understand: Callable[[ChatReply], Awaitable[T]]
     ) -> T:
-        """
-        Put *request*, and give what *understand* makes of the reply, inside the call's span.
-
-        Raises:
-            Exception: As of ``call``, and what *understand* raises. *Cancellation*: safe.
-        """
+        """Put *request*, and give what *understand* makes of the reply, inside the call's span."""
         self._meter.started(request.purpose)
         with self._span(request) as span:
             reply = await self._complete(replace(request, timeout_s=self._timeout_s))
@@ -148,10 +140,7 @@ class Asker(Caller):
 
         Raises:
             InvalidReply: The correction did not fit either.
-            ModelTimeout: A call took longer than the timeout.
-            BudgetExceeded: The call may not be made.
-            ModelError: Of the model; its foreign exceptions as ``ModelUnavailable``.
-                *Cancellation*: safe; the call is dropped.
+            ModelError: As of ``call``. *Cancellation*: safe; the call is dropped.
         """
         try:
             answer = await self._answer(question)

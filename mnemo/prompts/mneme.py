@@ -53,14 +53,7 @@ snapshot of all of them together is what the assistant will see in their place.
 def eviction_messages(
     viewport: str, goals: Sequence[Goal], pins: Sequence[Pin], profile: Profile | None = None
 ) -> tuple[ChatMessage, ...]:
-    """
-    Ask for a verdict on what leaves.
-
-    Args:
-        viewport: The window in its three zones.
-        goals: The active ones.
-        pins: That exist.
-    """
+    """Ask for a verdict on what leaves *viewport*, shown in its zones; *goals* are the active."""
     parts = [viewport]
     if goals:
         parts.append("\n".join(["Active goals:", *_goal_lines(goals)]))
@@ -82,13 +75,7 @@ _PIN_DEMAND = (
 def fold_messages(
     snapshots: Sequence[Snapshot], *, longest: int, profile: Profile | None = None
 ) -> tuple[ChatMessage, ...]:
-    """
-    Ask for one snapshot in place of several.
-
-    Args:
-        snapshots: Oldest first.
-        longest: Characters of each text that are shown, at most.
-    """
+    """Ask for one snapshot in place of several, oldest first, *longest* characters of each."""
     shown = [_snapshot(snapshot, longest) for snapshot in snapshots]
     demand = (
         f"These are {len(shown)} snapshots. Call save_snapshot with one text in place of all of "
@@ -98,13 +85,7 @@ def fold_messages(
 
 
 def tools(max_chars: int, *, goals: bool) -> tuple[dict[str, Any], ...]:
-    """
-    The tools of one run.
-
-    Args:
-        max_chars: Of a snapshot's text.
-        goals: Whether there are any to attach messages to.
-    """
+    """The tools of one run: a snapshot of *max_chars*, pins if there are *goals*, nothing."""
     text = {"type": "string", "minLength": 1, "maxLength": max_chars}
     save = _tool(SAVE_SNAPSHOT, "Keeps a summary of what leaves, and ends the work.", text=text)
     ids = {"type": "array", "items": {"type": "integer"}, "minItems": 1}

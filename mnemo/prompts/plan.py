@@ -156,12 +156,7 @@ a good answer where what was found is enough, or leads no further.
 def refine_question(
     asked: AskedQuestion, found: Iterable[str], profile: Profile | None
 ) -> Question[tuple[str, ...]]:
-    """
-    Ask what a second search should look for.
-
-    Args:
-        found: Texts of the candidates so far, best first; 20 are shown, cut to 200 characters.
-    """
+    """Ask what a second search should look for, shown the best texts *found* in short."""
     rows = [{"text": one_line(text)[:SHOWN_CHARACTERS]} for text in found]
     return question(
         "refine",

@@ -46,15 +46,7 @@ class Profile:
 
 
 def resolve_profile(profile: Any) -> Profile | None:
-    """
-    The profile that ``config.extraction.profile`` means.
-
-    Args:
-        profile: A ``Profile``, the name of a shipped one, or ``None``.
-
-    Raises:
-        ConfigError: It is none of these.
-    """
+    """What ``config.extraction.profile`` means. *Raises* ``ConfigError``: it is no profile."""
     if profile is None or isinstance(profile, Profile):
         return profile
     found = PROFILES.get(profile) if isinstance(profile, str) else None

@@ -69,13 +69,9 @@ def question(
     **most: int,
 ) -> Question[T]:
     """
-    The question of *purpose*.
+    The question of *purpose*: standing instructions, to which *profile* may add, and paragraphs.
 
-    Args:
-        standing: Instructions, to which *profile* may add.
-        parts: Of what is asked, each a paragraph or block.
-        read: Makes the answer of a reply of *shape*; ``ValueError`` says what is wrong.
-        most: As of ``schema_of``.
+    *read* makes the answer of a reply of *shape*, see ``Question``; *most* is as of ``schema_of``.
     """
     return Question(
         purpose,
@@ -97,11 +93,8 @@ def schema_of(shape: type[Reply], **most: int) -> dict[str, Any]:
     """
     The JSON schema of *shape*, bare of titles and of its classes' docstrings.
 
-    Those are for readers of the code; small models copy them into their replies.
-
-    Args:
-        most: Field → most items of its list. A server that holds its model to the schema
-            ends the list there; a longer one is no mistake.
+    Those are for readers of the code; small models copy them into their replies. *most*: field →
+    most items of its list, at which some servers end it; a longer one is no mistake.
     """
     schema: dict[str, Any] = _bare(_generated(shape))  # a copy of the caller's own
     for name, items in most.items():
@@ -132,12 +125,9 @@ def _bare(part: Any) -> Any:
 
 def json_of(reply: ChatReply) -> Any:
     """
-    The JSON value of *reply*: ``parsed`` if there is one, else the last object of its text.
+    The JSON value of *reply*: ``parsed``, else the last object of its text, whatever is around it.
 
-    Thinking blocks, code fences and prose around the object are passed over.
-
-    Raises:
-        ValueError: There is no complete JSON object, or it is a JSON schema.
+    *Raises* ``ValueError``: there is no complete JSON object, or it is a JSON schema.
     """
     value = reply.parsed if reply.parsed is not None else _last_object(reply.text)
     if isinstance(value, Mapping) and "properties" in value and "type" in value:

@@ -92,12 +92,7 @@ _STANDING: Mapping[ReasonPurpose, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """
-    A memory that may answer.
-
-    Attributes:
-        at: Time of its best evidence; *actor* is whose words that was.
-    """
+    """A memory that may answer; *at* and *actor* are of its best evidence."""
 
     node: Node
     at: datetime | None = None

@@ -91,11 +91,9 @@ def semantic_question(
     max_facts: int,
 ) -> Question[list[Fact]]:
     """
-    Ask for the facts of *trajectory*.
+    Ask for the facts of *trajectory*, and which *stored* ones they replace or end.
 
-    Args:
-        stored: Known facts that new ones may replace or end. The model is shown their numbers;
-            others, and facts that it does not give, are ignored.
+    The model is shown the numbers of those; others, and facts that it does not give, are ignored.
     """
     known = ({"number": n, "fact": fact.proposition} for n, fact in enumerate(stored, 1))
     return question(

@@ -85,8 +85,7 @@ def summary_of(reply: ChatReply) -> str:
     """
     The summary that *reply* is; what a model thought before it is left out.
 
-    Raises:
-        InvalidReply: It is blank, or was cut off at the output limit.
+    *Raises* ``InvalidReply``: it is blank, or was cut off at the output limit.
     """
     text = _THOUGHT.sub("", clean(reply.text), count=1).strip()
     if reply.truncated:

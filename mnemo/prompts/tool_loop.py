@@ -32,12 +32,9 @@ _NO_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """
-    One call that the model made.
+    One call of the model; *name* ``""``: it gave none; *arguments* ``None``: it gave no object.
 
-    Attributes:
-        id: Unique in the loop; made up where the model gave none, or one twice.
-        name: As the model gave it, ``""`` if it gave none.
-        arguments: An object; ``None``: the model gave something else.
+    Its id is unique in the loop; made up where the model gave none, or one twice.
     """
 
     id: str

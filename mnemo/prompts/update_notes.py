@@ -68,14 +68,9 @@ class ListedNote:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesQuestion:
     """
-    What the message is made of.
+    What the message is made of: how the new part begins, notes (ranked), requests word for word.
 
-    Attributes:
-        now: Aware; its day in UTC is today.
-        first_words: How the new part begins.
-        notes: All notes, ranked for this conversation.
-        requests: Explicit requests, word for word.
-        body_chars: Characters of a body, at most.
+    *now* is aware; its day in UTC is today. *body_chars* is the most of a note.
     """
 
     now: datetime

@@ -82,15 +82,11 @@ class ModelBudget:
 
 class UsageMeter:
     """
-    Adds up every call, and how each stage ran. For one event loop, not for threads.
-
-    Args:
-        budget: Bounds what may be asked; ``None`` does not.
-        whole: Counts all that this one counts, too.
+    Adds up every call within a *budget*, and how stages ran. For one event loop, not for threads.
 
     Attributes:
         total: Of all purposes together.
-        left_out: Facts that ``config.extraction.max_facts`` left out.
+        left_out: Facts that ``config.extraction.max_facts`` left out; *whole* counts them, too.
     """
 
     __slots__ = ("_budget", "_by_purpose", "_parent", "_ran", "left_out", "total")
@@ -119,12 +115,7 @@ class UsageMeter:
         return dict(stages)
 
     def started(self, purpose: Purpose) -> None:
-        """
-        Count a call, whatever becomes of it.
-
-        Raises:
-            BudgetExceeded: It may not be made; nothing is counted.
-        """
+        """Count a call, whatever becomes of it. *Raises* ``BudgetExceeded``: it may not be made."""
         if self._budget is not None:
             self._budget.check(self.total, purpose)
         self._add(purpose, _CALL)

@@ -50,12 +50,7 @@ OF_THE_STORE = frozenset({"thread_id", "seq", "epoch", "recorded_at"})
 
 
 def stream_messages(file: Path) -> Iterator[Message]:
-    """
-    Read *file* up to its first mistake; a message without an id gets one by its place.
-
-    Raises:
-        ImportFileError: Behind what stands complete before the mistake.
-    """
+    """Read up to the first mistake (``ImportFileError``); places stand for ids that lack."""
     with closing(sound_values(file)) as values:
         for value in values:
             try:

@@ -45,11 +45,9 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Talk:
     """
-    One session to be, or a part of one.
+    A session to be, or a part of one that *continues* an earlier one of its *name*.
 
-    Attributes:
-        name: The same for the same beginning of the same talk, also when more follows.
-        continues: Whether a talk of this name was given before, which this one goes on with.
+    The name is the same for the same beginning of the same talk, also when more follows.
     """
 
     name: str
@@ -94,12 +92,7 @@ def _digest(turn: Turn) -> str:
 
 
 def stream_talks(file: Path, on_read: OnRead = lambda count: None) -> Iterator[Talk]:
-    """
-    Read *file* up to its first mistake; *on_read* as of ``stream_values``.
-
-    Raises:
-        ImportFileError: Behind what stands complete before the mistake.
-    """
+    """Read up to the first mistake (``ImportFileError``); *on_read* as of ``stream_values``."""
     with closing(sound_values(file, on_read)) as values:
         for first in values:
             is_dialogue = isinstance(first.raw, Mapping) and "turns" in first.raw

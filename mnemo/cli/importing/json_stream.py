@@ -39,10 +39,7 @@ class ImportFileError(UsageError):
     """
     The file cannot be imported, or only up to a mistake in it.
 
-    Attributes:
-        file: Its path.
-        line: 1-based, where it is known; *column* likewise, in characters, or in bytes
-            where the line is not UTF-8.
+    *line* and *column*, in characters (bytes where it is not UTF-8), count from 1.
     """
 
     def __init__(
@@ -84,12 +81,7 @@ class BadLine:
 
 
 def begun(items: Iterator[T]) -> Iterator[T]:
-    """
-    Read the first of *items*, so that nothing is opened for a file that has none.
-
-    Raises:
-        ImportFileError: Nothing stands before the first mistake.
-    """
+    """Read the first of *items*. *Raises* ``ImportFileError``: nothing stands before a mistake."""
     try:
         first = list(islice(items, 1))
     except ImportFileError as error:
@@ -104,14 +96,12 @@ def stream_values(
     Read *file*: a list, one value per line, or values one after the other.
 
     Args:
-        unwraps: Read an object whose list stands under a usual name, such as ``results``, as
-            that list.
+        unwraps: Read the list under a usual name of an object, such as ``results``.
         on_read: Called before each value with about how many bytes of the file it ends behind,
             and with all of them at the end.
 
     Raises:
-        ImportFileError: There is no such file, or it is broken at a place behind which nothing
-            can be read; what stands complete before it was given.
+        ImportFileError: There is no such file, or a mistake behind which nothing can be read.
     """
     try:
         opened = file.open("rb")

@@ -191,7 +191,7 @@ _LOOKED_AT = 20
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """One format. *unit*: What one value is, for places."""
+    """One format; *unit* is what one value is, for places."""
 
     unit: str
     matches: Callable[[Any], bool]
@@ -209,12 +209,7 @@ def _request(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _openai(raw: Any, place: str, stem: str = "") -> Iterator[Item]:
-    """
-    Read ``{"messages": […]}``.
-
-    Args:
-        stem: The file's name, of which a conversation without an id has its thread's name.
-    """
+    """Read ``{"messages": […]}``; *stem* of the file names a conversation without an id."""
     if not _is_openai(raw):
         raise ValueError('has no list of "messages"')
     given = (raw.get(name) for name in ("id", "custom_id", "thread_id"))
@@ -239,9 +234,7 @@ def source_of(file: Path, wanted: str = "auto") -> str | None:
     """
     Recognise which of ``SOURCES`` wrote *file*; ``None``: none of them.
 
-    Raises:
-        UsageError: *wanted* is no source, or the file is of another one.
-        ImportFileError: Nothing can be read of it.
+    *Raises* ``UsageError``: it is not *wanted*'s; ``ImportFileError``: nothing can be read.
     """
     if wanted not in ("auto", *SOURCES):
         known = ", ".join(("auto", "archive", *SOURCES))
@@ -269,10 +262,7 @@ def items_of(file: Path, source: str, on_read: OnRead = lambda count: None) -> I
     """
     Read *file* as an export of *source*, in memory bounded by its largest conversation.
 
-    *on_read*: as of ``stream_values``; of Markdown it is called at the end.
-
-    Raises:
-        ImportFileError: The file is broken at a place behind which nothing can be read.
+    *on_read* and errors: as of ``stream_values``; of Markdown it is called at the end.
     """
     if source == "markdown":
         yield from markdown(file)

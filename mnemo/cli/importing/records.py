@@ -14,13 +14,7 @@ from mnemo.runtime.text import is_blank
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """
-    One message of a conversation.
-
-    Attributes:
-        message: Its id is unique in the thread and the same at every import.
-        place: Where in the file it stands, for a person.
-    """
+    """A message, with an id of its own that stays, and for a person its *place* in the file."""
 
     thread_id: str
     message: Message
@@ -29,13 +23,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecord:
-    """
-    One keyed item.
-
-    Attributes:
-        texts: Field → text by which it is found.
-        place: As of ``Record``.
-    """
+    """One keyed item, found by its *texts* (field → text)."""
 
     namespace: tuple[str, ...]
     key: str
@@ -46,14 +34,7 @@ class KeyedRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """
-    One fact that another service has extracted, to be taken as it is.
-
-    Attributes:
-        text: What it says, with whom it is about.
-        metadata: Its ``mem0_id`` among them, the same at every import.
-        place: As of ``Record``.
-    """
+    """A fact that another service has extracted; *metadata* have its ``mem0_id``, which stays."""
 
     text: str
     at: datetime | None
@@ -86,10 +67,9 @@ _YEAR = re.compile(r"\d{4}")
 
 def time_of(value: Any) -> datetime | None:
     """
-    Read a time: ISO 8601, or seconds or milliseconds since 1970; no zone is UTC.
+    Read ISO 8601, or seconds or milliseconds since 1970; no zone is UTC.
 
-    Raises:
-        ValueError: It is none, such as a date without a year.
+    *Raises* ``ValueError``: it is none, such as a date without a year.
     """
     if value is None or value == "":
         return None

@@ -44,11 +44,10 @@ MOST_SHOWN = 10
 @dataclass(slots=True)
 class Arrival:
     """
-    What an import did.
+    What an import did with messages, memories or keyed items.
 
     Attributes:
-        added: Messages, memories or keyed items.
-        known: Which were there before, or are erased.
+        known: Those that were there before, or are erased.
         skipped: Reason → how many.
         broken: The first ones; *broken_records* counts all.
         problem: Where the file itself ended before its time.
@@ -106,13 +105,10 @@ async def import_items(
     """
     Store the records of *items*, each once; what is there already is left as it is.
 
-    Args:
-        strict: Whether the first broken record ends it.
-        advance: Told how many were stored or known.
+    *advance* is told how many were stored or known. *Cancellation*: safe; the next import goes on.
 
     Raises:
         UsageError: With *strict*, at a broken record; what stands before it is kept.
-            *Cancellation*: safe; the next import goes on.
     """
     arrival = Arrival()
     while arrival.problem is None:
@@ -261,12 +257,7 @@ SESSIONS_AT_ONCE = 4
 
 @dataclass(slots=True)
 class Tally:
-    """
-    What an import did: sessions begun, taken up again, and left as they were; steps.
-
-    Attributes:
-        problem: Where the file ended before its time.
-    """
+    """What became of sessions and steps; *problem*: where the file ended before its time."""
 
     new_sessions: int = 0
     resumed_sessions: int = 0
@@ -280,10 +271,7 @@ async def import_talks(
     repo: Repository, talks: Iterable[Talk], advance: Callable[[], None] = lambda: None
 ) -> Tally:
     """
-    Append, close and commit *talks*, ``SESSIONS_AT_ONCE`` at a time.
-
-    Args:
-        advance: Called once per turn that is in the memory.
+    Append, close and commit *talks*, ``SESSIONS_AT_ONCE`` at a time; *advance* after each turn.
 
     Raises:
         Conflict: A known key came with another text; the first stays.
