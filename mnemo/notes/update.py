@@ -38,7 +38,7 @@ from mnemo.notes.trigger import (
 from mnemo.notes.writing import NoteSource, check_redacted, redact, said_of
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, ToolUse, run_loop
-from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
+from mnemo.prompts.update_notes import instruction
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Usage
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, count_tokens, one_line
@@ -283,18 +283,20 @@ class UpdateRun:
         told = "\n".join(m.text for m in material.fresh if m.role == "user")
         rows = await self._shelf.ranked(told[-QUERY_CHARACTERS:] or None)
         listed = [
-            ListedNote(row.topic, row.description, row.updated_at.date().isoformat())
+            {
+                "topic": row.topic,
+                "about": one_line(row.description),
+                "written": row.updated_at.date().isoformat(),
+            }
             for row in rows
         ]
-        asked = [redact(one.text) for one in self._due.open if one.text]
-        question = NotesQuestion(
+        return material, instruction(
             now=self._parts.clock.now(),
             first_words=redact(material.first_words),
             notes=listed,
-            requests=asked,
+            requests=[redact(one.text) for one in self._due.open if one.text],
             body_chars=self._config.body_max_chars,
         )
-        return material, instruction(question)
 
     async def _call(self, caller: Caller, request: ChatRequest) -> ChatReply:
         """One turn, with one retry of a retryable error."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from mnemo.english.words import date_in_words
 from mnemo.prompts.question import block
-from mnemo.runtime.text import count_tokens, one_line
+from mnemo.runtime.text import count_tokens
 
 INSTRUCTION_MARK = "[injected by mnemo: the task is over, look after the notes]"
 """The first line of the message that the question is put in; a history that has it is a fork's."""
@@ -56,42 +55,31 @@ The user asked in so many words for the following. These are to be served, not w
 into a note (or, where something is to be forgotten, take it out of the notes)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedNote:
-    """A note as the list shows it; *day* is when it was last written."""
-
-    topic: str
-    description: str
-    day: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotesQuestion:
+def instruction(
+    *,
+    now: datetime,
+    first_words: str,
+    notes: Sequence[Mapping[str, str]],
+    requests: Sequence[str],
+    body_chars: int,
+) -> str:
     """
-    What the message is made of: how the new part begins, notes (ranked), requests word for word.
+    The text of the one message that is added to the conversation.
 
-    *now* is aware; its day in UTC is today. *body_chars* is the most of a note.
+    Args:
+        now: Aware; its day in UTC is today.
+        first_words: How the new part begins.
+        notes: A row of each, ranked for this conversation.
+        requests: Explicit requests, word for word.
+        body_chars: Characters of a body, at most.
     """
-
-    now: datetime
-    first_words: str
-    notes: Sequence[ListedNote]
-    requests: Sequence[str]
-    body_chars: int
-
-
-def instruction(asked: NotesQuestion) -> str:
-    """The text of the one message that is added to the conversation."""
-    job = _JOB.format(
-        today=date_in_words(asked.now), nothing=NOTHING_TO_NOTE, body=asked.body_chars
-    )
-    begins = block("NEW PART", [{"begins": asked.first_words}])
-    parts = [INSTRUCTION_MARK, job, begins]
-    if asked.requests:
+    job = _JOB.format(today=date_in_words(now), nothing=NOTHING_TO_NOTE, body=body_chars)
+    parts = [INSTRUCTION_MARK, job, block("NEW PART", [{"begins": first_words}])]
+    if requests:
         room = WHOLE_TOKENS - LIST_TOKENS - count_tokens("\n\n".join(parts)) - 200
-        parts += [_REQUESTS, block("REQUESTS", _fitting(asked.requests, room))]
+        parts += [_REQUESTS, block("REQUESTS", _fitting(requests, room))]
     left = WHOLE_TOKENS - count_tokens("\n\n".join(parts)) - 100
-    parts.append(_listed(asked.notes, min(LIST_TOKENS, left)))
+    parts.append(_listed(notes, min(LIST_TOKENS, left)))
     return "\n\n".join(parts)
 
 
@@ -106,14 +94,13 @@ def _fitting(requests: Sequence[str], room: int) -> list[dict[str, str]]:
     return [*rows, {"more": f"{left} more, in the new part"}] if left else rows
 
 
-def _listed(notes: Sequence[ListedNote], room: int) -> str:
+def _listed(notes: Sequence[Mapping[str, str]], room: int) -> str:
     head = "THE PRESENT NOTES, ranked for this conversation. This list is authoritative."
     if not notes:
         return f"{head}\nThere are none yet."
-    rows: list[dict[str, str]] = []
+    rows: list[Mapping[str, str]] = []
     room -= count_tokens(head) + 60
-    for note in notes:
-        row = {"topic": note.topic, "about": one_line(note.description), "written": note.day}
+    for row in notes:
         room -= count_tokens(block("", [row]))
         if room < 0:
             break

@@ -46,53 +46,22 @@ class ModelUsage:
 _CALL = ModelUsage(calls=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelBudget:
-    """
-    What may be asked of models; ``None`` is no bound.
-
-    Calls already in flight when a bound is reached are let through: so tokens and cost
-    may pass it by theirs.
-    """
-
-    calls: int | None = None
-    tokens: int | None = None
-    cost_usd: float | None = None
-
-    @classmethod
-    def of(cls, config: SessionConfig) -> ModelBudget:
-        """The one that *config* sets."""
-        return cls(
-            calls=config.max_model_calls,
-            tokens=config.max_model_tokens,
-            cost_usd=config.max_model_cost_usd,
-        )
-
-    def check(self, used: ModelUsage, purpose: Purpose) -> None:
-        """Let one more call pass. *Raises* ``BudgetExceeded``: *used* has reached a bound."""
-        spent = {
-            "session.max_model_calls": (self.calls, used.calls),
-            "session.max_model_tokens": (self.tokens, used.input_tokens + used.output_tokens),
-            "session.max_model_cost_usd": (self.cost_usd, used.cost_usd or 0.0),
-        }
-        for limit, (most, now) in spent.items():
-            if most is not None and now >= most:
-                raise BudgetExceeded(limit, now, purpose=purpose)
-
-
 class UsageMeter:
     """
-    Adds up every call within a *budget*, and how stages ran. For one event loop, not for threads.
+    Adds up every call, and how stages ran. For one event loop, not for threads.
+
+    Calls in flight when a bound of *budget* is reached are let through: so tokens and cost may
+    pass it by theirs. *whole* counts all that this one counts, too.
 
     Attributes:
         total: Of all purposes together.
-        left_out: Facts that ``config.extraction.max_facts`` left out; *whole* counts them, too.
+        left_out: Facts that ``config.extraction.max_facts`` left out.
     """
 
     __slots__ = ("_budget", "_by_purpose", "_parent", "_ran", "left_out", "total")
 
     def __init__(
-        self, budget: ModelBudget | None = None, *, whole: UsageMeter | None = None
+        self, budget: SessionConfig | None = None, *, whole: UsageMeter | None = None
     ) -> None:
         self._budget = budget
         self._by_purpose: dict[Purpose, ModelUsage] = {}
@@ -116,8 +85,15 @@ class UsageMeter:
 
     def started(self, purpose: Purpose) -> None:
         """Count a call, whatever becomes of it. *Raises* ``BudgetExceeded``: it may not be made."""
-        if self._budget is not None:
-            self._budget.check(self.total, purpose)
+        if (budget := self._budget) is not None:
+            tokens = self.total.input_tokens + self.total.output_tokens
+            for limit, most, now in (
+                ("max_model_calls", budget.max_model_calls, self.total.calls),
+                ("max_model_tokens", budget.max_model_tokens, tokens),
+                ("max_model_cost_usd", budget.max_model_cost_usd, self.total.cost_usd or 0.0),
+            ):
+                if most is not None and now >= most:
+                    raise BudgetExceeded(f"session.{limit}", now, purpose=purpose)
         self._add(purpose, _CALL)
 
     def answered(self, purpose: Purpose, usage: Usage) -> None:

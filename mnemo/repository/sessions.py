@@ -21,7 +21,7 @@ from mnemo.errors import (
 )
 from mnemo.log.job_rules import demand_session
 from mnemo.prompts.profiles import resolve_profile
-from mnemo.prompts.usage import ModelBudget, UsageMeter
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
 from mnemo.recall.request import RecallContext
 from mnemo.repository.jobs import Jobs, carried_of
@@ -229,7 +229,7 @@ class RepositorySessions:
         spans = parts.spans
         if wanted != parts.config.telemetry:
             spans = find_spans(enabled=wanted.enabled, capture_content=wanted.capture_content)
-        meter = UsageMeter(ModelBudget.of(config.session), whole=self._meter)
+        meter = UsageMeter(config.session, whole=self._meter)
         own_work = task or chat_model or embedder or config.session.auto_commit
         model = chat_model or parts.chat_model
         traced = parts.traced(embedder, spans) if embedder else parts.embedder

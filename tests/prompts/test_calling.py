@@ -5,10 +5,11 @@ import contextlib
 import anyio
 import pytest
 
+from mnemo.config import SessionConfig
 from mnemo.errors import BudgetExceeded, InvalidReply, ModelTimeout, ModelUnavailable, RateLimited
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.procedural import merge_intent_question
-from mnemo.prompts.usage import ModelBudget, UsageMeter
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, Usage
 from mnemo.testing import ScriptedChatModel
 
@@ -121,9 +122,9 @@ async def test_costs_add_up_by_purpose_once_a_price_is_known():
 @pytest.mark.parametrize(
     ("budget", "limit"),
     [
-        (ModelBudget(calls=1), "session.max_model_calls"),
-        (ModelBudget(tokens=10), "session.max_model_tokens"),
-        (ModelBudget(cost_usd=0.01), "session.max_model_cost_usd"),
+        (SessionConfig(max_model_calls=1), "session.max_model_calls"),
+        (SessionConfig(max_model_tokens=10), "session.max_model_tokens"),
+        (SessionConfig(max_model_cost_usd=0.01), "session.max_model_cost_usd"),
     ],
 )
 async def test_a_spent_budget_stops_the_next_call(budget, limit):

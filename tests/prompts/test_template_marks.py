@@ -9,7 +9,7 @@ from mnemo import Config
 from mnemo.prompts.mneme import eviction_messages, fold_messages
 from mnemo.prompts.question import block, read_block
 from mnemo.prompts.summarize import shorter_request, summary_request
-from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
+from mnemo.prompts.update_notes import instruction
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.chat import ChatRequest
 from mnemo.values.derived import Goal, Snapshot, SummaryRequest
@@ -135,15 +135,15 @@ async def test_no_tool_of_notes_shows_a_mark(open_kit):
     """The question for an update, the overview, and what recall shows of notes."""
     kit = await open_kit()
     await kit.repo.notes.write("marks", f"body {HOSTILE}", f"about {HOSTILE[:150]}")
-    asked = NotesQuestion(
+    asked = instruction(
         now=NOON,
         first_words=HOSTILE,
         body_chars=99,
         requests=[HOSTILE],
-        notes=[ListedNote("marks", HOSTILE, "2024-03-01")],
+        notes=[{"topic": "marks", "about": HOSTILE, "written": "2024-03-01"}],
     )
     texts = [
-        instruction(asked),
+        asked,
         await kit.repo.notes.overview(),
         (await kit.repo.notes.recall("body")).as_text(),
     ]

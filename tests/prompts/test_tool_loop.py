@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnemo.config import SessionConfig
 from mnemo.errors import BudgetExceeded, ModelUnavailable
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, ToolUse, Why, run_loop, uses_of
-from mnemo.prompts.usage import ModelBudget, UsageMeter
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply
 from mnemo.testing import Script, ScriptedChatModel, tool_call
 
@@ -117,7 +118,7 @@ async def test_each_request_is_metered_and_may_be_refused():
     assert meter.total.output_tokens > 0
     hands = Hands()
     with pytest.raises(BudgetExceeded):
-        await looped(tool_call("look"), hands, meter=UsageMeter(ModelBudget(calls=2)))
+        await looped(tool_call("look"), hands, meter=UsageMeter(SessionConfig(max_model_calls=2)))
     assert len(hands.uses) == 2
 
 

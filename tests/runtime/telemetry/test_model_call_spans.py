@@ -10,6 +10,7 @@ from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 from span_watch import Watch, content, facts
 
+from mnemo.config import SessionConfig
 from mnemo.errors import (
     BudgetExceeded,
     InvalidReply,
@@ -21,7 +22,7 @@ from mnemo.errors import (
 from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.procedural import merge_intent_question
-from mnemo.prompts.usage import ModelBudget, UsageMeter
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, Usage
 from mnemo.runtime.spans import model_attributes
 from mnemo.testing import ScriptedChatModel
@@ -203,7 +204,7 @@ async def test_a_cancelled_call_is_no_error(watch):
 
 async def test_a_call_that_was_not_made_is_no_span(watch):
     """A budget that is used up lets nothing pass, so there is nothing to see."""
-    meter = UsageMeter(ModelBudget(calls=0))
+    meter = UsageMeter(SessionConfig(max_model_calls=0))
     with pytest.raises(BudgetExceeded):
         await asker(watch, model({"intent": "travel"}), meter=meter).ask(QUESTION)
     assert watch.all == []
