@@ -36,8 +36,7 @@ def wait_on(
     """
     Do *call* on the event loop of the repository of *adapter*, and give its result; blocks.
 
-    Raises:
-        asyncio.InvalidStateError: This is that event loop, which would wait for itself.
+    *Raises* ``asyncio.InvalidStateError``: this is that loop, which would wait for itself.
     """
     with suppress(RuntimeError):
         if asyncio.get_running_loop() is loop:
@@ -50,13 +49,7 @@ def wait_on(
 
 
 class Handle:
-    """
-    What an adapter calls: an object of mnemo, found anew for each call.
-
-    Args:
-        find: Gives the object. It is called in a worker thread if *blocks*.
-        blocks: Whether the object is one of ``mnemo.sync``, whose calls block.
-    """
+    """An object of mnemo, found anew for each call: in a worker thread if it *blocks*."""
 
     def __init__(self, find: Callable[[], Any], *, blocks: bool) -> None:
         self._find = find
@@ -100,12 +93,9 @@ class Handle:
 
 class LazyService:
     """
-    A service over one file that is opened by its first use, from whatever event loop.
+    A service over one file, on a private event loop that the first use opens, whatever loop calls.
 
-    It runs on a private event loop, so that its owner is bound to none.
-
-    Args:
-        repo_id: The repository that ``find`` opens; ``None``: it gives the service.
+    ``find`` gives the repository *repo_id*, or the service if that is ``None``.
     """
 
     def __init__(self, path: str | PathLike[str], repo_id: str | None = None) -> None:

@@ -45,13 +45,7 @@ class Reply(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """
-    One question, whoever answers it.
-
-    Attributes:
-        schema: JSON schema of the reply.
-        read: Makes the answer of a reply's JSON value; ``ValueError`` says what is wrong.
-    """
+    """One question; *read* makes the answer of a reply's JSON. *Raises* ``ValueError``: why not."""
 
     purpose: Purpose
     messages: tuple[ChatMessage, ...]

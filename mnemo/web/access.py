@@ -200,11 +200,7 @@ class OpenRepositories:
     One is closed only while no request uses it (a stream is a request until it ends), and it is
     idle: without sessions, and nothing is on its way, such as jobs, vectors, summaries, notes. The
     next request opens it again. Those that were opened by somebody else are never closed here.
-
-    Args:
-        most: Repositories open at once.
-        most_of_token: Of these, those that one token may have used last.
-        patience_s: Seconds that a request waits for one to be let go.
+    A request waits *patience_s* seconds for one to be let go, at most.
     """
 
     def __init__(
@@ -228,10 +224,7 @@ class OpenRepositories:
         self, visits: list[str], token: Token, repo_id: str, *, make: bool
     ) -> Repository:
         """
-        The repository, opened if it is not, and kept open until *visits* have ended.
-
-        Args:
-            make: Whether one that holds nothing is made.
+        The repository, kept open until *visits* have ended; *make* one that holds nothing, or not.
 
         Raises:
             NotFound: There is none, or *token* may not use it.

@@ -130,14 +130,7 @@ def _taken(bucket: Bucket) -> float:
 
 
 class Gate:
-    """
-    ASGI middleware that lets pass what may reach the application.
-
-    Args:
-        tokens: Of whom a request must bring one, unless its path is public.
-        hosts: Names that a request may call the service by; ``*`` is any.
-        origins: Further origins whose pages may call it.
-    """
+    """ASGI middleware that lets pass what may reach the application; arguments: as ``web_app``."""
 
     def __init__(
         self,

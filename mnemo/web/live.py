@@ -26,12 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """
-    One message of a stream, encoded once for all listeners.
-
-    Attributes:
-        changes: What it tells, if that is durable changes; *start* is the cursor before them.
-    """
+    """A message of a stream, encoded once for all; *start* is the cursor before its *changes*."""
 
     encoded: bytes
     changes: Changes | None = None

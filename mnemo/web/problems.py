@@ -91,12 +91,7 @@ def problem(
 
 
 def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
-    """
-    Have *app* answer every error with a problem document.
-
-    Args:
-        methods: Of every path of *app* that is answered by the method, to be told with a 405.
-    """
+    """Have errors answered by problem documents; a 405 tells the *methods* of its path."""
     app.state.methods = methods
     for kind in (mnemo.MnemoError, ValueError, TimeoutError):
         app.add_exception_handler(kind, _refused)

@@ -55,8 +55,7 @@ class Link(HttpToolsProtocol):
     """
     uvicorn's protocol with bounds; how long a complete head is, is checked by the gate.
 
-    Args:
-        idle: The connections of this server without a request in progress, longest first.
+    *idle* are the server's connections without a request in progress, longest first.
     """
 
     def __init__(
@@ -322,12 +321,7 @@ class _Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """
-    A socket that listens; its connections send at once.
-
-    Raises:
-        ConfigError: The address is in use, or not this machine's.
-    """
+    """A socket that listens; its connections send at once. *Raises* ``ConfigError``: it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2_048)

@@ -392,12 +392,7 @@ def claude_code(raw: Any, place: str) -> Iterator[Item]:
 
 @dataclass(slots=True)
 class _Turn:
-    """
-    The messages of one turn's blocks: words and calls together, each result on its own.
-
-    Attributes:
-        id: Of the first message; the others have it with a number.
-    """
+    """One turn's blocks: words and calls together, results apart; *id* is the first message's."""
 
     role: str
     id: str

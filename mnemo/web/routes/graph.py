@@ -102,13 +102,9 @@ class Picture:
 @dataclass(frozen=True, slots=True)
 class Graph:
     """
-    A repository's graph as of one revision.
+    A repository's graph as of one revision; *places* is node id → place in *nodes*.
 
-    Attributes:
-        places: Node id → place in *nodes*.
-        pairs: The ends of *edges* as places, shape ``(n, 2)``.
-        labels: Each node's community.
-        links: As of ``Picture``, as are *communities*.
+    *pairs* are the ends of *edges* as places, shape ``(n, 2)``; *labels* are the communities.
     """
 
     revision: int
@@ -215,16 +211,12 @@ def _links(labels: Indexes, pairs: Indexes) -> list[tuple[int, int, int]]:
 
 def communities_of(count: int, pairs: Indexes) -> Indexes:
     """
-    Number the communities of a graph, the largest 0, by label propagation.
+    Number the communities of *count* nodes with *pairs* of ends, shape ``(n, 2)``, the largest 0.
 
-    Each node takes the label that most of its neighbours have, its own counting half, ties the
-    smallest; half of the nodes at a time, then the others, since all at once would swap labels
-    for ever. The halves are of another mixture each time: a fixed one can hold a tag and its
-    facts, which then swap all the same.
-
-    Args:
-        count: Nodes.
-        pairs: Ends of edges, shape ``(n, 2)``.
+    Label propagation: each node takes the label that most of its neighbours have, its own counting
+    half, ties the smallest; half of the nodes at a time, then the others, since all at once would
+    swap labels for ever. The halves are of another mixture each time: a fixed one can hold a tag
+    and its facts, which then swap all the same.
     """
     labels, own = np.arange(count), np.arange(count)
     both = np.concatenate([pairs, pairs[:, ::-1]])
