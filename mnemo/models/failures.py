@@ -121,13 +121,11 @@ class Failure(Exception):
         self,
         error: ModelError,
         *,
-        again: bool | None = None,
         status: int | None = None,
         retry_after_s: float | None = None,
         text: str = "",
     ) -> None:
         self.error = error
-        self.again = error.retryable if again is None else again
         self.status = status
         self.retry_after_s = retry_after_s
         self.text = text

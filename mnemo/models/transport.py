@@ -24,6 +24,7 @@ from pydantic import SecretStr
 from mnemo.errors import ConfigError, InvalidReply, ModelError, ModelTimeout, RateLimited
 from mnemo.models.failures import (
     SHARED,
+    SHOWN_CHARACTERS,
     Endpoint,
     ErrorTranslator,
     Failure,
@@ -261,7 +262,7 @@ class Transport:
         if kind and not (kind == "application/json" or kind.endswith("+json")):
             raise self._tell.content_type(status, kind)
         if len(payload) > max_bytes:
-            raw = payload[:4_000].decode("utf-8", "replace")
+            raw = payload[:SHOWN_CHARACTERS].decode("utf-8", "replace")
             raise self.invalid(f"the reply is longer than {max_bytes:,} bytes", raw)
         try:
             return await _decoded(payload)
@@ -413,11 +414,11 @@ async def _decoded(payload: bytes) -> Any:
     return await anyio.to_thread.run_sync(json.loads, payload)
 
 
-def _beginning(answer: Any, limit: int = 4_000) -> str:
-    """The first *limit* characters of *answer* as JSON."""
+def _beginning(answer: Any) -> str:
+    """The first characters of *answer* as JSON."""
     try:
         # In one go: written piece by piece, deep nesting takes the square of its depth.
-        return json.dumps(answer, ensure_ascii=False)[:limit]
+        return json.dumps(answer, ensure_ascii=False)[:SHOWN_CHARACTERS]
     except RecursionError:
         return "(nested too deeply to be shown)"
 
@@ -481,7 +482,9 @@ def _retrying(
         sleep=sleep,
         stop=stop,
         wait=wait,
-        retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.again),
+        retry=retry_if_exception(
+            lambda error: isinstance(error, Failure) and error.error.retryable
+        ),
         reraise=True,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field
@@ -88,14 +88,9 @@ Answer with one JSON object: {{"tags"}}, a list of at most {MAX_TAGS}. A few goo
 
 def plan_question(asked: AskedQuestion, profile: Profile | None) -> Question[tuple[str, ...]]:
     """Ask what to look for to answer *asked*."""
+    parts = [asked.blocks, "Give the tags to look for."]
     return question(
-        "plan",
-        PLAN_STANDING,
-        profile,
-        [asked.blocks, "Give the tags to look for."],
-        TagsReply,
-        lambda reply: read_tags(reply, at_most=MAX_TAGS, query=asked.query),
-        tags=MAX_TAGS,
+        "plan", PLAN_STANDING, profile, parts, TagsReply, _reads(asked, MAX_TAGS), tags=MAX_TAGS
     )
 
 
@@ -105,20 +100,21 @@ class TagsReply(Reply):
     tags: tuple[str, ...]
 
 
-def read_tags(reply: TagsReply, *, at_most: int, query: str) -> tuple[str, ...]:
-    """The first *at_most* tags that say something and are not the *query* itself, each once."""
-    tags = _distinct(reply.tags)
-    return tuple(tag for tag in tags if _key(tag) != _key(query))[:at_most]
+def _reads(asked: AskedQuestion, most: int) -> Callable[[TagsReply], tuple[str, ...]]:
+    """
+    What reads the first *most* tags that say something, each once; case and accents aside.
 
+    They are one line each; the question itself is none.
+    """
 
-def _distinct(tags: Iterable[str]) -> tuple[str, ...]:
-    """*tags* in one line each, without blank ones and repeats; case and accents aside."""
-    found: dict[str, str] = {}
-    for tag in tags:
-        line = one_line(tag)[:MAX_TAG_CHARACTERS].rstrip()
-        if line:
-            found.setdefault(_key(line), line)
-    return tuple(found.values())
+    def read(reply: TagsReply) -> tuple[str, ...]:
+        found = {_key(asked.query): ""}
+        for tag in reply.tags:
+            if line := one_line(tag)[:MAX_TAG_CHARACTERS].rstrip():
+                found.setdefault(_key(line), line)
+        return tuple(filter(None, found.values()))[:most]
+
+    return read
 
 
 def _key(text: str) -> str:
@@ -164,6 +160,6 @@ def refine_question(
         profile,
         [asked.blocks, block(FOUND, rows[:SHOWN_TEXTS]), "Give the tags to look for next."],
         TagsReply,
-        lambda reply: read_tags(reply, at_most=MAX_REFINED_TAGS, query=asked.query),
+        _reads(asked, MAX_REFINED_TAGS),
         tags=MAX_REFINED_TAGS,
     )
