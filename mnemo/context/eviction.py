@@ -55,10 +55,9 @@ class Links:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionVerdict:
     """
-    The verdict on a zone.
+    The verdict on a zone: ``snapshot`` keeps *text*, ``ok`` nothing, ``fallback`` a rule's.
 
     Attributes:
-        kind: ``snapshot`` keeps *text*, ``ok`` nothing, ``fallback`` what a rule writes.
         attempts: Runs that it took, this one included.
     """
 
@@ -74,7 +73,6 @@ class Committed:
     The rows that an eviction wrote.
 
     Attributes:
-        outcome: Of the range; the fallback's own where its text was replaced.
         snapshot: The one that stands for the range now, if one does.
         moved: Whether the boundary moved; it did not where a fallback's text was replaced.
     """
@@ -88,17 +86,11 @@ def commit(
     tx: TranscriptWriter, read: Thread, zone: Zone, verdict: EvictionVerdict, config: Config
 ) -> Committed | None:
     """
-    Evict *zone* with its verdict, or write nothing if the range has changed.
+    Evict *zone* with its verdict; ``None``: nothing was written, for the range has changed.
 
-    It has if the epoch or the boundary is another, a message of the zone is gone, or one
-    that is to be pinned. But a model's text takes the place of a fallback's that covered
+    It has if the epoch or the boundary is another than in *read*, a message of the zone is gone,
+    or one that is to be pinned. But a model's text takes the place of a fallback's that covered
     exactly this range meanwhile; then the boundary, which is beyond it, stays.
-
-    Args:
-        read: The thread's row as it was when the zone was read.
-
-    Returns:
-        ``None``: nothing was written; what is due is to be judged anew.
     """
     scope = ThreadScope.stored(tx, read.id, config)
     thread = scope.thread
@@ -122,12 +114,7 @@ def commit(
 def evict_by_fallback(
     tx: TranscriptWriter, thread: Thread, zone: Zone, config: Config
 ) -> Committed:
-    """
-    Evict a zone that was read in this transaction, with a text by rule.
-
-    Args:
-        thread: Its row as it is now; read it anew before the next zone.
-    """
+    """Evict a zone of *thread*, as its row is now, with a text by rule."""
     verdict = EvictionVerdict(kind="fallback", attempts=0)
     return _evicted(tx, thread, zone, verdict, config)
 
@@ -164,8 +151,7 @@ def attach_all(
     """
     Pin the messages of *links* to their goals; goals completed meanwhile are skipped.
 
-    Returns:
-        ``False``: a message is not there any more; nothing was pinned.
+    ``False``: a message is not there any more; nothing was pinned.
     """
     if not links:
         return True
@@ -263,12 +249,9 @@ def rewritten(snapshot: Snapshot, text: str, count: Count) -> Snapshot:
 @dataclass(frozen=True, slots=True)
 class DueEviction:
     """
-    A thread whose window is above its trigger, as it was read.
+    A thread whose window is above its trigger, as it was read at *now*, with active *goals*.
 
     Attributes:
-        now: When it was read.
-        units: Of the window.
-        goals: The active ones, as they are listed.
         deadline_s: Seconds until an unanswered call counts as abandoned.
     """
 
@@ -309,10 +292,7 @@ def due_eviction(
     """
     Read the thread if its window is above the trigger and a range can leave it.
 
-    What is not due costs the thread's row and one aggregate.
-
-    Args:
-        notes: Whether its viewport shows notes, which the window is smaller by.
+    What is not due costs the thread's row and one aggregate. With *notes* the window is smaller.
     """
     scope = ThreadScope.stored(tx, thread_id, config)
     thread = scope.thread
@@ -362,13 +342,7 @@ def _readings(
 
 @dataclass(frozen=True, slots=True)
 class DueFold:
-    """
-    Snapshots that are due to be merged into one of level 2.
-
-    Attributes:
-        level: Theirs.
-        snapshots: At least two, oldest first.
-    """
+    """Snapshots of a *level*, at least two, oldest first, due to be merged into one of level 2."""
 
     thread: Thread
     level: Literal[1, 2]
@@ -408,8 +382,7 @@ def commit_fold(
     """
     Insert one level-2 snapshot and mark those that it covers; they stay.
 
-    Returns:
-        ``None``: nothing was written; they are not what they were, or hidden already.
+    ``None``: nothing was written; they are not what they were, or hidden already.
     """
     if not _unchanged(tx, fold, config):
         return None
@@ -437,13 +410,7 @@ def first_paragraphs(snapshots: Sequence[Snapshot], max_chars: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """
-    A fallback snapshot that a model is asked to reword.
-
-    Attributes:
-        due: Its messages as what leaves, before the window as it is.
-        messages: Of its range.
-    """
+    """A fallback snapshot that a model is asked to reword; *due*: its messages, then the window."""
 
     due: DueEviction
     snapshot: Snapshot
@@ -453,12 +420,7 @@ class Offer:
 def offered(
     tx: TranscriptReader, thread_id: str, config: Config, *, declined: frozenset[str]
 ) -> Offer | None:
-    """
-    Read the newest fallback that no level 2 covers, if its messages are still there.
-
-    Args:
-        declined: Ids of snapshots that a model left as they are.
-    """
+    """Read the newest fallback that nothing covers and no model *declined*, if it is whole."""
     scope = ThreadScope.stored(tx, thread_id, config)
     thread = scope.thread
     fallbacks = [
@@ -495,8 +457,7 @@ def commit_offer(
     """
     Replace the fallback's text by the model's, and pin the messages that it links.
 
-    Returns:
-        ``None``: nothing was written; the snapshot or its messages are not what they were.
+    ``None``: nothing was written; the snapshot or its messages are not what they were.
     """
     scope = ThreadScope.stored(tx, offered.snapshot.thread_id, config)
     if offered.snapshot not in scope.all(tx, Snapshot, live=True):

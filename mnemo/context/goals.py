@@ -318,11 +318,7 @@ class Refusal:
 def check_pins(
     tx: TranscriptReader, scope: ThreadScope, seqs: Sequence[int], goal_ids: Sequence[int]
 ) -> Refusal:
-    """
-    Return what forbids pinning the messages at *seqs* to *goal_ids*; empty: nothing.
-
-    Only messages of the thread's epoch that have not expired can be pinned.
-    """
+    """What forbids pinning the epoch's living messages at *seqs* to *goal_ids*; empty: nothing."""
     found = _messages(tx, scope, seqs)
     known = {goal.id: goal for goal in scope.all(tx, Goal)}
     asked = sorted(set(goal_ids))

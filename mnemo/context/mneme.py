@@ -97,12 +97,7 @@ class MnemeStatistics:
 
 
 class Mneme:
-    """
-    Background eviction and snapshot folding of one repository.
-
-    Args:
-        parts: The repository's conversations; without a chat model every text is by rule.
-    """
+    """Background eviction and snapshot folding; without a chat model every text is by rule."""
 
     def __init__(self, parts: ConversationParts) -> None:
         self._parts = parts
@@ -127,8 +122,6 @@ class Mneme:
     def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
         """
         Watch a thread with this budget from now on; a plain call, the latest one wins.
-
-        The budget is stored as soon as the thread is next looked at.
 
         Args:
             notes: Whether its viewport shows notes. That is not stored: until there is such
@@ -172,14 +165,13 @@ class Mneme:
 
     async def evict(self, thread_id: str) -> EvictionOutcome | None:
         """
-        Run now if the thread is due, or join the run in flight.
+        Run now if the thread is due, or join the run in flight. *Cancellation*: only the wait ends.
 
         Returns:
             The last outcome of it; ``None``: the thread was not due, or there was none.
 
         Raises:
-            UsageError: The repository was closed meanwhile. *Cancellation*: safe; only the
-                wait ends.
+            UsageError: The repository was closed meanwhile.
         """
         self._unwatched.pop(thread_id, None)
         self._backoff.end(_eviction(thread_id))
@@ -446,12 +438,7 @@ _WHY: dict[Why, str] = {
 
 
 class NoOutcome(Exception):
-    """
-    A run brought no verdict; what it staged is dropped.
-
-    Attributes:
-        retryable: Whether another run may do better.
-    """
+    """A run brought no verdict; what it staged is dropped. *retryable*: another may do better."""
 
     def __init__(self, why: str, *, retryable: bool = True) -> None:
         self.retryable = retryable
@@ -473,9 +460,6 @@ class Runs:
     async def evict(self, due: DueEviction, *, attempt: int) -> tuple[Zone, EvictionVerdict]:
         """
         Have a verdict on what is to leave *due*'s window, and what that is.
-
-        Args:
-            attempt: Which run over this range it is, from 1.
 
         Raises:
             NoOutcome: There is none. *Cancellation*: safe; nothing is written.
@@ -554,14 +538,12 @@ CheckLinks = Callable[[Sequence[int], Sequence[int]], Awaitable[Refusal]]
 @dataclass
 class Desk:
     """
-    Carries out a model's tool calls and holds what they staged.
+    Carries out a model's tool calls on a *range* and holds what they staged.
 
     Attributes:
-        range: Of what is dealt with, both ends inclusive.
         max_chars: Of a snapshot's text.
         check_links: ``None``: there is no goal to attach anything to, and no tool for it.
         text: Of the last valid snapshot; ``None``: none was saved.
-        links: What is to be pinned.
     """
 
     range: tuple[int, int]

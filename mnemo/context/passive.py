@@ -75,13 +75,7 @@ class _Turn:
 
 
 class PassiveRecall:
-    """
-    Recalls memories for the turns of one repository's threads.
-
-    Args:
-        parts: The repository's conversations.
-        records: Everything ever said or observed in it.
-    """
+    """Recalls memories for the turns of one repository's threads, out of its *records*."""
 
     def __init__(self, parts: ConversationParts, records: StoredRecords) -> None:
         self._parts = parts
@@ -95,9 +89,6 @@ class PassiveRecall:
 
         Found once per turn and stored with it. A failure is logged, told by
         ``RecallFailed``, and not tried again in the same turn.
-
-        Args:
-            budget_tokens: Of the viewport; its share for recall bounds them.
 
         Raises:
             UsageError: The repository is closed.

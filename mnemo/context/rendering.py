@@ -41,10 +41,7 @@ def memory_text(
     snapshots: Sequence[Snapshot], budget: Budget, count: Count
 ) -> tuple[str, list[Snapshot]]:
     """
-    Render the current snapshots, long-term memory first, each level within its share.
-
-    Args:
-        snapshots: Those that nothing covers, in any order.
+    Render current snapshots, long-term memory first, each level within its share.
 
     Returns:
         With those that are shown.
@@ -131,8 +128,7 @@ async def notes_text(overview: Overview, share: int, count: Count) -> str:
     """
     The overview under its heading, wrapped as data, with the gap behind it within *share* tokens.
 
-    Returns:
-        ``""`` if there are no notes, or the share is too small to say anything.
+    ``""``: there are no notes, or the share is too small to say anything.
 
     Raises:
         StoreError: The notes could not be read. *Cancellation*: safe.
@@ -213,13 +209,7 @@ class RenderedViewport:
 
 @dataclass(frozen=True, slots=True)
 class ViewportContent:
-    """
-    The content of a rendering, read in one transaction.
-
-    Attributes:
-        snapshots: Those that are not covered.
-        goals: Of the thread's epoch.
-    """
+    """The content of a rendering, read in one transaction; *snapshots* are not covered."""
 
     window: ThreadWindow
     snapshots: list[Snapshot]
@@ -248,10 +238,9 @@ def render(
     recalled: Callable[[int], str] | None = None,
 ) -> RenderedViewport:
     """
-    Put *scene* into messages.
+    Put *scene* into messages, with *notes* as ``notes_text`` gave them.
 
     Args:
-        notes: What is told of notes, as ``notes_text`` gave it.
         recalled: Tells what came to mind in at most so many tokens; ``""``: nothing did.
     """
     window = scene.window
@@ -353,8 +342,7 @@ def look(
     """
     Read the whole window of a thread, however long, in numbers and zones.
 
-    Args:
-        budget_tokens: ``None``: what the thread is watched with, or else as *config* says.
+    Without a budget by that which it is watched with, or else as *config* says.
 
     Raises:
         ValueError: The budget is below 1.

@@ -37,13 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Seen(Generic[T]):
-    """
-    What was read from a window.
-
-    Attributes:
-        span: Tokens of the window's messages, as they are stored.
-        is_stored: Whether the thread's row has the viewport's budget.
-    """
+    """What was read from a window of *span* stored tokens; *is_stored*: with its budget."""
 
     found: T
     span: int

@@ -33,13 +33,7 @@ MAX_ZONES = 20
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """
-    The settings by which a window is read.
-
-    Attributes:
-        deadline_s: Seconds until an unanswered call counts as abandoned.
-        count: Counts what is made for the view.
-    """
+    """By what a window is read; *deadline_s*: until an unanswered call counts as abandoned."""
 
     budget: Budget
     deadline_s: float
@@ -49,12 +43,10 @@ class Frame:
 @dataclass(frozen=True)
 class ThreadWindow:
     """
-    A window, or what of it can be shown, as of one moment.
+    A window, or what of it can be shown, as of *now*.
 
     Attributes:
-        now: That moment.
-        units: Ascending.
-        messages: Those of *units*, completed: results behind their calls, none missing.
+        units: Ascending; *messages*: theirs, completed.
         missing: Seqs, both inclusive, that belong to the window and are not in it.
     """
 
@@ -193,10 +185,7 @@ def _torn_cuts(ascending: Sequence[StoredMessage], behind: int, tokens: int) -> 
 
 class _Head:
     """
-    The beginning of a window: enough of it to say what leaves first.
-
-    Args:
-        span: Of the whole window, as it is stored.
+    The beginning of a window of *span* stored tokens: enough of it to say what leaves first.
 
     Attributes:
         is_whole: Whether it is all of the window.

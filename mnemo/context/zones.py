@@ -59,11 +59,7 @@ class Budget:
     @classmethod
     def of(cls, budget_tokens: int, config: ViewportConfig, *, notes: bool = False) -> Self:
         """
-        Divide *budget_tokens*.
-
-        Args:
-            notes: Whether notes have their share, however many there are; the window is
-                smaller by it.
+        Divide *budget_tokens*; *notes* have their share, however many there are, or none.
 
         Raises:
             ConfigError: With notes the window would be too small.
@@ -130,16 +126,11 @@ def eviction_zone(
     units: Sequence[Unit], budget: Budget, *, from_seq: int, now: datetime, deadline_s: float
 ) -> Zone | None:
     """
-    Return what leaves the window first, due or not; ``None``: nothing can.
+    Return what leaves the window of *units* first, due or not; ``None``: nothing can.
 
     It ends at the largest clean cut whose cost is at most the zone's size, or at the first
     one; never behind the newest unit. Units without speech that follow go along if
     something said comes after them and all of it stays within half of the window.
-
-    Args:
-        units: Of the whole window, as ``units_of`` gave them.
-        from_seq: The boundary.
-        deadline_s: Seconds until an unanswered call is abandoned; 0: at once.
     """
     near = list(_near(units, reach(budget)))
     cuts = inner_cuts(near, now=now, deadline_s=deadline_s)
@@ -249,16 +240,10 @@ def compress(
     count: Count = count_tokens,
 ) -> CompressedViewport:
     """
-    Show a window in three zones.
+    Show a window of *units* from *from_seq* on in three zones, in at most *max_tokens*.
 
     What is too long is shortened where the middle meets the recent zone; if that is not
     enough, fewer units leave; if one is still too long, its texts show head and tail.
-
-    Args:
-        units: Of the whole window, as ``units_of`` gave them.
-        from_seq: The boundary.
-        deadline_s: Seconds until an unanswered call is abandoned.
-        max_tokens: Of the text, at most, as *count* counts them.
     """
     zone = eviction_zone(units, budget, from_seq=from_seq, now=now, deadline_s=deadline_s)
     view = _Zones.of(units, zone)
@@ -314,8 +299,7 @@ class _Zones:
         """
         Its view with as little left out as there must be.
 
-        If that is not enough, the eviction zone alone, every text of it shown by as much head
-        and tail as fits.
+        At last the eviction zone alone, of every text as much head and tail as fits.
         """
         fewest = range(self.remaining + 1)
         left_out = bisect_left(fewest, True, key=lambda n: fits(self.text(n)))
@@ -333,13 +317,7 @@ class _Zones:
         return CompressedViewport(eviction, self.middle, self.recent, text, self.zone)
 
     def text(self, left_out: int = 0, most: int | None = None) -> str:
-        """
-        The zones in words.
-
-        Args:
-            left_out: Messages not shown where the middle meets the recent zone.
-            most: Characters of each text in the eviction zone; ``None``: all.
-        """
+        """The zones without *left_out* messages at their edge; *most* characters of what leaves."""
         if self.zone is None and not self.remaining:
             return ""
         of_middle, of_recent = _shared(left_out, len(self.middle), len(self.recent))

@@ -25,12 +25,9 @@ from mnemo.values.untrusted import untrusted
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecord:
     """
-    A record to be made.
+    A record to be made; its *text* is not blank.
 
     Attributes:
-        start_seq, end_seq: Its range, both inclusive.
-        text: Not blank.
-        tokens: Of the text.
         replacing: Live records within the range that it takes the place of.
     """
 
@@ -65,8 +62,7 @@ def insert_record(
     """
     Insert *new* and mark what it replaces; give the record, and whether it was inserted.
 
-    The same range and text again gives the record that exists. Whether the range cuts a
-    tool group is not looked at: see ``require_whole``.
+    Whether the range cuts a tool group is not looked at: see ``require_whole``.
 
     Raises:
         ValueError: The range is not all given yet, reaches into an earlier epoch, or has no
@@ -140,12 +136,7 @@ def existing_record(tx: TranscriptReader, scope: ThreadScope, new: NewRecord) ->
 
 
 def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_seq: int) -> None:
-    """
-    Check that a range cuts no tool group of which both parts are stored, live and uncovered.
-
-    Raises:
-        ValueError: It does; the nearest whole ranges are named.
-    """
+    """*Raises* ``ValueError``, with the nearest whole ranges, if a range cuts a seen group."""
     runs = scope.uncovered(scope.all(tx, Compaction, live=True))
     first, last, is_known = start_seq, end_seq, False
     while not is_known:
@@ -165,15 +156,11 @@ def reconstructed(
     placed: Iterable[tuple[int, Message]], records: Sequence[Compaction], count: Count
 ) -> list[Message]:
     """
-    Replace each record's range in a history by its summary message.
-
-    The order in which records were written does not matter. What lies in a range is left
-    out, whether or not any message of it is given.
+    Replace each record's range in a history by its summary message, whatever is given of it.
 
     Args:
         placed: Messages with the seq at which they stand, ascending.
         records: Live ones, no two sharing a seq; in any order.
-        count: Counts the tokens of the summary messages.
     """
     due = sorted(records, key=lambda record: record.start_seq, reverse=True)
     shown: list[Message] = []

@@ -52,9 +52,6 @@ class ChatSummarizer:
     Asks a chat model; purpose ``summarize``, free text, no tools.
 
     A text that is too long is asked for once more, shorter, and then cut.
-
-    Args:
-        count: Counts the tokens of a text.
     """
 
     def __init__(
@@ -203,14 +200,13 @@ class Compressing:
 
     async def compress(self, settings: ThreadSettings) -> Compaction | None:
         """
-        Compress now if that is due, or join the run in flight.
+        Compress now if that is due, or join the run in flight. *Cancellation*: only the wait ends.
 
         Returns:
             The record that was made; ``None``: nothing was due, or the summary failed.
 
         Raises:
-            UsageError: The repository was closed meanwhile. *Cancellation*: safe; only
-                the wait ends.
+            UsageError: The repository was closed meanwhile.
         """
         if not settings.summaries:
             return None
@@ -358,13 +354,7 @@ MOST_TOKENS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class DueRange:
-    """
-    A range that is due for a summary, as it was read.
-
-    Attributes:
-        messages: The whole range, ascending; at least one.
-        earlier: Live records before it, ascending.
-    """
+    """A range that is due for a summary, as it was read, and the live records before it."""
 
     epoch: int
     messages: tuple[StoredMessage, ...]
@@ -391,9 +381,6 @@ def due_range(
     than ``keep_last`` units. The range ends at the last clean cut that leaves ``keep_last``
     of them, and is never longer than a model can be shown. What this costs does not grow
     with what is covered.
-
-    Args:
-        deadline_s: Seconds after which a call without a result is abandoned.
     """
     records = scope.all(tx, Compaction, live=True)
     runs = scope.uncovered(records)
@@ -445,11 +432,7 @@ def _portion(
 def _windows(
     tx: TranscriptReader, scope: ThreadScope, start: int, end: int
 ) -> Iterator[tuple[list[StoredMessage], bool]]:
-    """
-    Yield the first messages of a run: one page, then as many as one summary may cover.
-
-    Where erased ones lie before them, these are passed over.
-    """
+    """Yield the first messages of a run: one page, then as many as one summary may cover."""
     end = min(end, scope.thread.next_seq - 1)
     while start <= end:
         last = min(end, start + MOST_MESSAGES - 1)

@@ -28,13 +28,10 @@ PAGE = 64
 
 class Uncovered:
     """
-    The live messages of a thread's epoch that no record covers.
+    The live messages of a thread's epoch that none of *records* (live, ascending) covers.
 
     Read page by page from the newest on, only as far as somebody asks: what a load costs
     does not grow with the history. Valid within one transaction.
-
-    Args:
-        records: The live ones, ascending; no two share a seq.
     """
 
     def __init__(
@@ -50,12 +47,7 @@ class Uncovered:
         self._whole: set[int] = set()
 
     def newest(self, count: int, *, pinned: bool = False) -> list[Unit]:
-        """
-        The last *count* units, whole and ascending; fewer: all there are.
-
-        Args:
-            pinned: Whether system messages count as well.
-        """
+        """The last *count* units, whole and ascending, system messages too if *pinned*; or all."""
         size = max(PAGE, 2 * count)
         while True:
             # What is only known in part begins before what was read.
@@ -130,9 +122,6 @@ def load(
     The present epoch through its records, the pinned messages and the strategy's choice.
 
     Reads as much of the thread's end as the choice needs, the records, and what is pinned.
-
-    Args:
-        near: How near messages are to the query.
 
     Raises:
         UsageError: What is required alone exceeds the budget; both numbers are named.
@@ -220,10 +209,8 @@ class Nearness:
         """
         Seqs that have a vector, the nearest first, ties newest first; ``None``: it failed.
 
-        A message of several passages is as near as the nearest of them.
-
-        Args:
-            newest: Only so many of the vectors count, the last ones.
+        A message of several passages is as near as the nearest of them; only the *newest* vectors
+        count.
         """
         if self.failure is not None or self.vector is None:
             return None
@@ -238,13 +225,7 @@ class Nearness:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """
-    The units that a strategy chose.
-
-    Attributes:
-        units: Of a plain strategy, ascending.
-        parts: Of a composite: what each part chose, with its weight.
-    """
+    """The units that a strategy chose, ascending; of a composite its *parts*, with weights."""
 
     units: tuple[Unit, ...] = ()
     parts: tuple[tuple[float, Choice], ...] = ()
@@ -308,15 +289,11 @@ def _first_k(strategy: Retrieval) -> int:
 
 def fitting(choice: Choice, room: int, cost: Callable[[Unit], int]) -> list[Unit]:
     """
-    Return the units of *choice* that fit, ascending; always with the newest one.
+    Return the units of *choice* whose *cost* fits the *room*; always with the newest one.
 
     Units are taken newest first, up to the first that does not fit. Each part of a
     composite has its weight's share of the room, and what the parts before it left; what
     another part took already costs it nothing.
-
-    Args:
-        room: Tokens for all of them.
-        cost: Tokens of a unit as it is shown.
     """
     units = choice.every_unit()
     if not units:

@@ -69,12 +69,7 @@ class Appended:
 def drafts_of(
     messages: Iterable[Message], count: Count, *, pause: Callable[[], None] | None = None
 ) -> list[MessageDraft]:
-    """
-    Leave out what views made, and count the tokens of the others.
-
-    Args:
-        pause: Called after each message, where this does not run on the event loop.
-    """
+    """Leave out what views made, and count the tokens of the others, with a *pause* after each."""
     drafts = []
     for message in messages:
         if not is_view_made(message):
@@ -100,7 +95,6 @@ def append_drafts(
     has expired, is left out.
 
     Args:
-        expected_seq: What the thread's next seq must be, if anything is new.
         search_tools: Whether calls and results are searched for as well.
 
     Raises:
@@ -515,13 +509,7 @@ MOST_RUNNING = 1
 
 @dataclass(frozen=True, slots=True)
 class _Swept:
-    """
-    The state of a thread after its last sweep.
-
-    Attributes:
-        from_seq: Nothing is left before it.
-        oldest: When what begins there was recorded; ``None``: nothing is left at all.
-    """
+    """A swept thread: nothing is left before *from_seq*, when the *oldest*, if any, came."""
 
     from_seq: int
     oldest: datetime | None
@@ -559,9 +547,7 @@ class ExpirySweep:
 
     async def sweep(self) -> int:
         """
-        Sweep every thread; how many messages were deleted.
-
-        A thread where the store is damaged is logged, and left as it is.
+        Sweep every thread; how many messages were deleted. A damaged one is logged, and stays.
 
         Raises:
             StoreError: What was deleted before stays so. *Cancellation*: safe; likewise.

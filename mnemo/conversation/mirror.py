@@ -195,15 +195,13 @@ class Feeding:
         """
         Have *session* take every message of the thread, in the order of their seqs.
 
-        What is stored from there on is taken first, what is appended once this has
-        returned in any case. Messages that say nothing and expired ones are passed over. It goes
-        on in the background until it is cancelled, the session takes no more or the
-        repository is closed; a later feed of the two goes on there.
+        What says nothing and what has expired is passed over. It goes on in the background until
+        it is cancelled, the session takes no more or the repository is closed; a later feed of the
+        two goes on there.
 
         Args:
-            from_seq: Where to begin; at least 0. ``None``: behind the last message of the
-                thread that the session holds, or if it holds none, with the next one that
-                is appended.
+            from_seq: At least 0. ``None``: behind the last message of the thread that the session
+                holds, or if it holds none, with the next one that is appended.
 
         Raises:
             ValueError: *from_seq* is no seq.

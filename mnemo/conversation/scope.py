@@ -109,8 +109,7 @@ def settings_of(
     Make the settings of a handle's keywords; those omitted are as *config* says.
 
     Raises:
-        ValueError: The id is blank, too long or cannot be stored, a strategy is none, *ttl_s* is
-            not above 0, or *remember* no ``bool``.
+        ValueError: A keyword is not what it must be, or the id blank, too long or not storable.
     """
     exact_id("a thread's id", thread_id)
     own = config.conversation
@@ -242,13 +241,7 @@ def _ends(derived: Derived) -> tuple[int, ...]:
 
 
 class OfThread:
-    """
-    What a conversation keeps of one thread.
-
-    Args:
-        parts: The repository's conversations.
-        settings: Of the handle that it belongs to.
-    """
+    """What a conversation keeps of one thread, with the *settings* of a handle."""
 
     def __init__(self, parts: ConversationParts, settings: ThreadSettings) -> None:
         self._parts = parts

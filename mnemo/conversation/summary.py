@@ -65,8 +65,7 @@ async def summarise(
     """
     Make one summary if one is due; called within the thread's single flight.
 
-    Returns:
-        ``None``: nothing is due, the attempt failed, or the next one has to wait.
+    ``None``: nothing is due, the attempt failed, or the next one has to wait.
 
     Raises:
         StoreError: What is due, or the text by rule, met a store that failed.

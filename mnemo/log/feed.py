@@ -11,7 +11,7 @@ from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.engine import OfRepository, compute
-from mnemo.store.rows import SIDE_KEYS, Passed, Rows, chunks, holes, listed, log_passed, repo_row
+from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, log_passed, repo_row
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import (
     MESSAGE_COLUMNS,
@@ -54,9 +54,9 @@ WHERE p.ordinal BETWEEN ? AND ? AND +p.repo = ? AND p.gone = 0 AND m.kind IN ({_
 """
 _MESSAGES_BY_NUMBER = f"""
 SELECT {MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
-WHERE m.repo = ? AND m.no IN ({{}})
+WHERE m.repo = ? AND m.no IN $numbers
 """
-_STEPS_BY_NODE = _FROM_STEPS.format(STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
+_STEPS_BY_NODE = _FROM_STEPS.format(STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN $texts"
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
 WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')
@@ -75,17 +75,17 @@ SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIM
 _TAGS = """
 SELECT f.id, $field(t.body, label) FROM nodes f
 JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
-WHERE f.repo = ? AND f.id IN ({}) ORDER BY t.no
+WHERE f.repo = ? AND f.id IN $texts ORDER BY t.no
 """
 _STEPS_BEHIND = """
 SELECT f.id, s.id, s.at FROM nodes f
 JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no = e.target
-WHERE f.repo = ? AND f.id IN ({}) ORDER BY s.no
+WHERE f.repo = ? AND f.id IN $texts ORDER BY s.no
 """
 _INTENTS = """
 SELECT p.id, $field(i.body, description) FROM nodes p
 JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
-WHERE p.repo = ? AND p.id IN ({}) ORDER BY i.no
+WHERE p.repo = ? AND p.id IN $texts ORDER BY i.no
 """
 # Of changesets with one revision the first wrote it, the others wrote nothing.
 _CHANGESETS = f"""
@@ -98,9 +98,7 @@ _OWNERS_OF_VECTORS = (
     "SELECT id FROM nodes WHERE repo = ? AND id IN $texts",
 )
 _STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN $numbers"
-_GOALS = """
-SELECT id, goal FROM episodes WHERE repo = ? AND id IN ({})
-"""
+_GOALS = "SELECT id, goal FROM episodes WHERE repo = ? AND id IN $texts"
 _COUNTS = """
 SELECT 'steps', count(*) FROM steps WHERE repo = :repo
 UNION ALL SELECT 'messages', coalesce(sum(next_seq - erased), 0) FROM threads WHERE repo = :repo
@@ -130,8 +128,7 @@ class StoredFeed(OfRepository):
         """
         What came after *after*, of one read transaction; *removed* goes before the rest.
 
-        Args:
-            limit: At most so many steps, messages, nodes and vectors each.
+        At most *limit* steps, messages, nodes and vectors each.
         """
         return await self._engine.reading(
             partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
@@ -325,10 +322,9 @@ def _grouped(tx: Tx, query: str, repo: int, ids: Sequence[str]) -> dict[str, lis
     """The rows of *query* by their first column, which is an id of *ids*."""
     groups: dict[str, list[tuple[Any, ...]]] = {}
     breather = Breather()
-    for chunk in chunks(ids):
-        for id, *values in tx.run(query.format(holes(chunk)), (repo, *chunk)):
-            groups.setdefault(id, []).append(tuple(values))
-            breather.breathe()
+    for id, *values in tx.run(query, (repo, listed(ids))) if ids else ():
+        groups.setdefault(id, []).append(tuple(values))
+        breather.breathe()
     return groups
 
 
@@ -408,31 +404,22 @@ def _stored_messages(tx: Tx, repo: int, ids: Iterable[str]) -> set[str]:
 
 
 def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
-    repo = repo_row(tx, repo_id)[0]
-    found: dict[str, Step] = {}
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
-        found.update((step.node_id, step) for step in STEPS.rows.intact(rows))
-    return found
+    rows = tx.run(_STEPS_BY_NODE, (repo_row(tx, repo_id)[0], listed(ids)))
+    return {step.node_id: step for step in STEPS.rows.intact(rows)}
 
 
 def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, _Found]:
-    repo = repo_row(tx, repo_id)[0]
-    numbers = [no for id in dict.fromkeys(ids) if (no := document_number(id)) is not None]
-    found: dict[str, _Found] = {}
-    for chunk in chunks(numbers):
-        for row in tx.run(_MESSAGES_BY_NUMBER.format(holes(chunk)), (repo, *chunk)).fetchall():
-            for message in MESSAGES.rows.intact([row]):
-                found[message_document(row[-2])] = message, row[-1]
-    return found
+    numbers = [no for id in ids if (no := document_number(id)) is not None]
+    rows = tx.run(_MESSAGES_BY_NUMBER, (repo_row(tx, repo_id)[0], listed(numbers))).fetchall()
+    return {
+        message_document(row[-2]): (message, row[-1])
+        for row in rows
+        for message in MESSAGES.rows.intact([row])
+    }
 
 
 def _goals(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, str]:
-    repo = repo_row(tx, repo_id)[0]
-    goals: dict[str, str] = {}
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        goals.update(_EPISODES.intact(tx.run(_GOALS.format(holes(chunk)), (repo, *chunk))))
-    return goals
+    return dict(_EPISODES.intact(tx.run(_GOALS, (repo_row(tx, repo_id)[0], listed(ids)))))
 
 
 # ── Removals ─────────────────────────────────────────────────────────────────────────

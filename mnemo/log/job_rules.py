@@ -26,10 +26,9 @@ def claim_jobs(
     fits: Callable[[Job], bool] = lambda job: True,
 ) -> list[Job]:
     """
-    Claim jobs that are due, those first whose worker is dead or has lost its lease.
+    Claim at most *limit* due jobs that fit, those first whose worker is dead or lost its lease.
 
     Args:
-        limit: At most so many.
         held: Kinds and subjects that this service works on now. One that waits again already,
             because its worker has written the result and not yet returned, is passed over.
         fits: Whether this service can do a job; called on the store's thread.
@@ -118,12 +117,9 @@ def retry_jobs(
     tx: TranscriptWriter, thread_ids: Sequence[str] | None, here: Mapping[str, Any]
 ) -> list[str]:
     """
-    Have the jobs of *thread_ids* that wait or are dead be due now; ``None``: all dead ones.
+    Have jobs of *thread_ids* that wait or are dead be due now, and name them; ``None``: all dead.
 
     They need what *here* names then, such as the space, whatever they were owed with.
-
-    Returns:
-        The threads whose job is due now.
 
     Raises:
         NotFound: A thread never had a job.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import is_blank
 from mnemo.store.codec import decode_time, utc_text
-from mnemo.store.rows import Rows, chunks, holes, message_row, repo_row
+from mnemo.store.rows import Rows, listed, message_row, repo_row, snapshot_row
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
 from mnemo.values.derived import alive_since
@@ -49,15 +49,15 @@ _THIS_EPOCH = f"({_EPOCH} IS NULL OR {_EPOCH} = coalesce(t.epoch, q.epoch))"
 HALF_COLUMNS = "t.ordinal, t.node_id, s.id, t.at, t.actor, t.observation, t.action"
 """What ``HALVES`` expects, of ``steps t`` and ``sessions s``."""
 _STEPS = f"""
-SELECT {HALF_COLUMNS} FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN ({{}})
+SELECT {HALF_COLUMNS} FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN $numbers
 """
 _MESSAGES = f"""
 SELECT {MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
-WHERE m.no IN ({{}})
+WHERE m.no IN $numbers
 """
-_SNAPSHOTS = """
-SELECT n.no, t.id, {columns} FROM snapshots n $join threads t ON t.no = n.thread
-WHERE n.no IN ({{}})
+_SNAPSHOTS = f"""
+SELECT n.no, t.id, {SNAPSHOTS.of("n")} FROM snapshots n $join threads t ON t.no = n.thread
+WHERE n.no IN $numbers
 """
 
 PARTS = ("observation", "action")
@@ -65,11 +65,10 @@ PARTS = ("observation", "action")
 
 class Lean(NamedTuple):
     """
-    A row that matches, as far as it takes to rank it; see ``LEAN``.
+    A row that matches, as far as it takes to rank it.
 
-    Attributes:
-        message_thread: Of a step that repeats a stored message: the id of its thread;
-            *message_seq* and *message_no* likewise.
+    Of a step that repeats a stored message *message_thread*, its id, *message_seq* and
+    *message_no* are of that.
     """
 
     row: int
@@ -188,35 +187,21 @@ HALVES = Rows("steps", "i s s s s s s", _halves, key=(1,))
 """The halves of steps, of rows with ``HALF_COLUMNS``; ``None``: nothing was said there."""
 
 
-def read_records(tx: Tx, rows: Sequence[int]) -> dict[int, Record]:
+def read_records(tx: Tx, rows: Iterable[int]) -> dict[int, Record]:
     """The records of these rows of a full text; damaged ones are passed by."""
+    numbers: tuple[set[int], ...] = (set(), set(), set(), set())
+    for row in rows:
+        numbers[row & 3].add(row >> 2)
     found: dict[int, Record] = {}
-    for read, sort in ((_read_halves, (0, 1)), (_read_messages, (2,)), (_read_snapshots, (3,))):
-        for some in chunks(sorted({row >> 2 for row in rows if row & 3 in sort})):
-            found |= read(tx, some)
-    return found
-
-
-def _read_halves(tx: Tx, ordinals: Sequence[int]) -> dict[int, Record]:
-    rows = tx.run(_STEPS.format(holes(ordinals)), ordinals)
-    records = (half for halves in HALVES.intact(rows) for half in halves)
-    return {2 * record.seq - (record.seq & 1): record for record in records if record is not None}
-
-
-def _read_messages(tx: Tx, numbers: Sequence[int]) -> dict[int, Record]:
-    found: dict[int, Record] = {}
-    for row in tx.run(_MESSAGES.format(holes(numbers)), numbers):
-        for message in MESSAGES.rows.intact([row]):
-            found[4 * row[-1] + 2] = message_record(message)
-    return found
-
-
-def _read_snapshots(tx: Tx, numbers: Sequence[int]) -> dict[int, Record]:
-    query = _SNAPSHOTS.format(columns=SNAPSHOTS.of("n")).format(holes(numbers))
-    found: dict[int, Record] = {}
-    for no, *row in tx.run(query, numbers):
-        for snapshot in SNAPSHOTS.rows.intact([row]):
-            found[4 * no + 3] = snapshot_record(snapshot)
+    if ordinals := numbers[0] | numbers[1]:
+        for halves in HALVES.intact(tx.run(_STEPS, (listed(ordinals),))):
+            found |= {2 * one.seq - (one.seq & 1): one for one in halves if one is not None}
+    if numbers[2]:
+        for row in tx.run(_MESSAGES, (listed(numbers[2]),)):
+            found |= {message_row(row[-1]): message_record(m) for m in MESSAGES.rows.intact([row])}
+    if numbers[3]:
+        for no, *row in tx.run(_SNAPSHOTS, (listed(numbers[3]),)):
+            found |= {snapshot_row(no): snapshot_record(s) for s in SNAPSHOTS.rows.intact([row])}
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.codec import decode_object, decode_time
 from mnemo.store.engine import OfRepository
-from mnemo.store.rows import Passed, Rows, chunks, holes, log_passed, repo_row
+from mnemo.store.rows import Passed, Rows, listed, log_passed, repo_row
 from mnemo.store.tx import Texts, Tx
 from mnemo.values.records import (
     DAYS_OF_A_YEAR,
@@ -339,12 +339,12 @@ _BATCH = 256
 """Rows whose evidence is read at once."""
 _STEPS = """
 SELECT t.ordinal, s.id, t.thread, t.actor, t.at, t.metadata
-FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN ({})
+FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN $numbers
 """
 _MESSAGES = """
 SELECT m.no, t.id, m.kind, m.role, coalesce(m.actor, m.name), coalesce(m.at, m.recorded_at),
        m.metadata
-FROM messages m JOIN threads t ON t.no = m.thread WHERE m.no IN ({})
+FROM messages m JOIN threads t ON t.no = m.thread WHERE m.no IN $numbers
 """
 
 
@@ -417,6 +417,6 @@ def _evidence(tx: Tx, batch: Sequence[Lean], wanted: RecordQuery) -> dict[int, _
     return found
 
 
-def _read(tx: Tx, statement: str, rows: Rows[Any], numbers: Iterable[int]) -> Iterator[Any]:
-    for some in chunks(sorted(numbers)):
-        yield from rows.intact(tx.run(statement.format(holes(some)), some))
+def _read(tx: Tx, statement: str, rows: Rows[Any], numbers: Collection[int]) -> Iterator[Any]:
+    if numbers:
+        yield from rows.intact(tx.run(statement, (listed(numbers),)))

@@ -121,13 +121,11 @@ class StoredSessions:
         """
         Hand a step to the writer, in this turn of the loop; a plain call.
 
-        *done* is called once, on the event loop, after the step is durable (with the
-        ``Step``, its index given in the order of these calls, without gaps) or was
-        refused alone (with a ``StoreError``, or ``Conflict`` if *owner* is not the
-        owner any more). Nothing can take back a step that was handed over.
+        *done* is called once, on the event loop, with the ``Step`` once that is durable, its index
+        given in the order of these calls, without gaps; or with the error why it was refused alone:
+        ``Conflict`` if *owner* is not the owner any more. Nothing can take a step back.
 
-        Always enters, also beyond ``max_queued_writes``: the session's own backlog is
-        what bounds it.
+        Always enters, also beyond ``max_queued_writes``: the session's own backlog bounds it.
         """
         handed = Handed(self._repo_id, session_id, episode_id, draft, owner.token)
         locks = [session_lock(self._repo_id, session_id)]
@@ -514,9 +512,6 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     round: whichever writes first keeps the message. Of a feed and of a job one is refused that
     was erased since.
 
-    Args:
-        clock: The service's; gives the time at which they were recorded.
-
     Raises:
         Conflict: A key or node id is in use (only then nothing at all is written).
     """
@@ -595,12 +590,7 @@ def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
 
 
 def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[str]:
-    """
-    Node ids of the drafts to refuse.
-
-    By hand those whose message a job made a step, and the other way round; of a feed and of a
-    job, which have read the message before, those whose message was erased since.
-    """
+    """Node ids of the drafts to refuse: see ``append_steps``."""
     by_repo: dict[int, list[tuple[StepDraft, bool]]] = {}
     for one in handed:
         row, draft = found.get((one.repo_id, one.session_id, None)), one.draft

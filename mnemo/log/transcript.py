@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,13 +62,13 @@ SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m {{index}} ON m.thread =
 WHERE t.no = ?
 """
 _BY_PLACE = _OF_THREAD.format(index="$by(messages_place)")
-_BY_ROLE = {
-    "user": _OF_THREAD.format(index="$by(messages_user)") + "AND m.role = 'user'",
-    "system": _OF_THREAD.format(index="$by(messages_system)") + "AND m.role = 'system'",
-    "assistant": _BY_PLACE + "AND m.role = 'assistant'",
-    "tool": _BY_PLACE + "AND m.role = 'tool'",
+_INDEXES = {"user": "messages_user", "system": "messages_system"}
+_BY_ROLE: dict[Role, str] = {
+    role: _OF_THREAD.format(index=f"$by({_INDEXES.get(role, 'messages_place')})")
+    + f"AND m.role = '{role}'"
+    for role in get_args(Role)
 }
-_BY_ID = _OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN ({})"
+_BY_ID = _OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN $texts"
 _SPAN = """
 SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
 WHERE thread = ? AND seq BETWEEN ? AND ? AND recorded_at >= ?
@@ -170,9 +170,7 @@ class TranscriptReader:
         """
         Messages of the range (both ends inclusive), ascending; fresh copies.
 
-        Args:
-            newest: Only so many, the last ones.
-            since: Only those recorded then or later: what was before is expired.
+        Only the *newest* so many; only those recorded *since* then: what was before is expired.
         """
         query = (_BY_ROLE[role] if role else _BY_PLACE) + " AND m.seq >= ?"
         values: list[Any] = [self._number(thread_id), min(from_seq, LAST_SEQ)]
@@ -194,11 +192,8 @@ class TranscriptReader:
 
     def by_id(self, thread_id: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
         """Those of *ids* that the thread holds, expired ones included."""
-        number, found = self._number(thread_id), dict[str, StoredMessage]()
-        for chunk in chunks(list(dict.fromkeys(ids))):
-            rows = self._tx.run(_BY_ID.format(holes(chunk)), (number, *chunk))
-            found.update((message.stored_id, message) for message in MESSAGES.rows.all(rows))
-        return found
+        rows = self._tx.run(_BY_ID, (self._number(thread_id), listed(ids)))
+        return {message.stored_id: message for message in MESSAGES.rows.all(rows)}
 
     def whole_units(
         self,
@@ -241,12 +236,9 @@ class TranscriptReader:
         newest: int | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """
-        The vectors of messages as recall has them, shape ``(n, d)``, and the seq of each.
+        The *newest* vectors of messages as recall has them, shape ``(n, d)``, and the seq of each.
 
         A long message has several. The last messages come first.
-
-        Args:
-            newest: Only so many vectors.
         """
         dimensions = self._dimensions or 0
         recorded = "" if since is None else utc_text(since)
@@ -267,13 +259,7 @@ class TranscriptReader:
     def jobs(
         self, state: JobState, *, due: datetime | None = None, limit: int | None = None
     ) -> list[Job]:
-        """
-        Jobs in *state*, by the time when they are due.
-
-        Args:
-            due: Only those that are due then.
-            limit: Only so many, the first ones.
-        """
+        """Jobs in *state*, by the time when they are due; the first *limit* of those *due* then."""
         return jobs.find_jobs(self._tx, self._repo, state, due=due, limit=limit)
 
     def job_counts(self) -> dict[JobState, int]:
@@ -327,11 +313,8 @@ class TranscriptReader:
         """
         What of *kind* was derived from the thread, ascending by range, seq or goal id.
 
-        Args:
-            epoch: Only of this one.
-            live: Only what ``is_live``; found by an index, at a cost that does not grow
-                with what is not.
-            newest: Only so many, the last ones.
+        Only of the *epoch*; only what ``is_live`` (by an index, at a cost that does not grow with
+        what is not); only the *newest* so many.
         """
         return table_of(kind).all(
             self._tx,
