@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
@@ -30,6 +30,8 @@ from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.messages import EMBEDDED, StoredMessage
 from mnemo.values.steps import Step
 from mnemo.values.vectors import owner_of_vector
+
+T = TypeVar("T")
 
 _FROM_STEPS = """
 SELECT {} FROM steps t
@@ -159,15 +161,28 @@ class StoredFeed(OfRepository):
 
     async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
         """The steps behind episodic node ids, committed or not, with their annotations."""
-        return await self._engine.reading(partial(_steps, repo_id=self._repo_id, ids=node_ids))
+        return await self._named(
+            _STEPS_BY_NODE, node_ids, lambda rows: {s.node_id: s for s in STEPS.rows.intact(rows)}
+        )
 
     async def messages(self, ids: Sequence[str]) -> dict[str, _Found]:
         """The messages behind ids of documents; expired ones are among them."""
-        return await self._engine.reading(partial(_messages, repo_id=self._repo_id, ids=ids))
+        numbers = [no for id in ids if (no := document_number(id)) is not None]
+        return await self._named(_MESSAGES_BY_NUMBER, numbers, _by_document)
 
     async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
         """The goals of episodes; unknown ones are absent."""
-        return await self._engine.reading(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
+        return await self._named(_GOALS, episode_ids, lambda rows: dict(_EPISODES.intact(rows)))
+
+    async def _named(
+        self, query: str, names: Iterable[str | int], made: Callable[[list[Any]], T]
+    ) -> T:
+        """What is *made* of the rows of *query* that have one of *names*."""
+
+        def read(tx: Tx) -> T:
+            return made(tx.run(query, (repo_row(tx, self._repo_id)[0], listed(names))).fetchall())
+
+        return await self._engine.reading(read)
 
     async def counts(self) -> dict[str, int]:
         """
@@ -182,6 +197,11 @@ class StoredFeed(OfRepository):
             return {kind: count for kind, count in counts if isinstance(kind, str)}
 
         return await self._engine.reading(count)
+
+
+def _by_document(rows: Iterable[Sequence[Any]]) -> dict[str, _Found]:
+    found = ((row, message) for row in rows for message in MESSAGES.rows.intact([row]))
+    return {message_document(row[-2]): (message, row[-1]) for row, message in found}
 
 
 # ── Following ────────────────────────────────────────────────────────────────────────
@@ -398,28 +418,6 @@ def _stored_messages(tx: Tx, repo: int, ids: Iterable[str]) -> set[str]:
     numbers = [no for id in ids if (no := document_number(id)) is not None]
     rows = tx.run(_STORED_MESSAGES, (repo, listed(numbers))) if numbers else ()
     return {message_document(no) for (no,) in rows}
-
-
-# ── Looking up ───────────────────────────────────────────────────────────────────────
-
-
-def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
-    rows = tx.run(_STEPS_BY_NODE, (repo_row(tx, repo_id)[0], listed(ids)))
-    return {step.node_id: step for step in STEPS.rows.intact(rows)}
-
-
-def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, _Found]:
-    numbers = [no for id in ids if (no := document_number(id)) is not None]
-    rows = tx.run(_MESSAGES_BY_NUMBER, (repo_row(tx, repo_id)[0], listed(numbers))).fetchall()
-    return {
-        message_document(row[-2]): (message, row[-1])
-        for row in rows
-        for message in MESSAGES.rows.intact([row])
-    }
-
-
-def _goals(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, str]:
-    return dict(_EPISODES.intact(tx.run(_GOALS, (repo_row(tx, repo_id)[0], listed(ids)))))
 
 
 # ── Removals ─────────────────────────────────────────────────────────────────────────
