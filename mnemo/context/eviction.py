@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any, Literal
@@ -249,7 +249,7 @@ def rewritten(snapshot: Snapshot, text: str, count: Count) -> Snapshot:
 @dataclass(frozen=True, slots=True)
 class DueEviction:
     """
-    A thread whose window is above its trigger, as it was read at *now*, with active *goals*.
+    A thread whose window is above its trigger, as it was read at *now*.
 
     Attributes:
         deadline_s: Seconds until an unanswered call counts as abandoned.
@@ -259,9 +259,14 @@ class DueEviction:
     budget: Budget
     now: datetime
     units: list[Unit]
-    goals: list[Goal]
-    pins: list[Pin]
     deadline_s: float
+    goals: list[Goal] = field(default_factory=list)
+    pins: list[Pin] = field(default_factory=list)
+
+    def with_goals(self, tx: TranscriptReader, scope: ThreadScope) -> DueEviction:
+        """The same with the active goals, as they are listed, and the pins that they hold."""
+        active = listed(tx, self.thread.id, active_only=True)
+        return replace(self, goals=active, pins=scope.all(tx, Pin) if active else [])
 
     def zone(self) -> Zone | None:
         """Return the range that leaves the window; ``None``: nothing can."""
@@ -303,13 +308,9 @@ def due_eviction(
     if span[1] <= budget.trigger:
         return None
     for units, deadline_s in _readings(tx, scope, span, budget, config):
-        zone = eviction_zone(
-            units, budget, from_seq=thread.boundary, now=tx.now, deadline_s=deadline_s
-        )
-        if is_due(span[1], len(units), budget) and zone is not None:
-            active = listed(tx, thread_id, active_only=True)
-            held = scope.all(tx, Pin) if active else []
-            return DueEviction(thread, budget, tx.now, units, active, held, deadline_s)
+        due = DueEviction(thread, budget, tx.now, units, deadline_s)
+        if is_due(span[1], len(units), budget) and due.zone() is not None:
+            return due.with_goals(tx, scope)
     return None
 
 
@@ -436,16 +437,13 @@ def offered(
     if not messages or not window:
         return None
     tokens = sum(message.tokens for message in messages)
-    active = listed(tx, thread_id, active_only=True)
     shown = DueEviction(
         thread=replace(thread, boundary=snapshot.from_seq),
         budget=replace(Budget.of(thread.budget_tokens, config.viewport), zone=tokens, window=0),
         now=tx.now,
         units=[*units_of(messages), *units_of(window)],
-        goals=active,
-        pins=scope.all(tx, Pin) if active else [],
         deadline_s=0,
-    )
+    ).with_goals(tx, scope)
     zone = shown.zone()
     its_own = zone is not None and zone.to_seq == snapshot.to_seq
     return Offer(shown, snapshot, tuple(messages)) if its_own else None
@@ -460,11 +458,10 @@ def commit_offer(
     ``None``: nothing was written; the snapshot or its messages are not what they were.
     """
     scope = ThreadScope.stored(tx, offered.snapshot.thread_id, config)
-    if offered.snapshot not in scope.all(tx, Snapshot, live=True):
-        return None
-    if not still_there(tx, scope, offered.messages):
-        return None
     count = config.conversation.count
+    is_same = offered.snapshot in scope.all(tx, Snapshot, live=True)
+    if not is_same or not still_there(tx, scope, offered.messages):
+        return None
     if not attach_all(tx, scope, verdict.links, count):
         return None
     better = rewritten(offered.snapshot, verdict.text, count)
@@ -492,11 +489,7 @@ class Snapshots(OfThread):
 
     async def outcomes(self) -> list[EvictionOutcome]:
         """The verdicts of the thread's epoch, ascending. *Cancellation*: safe."""
-
-        def work(tx: TranscriptReader) -> list[EvictionOutcome]:
-            return self._scope(tx).all(tx, EvictionOutcome)
-
-        return await self._parts.store.reading(work)
+        return await self._parts.store.reading(lambda tx: self._scope(tx).all(tx, EvictionOutcome))
 
     async def list(
         self, *, level: Literal[1, 2] | None = None, current: bool = False

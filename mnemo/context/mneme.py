@@ -62,14 +62,10 @@ from mnemo.values.derived import EvictionOutcome, Origin, Snapshot, Thread
 
 log = logging.getLogger("mnemo")
 
-REMEMBERED = 10_000
-"""Refusals of a model that are remembered at most (S)."""
+MOST_KNOWN = 10_000
+"""Refusals, and threads without a viewport or with notes, that are remembered at most (S)."""
 UNWATCHED_S = 60.0
 """Seconds for which a thread that has no viewport is not looked at again (S)."""
-UNWATCHED_KNOWN = 10_000
-"""Threads without a viewport that are remembered at most (S)."""
-NOTED_KNOWN = 10_000
-"""Threads whose viewports show notes that are remembered at most (S)."""
 
 
 Made = TypeVar("Made")
@@ -131,7 +127,7 @@ class Mneme:
         self._unwatched.pop(thread_id, None)
         self._noted.discard(thread_id)
         if notes:
-            if len(self._noted) >= NOTED_KNOWN:
+            if len(self._noted) >= MOST_KNOWN:
                 self._noted.clear()
             self._noted.add(thread_id)
 
@@ -377,7 +373,7 @@ class Mneme:
 
     def _refuse(self, ids: tuple[str, ...]) -> None:
         self._refused[ids] = None
-        while len(self._refused) > REMEMBERED:
+        while len(self._refused) > MOST_KNOWN:
             self._refused.popitem(last=False)
 
     async def _keep_budget(self, thread_id: str) -> None:
@@ -398,7 +394,7 @@ class Mneme:
             self.kept(thread_id, budget)
 
     def _found_unwatched(self, thread_id: str) -> None:
-        if len(self._unwatched) >= UNWATCHED_KNOWN:
+        if len(self._unwatched) >= MOST_KNOWN:
             self._unwatched.clear()
         if thread_id not in self._budgets:
             self._unwatched[thread_id] = self._parts.clock.monotonic()

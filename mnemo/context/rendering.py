@@ -216,6 +216,11 @@ class ViewportContent:
     goals: list[Goal]
     pins: list[Pin]
 
+    def goals_text(self, budget: Budget, count: Count) -> str:
+        """The goals and pins in words, within their share."""
+        boundary = self.window.scope.thread.boundary
+        return goals_text(self.goals, self.pins, boundary=boundary, share=budget.goals, count=count)
+
 
 def scene_of(tx: TranscriptReader, window: ThreadWindow) -> ViewportContent:
     """Read what belongs to *window*, which was read in this transaction."""
@@ -246,14 +251,7 @@ def render(
     window = scene.window
     memory, _ = memory_text(scene.snapshots, budget, count)
     memory = with_notes(notes, memory, budget, count)
-    goals = goals_text(
-        scene.goals,
-        scene.pins,
-        boundary=window.scope.thread.boundary,
-        share=budget.goals,
-        count=count,
-    )
-    state = _with_recalled(goals, budget, count, recalled)
+    state = _with_recalled(scene.goals_text(budget, count), budget, count, recalled)
     before, turn = _parted(window.messages)
     messages = [
         *_made("system", "memory", memory, count),
@@ -356,9 +354,7 @@ def look(
     window = WindowReader(tx, scope, frame).whole()
     scene = scene_of(tx, window)
     memory, _ = memory_text(scene.snapshots, budget, count)
-    state = goals_text(
-        scene.goals, scene.pins, boundary=scope.thread.boundary, share=budget.goals, count=count
-    )
+    state = scene.goals_text(budget, count)
     return WindowLook(
         thread_id=settings.thread_id,
         budget=budget,
