@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from mnemo.conversation.compaction import (
     NewRecord,
@@ -507,16 +507,14 @@ MOST_RUNNING = 1
 """Threads that are swept at once: other writers wait for one batch, not for several."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Swept:
+class _Swept(NamedTuple):
     """A swept thread: nothing is left before *from_seq*, when the *oldest*, if any, came."""
 
     from_seq: int
     oldest: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """
     What one reading of a thread found.
 
