@@ -75,15 +75,15 @@ async def test_appends_sweep(open_conversations):
     await talk.log().append(turns(3))
     talk.clock.advance(40)
     await talk.log().append(turns(2, start=3))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     talk.clock.advance(21)
     assert await kept(talk) == [0, 1, 2, 3, 4]
     await talk.log().append(user("now"))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     assert await kept(talk) == [3, 4, 5]
     talk.clock.advance(41)
     await talk.log().append(user("later"))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     assert await kept(talk) == [5, 6]
 
 
@@ -134,7 +134,7 @@ async def test_every_thread_is_swept_by_its_own_time(open_conversations):
     talk, expiry = await swept(open_conversations, config=MINUTE)
     for thread_id, keywords in [("a", {}), ("b", {"ttl_s": 10}), ("c", {"ttl_s": None})]:
         await talk.log(thread_id, **keywords).append(user("tea"))
-        await expiry.settled(thread_id)
+        await expiry._flights.settled(thread_id)
     talk.clock.advance(11)
     assert await expiry.sweep() == 1
     assert [await kept(talk, one) for one in "abc"] == [[0], [], [0]]
@@ -150,7 +150,7 @@ async def test_a_handles_own_time_is_swept_by(open_conversations):
     await log.append(user("tea"))
     talk.clock.advance(61)
     await log.append(user("milk"))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     assert await kept(talk) == [1]
 
 
@@ -164,7 +164,7 @@ async def test_without_a_time_nothing_is_looked_at(open_conversations):
 
     before, talk.parts.store.reading = talk.parts.store.reading, reading
     expiry.appended(talk.settings())
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     talk.parts.store.reading = before
     assert await kept(talk) == [0]
 
@@ -173,7 +173,7 @@ async def test_a_failing_store_is_swept_later(open_conversations):
     """A sweep that fails deletes nothing and is made up for after the next append."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(user("tea"))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     talk.clock.advance(61)
     writing = talk.parts.store.writing
 
@@ -186,7 +186,7 @@ async def test_a_failing_store_is_swept_later(open_conversations):
     talk.parts.store.writing = writing
     assert await kept(talk) == [0]
     await talk.log().append(user("milk"))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     assert await kept(talk) == [1]
 
 
@@ -195,7 +195,7 @@ async def test_a_damaged_message_is_swept_with_the_others(open_conversations, tm
     talk, expiry = await swept(open_conversations, config=MINUTE)
     for thread_id in "ab":
         await talk.log(thread_id).append(turns(3))
-        await expiry.settled(thread_id)
+        await expiry._flights.settled(thread_id)
     assert damage(tmp_path / "talk.db", "messages", "content", "x'00'")
     talk.clock.advance(61)
     assert await expiry.sweep() == 6
@@ -206,7 +206,7 @@ async def test_a_time_that_is_damaged_is_passed_by(open_conversations, tmp_path)
     """Nobody knows when that message expires; the others go."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(turns(3))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     assert damage(tmp_path / "talk.db", "messages", "recorded_at", "'once'")
     talk.clock.advance(61)
     assert await expiry.sweep() == 2
@@ -217,7 +217,7 @@ async def test_a_thread_that_cannot_be_swept_does_not_keep_the_others(open_conve
     talk, expiry = await swept(open_conversations, config=MINUTE)
     for thread_id in "ab":
         await talk.log(thread_id).append(user("tea"))
-        await expiry.settled(thread_id)
+        await expiry._flights.settled(thread_id)
     talk.clock.advance(61)
     writing = talk.parts.store.writing
 
@@ -235,7 +235,7 @@ async def test_a_time_that_grew_meanwhile_is_looked_at_anew(open_conversations):
     """What was found, but may live longer as it is to be deleted, is found again later."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(turns(2))
-    await expiry.settled("t")
+    await expiry._flights.settled("t")
     talk.clock.advance(61)
     writing = talk.parts.store.writing
 
