@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from mnemo.erasure.plan import (
 )
 from mnemo.erasure.selecting import NodeRow
 from mnemo.errors import StoreCorrupt
-from mnemo.log.erase_messages import Range, plan_ranges
+from mnemo.log.erase_messages import _held
 from mnemo.values.graph import (
     EdgeKind,
     Episodic,
@@ -235,9 +236,10 @@ def test_annotations_lose_what_only_erased_steps_said():
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5))), st.sets(st.integers(0, 25)))
 def test_a_range_goes_with_any_message_that_it_held(ends, seqs):
     """Both ends are inclusive."""
-    ranges = [Range(no, f"r{no}", first, first + n) for no, (first, n) in enumerate(ends)]
-    held = [one for one in ranges if seqs & {*range(one.first, one.last + 1)}]
-    assert plan_ranges(ranges, seqs) == held
+    rows = [(no, f"r{no}", first, first + n) for no, (first, n) in enumerate(ends)]
+    held = [(no, id) for no, id, first, last in rows if seqs & {*range(first, last + 1)}]
+    tx: Any = SimpleNamespace(run=lambda statement, values: rows)
+    assert _held(tx, "compactions", 1, seqs) == held
 
 
 # ── Any graph ────────────────────────────────────────────────────────────────────────
