@@ -109,16 +109,13 @@ def check(changeset: Changeset, stored: Mapping[str, Node], *, dimensions: int) 
     changeset.validate(stored={id: node.type for id, node in stored.items()}, dimensions=dimensions)
     known = {**stored, **{node.id: node for node in changeset.nodes}}
     for change in changeset.changes:
-        _check_fields(change, known[change.id])
-
-
-def _check_fields(change: Change, node: Node) -> None:
-    allowed = {field.name for field in fields(node)} - {"id", "created_at"}
-    if unknown := set(change.fields) - allowed:
-        raise ValueError(f"a {node.type} node has no field {min(unknown)!r} to change")
-    edits: Sequence[Edit] = change.fields.get("edits", getattr(node, "edits", ()))
-    if isinstance(node, Claim) and edits[: len(node.edits)] != node.edits:
-        raise Conflict(f"memory {node.id!r} was changed meanwhile; look at it and try again")
+        node = known[change.id]
+        allowed = {field.name for field in fields(node)} - {"id", "created_at"}
+        if unknown := set(change.fields) - allowed:
+            raise ValueError(f"a {node.type} node has no field {min(unknown)!r} to change")
+        edits: Sequence[Edit] = change.fields.get("edits", getattr(node, "edits", ()))
+        if isinstance(node, Claim) and edits[: len(node.edits)] != node.edits:
+            raise Conflict(f"memory {node.id!r} was changed meanwhile; look at it and try again")
 
 
 def without(changeset: Changeset, ids: Collection[str]) -> Changeset:
@@ -214,8 +211,11 @@ def corrected(changeset: Changeset, stored: Mapping[str, Node]) -> list[Node]:
     return [replace(stored[change.id], **change.fields) for change in edits]
 
 
-def questions(changeset: Changeset, stored: Mapping[str, Node]) -> Questions:
-    """List what to look up for *changeset*; for a worker thread, since keys cost time."""
+def questions(
+    changeset: Changeset, stored: Mapping[str, Node], vectors: Mapping[str, Vector]
+) -> tuple[Changeset, Questions]:
+    """*changeset* ``with_vectors``, and what to look up for it; for a worker thread."""
+    changeset = with_vectors(changeset, stored, vectors)
     keys: dict[NodeType, dict[str, None]] = {}
     breather = Breather()
     nodes = (*changeset.nodes, *corrected(changeset, stored))
@@ -223,9 +223,14 @@ def questions(changeset: Changeset, stored: Mapping[str, Node]) -> Questions:
         breather.breathe()
         if node.type in _FOUND_BY_KEY:
             keys.setdefault(node.type, {}).update(dict.fromkeys(_keys_to_compare(node)))
-    return Questions(
+    rows: dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]] = {}
+    for type in _FOUND_BY_VECTOR:
+        own = [(n.id, n.vector) for n in nodes if n.type == type and n.vector is not None]
+        if own:
+            rows[type] = tuple(id for id, _ in own), np.stack([vector for _, vector in own])
+    return changeset, Questions(
         keys={type: tuple(asked) for type, asked in keys.items()},
-        vectors=_rows(nodes),
+        vectors=rows,
         rewarded=tuple(c.id for c in changeset.changes if c.fields.get("reward") is not None),
     )
 
@@ -244,15 +249,6 @@ def _keys_to_compare(node: Node) -> tuple[str, ...]:
             return (text_key(node.condition, node.instruction), former_key(node.text))
         case _:
             return lookup_keys(node)
-
-
-def _rows(nodes: Sequence[Node]) -> dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]:
-    rows: dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]] = {}
-    for type in _FOUND_BY_VECTOR:
-        own = [(n.id, n.vector) for n in nodes if n.type == type and n.vector is not None]
-        if own:
-            rows[type] = tuple(id for id, _ in own), np.stack([vector for _, vector in own])
-    return rows
 
 
 # ── What the store answers ───────────────────────────────────────────────────────────
@@ -437,7 +433,6 @@ class Draft:
             self._fields.setdefault(id, {}).update(values)
 
     def add(self, id: str, delta: MetadataDelta) -> None:
-        """Add to the difference of a node's counts."""
         self._deltas[id] = self._deltas.get(id, _NOTHING) + delta
 
     def supported(self, id: str) -> None:
@@ -492,7 +487,6 @@ class Draft:
             source = after
 
     def finished(self) -> GraphWrite:
-        """What was decided, as a write."""
         deltas = {
             id: delta for id, delta in self._deltas.items() if id in self._new or delta != _NOTHING
         }

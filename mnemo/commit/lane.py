@@ -19,14 +19,12 @@ import numpy as np
 from anyio import CancelScope, Lock, sleep
 
 from mnemo.commit.changes import (
-    Questions,
     check,
     look_up,
     named_ids,
     questions,
     texts_to_embed,
     tidied,
-    with_vectors,
     without,
 )
 from mnemo.commit.reconcile import MergeIntent, plan_intents, reconcile
@@ -299,7 +297,6 @@ class CommitLane:
     # ── Events ───────────────────────────────────────────────────────────────────────
 
     def report_deleted(self, ids: tuple[str, ...]) -> None:
-        """Publish ``NodesDeleted``."""
         at = self.clock.now()
         self.publish(NodesDeleted(repo_id=self.repo_id, at=at, node_ids=ids))
 
@@ -310,7 +307,6 @@ class CommitLane:
         changeset: Changeset | None = None,
         settlement: Settlement | None = None,
     ) -> None:
-        """Publish ``WriteFailed``."""
         self.publish(
             WriteFailed(
                 repo_id=self.repo_id,
@@ -344,7 +340,7 @@ class _Reconciling:
         stored = {node.id: node for node in await graph.nodes(ids, intact=True)}
         changeset, texts = await threads.run(self._checked, changeset, stored)
         vectors = await self._vectors_of(texts)
-        changeset, asked = await threads.run(_questioned, changeset, stored, vectors)
+        changeset, asked = await threads.run(questions, changeset, stored, vectors)
         thresholds: dict[NodeType, float] = {
             "semantic": self.config.duplicate_threshold,
             "intent": self.config.intent_merge_threshold,
@@ -400,13 +396,6 @@ def _gone(upkeep: Upkeep, before: CorpusView, after: CorpusView) -> tuple[str, .
             if (id in named or type in ROUTING) and not now.of(id):
                 left[id] = None
     return tuple(left)
-
-
-def _questioned(
-    changeset: Changeset, stored: Mapping[str, Node], vectors: Mapping[str, Vector]
-) -> tuple[Changeset, Questions]:
-    changeset = with_vectors(changeset, stored, vectors)
-    return changeset, questions(changeset, stored)
 
 
 def _records(nodes: Sequence[Node]) -> str:

@@ -16,8 +16,8 @@ from datetime import datetime
 
 import numpy as np
 
-from mnemo.commit.changes import Draft, Known, Neighbours
-from mnemo.commit.timeline import Support, place_facts, reinforce, restates
+from mnemo.commit.changes import Draft, Known, Neighbours, corrected
+from mnemo.commit.timeline import Support, Timeline, reinforce, restates
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
 from mnemo.errors import ModelError
@@ -31,6 +31,7 @@ from mnemo.values.graph import (
     Intent,
     MetadataDelta,
     Procedural,
+    Semantic,
     Tag,
     Vector,
     Wording,
@@ -58,6 +59,7 @@ def reconcile(
     draft = Draft(changeset, known, now=now)
     support = Support(changeset, known)
     near = Neighbours(changeset, known, threshold=config.duplicate_threshold)
+    timeline, supersede = Timeline(draft, known, near, support), config.supersede
     _pay_late_rewards(draft, changeset, known)
     _unite_tags(draft, known)
     for id, survivor in intents.same.items():
@@ -66,7 +68,15 @@ def reconcile(
         draft.set(id, description=description, vector=vector)
     for id, wordings in intents.worded.items():
         draft.set(id, wordings=wordings)
-    place_facts(draft, changeset, known, near, support, supersede=config.supersede)
+    breather = Breather()
+    for fact in draft.new(Semantic):
+        breather.breathe()
+        replaced = changeset.replaces.get(fact.id, ()) if supersede else ()
+        timeline.place(fact, replaced, supersede=supersede)
+    # What the hand corrects supersedes what its new wording contradicts.
+    for node in corrected(changeset, known.nodes) if supersede else ():
+        if isinstance(node, Semantic):
+            timeline.supersede(node)
     _unite_instructions(draft, changeset, known, support)
     return draft.finished()
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from mnemo.commit.changes import Draft, Known, Neighbours, corrected
+from mnemo.commit.changes import Draft, Known, Neighbours
 from mnemo.english.similarity import equal_text, same_claim_guard
 from mnemo.english.slots import outdates
 from mnemo.graph.apply import Episode, credit, episodes_of
@@ -33,32 +33,6 @@ Where a statement stands: its step's time (UTC) and, for equal times, as the lin
 """
 
 _EVER = datetime.min.replace(tzinfo=UTC)
-
-
-def place_facts(
-    draft: Draft,
-    changeset: Changeset,
-    known: Known,
-    near: Neighbours,
-    support: Support,
-    *,
-    supersede: bool,
-) -> None:
-    """
-    Unite new facts with the facts they restate, and supersede what they contradict.
-
-    A fact that the hand corrects supersedes what its new wording contradicts; *supersede* says
-    whether contradictions count.
-    """
-    timeline = _Timeline(draft, known, near, support)
-    breather = Breather()
-    for fact in draft.new(Semantic):
-        breather.breathe()
-        replaced = changeset.replaces.get(fact.id, ()) if supersede else ()
-        timeline.place(fact, replaced, supersede=supersede)
-    for node in corrected(changeset, known.nodes) if supersede else ():
-        if isinstance(node, Semantic):
-            timeline.supersede(node)
 
 
 def reinforce(draft: Draft, support: Support, id: str, survivor: str) -> None:
@@ -77,7 +51,9 @@ def restates(claim: Claim, new: Claim) -> bool:
 
 
 @dataclass(eq=False, slots=True)
-class _Timeline:
+class Timeline:
+    """Unites facts with those that they restate, and supersedes what they contradict."""
+
     _draft: Draft
     _known: Known
     _near: Neighbours
@@ -304,7 +280,6 @@ class Support:
         return bool(mine) and mine <= self._episodes(by)
 
     def unite(self, id: str, survivor: str) -> None:
-        """Let the steps of *id* be those of *survivor* too."""
         self._steps.setdefault(survivor, []).extend(self._steps.get(id, ()))
 
     def move(self, steps: Iterable[str], id: str, target: str) -> MetadataDelta:
@@ -316,7 +291,6 @@ class Support:
         return credit(self._steps[target])
 
     def shared_episodes(self, id: str, other: str) -> int:
-        """How many episodes are behind both."""
         return len(self._episodes(id) & self._episodes(other))
 
     def _episodes(self, id: str) -> set[Episode]:
