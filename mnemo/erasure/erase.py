@@ -31,7 +31,6 @@ from mnemo.erasure.selecting import (
     choose,
     readable_claims,
     session_ids,
-    touched_sessions,
 )
 from mnemo.errors import MnemoError, StoreError
 from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes, restate
@@ -131,9 +130,12 @@ class StoredErasure(OfRepository):
 
     async def touched(self, selection: Selection) -> tuple[str, ...]:
         """The sessions that would lose steps, or go; changes nothing."""
-        return await self._engine.reading(
-            partial(touched_sessions, repo_id=self._repo_id, selection=selection)
-        )
+
+        def find(tx: Tx) -> tuple[str, ...]:
+            repo = repo_row(tx, self._repo_id)[0]
+            return tuple(session_ids(tx, choose(tx, repo, selection, []).sessions).values())
+
+        return await self._engine.reading(find)
 
     async def erase(self, selection: Selection) -> Erased:
         """
@@ -150,16 +152,13 @@ class StoredErasure(OfRepository):
         erased = await self._engine.writing(
             partial(erase, repo_id=self._repo_id, selection=selection)
         )
-        scrubbed = selection.scrub and await self._scrubbed()
-        scrubbed = scrubbed and not erased.report.unreadable
-        return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
-
-    async def _scrubbed(self) -> bool:
+        scrubbed = False
         try:
-            return await self._engine.scrub(at_once=False)
+            scrubbed = selection.scrub and await self._engine.scrub(at_once=False)
         except StoreError as error:
             log.warning("whether erased bytes are still in the store is not known: %s", error)
-            return False
+        scrubbed = scrubbed and not erased.report.unreadable
+        return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
 
     async def _rehearsed(self, selection: Selection) -> Erased:
         """What would be erased: it is, and undone."""
@@ -296,7 +295,6 @@ _NODES = "SELECT id, type, body FROM nodes WHERE no IN $numbers ORDER BY no"
 
 
 def _texts_of_messages(tx: Tx, chosen: Chosen) -> tuple[str, ...]:
-    """What the first of the chosen messages say."""
     places = chosen.places[:MOST_TEXTS]
     threads = [chosen.thread] if chosen.thread else list(dict.fromkeys(no for no, _ in places))
     seqs = {no: [seq for one, seq in places if one == no] for no in threads}
@@ -406,7 +404,6 @@ def _text(stored: Any) -> str | None:
 def _annotations(
     tx: Tx, ordinals: Collection[int], episodes: Iterable[TouchedEpisode], said: Said
 ) -> list[AnnotatedStep]:
-    """The annotations of remaining steps that change."""
     breather, found = Breather(), list[AnnotatedStep]()
     for episode in episodes:
         breather.breathe()

@@ -91,7 +91,6 @@ class Deletions:
     _said: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def add(self, rows: Iterable[NodeRow]) -> None:
-        """Let *rows* go."""
         for row in rows:
             self.gone[row.no] = row
             self.changed.pop(row.no, None)
@@ -419,7 +418,6 @@ class TouchedEpisode:
 
     @property
     def is_emptied(self) -> bool:
-        """Whether the erasure takes its last step."""
         return 0 < self.leaving == self.steps
 
 

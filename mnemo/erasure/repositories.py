@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -112,7 +112,10 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     if not repo:
         raise NotFound("repository", repo_id)
     remember_erased(tx, repo_id, [id for (id,) in tx.run(_IDS, {"repo": repo}).fetchall()])
-    texts = tx.dialect.drop_texts(tx, repo, list(_text_rows(tx, repo)))
+    rows = [step_row(ordinal, side) for ordinal in _numbers(tx, _STEPS, repo) for side in (0, 1)]
+    rows += map(message_row, _numbers(tx, _MESSAGES, repo))
+    rows += map(snapshot_row, _numbers(tx, _SNAPSHOTS, repo))
+    texts = tx.dialect.drop_texts(tx, repo, rows)
     tx.dialect.merge_texts(tx, repo)
     tx.run(_DROP_WORDS, (repo,))
     gone = Counter[str]()
@@ -123,13 +126,6 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     gone["vectors"] += gone["note_vectors"] + gone["item_vectors"]
     counts: dict[str, Any] = {f.name: gone[f.name] for f in fields(ErasureReport) if f.name in gone}
     return ErasureReport(**counts, fulltext_rows=texts)
-
-
-def _text_rows(tx: Tx, repo: int) -> Iterator[int]:
-    for ordinal in _numbers(tx, _STEPS, repo):
-        yield from (step_row(ordinal, side) for side in (0, 1))
-    yield from map(message_row, _numbers(tx, _MESSAGES, repo))
-    yield from map(snapshot_row, _numbers(tx, _SNAPSHOTS, repo))
 
 
 def _numbers(tx: Tx, query: str, repo: int) -> Iterable[int]:

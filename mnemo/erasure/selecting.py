@@ -11,7 +11,7 @@ from mnemo.errors import Conflict, NotFound, StoreCorrupt
 from mnemo.log.erase_messages import whole_units
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_object, decode_time, utc_text
-from mnemo.store.rows import Passed, Rows, listed, repo_row, thread_number
+from mnemo.store.rows import Passed, Rows, listed, thread_number
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Selection
@@ -63,7 +63,6 @@ class GraphRows:
         column: Literal["no", "id", "superseded_by"],
         values: Collection[int] | Collection[str],
     ) -> list[NodeRow]:
-        """The nodes with one of *values* in that column."""
         given = "$numbers" if column == "no" else "$texts"
         rows = self._tx.run(_FIND.format(column, given), (self._repo, listed(values)))
         return [NodeRow(*row) for row in rows]
@@ -159,14 +158,7 @@ class Chosen:
         return self.whole.union(row[1] for row in self.steps)
 
 
-def touched_sessions(tx: Tx, repo_id: str, selection: Selection) -> tuple[str, ...]:
-    """The sessions that steps are selected of, and the one that goes whole; changes nothing."""
-    repo = repo_row(tx, repo_id)[0]
-    return tuple(session_ids(tx, choose(tx, repo, selection, []).sessions).values())
-
-
 def session_ids(tx: Tx, sessions: Iterable[int]) -> dict[int, str]:
-    """Their ids by their numbers."""
     return dict(tx.run(_SESSION_IDS, (listed(sessions),)).fetchall())
 
 
@@ -250,11 +242,13 @@ class _Named:
         self._seqs: dict[int, set[int]] = {}
 
     def chosen(self) -> Chosen:
-        """What goes; *raises* as ``choose``."""
         claims = self._claims()
-        grounds = self._grounds(claims) if self._selection.sources else []
         self._add_messages(self._messages())
-        self._add_steps([*self._selection.step_ids, *grounds])
+        # What claims rest on goes with them.
+        numbers = [row.no for row in claims] if self._selection.sources else []
+        links = self._rows.edges("source", numbers, (EdgeKind.PROVENANCE,))
+        grounds = self._rows.find("no", {target for _, target in links})
+        self._add_steps([*self._selection.step_ids, *(row.id for row in grounds)])
         if unknown := next((id for id in self._selection.step_ids if not self._has(id)), None):
             raise NotFound("step", unknown)
         return self._found(claims=claims)
@@ -289,11 +283,6 @@ class _Named:
                 )
         return list(found.values())
 
-    def _grounds(self, claims: Sequence[NodeRow]) -> list[str]:
-        """The ids of the steps that *claims* rest on."""
-        links = self._rows.edges("source", [row.no for row in claims], (EdgeKind.PROVENANCE,))
-        return [row.id for row in self._rows.find("no", {target for _, target in links})]
-
     def _messages(self) -> dict[int, set[int]]:
         """The seqs of the named messages, by thread."""
         ids, thread = self._selection.message_ids, self._selection.thread_id
@@ -310,7 +299,6 @@ class _Named:
         return found
 
     def _add_messages(self, places: Mapping[int, Iterable[int]]) -> None:
-        """Add messages by thread, and the steps that were made of them."""
         for thread, seqs in places.items():
             if not self._selection.newest:
                 seqs = whole_units(self._tx, thread, seqs, self._unreadable)
