@@ -149,8 +149,8 @@ def apply_write(
     if changed:
         edge_count = _write_graph(tx, repo_id, repo, prepared, revision + 1)
     if write.upkeep is not None:
-        kept = keep_up(tx, repo, write.upkeep, prepared.changed, revision + 1)
-        removed, changed = kept.removed, changed or kept.changed
+        did, removed = keep_up(tx, repo, write.upkeep, prepared.changed, revision + 1)
+        changed = changed or did
     if changed:
         revision += 1
         _move_on(tx, repo, revision, write.changeset_id, lease_time)
@@ -447,23 +447,15 @@ AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.source = n.no) ORDER BY n.no
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What upkeep did: whether it changed anything, and the ids that it removed."""
-
-    changed: bool
-    removed: tuple[str, ...]
-
-
 def keep_up(
     tx: Tx,
     repo: int,
     upkeep: Upkeep,
     changed: Sequence[tuple[Any, ...]],
     revision: Revision,
-) -> Kept:
+) -> tuple[bool, tuple[str, ...]]:
     """
-    Do *upkeep*; what changes is of *revision*.
+    Do *upkeep*; what changes is of *revision*. Give whether anything did, and the ids removed.
 
     Args:
         changed: What the changed nodes say, and their ids; see ``prepare``.
@@ -480,8 +472,12 @@ def keep_up(
         _merge(tx, pairs, revision)
     leaving = {numbers[id]: id for id in upkeep.merges}
     leaving |= _unused(tx, {numbers[id]: id for id in upkeep.removals}, upkeep.accessed_until)
-    removed = _remove(tx, repo, leaving, revision, upkeep.sweeps)
-    return Kept(bool(changed or penalties or removed), removed)
+    tx.run(SHOW_MEMBERS, (revision, listed(leaving)))
+    remove_nodes(tx, repo, leaving)
+    orphans = dict(tx.run(_ORPHANS, (repo,)).fetchall()) if upkeep.sweeps else {}
+    remove_nodes(tx, repo, orphans)
+    removed = (*leaving.values(), *orphans.values())
+    return bool(changed or penalties or removed), removed
 
 
 def _merge(tx: Tx, pairs: Sequence[tuple[int, int]], revision: Revision) -> None:
@@ -503,13 +499,3 @@ def _unused(tx: Tx, nodes: Mapping[int, str], until: datetime | None) -> dict[in
         return dict(nodes)
     unused = {no for (no,) in tx.run(_UNUSED, (listed(nodes), encode_time(until)))}
     return {no: id for no, id in nodes.items() if no in unused}
-
-
-def _remove(
-    tx: Tx, repo: int, leaving: Mapping[int, str], revision: Revision, sweeps: bool
-) -> tuple[str, ...]:
-    tx.run(SHOW_MEMBERS, (revision, listed(leaving)))
-    remove_nodes(tx, repo, leaving)
-    orphans = dict(tx.run(_ORPHANS, (repo,)).fetchall()) if sweeps else {}
-    remove_nodes(tx, repo, orphans)
-    return (*leaving.values(), *orphans.values())
