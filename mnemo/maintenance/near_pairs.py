@@ -82,7 +82,6 @@ class Neighbourhood:
         self._blocks = _blocks(coarse, self._side)
 
     def drop(self, places: Ints) -> None:
-        """Leave *places* out from now on."""
         self._there[places] = False
 
     def near(self, places: Ints) -> Near:
@@ -190,7 +189,6 @@ def _block_products(mine: Floats, theirs: Floats) -> Floats:
 
 
 def _products(mine: Floats, theirs: Floats) -> Floats:
-    """The product of each row of *mine* with each of *theirs*."""
     side = _side(mine.shape[1])
     blocks = _block_products(_blocks(mine, side), _blocks(theirs, side)).transpose(0, 2, 1, 3)
     whole: Floats = blocks.reshape(blocks.shape[0] * side, -1)[: len(mine), : len(theirs)]

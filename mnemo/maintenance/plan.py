@@ -70,7 +70,6 @@ class Plan(ABC):
 
 
 def pieces(items: Sequence[T], *, size: int = PIECE) -> Iterator[Sequence[T]]:
-    """*items* in runs of *size*."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

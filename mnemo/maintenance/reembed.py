@@ -29,8 +29,8 @@ from mnemo.store.codec import (
     decode_changeset,
     decode_vector,
     encode_changeset,
-    encode_node,
     encode_vector,
+    stored_node,
 )
 from mnemo.store.rows import SIDE_KEYS, Rows, listed, repo_number, repo_row
 from mnemo.store.tables import JOBS, NODES
@@ -365,7 +365,7 @@ def _move_wordings(tx: Tx, repo: int) -> None:
             replace(one, vector=_staged_vector(tx, repo, wording_key(intent.id, one.text)))
             for one in intent.wordings
         )
-        after = encode_node(replace(intent, wordings=moved))
+        after = stored_node(replace(intent, wordings=moved)).body
         tx.run("UPDATE nodes SET body = ? WHERE no = ?", (after, number))
         breather.breathe()
 

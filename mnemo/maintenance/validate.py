@@ -123,7 +123,6 @@ class _Judge:
         self._threshold = sources.config.maintenance.validation_threshold - COSINE_ROUNDING
 
     async def judge(self, type: NodeType, nodes: Sequence[Node]) -> list[Verdict]:
-        """The verdicts of *nodes*, which are all of *type*."""
         sources, ids = self._sources, [node.id for node in nodes]
         metadata = await sources.graph.metadata(ids, intact=sources.passed)
         edges = await sources.graph.edges(ids, kind=EdgeKind.PROVENANCE, intact=sources.passed)

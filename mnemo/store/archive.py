@@ -184,7 +184,6 @@ STAGING = {
 
 
 def put(tx: Tx, batch: Batch) -> None:
-    """Stage rows."""
     for table, rows in batch.items():
         tx.insert(f"staging.{table}", tuple(_COLUMNS[table]), rows)
 
@@ -343,7 +342,6 @@ def _judged(name: str, rule: Callable[[Any], object], value: Any) -> None:
 
 
 def _found_by(kind: Kind, row: list[Any], value: Any) -> tuple[Any, ...]:
-    """The values of ``_FOUND_BY``."""
     match kind.name:
         case "message":
             text = searchable_text(value, tools=True) if row[-1] else ""

@@ -301,7 +301,6 @@ def head_of(tx: Tx, repo_id: str) -> tuple[int, ArchiveHead]:
 
 
 def opened(kind: Kind, repo: int, tx: Tx) -> Result:
-    """The rows of *kind*."""
     query = kind.query
     if SEARCHED in query:
         query = query.replace(SEARCHED, tx.dialect.has_text(tx, repo, "4 * d.no + 2"))

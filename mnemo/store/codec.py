@@ -200,9 +200,12 @@ _NEW = NodeMetadata(created_at=datetime.min.replace(tzinfo=UTC))
 
 
 def stored_node(node: Node, metadata: NodeMetadata = _NEW) -> StoredNode:
-    """The row of *node*."""
     return StoredNode(
-        id=node.id, type=node.type, body=encode_node(node), metadata=metadata, **_beside(node)
+        id=node.id,
+        type=node.type,
+        body=encode_json(_body(node)),
+        metadata=metadata,
+        **_beside(node),
     )
 
 
@@ -226,12 +229,8 @@ def checked_node(row: StoredNode) -> Node:
     return node
 
 
-def encode_node(node: Node) -> str:
-    """The node's fields but its id, type and vector, which have columns of their own."""
-    return encode_json(_body(node))
-
-
 def _body(node: Node) -> dict[str, Any]:
+    """The node's fields but its id, type and vector, which have columns of their own."""
     said = {}
     for field in _fields(node.type):
         value = getattr(node, field.name)
@@ -243,7 +242,7 @@ def _body(node: Node) -> dict[str, Any]:
 
 
 def decode_node(id: str, type: NodeType, body: str, vector: bytes | None = None) -> Node:
-    """The node that ``encode_node`` was given, with *vector* if it has one."""
+    """The node of a row with this body, with *vector* if it has one."""
     return _node(id, type, json.loads(body), decode_vector(vector) if vector else None)
 
 

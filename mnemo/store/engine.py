@@ -305,13 +305,11 @@ class GroupWriter(ABC):
         self._closing = False
 
     def start(self) -> None:
-        """Begin to serve the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Units that were handed over and whose callers are not told yet."""
         return self._waiting
 
     @property

@@ -117,7 +117,6 @@ def _shown(value: object) -> str:
 
 
 def log_passed(passed: Passed) -> None:
-    """Say which rows were passed by."""
     for damage in passed:
         log.warning("passed by: %s", damage)
 
@@ -134,7 +133,6 @@ _FIND_THREAD = "SELECT no FROM threads WHERE repo = ? AND id = ?"
 
 
 def chunks(items: Sequence[T], size: int = _CHUNK) -> Iterator[Sequence[T]]:
-    """*items* in pieces that fit one statement."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
@@ -173,12 +171,10 @@ def step_row(ordinal: int, side: int) -> int:
 
 
 def message_row(no: int) -> int:
-    """The row of a message."""
     return 4 * no + 2
 
 
 def snapshot_row(no: int) -> int:
-    """The row of a snapshot."""
     return 4 * no + 3
 
 

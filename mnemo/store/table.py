@@ -236,7 +236,6 @@ class Table(Generic[T]):
 
     @cached_property
     def insert(self) -> str:
-        """Insert parents and ``columns``."""
         return self.insert_with()
 
     def insert_with(self, *more: str) -> str:
@@ -248,7 +247,6 @@ class Table(Generic[T]):
 
     @cached_property
     def upsert(self) -> str:
-        """``insert``, or replace what has the same key."""
         return self.upsert_of(1)
 
     def upsert_of(self, rows: int) -> str:
@@ -259,7 +257,6 @@ class Table(Generic[T]):
         return f"{self.insert}{more} ON CONFLICT ({key}) DO UPDATE SET {changed}"
 
     def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:
-        """The query of ``all``."""
         query = self.select
         if live and self.live_index:
             query = query.replace(" WHERE ", f" $by({self.live_index}) WHERE ", 1)
@@ -280,19 +277,15 @@ class Table(Generic[T]):
         return None if row is None else self.rows.one(row)
 
     def add(self, tx: Tx, parent: int, value: T) -> None:
-        """Insert."""
         tx.run(self.insert, (parent, *self.values(value)))
 
     def add_once(self, tx: Tx, parent: int, value: T) -> None:
-        """Insert, unless there is a value with the same key."""
         tx.run(f"{self.insert} ON CONFLICT DO NOTHING", (parent, *self.values(value)))
 
     def put(self, tx: Tx, parent: int, value: T) -> None:
-        """Insert, or replace what has the same key."""
         tx.run(self.upsert, (parent, *self.values(value)))
 
     def drop(self, tx: Tx, parent: int, value: T) -> None:
-        """Delete what has the same key."""
         named = dict(zip(self.columns, self.values(value), strict=True))
         found = " AND ".join(f"{column} = ?" for column in (self.parent, *self.key))
         tx.run(f"DELETE FROM {self.name} WHERE {found}", (parent, *(named[c] for c in self.key)))

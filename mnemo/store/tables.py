@@ -41,7 +41,6 @@ class _Messages(Table[StoredMessage]):
         return (*super().values(value), blocks)
 
     def blocks(self, text: str) -> list[Any]:
-        """The blocks of a message's content."""
         return decode_list(text, dict)
 
 
@@ -233,7 +232,6 @@ _DERIVED: Mapping[type, Table[Any]] = {
 
 
 def table_of(kind: type[D]) -> Table[D]:
-    """Where *kind* of what is derived from messages is kept."""
     return _DERIVED[kind]
 
 

@@ -148,10 +148,6 @@ def contains(lowered: str) -> str:
     return "strpos(f.lowered, ?) > 0"
 
 
-def texts(tx: Tx, repo: int) -> PostgresTexts:
-    return PostgresTexts(tx, repo)
-
-
 # How often each operand is in a text is counted once, and without looking at its record.
 _RANKED = f"""
 SELECT f.rowid, c.score, {LEAN}, {{condition}} FROM (
@@ -283,7 +279,11 @@ class PostgresTexts:
         columns = {text: f"n{place}" for place, text in enumerate(operands)}
         statement = _RANKED.format(
             condition=condition,
-            aging=_aging(ranking),
+            # See ``Ranking.score``.
+            aging=_AGING.format(
+                decay=_real(ranking.decay / (DAYS_OF_A_YEAR * _DAY_S)),
+                now=_real(ranking.now.timestamp()),
+            ),
             score=self._score(groups, operands, columns, index),
             length=_LENGTHS[index],
             counts=", ".join(f"({operands[t].count})::float8 AS {n}" for t, n in columns.items()),
@@ -372,6 +372,9 @@ class PostgresTexts:
         return self.tx.run(statement, (row, *operand.values)).fetchone() is not None
 
 
+texts = PostgresTexts
+
+
 def _operand(term: str) -> _Operand | None:
     return _OPERANDS["triples" if has_unspaced(term) else "words"](term)
 
@@ -381,12 +384,6 @@ def _group(group: Group, columns: Mapping[str, str]) -> str:
     held = [f"{columns[text]} > 0" for text in group.wanted]
     barred = [f"{columns[text]} = 0" for text in group.unwanted if text in columns]
     return " AND ".join([*held, *barred])
-
-
-def _aging(ranking: Ranking) -> str:
-    """What a score is divided by; see ``Ranking.score``."""
-    decay = ranking.decay / (DAYS_OF_A_YEAR * _DAY_S)
-    return _AGING.format(decay=_real(decay), now=_real(ranking.now.timestamp()))
 
 
 def _idf(count: int, holding: int) -> float:

@@ -49,7 +49,6 @@ ORDER BY c.relname
 
 
 def is_clean(tx: Tx) -> bool:
-    """Whether nothing was erased since the last scrub."""
     return tx.run(_OWED).fetchone() is None
 
 

@@ -16,7 +16,6 @@ from mnemo.errors import StoreError, StoreUnavailable
 from mnemo.store.engine import GroupWriter, Locks, Unit, outside
 from mnemo.store.postgres.connection import Connection, PostgresTx, closed_on_error, translated
 from mnemo.store.postgres.schema import LOCKS
-from mnemo.store.tx import Tx
 
 log = logging.getLogger("mnemo")
 
@@ -158,10 +157,7 @@ class Writer(GroupWriter):
         if self.is_closed or not self._is_notifying:
             return
         self._is_notifying, self._notified_at = False, self._loop.time()
-        self.post(outside, self._send_notice, _log_unsent)
-
-    def _send_notice(self, tx: Tx) -> None:
-        tx.run(self._notice)
+        self.post(outside, lambda tx: tx.run(self._notice), _log_unsent)
 
     async def aclose(self) -> None:
         """Notify what was not, then close."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -189,32 +189,12 @@ class translated:  # noqa: N801 - used as a function is
             raise ours(error, self._what) from error
 
 
-class _Refusing:
-    """See ``Tx.refusing``."""
-
-    __slots__ = ("_refusal",)
-
-    def __init__(self, refusal: MnemoError) -> None:
-        self._refusal = refusal
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if (
-            isinstance(error, sqlite3.IntegrityError)
-            and error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_UNIQUE
-        ):
-            raise self._refusal from error
-
-
 class SqliteTx:
     """``Tx`` over a connection, whose transaction is the engine's."""
 
     __slots__ = ("_connection", "_execute")
 
     dialect: ClassVar[Dialect] = dialect
-    refusing = _Refusing
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -225,6 +205,15 @@ class SqliteTx:
 
     def run_many(self, statement: str, rows: Iterable[Values], /) -> int:
         return self._connection.executemany(dialect.spelled(statement), rows).rowcount
+
+    @contextmanager
+    def refusing(self, refusal: MnemoError) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+                raise refusal from error
+            raise
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
         """Insert in two statements at most."""

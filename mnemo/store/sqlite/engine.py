@@ -151,14 +151,11 @@ class SqliteEngine:
             # First: the last connection to close is the one that may remove the log.
             reading.close()
         if writing is not None:
-            await self._scrub_once_more(writing)
+            if not writing.is_closed:
+                # What expired, and what a foreign reader held up; else the next open does it.
+                with anyio.CancelScope(shield=True):
+                    await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
             await writing.aclose()
-
-    async def _scrub_once_more(self, writing: Writer) -> None:
-        """What expired, and what a foreign reader held up; else the next open does it."""
-        if not writing.is_closed:
-            with anyio.CancelScope(shield=True):
-                await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
 
     async def backup(self, path: Path) -> None:
         async with self.snapshot() as held:
