@@ -334,9 +334,8 @@ def without_scaffolding(question: str) -> str:
     """
     Return *question* without the phrases that only ask, wherever they stand.
 
-    "I was wondering, can you list the boats, according to Bo? Thanks!" gives "the boats, Bo?":
-    who is asked about stays. Where nothing else is said, the question stays as it is, so that
-    it never loses its last index term; and where it has more than 1,000 characters.
+    "I was wondering, can you list the boats, according to Bo? Thanks!" gives "the boats, Bo?". It
+    keeps its last index term, and stays as it is where it has more than 1,000 characters.
     """
     if len(question) > _LONGEST_READ:
         return question

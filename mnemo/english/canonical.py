@@ -140,8 +140,7 @@ def is_certain(clause: str) -> bool:
     """
     Whether ``third_person`` of *clause* keeps every word's part.
 
-    So it is with one clause of "I" or "my", its verb of a known form right behind the
-    subject, no other person, no list and no second clause.
+    So it is with one clause of "I" or "my", its verb of a known form, no other person, no list.
     """
     words = tokens_of(clause)
     folded = [word.lower() for word in words]
@@ -277,8 +276,7 @@ def refers_outside(clause: str) -> bool:
     """
     Whether *clause* has a reference that nothing before it in *clause* explains.
 
-    "My sister said she is ill" explains its "she", "I told her" does not. Whether the noun
-    before is what is meant is not decided.
+    "My sister said she is ill" explains its "she", "I told her" does not.
     """
     spelled = tokens_of(_EXPLETIVE.sub(" ", clause))
     words = [_TAIL.sub("", word.lower()) for word in spelled]

@@ -131,8 +131,7 @@ def split_clauses(sentence: str) -> list[str]:
     """
     Split at ";" and where two clauses with their own subject and verb are joined.
 
-    A part that would not stand alone (no verb, fewer than three words, a pronoun that
-    only the other part explains) stays where it is.
+    A part that would not stand alone (no verb, few words, a pronoun) stays where it is.
     """
     clauses = [""]
     at = 0
@@ -140,7 +139,7 @@ def split_clauses(sentence: str) -> list[str]:
         if joint.start() < at:
             continue
         left, right = clauses[-1] + sentence[at : joint.start()], sentence[joint.end() :]
-        if _stands(left, joint) and _stands_after(right, joint):
+        if _stands(left) and _stands_after(right, joint):
             clauses[-1] = left.strip(" ,-–—")
             clauses.append("")
         else:
@@ -150,7 +149,7 @@ def split_clauses(sentence: str) -> list[str]:
     return [clause for clause in clauses if clause]
 
 
-def _stands(left: str, joint: re.Match[str]) -> bool:
+def _stands(left: str) -> bool:
     if left.count('"') % 2 or left.count("(") != left.count(")"):
         return False
     if len(left.split()) < 3 and not _OWN_ACT.match(left):

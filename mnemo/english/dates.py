@@ -55,10 +55,6 @@ def _day(day: date) -> _Period:
     return _Period(day, "day")
 
 
-def _week(day: date) -> _Period:
-    return _Period(_monday(day), "week")
-
-
 def _monday(day: date) -> date:
     return day - timedelta(day.weekday())
 
@@ -85,7 +81,7 @@ def _ago(count: int, unit: str, today: date) -> _Period:
         case "day":
             return _day(today - timedelta(count))
         case "week":
-            return _week(today - timedelta(weeks=count))
+            return _Period(_monday(today - timedelta(weeks=count)), "week")
         case "month":
             return _month(today.year, today.month - count)
         case _:

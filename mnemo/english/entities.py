@@ -114,8 +114,7 @@ def subject(text: str) -> tuple[str, ...]:
     """
     The grammatical subject of *text*: its folded words before the finite verb, in the active voice.
 
-    ``'s`` follows an owner and ``and`` joins two; ``the`` is kept at the beginning
-    for a thing without a name. Empty if no verb is recognised.
+    ``'s`` follows an owner, ``and`` joins two, ``the`` is kept; empty if no verb is recognised.
     """
     words = active(LEADING.sub("", BRACKETS.sub(" ", text).strip()))
     verb = finite_verb(words, sure=False)

@@ -62,9 +62,8 @@ def same_claim_guard(a: str, b: str) -> bool:
     Decide whether *a* and *b* may be the same fact, however near their vectors are.
 
     ``False`` as soon as numbers, dates, negation, the subject or the order of the parties
-    differ, if each names somebody or something that the other does not, or if they have
-    few words in common. ``True`` is no proof. A fact in its speaker's words is compared by
-    its clauses in the third person; what two people say is never the same.
+    differ, if each names somebody or something that the other does not, or if they have few words
+    in common. ``True`` is no proof. What two people say is never the same.
     """
     if equal_text(a, b):
         return True
@@ -103,11 +102,7 @@ def _subjects_agree(a: str, b: str) -> bool:
 
 
 def _words_agree(a: str, b: str) -> bool:
-    """
-    Whether the texts share enough words besides their subject's and what is compared above.
-
-    Averaged word vectors of texts that repeat a name are all near each other.
-    """
+    """Whether they share enough words beside what is compared above; names make vectors near."""
     about = {stem(word) for word in (*subject(a), *subject(b))}
     mine, theirs = _content(a) - about, _content(b) - about
     if not mine or not theirs:

@@ -282,8 +282,7 @@ def outdates(newer: str, older: str) -> bool:
     """
     Whether *older* holds no longer by *newer*, said later; in doubt it does.
 
-    It says another value of a slot, or that what the older says has ended, or tells of what
-    somebody did that ends it.
+    It says another value of a slot, that what the older says has ended, or what ended it.
     """
     mine, theirs = claims(newer), claims(older)
     ended = {claim.slot for claim in mine if claim.is_event}

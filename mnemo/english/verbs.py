@@ -142,8 +142,7 @@ def may_have_verb(words: tuple[str, ...]) -> bool:
     """
     Whether *words* may be a clause whose verb looks like a plural: "my dog barks at night".
 
-    Only after a short subject with an article or owner, and before what tells where,
-    when or how.
+    Only after a short subject with an article or owner, and before what tells where, when or how.
     """
     verb = finite_verb(words, sure=False)
     if verb is None or verb > _LONGEST_SUBJECT or verb + 1 >= len(words):

@@ -82,8 +82,7 @@ def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
     """
     Drop what cannot stand alone, complete the rest, and join equal wordings.
 
-    Every fact that is left rests on steps of *steps* and has a confidence in [0, 1]. Where it
-    came without concepts, it has those of its words, if there are any.
+    What is left rests on some of *steps*, has a confidence in [0, 1] and, if it can, concepts.
     """
     kept: dict[str, Fact] = {}
     dropped = 0
@@ -272,8 +271,7 @@ def concepts_of(propositions: Sequence[str]) -> list[tuple[str, ...]]:
     """
     The concepts of each of *propositions*, which were said together; at most six.
 
-    Names, and nouns that a clause is about or that two propositions share. Numbers,
-    colours, days and verbs are none.
+    Names, and nouns that a clause is about or that two share; no numbers, colours, days and verbs.
     """
     breather = Breather()
     found: list[_Words] = []

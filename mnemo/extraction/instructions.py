@@ -69,8 +69,7 @@ class _Act:
     observation: str
     action: str
     seen: OutcomeVerdict
-    is_output: bool
-    by_person: bool
+    spoken: bool
 
     @property
     def failed(self) -> bool:
@@ -128,7 +127,7 @@ def _act(scene: Scene, at: int) -> _Act:
     before = excerpt(scene.steps[at - 1].action) if at else ""
     seen = verdict(observation) if output else verdict_of_reply(observation, before)
     action = one_line(excerpt(step.action))
-    return _Act(step, observation, action, seen, output, scene.speaks(at))
+    return _Act(step, observation, action, seen, not output and scene.speaks(at))
 
 
 def _fixed(acts: Sequence[_Act], intent: str) -> Iterator[Instruction]:
@@ -220,9 +219,7 @@ def _wishes(
         return
     for act in acts:
         actor = act.step.actor
-        if act.is_output or not act.by_person:
-            continue
-        for sentence in sentences(act.observation):
+        for sentence in sentences(act.observation) if act.spoken else ():
             breather.breathe()
             if not _is_wish(sentence):
                 continue

@@ -523,8 +523,7 @@ def is_output(text: str, role: Role, *, after_call: bool) -> bool:
     """
     Whether *text*, observed of an actor with *role*, is a tool's output.
 
-    The role says so. Where it is not known, a text behind a call is its output unless it
-    is a sentence or addresses somebody.
+    The role says so, or it is behind a call and no sentence and addresses nobody.
     """
     said = role is Role.PERSON or (role is not Role.TOOL and not after_call)
     if said and speaks_of_self(text.split("\n", 1)[0]):

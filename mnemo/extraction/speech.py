@@ -253,11 +253,9 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Stateme
 
     Greetings, thanks, praise, requests and questions give none. A fact has the turn's words
     behind the speaker's name, with resolved dates; only a simple clause of "I" or "my" is
-    told in the third person. What is pasted behind an "I have written this" is not the
-    speaker's, and gives none.
+    told in the third person. What is pasted behind an "I have written this" gives none.
 
-    Args:
-        breathe: Called once per sentence, so that a long turn does not hold the thread.
+    *breathe* is called once per sentence, so that a long turn does not hold the thread.
     """
     found: list[Statement] = []
     last: str | None = None

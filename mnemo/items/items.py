@@ -61,9 +61,9 @@ class VectorView(NamedTuple):
         self, reader: ItemReader, numbers: NDArray[np.int64], query: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """
-        Cosines of the vectors *numbers* to *query*, a unit vector.
+        Cosines of the vectors *numbers* to *query*, a unit vector; NaN for a damaged one.
 
-        What is not in the view yet is read from *reader*; a damaged vector gets NaN.
+        What is not in the view yet is read from *reader*.
         """
         found = np.full(len(numbers), np.nan, dtype=np.float32)
         if not len(numbers):

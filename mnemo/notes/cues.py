@@ -138,7 +138,9 @@ _HEAD_PREFERENCE = rf"(?:always|never|(?:do not|don{_APOSTROPHE}t) ever)\b(?! mi
 
 @lru_cache(maxsize=64)
 def _compiled(built_in: str, added: tuple[str, ...] = ()) -> re.Pattern[str]:
-    return re.compile("|".join((built_in, *(f"(?:{one})" for one in added))), re.IGNORECASE)
+    """Any of them; every blank of *built_in* matches a run of blanks."""
+    spaced = built_in.replace(" ", r"\s{1,4}")
+    return re.compile("|".join((spaced, *(f"(?:{one})" for one in added))), re.IGNORECASE)
 
 
 def _visible(text: str) -> str:
@@ -146,11 +148,6 @@ def _visible(text: str) -> str:
     for pattern in (_FENCED, _HIDDEN):
         text = pattern.sub(lambda found: _MASK * len(found.group()), text)
     return _WRAP.sub(" ", text)
-
-
-def _spaced(pattern: str) -> str:
-    """Let every blank of *pattern* match a run of blanks."""
-    return pattern.replace(" ", r"\s{1,4}")
 
 
 def _heads(text: str) -> Mapping[int, int]:
@@ -176,27 +173,25 @@ def _heads(text: str) -> Mapping[int, int]:
 
 def prefers(text: str, config: NotesConfig) -> bool:
     """Whether *text* states a preference."""
-    visible = _visible(text)
-    if _compiled(_spaced(_PREFERENCE), config.preference_phrases).search(visible):
-        return True
-    head = _compiled(_spaced(_HEAD_PREFERENCE))
-    return any(head.match(visible, at) for at in _heads(visible))
+    return _has(text, _compiled(_PREFERENCE, config.preference_phrases), _HEAD_PREFERENCE)
 
 
 def corrects(text: str, config: NotesConfig) -> bool:
     """Whether *text*, said after an assistant's message, corrects something."""
-    visible = _visible(text)
-    if _compiled(_spaced(_CORRECTION), config.correction_phrases).search(visible):
-        return True
-    head = _compiled(_spaced(_HEAD_CORRECTION))
-    return any(head.match(visible, at) for at in _heads(visible))
+    return _has(text, _compiled(_CORRECTION, config.correction_phrases), _HEAD_CORRECTION)
+
+
+def _has(text: str, cue: re.Pattern[str], at_head: str) -> bool:
+    """Whether *text* has a cue, or a clause of it begins with one of *at_head*."""
+    visible, head = _visible(text), _compiled(at_head)
+    return bool(cue.search(visible)) or any(head.match(visible, at) for at in _heads(visible))
 
 
 def requests_in(text: str, config: NotesConfig) -> list[Request]:
     """The explicit requests in *text*, in order; none inside of another."""
     visible = _visible(text)
-    keep = _compiled(_spaced(_KEEP), config.request_phrases)
-    drop = _compiled(_spaced(_DROP))
+    keep = _compiled(_KEEP, config.request_phrases)
+    drop = _compiled(_DROP)
     found: list[Request] = []
     taken = 0
     for at, opening in _heads(visible).items():

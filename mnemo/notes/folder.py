@@ -409,7 +409,7 @@ def _opened(path: Path, limit: int = MAX_FILE) -> bytes | None:
     """
     The content of a regular file; ``None`` for a link, anything else, nothing, or too much.
 
-    Opened without following a link or waiting for a pipe, whatever it was a moment ago.
+    Opened without following a link or waiting for a pipe.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:

@@ -83,11 +83,9 @@ _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 class NoteReader:
     """
-    Reads the notes of a repository.
+    Reads the notes of a repository at *now*, the store's time of this transaction, aware.
 
-    Args:
-        now: The store's time of this transaction, aware.
-        unreadable: Gets damaged ones of named notes; ``None``: they raise ``StoreCorrupt``.
+    Damaged ones of named notes go to *unreadable*; ``None``: they raise ``StoreCorrupt``.
     """
 
     def __init__(self, tx: Tx, repo: int, now: datetime, unreadable: Passed | None = None) -> None:

@@ -27,16 +27,19 @@ from mnemo.values.notes import NoteRow, checked_topic, plain_text
 MOST_LISTED = 50
 """Notes that one call of ``list_notes`` may ask for."""
 
-_TOPIC = {
-    "type": "string",
-    "description": "Name of the note: lower-case ASCII words joined by single hyphens, 2-64 "
-    "characters, starting with a letter.",
-}
-_EVIDENCE = {
-    "type": "string",
-    "description": "8 to 300 characters copied word for word from the new part of the "
-    "conversation, best from what the user said.",
-}
+
+def _string(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+_TOPIC = _string(
+    "Name of the note: lower-case ASCII words joined by single hyphens, 2-64 characters, starting "
+    "with a letter."
+)
+_EVIDENCE = _string(
+    "8 to 300 characters copied word for word from the new part of the conversation, best from "
+    "what the user said."
+)
 
 
 def _tool(name: str, description: str, required: list[str], /, **properties: Any) -> dict[str, Any]:
@@ -54,7 +57,7 @@ _SPECS = (
         "list_notes",
         "List long-term notes, latest use first, or best for a query first.",
         [],
-        query={"type": "string", "description": "Words to rank by."},
+        query=_string("Words to rank by."),
         offset={"type": "integer", "minimum": 0, "description": "Notes to skip; default 0."},
         limit={
             "type": "integer",
@@ -70,15 +73,10 @@ _SPECS = (
         "note. Set absorbs to merge other notes, which you have read, into it.",
         ["topic", "description", "body", "evidence"],
         topic=_TOPIC,
-        description={
-            "type": "string",
-            "description": "One line of 1 to 200 characters that says what the note holds.",
-        },
-        body={
-            "type": "string",
-            "description": "The whole text: short factual Markdown of 1 to 4000 characters, "
-            "without frontmatter.",
-        },
+        description=_string("One line of 1 to 200 characters that says what the note holds."),
+        body=_string(
+            "The whole text: short factual Markdown of 1 to 4000 characters, without frontmatter."
+        ),
         evidence=_EVIDENCE,
         absorbs={
             "type": "array",
@@ -91,7 +89,7 @@ _SPECS = (
         "Retire a note that is wrong or no longer true. You must have read it.",
         ["topic", "reason", "evidence"],
         topic=_TOPIC,
-        reason={"type": "string", "description": "Why, in one line."},
+        reason=_string("Why, in one line."),
         evidence=_EVIDENCE,
     ),
 )
