@@ -218,15 +218,10 @@ def _scored(reader: ItemReader, prefix: tuple[str, ...], meant: Meant) -> dict[i
 def _read(reader: ItemReader, ranked: Iterator[tuple[int, float | None]]) -> Iterator[Item]:
     """The items of *ranked* in their order, read piece by piece; damaged ones are passed by."""
     while piece := list(islice(ranked, PIECE)):
-        yield from _items(reader, piece)
-
-
-def _items(reader: ItemReader, piece: Sequence[tuple[int, float | None]]) -> Iterator[Item]:
-    found = reader.items([number for number, _ in piece])
-    for number, score in piece:
-        if number in found:
-            item = found[number]
-            yield item if score is None else replace(item, score=score)
+        found = reader.items([number for number, _ in piece])
+        for number, score in piece:
+            if number in found:
+                yield replace(found[number], score=score)
 
 
 # ── Batches ──────────────────────────────────────────────────────────────────────────
