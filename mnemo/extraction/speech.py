@@ -73,28 +73,15 @@ class EmbeddedSemanticExtractor:
 def _extract(trajectory: Trajectory, parties: Parties) -> list[Fact]:
     scene = scene_of((*trajectory.context, *trajectory.steps), parties)
     breather = Breather()
-    said: list[Statement] = []
+    said: list[Fact] = []
     for at in range(len(trajectory.context), len(scene.steps)):
         said.extend(_of_step(scene, at, breather.breathe))
         breather.breathe()
     own = {step.index for step in trajectory.steps}
-    return [
-        Fact(
-            proposition=_begun(one.text),
-            confidence=one.confidence,
-            steps=tuple(i for i in one.steps if i in own),
-        )
-        for one in said
-    ]
+    return [replace(one, steps=tuple(i for i in one.steps if i in own)) for one in said]
 
 
-def _begun(text: str) -> str:
-    """*text* with a capital where it begins with a role: "user lives in Bern."."""
-    named = _FIRST_WORD.match(text)
-    return text[:1].upper() + text[1:] if named and named[0] in ROLES else text
-
-
-def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
+def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Fact]:
     step = scene.steps[at]
     if not is_blank(step.observation):
         yield from _of_observation(scene, at, breathe)
@@ -104,13 +91,13 @@ def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Sta
             yield from facts_of_agent(_turn(action, scene.agent, scene, at), breathe)
 
 
-def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
+def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Fact]:
     step = scene.steps[at]
     text, _, shell = without_code(excerpt(step.observation)).partition("\n$ ")
     output = scene.is_output(at, text)
     told = [*facts_of_output(shell, None, breathe)] if shell else []
     told += facts_of_output(text, scene.call_before(at), breathe) if output else []
-    yield from (Statement(fact, CONFIDENCE, (step.index,)) for fact in told)
+    yield from (_fact(fact, CONFIDENCE, step.index) for fact in told)
     if output:
         return
     turn = _turn(text, step.actor, scene, at)
@@ -174,19 +161,6 @@ class SpeechTurn:
     asked: str | None = None
     asker: tuple[str, int] | None = None
 
-    def answered(self) -> SpeechTurn:
-        """The rest of the turn: its question is answered."""
-        return replace(self, asked=None, asker=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A fact before its concepts are known."""
-
-    text: str
-    confidence: float
-    steps: tuple[int, ...]
-
 
 _HEDGE = re.compile(
     r"\b(?:maybe|might|perhaps|probably|possibly|i think|i guess|i believe|i suppose|not sure"
@@ -247,7 +221,7 @@ _ENDS_OPEN = re.compile(
 )
 
 
-def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Statement]:
+def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Fact]:
     """
     Give the facts of *turn*, in the order in which they were said.
 
@@ -257,7 +231,7 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Stateme
 
     *breathe* is called once per sentence, so that a long turn does not hold the thread.
     """
-    found: list[Statement] = []
+    found: list[Fact] = []
     last: str | None = None
     said = [s for s in sentences(turn.text) if len(s) <= _LONGEST]
     pasted = len(said) > _LONGEST_REPORT and any(map(speaks_of_self, said[:2]))
@@ -272,7 +246,7 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Stateme
             answer = answer_in(turn, said[at:])
         if answer is not None:
             found.append(answer)
-            turn = turn.answered()
+            turn = replace(turn, asked=None, asker=None)
             last = None
             continue
         for place, clause in enumerate(clauses):
@@ -281,7 +255,7 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Stateme
 
 
 def _hear(
-    turn: SpeechTurn, clause: str, last: str | None, found: list[Statement], *, begins: bool
+    turn: SpeechTurn, clause: str, last: str | None, found: list[Fact], *, begins: bool
 ) -> str | None:
     """
     Add the fact of *clause*, which *begins* a sentence or not; give its words.
@@ -385,7 +359,7 @@ def _says_enough(clause: str, scene: Scene) -> bool:
     return bool(telling) and (short or _NAME_OR_NUMBER.search(clause) is not None)
 
 
-def _told(turn: SpeechTurn, words: str) -> Statement:
+def _told(turn: SpeechTurn, words: str) -> Fact:
     clause = with_subject(with_apostrophes(FINAL.sub("", words)))
     own = speaks_of_self(clause)
     is_sentence = not clause[0].islower() and has_verb(clause)
@@ -396,11 +370,14 @@ def _told(turn: SpeechTurn, words: str) -> Statement:
         text = said_by(turn.speaker, words, to=other)
     else:
         text = words
-    return Statement(
-        text=finished(with_dates(text, turn.at)),
-        confidence=confidence_of(words),
-        steps=(turn.step,),
-    )
+    return _fact(finished(with_dates(text, turn.at)), confidence_of(words), turn.step)
+
+
+def _fact(text: str, confidence: float, *steps: int) -> Fact:
+    """A fact that begins with a capital, also where a role is named: "user lives in Bern."."""
+    named = _FIRST_WORD.match(text)
+    begun = text[:1].upper() + text[1:] if named and named[0] in ROLES else text
+    return Fact(proposition=begun, confidence=confidence, steps=steps)
 
 
 # ── The agent's side: only what it states as done ───────────────────────────────────────
@@ -445,7 +422,7 @@ def _is_deed(clause: str) -> bool:
     return not _OF_OTHER.match(clause[act.end() :])
 
 
-def facts_of_agent(turn: SpeechTurn, breathe: Callable[[], None]) -> Iterator[Statement]:
+def facts_of_agent(turn: SpeechTurn, breathe: Callable[[], None]) -> Iterator[Fact]:
     """The acts that the agent states as done; no guesses, nothing of the other party."""
     said = [s for s in sentences(turn.text) if not s.endswith("?")]
     for sentence in said if len(said) <= _LONGEST_REPORT else ():
@@ -496,7 +473,7 @@ _NO = re.compile(r"^(?:no|nope|nah|not|never|i ?['’]?m not|(?:i|we) \w+(?:n['�
 _OF_YOU = re.compile(r"\b(?:you|your)\b", re.I)
 
 
-def answer_in(turn: SpeechTurn, said: Sequence[str]) -> Statement | None:
+def answer_in(turn: SpeechTurn, said: Sequence[str]) -> Fact | None:
     """The fact of a short answer, ``Bo: Do you smoke? Ana: No.``, which *said* begins with."""
     if turn.asked is None or turn.asker is None or len(turn.asked) > _LONGEST_QUESTION:
         return None
@@ -534,13 +511,12 @@ def _with_detail(said: Sequence[str]) -> str:
     return f"{said[0]} {behind}"
 
 
-def _quoted(turn: SpeechTurn, answer: str) -> Statement:
+def _quoted(turn: SpeechTurn, answer: str) -> Fact:
     asker, step = turn.asker or ("", turn.step)
     told = with_dates(said_by(turn.speaker, one_line(answer)), turn.at)
     asked = FINAL.sub("", one_line(turn.asked or ""))
     text = said_by(asker, f"{asked if asked.endswith('?') else f'{asked}?'} {told}")
-    steps = tuple(sorted({step, turn.step}))
-    return Statement(finished(text), confidence_of(answer), steps)
+    return _fact(finished(text), confidence_of(answer), *sorted({step, turn.step}))
 
 
 def _tells_together(turn: SpeechTurn, answer: str, content: Sequence[str]) -> bool:
