@@ -45,12 +45,7 @@ from mnemo.values.vectors import (
 )
 
 SHRINKAGE = 200
-"""
-Documents at which half of the mean counts as the centre (S).
-
-Without it small stores of one author lose 9 points of answered@5; with all of it nothing that
-is said everywhere would be taken off a large one.
-"""
+"""Documents at which half of the mean counts as the centre (S); else small stores lose 9 points."""
 _FINENESS = 2**24
 """Steps per unit in which vectors are added up."""
 
@@ -288,19 +283,20 @@ class Corpus:
             kind: _Documents(dimensions, lexicon, facets) for kind in kinds
         }
         self._wordings = _Documents(dimensions, lexicon, facets)
+        self._findable = (self._steps, *self._nodes.values())
+        self._groups = (*self._findable, self._wordings)
         self.owed = Owed()
         self._behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
 
     @property
     def documents(self) -> int:
         """How many can be found."""
-        return sum(group.living for group in (self._steps, *self._nodes.values()))
+        return sum(group.living for group in self._findable)
 
     @property
     def removed(self) -> int:
         """Documents that are found no more and take up room."""
-        groups = (self._steps, *self._nodes.values())
-        return sum(len(group.ids) for group in groups) - self.documents
+        return sum(len(group.ids) for group in self._findable) - self.documents
 
     def knows_step(self, id: str) -> bool:
         """Whether the step with episodic node *id*, or the message's document, is here."""
@@ -393,7 +389,7 @@ class Corpus:
         gone = set(ids)
         self._steps.forget_repeats(gone)
         heirs = self._steps.handed_on(gone)
-        for group in (self._steps, self._wordings, *self._nodes.values()):
+        for group in self._groups:
             group.remove(gone)
         for key, debt in list(self.owed.items()):
             owner, slash, part = key.rpartition("/")
@@ -404,7 +400,7 @@ class Corpus:
 
     def view(self, revision: Revision, breather: Breather) -> CorpusView:
         """Everything as it is now; call it while nobody writes."""
-        for group in (self._steps, self._wordings, *self._nodes.values()):
+        for group in self._groups:
             group.publish()
             breather.breathe()
         nodes = {kind: DocumentsView(**group.fields()) for kind, group in self._nodes.items()}

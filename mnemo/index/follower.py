@@ -72,11 +72,7 @@ MAX_RETRY_S = 60.0
 LOADING_S = 5.0
 """Seconds that the first call may take, which loads the model: a question waits for that too."""
 FIRST_S = 0.3
-"""
-Seconds of embedding before the first answer, beside loading: it waits for the model anyway.
-
-About thirty short messages: what a script remembers before its first question (S).
-"""
+"""Seconds of embedding before the first answer, beside loading: thirty short messages (S)."""
 HUNG_S = 0.25
 """Seconds after which a recall leaves an embedder that does not answer to the background."""
 
@@ -199,10 +195,7 @@ class RepositoryIndex:
         Args:
             embedded: Embed as many of the texts that are owed a vector as fit into ``owed_s``,
                 those that are newest or fit *query* best; a failing embedder is left to
-                the background. ``CorpusView.owed`` says how many are left.
-
-        Raises:
-            StoreError: The feed could not be read. *Cancellation*: safe.
+                the background. *Raises* and *Cancellation* as ``catch_up``.
         """
         await self.catch_up()
         if embedded and self._view.owed and self._failing is None:
@@ -217,12 +210,9 @@ class RepositoryIndex:
 
     async def renew(self) -> None:
         """
-        Read everything anew, beside what serves meanwhile; nothing removed is left.
+        Read everything anew, maybe in another space; what serves meanwhile serves on if it fails.
 
-        The embedder may be of another space by now.
-
-        Raises:
-            StoreError: The feed could not be read; it serves on. *Cancellation*: safe.
+        *Raises* and *Cancellation* as ``catch_up``.
         """
         fresh = replace(self, advise=None)
         self._renewing = True
@@ -326,7 +316,7 @@ class RepositoryIndex:
         """
         For each row of *vectors* the ids and cosines ≥ *threshold* of one type, best first.
 
-        Reads what ``catch_up`` reached last. Off the event loop. *Cancellation*: safe.
+        Reads what ``catch_up`` reached last. *Cancellation*: safe.
         """
         view = self._view.of_type(type)
         if view is None or not view.count or not len(vectors):
@@ -337,12 +327,7 @@ class RepositoryIndex:
     # ── Embedding in the background ──────────────────────────────────────────────────
 
     async def is_behind(self, thread_id: str) -> bool:
-        """
-        Catch up, and tell whether vectors of the thread are to be made that can be.
-
-        Raises:
-            StoreError: The feed could not be read. *Cancellation*: safe.
-        """
+        """Catch up as ``catch_up``, and tell whether vectors of the thread are to be made."""
         await self.catch_up()
         self._poked.set()
         async with self._lock:
@@ -350,12 +335,7 @@ class RepositoryIndex:
         return waits and self._failing is None
 
     def poke(self, *, by_job: bool = False) -> None:
-        """
-        Say that something was written; a plain call, cheap enough for every append.
-
-        Args:
-            by_job: Whether background work wrote it, which other such work need not give way to.
-        """
+        """Say that something was written; *by_job*: by what other such work gives no way to."""
         self._own += 1
         if not by_job:
             self._traffic.passed()
@@ -364,8 +344,6 @@ class RepositoryIndex:
     async def run(self) -> None:
         """
         Embed what has no vector, whenever poked, until cancelled; failures are waited out.
-
-        What other processes have removed is dropped from memory when it is the greater part.
 
         *Cancellation*: safe; what was not saved is embedded after the next start.
         """
@@ -478,11 +456,7 @@ class RepositoryIndex:
     # ── Before an answer ─────────────────────────────────────────────────────────────
 
     async def _pay_for(self, query: str) -> None:
-        """
-        Embed what is likely to answer *query*, for ``owed_s``.
-
-        While the model is not loaded: for ``FIRST_S``, beside loading it.
-        """
+        """Embed what may answer *query*, for ``owed_s``; for ``FIRST_S`` beside loading a model."""
         cold = not self._loaded
         allowed = max(FIRST_S, self.owed_s) if cold and self.owed_s else self.owed_s
         deadline = elapsed() + allowed

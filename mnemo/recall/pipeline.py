@@ -199,7 +199,7 @@ class Recall:
                 run.does_without("notes", error)
         if request.explain:
             trace.tokens = await self._threads.run(line_tokens, candidates, self._count)
-        trace.model_calls = run.calls
+        trace.model_calls = run.meter.total.calls
         return RecallResult(
             mode=trace.mode,
             tags=trace.tags,

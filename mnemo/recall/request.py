@@ -155,9 +155,9 @@ class RecallRun:
     timeout_s: float = 0.0
     hangs: bool = False
     failures: dict[Purpose, ModelError] = field(default_factory=dict)
+    meter: UsageMeter = field(default_factory=UsageMeter, init=False)
     trace: RecallTrace = field(init=False)
     _asker: Asker | None = field(default=None, init=False)
-    _meter: UsageMeter | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         given, query = self.request.mode, self.request.query
@@ -168,19 +168,14 @@ class RecallRun:
         self, model: ChatModel, usage: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
     ) -> None:
         """Let *model* be asked; its calls are added to *usage*, of all recalls, when made."""
-        self.timeout_s, self._meter = timeout_s, UsageMeter(whole=usage)
-        self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
+        self.timeout_s, self.meter = timeout_s, UsageMeter(whole=usage)
+        self._asker = Asker(model, meter=self.meter, timeout_s=timeout_s, spans=spans)
 
     @property
     def weights(self) -> Mapping[NodeType, float]:
         """The types that are searched, and the weight of each one's candidates."""
         types = self.request.types
         return MODE_WEIGHTS[self.trace.mode] if types is None else dict.fromkeys(types, 1.0)
-
-    @property
-    def calls(self) -> int:
-        """Calls of the chat model that were started for this recall."""
-        return self._meter.total.calls if self._meter is not None else 0
 
     @property
     def asked(self) -> AskedQuestion:
@@ -234,13 +229,13 @@ class RecallRun:
         """
         purpose = question.purpose
         try:
-            if self._asker is not None and self._meter is not None and not self.hangs:
+            if self._asker is not None and not self.hangs:
                 with anyio.move_on_after(self.timeout_s):
                     answer = await self._asker.ask(question)
                     self.trace.stages[purpose] = "model"
                     return answer
                 self.hangs = True
-                self._meter.ran(purpose, "failed")
+                self.meter.ran(purpose, "failed")
             what = f"the model kept this recall waiting for {self.timeout_s:g} s"
             raise ModelTimeout(what, purpose=purpose)
         except ModelError as error:

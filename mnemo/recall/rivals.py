@@ -37,13 +37,11 @@ from mnemo.recall.search import Found, Search
 from mnemo.runtime.text import STOP_WORDS, fold
 from mnemo.values.graph import NodeType, Semantic
 
-Floats = NDArray[np.float64]
-
 BEST = 20
 """Candidates, by score, of which each two are judged: 190 pairs."""
 ORDER = 0.2
 """
-Probability in [0, 1] from which the newer of two is placed before the older.
+Probability from which the newer of two is placed before the older.
 
 Source: each file left out of the fit (``scripts/fit_rivals``, ten files), 6 of 199 questions
 about what has not changed lost their first place, 8 of 200 where texts are embedded with
@@ -393,8 +391,10 @@ def _placed(search: Search) -> tuple[list[Found], list[str]]:
 
 
 def _told(search: Search, places: list[Found]) -> list[Candidate]:
-    ordered = _current_first(search, places) if places else []
-    return [_candidate(search, place) for place in _worth_reading(search, ordered)]
+    if not places:
+        return []
+    ordered = _worth_reading(search, _current_first(search, places))
+    return [_candidate(search, place) for place in ordered]
 
 
 def _current_first(search: Search, places: list[Found]) -> list[Found]:
@@ -492,12 +492,10 @@ def _worth_reading(search: Search, places: Sequence[Found]) -> list[Found]:
     scores lie closer, its square.
     """
     cut, kept = search.config.recall.cut, list[Found]()
-    best = max(places, key=lambda place: place.value, default=None)
+    best = max(places, key=lambda place: place.value)
     for place in places:
-        spoken = (place.spoken, best.spoken) if best else ()
-        notes = all(search.hits[type].are_notes(id) for type, id in spoken)
-        least = (cut if notes else cut**2) * best.value if best else 0.0
-        if len(kept) < KEPT or place.value >= least:
+        notes = all(search.hits[type].are_notes(id) for type, id in (place.spoken, best.spoken))
+        if len(kept) < KEPT or place.value >= (cut if notes else cut**2) * best.value:
             kept.append(place)
     return kept[: search.run.request.k]
 

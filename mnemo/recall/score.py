@@ -150,7 +150,6 @@ What a text of a form that the question asks for gets beside its kind's signals.
 
 It gives a value of the attribute asked for; or, of a note alone, has a value of the kind asked
 for, has a name where somebody is asked for, or begins with another person than asked about.
-Source: as ``WEIGHTS``; where and why (a place, a reason) gave nothing.
 """
 SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
