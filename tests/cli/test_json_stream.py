@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemo.cli.importing import json_stream
-from mnemo.cli.importing.json_stream import BadLine, ImportFileError, Value, stream_values
+from mnemo.cli.importing.json_stream import ImportFileError, Value, stream_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -110,19 +110,20 @@ def test_a_bad_line_is_told_and_the_next_is_read(tmp_path):
     path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
     first, bad, last = stream_values(path)
     assert (first, last) == (Value({"a": 1}, 1), Value({"c": 3}, 3))
-    assert isinstance(bad, BadLine)
-    assert (bad.number, "not JSON" in bad.what) == (2, True)
+    assert isinstance(bad, ImportFileError)
+    assert (bad.line, "not JSON" in bad.what) == (2, True)
 
 
 def test_a_line_that_is_not_utf8_is_told_and_the_next_is_read(tmp_path):
     """With the byte's place in its line; a byte order mark does not count."""
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"a": "\xff"}\n{"b": "caf\xe9"}\r\n{"c": 3}\r\n')
-    assert list(stream_values(path)) == [
-        BadLine(1, "not UTF-8 (byte 0xff)", 8),
-        BadLine(2, "not UTF-8 (byte 0xe9)", 11),
-        Value({"c": 3}, 3),
+    *bad, last = stream_values(path)
+    assert [(one.line, one.what, one.column) for one in bad] == [
+        (1, "not UTF-8 (byte 0xff)", 8),
+        (2, "not UTF-8 (byte 0xe9)", 11),
     ]
+    assert last == Value({"c": 3}, 3)
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400", "9" * 4_000, r'"\ud800"', "\t1"])

@@ -71,15 +71,6 @@ class Value:
         return ImportFileError(what, file=file, line=self.number)
 
 
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line that is no JSON, in a file of one value per line."""
-
-    number: int
-    what: str
-    column: int | None = None
-
-
 def begun(items: Iterator[T]) -> Iterator[T]:
     """Read the first of *items*. *Raises* ``ImportFileError``: nothing stands before a mistake."""
     try:
@@ -91,9 +82,11 @@ def begun(items: Iterator[T]) -> Iterator[T]:
 
 def stream_values(
     file: Path, *, unwraps: bool = True, on_read: OnRead = lambda count: None
-) -> Generator[Value | BadLine]:
+) -> Generator[Value | ImportFileError]:
     """
     Read *file*: a list, one value per line, or values one after the other.
+
+    Of one value per line, a line that is no JSON is given as its error.
 
     Args:
         unwraps: Read the list under a usual name of an object, such as ``results``.
@@ -120,13 +113,13 @@ def stream_values(
         wrapped = text.begins(_WRAPPED) if unwraps else None
         if wrapped:
             text.at = wrapped.end() - 1
-        values: Iterator[Value | BadLine]
+        values: Iterator[Value | ImportFileError]
         if first == "[" or wrapped:
             values = _elements(text, wrapped=bool(wrapped))
         elif text.holds_lines():
             source.seek(0)
             text.text = ""
-            values = _lines(source)
+            values = _lines(source, file)
         else:
             values = _values(text, unwraps=unwraps)
         for value in values:
@@ -138,8 +131,8 @@ def stream_values(
 def sound_values(file: Path, on_read: OnRead = lambda count: None) -> Generator[Value]:
     """Read *file* as ``stream_values`` does, and end at a line that is no JSON."""
     for value in stream_values(file, unwraps=False, on_read=on_read):
-        if isinstance(value, BadLine):
-            raise ImportFileError(value.what, file=file, line=value.number, column=value.column)
+        if isinstance(value, ImportFileError):
+            raise value
         yield value
 
 
@@ -280,7 +273,7 @@ def _elements(text: _Text, *, wrapped: bool) -> Iterator[Value]:
         raise text.mistake(text.at, "not JSON: more follows after the list")
 
 
-def _lines(source: BinaryIO) -> Iterator[Value | BadLine]:
+def _lines(source: BinaryIO, file: Path) -> Iterator[Value | ImportFileError]:
     for number, line in enumerate(source, 1):
         if not line.strip():
             continue
@@ -289,11 +282,12 @@ def _lines(source: BinaryIO) -> Iterator[Value | BadLine]:
             yield Value(json.loads(line.rstrip(b"\r\n").decode(encoding)), number)
         except UnicodeDecodeError as error:
             what = f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
-            yield BadLine(number, what, error.start + 1)
+            yield ImportFileError(what, file=file, line=number, column=error.start + 1)
         except json.JSONDecodeError as error:
-            yield BadLine(number, f"not JSON: {_wrong(error)}", error.colno)
+            what = f"not JSON: {_wrong(error)}"
+            yield ImportFileError(what, file=file, line=number, column=error.colno)
         except (ValueError, RecursionError) as error:
-            yield BadLine(number, f"not usable JSON: {error}", 1)
+            yield ImportFileError(f"not usable JSON: {error}", file=file, line=number, column=1)
 
 
 def _values(text: _Text, *, unwraps: bool) -> Iterator[Value]:

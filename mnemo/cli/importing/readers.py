@@ -16,7 +16,7 @@ import yaml
 
 from mnemo import Message, UsageError
 from mnemo.cli.importing import chats
-from mnemo.cli.importing.json_stream import BadLine, ImportFileError, OnRead, Value, stream_values
+from mnemo.cli.importing.json_stream import ImportFileError, OnRead, Value, stream_values
 from mnemo.cli.importing.records import (
     Broken,
     Item,
@@ -271,9 +271,8 @@ def items_of(file: Path, source: str, on_read: OnRead = lambda count: None) -> I
     reader = _READERS[source]
     read = partial(_openai, stem=file.stem) if source == "openai" else reader.read
     for value in stream_values(file, on_read=on_read):
-        if isinstance(value, BadLine):
-            column = f"column {value.column}: " if value.column else ""
-            yield Broken(f"line {value.number}", column + value.what)
+        if isinstance(value, ImportFileError):
+            yield Broken(f"line {value.line}", f"column {value.column}: {value.what}")
             continue
         unit = reader.unit if value.in_list else "line"
         place = f"{unit} {value.number}"
