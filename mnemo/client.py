@@ -36,7 +36,6 @@ MOST_PAUSE_S = 5.0
 """Seconds between two of them, at most (S)."""
 PAGE = 1_000
 """Messages that are read at once."""
-_NOT_OPEN = "this client is not open; use `async with RemoteMnemo(…)`"
 
 
 class RemoteMnemo:
@@ -132,6 +131,11 @@ class RemoteMnemo:
             list[mnemo.RepositoryRecord], await self.call("GET", "/v1/repositories")
         )
 
+    def _opened(self) -> Any:
+        if self._http is None:
+            raise mnemo.UsageError("this client is not open; use `async with RemoteMnemo(…)`")
+        return self._http
+
     async def call(
         self, method: str, path: str, params: Any = None, body: Any = None, *, wait_s: float = 0
     ) -> bytes:
@@ -149,14 +153,13 @@ class RemoteMnemo:
         """
         import httpx
 
-        if self._http is None:
-            raise mnemo.UsageError(_NOT_OPEN)
+        http = self._opened()
         sent = None if body is None else json.dumps(body, default=exchange.plain, allow_nan=False)
         asked = given(**(params or {}))
         kind = {} if sent is None else {"content-type": "application/json"}
         for left in reversed(range(TRIES)):
             try:
-                answer = await self._http.request(
+                answer = await http.request(
                     method,
                     path,
                     params=asked,
@@ -192,12 +195,11 @@ class RemoteMnemo:
         """
         import httpx
 
-        if self._http is None:
-            raise mnemo.UsageError(_NOT_OPEN)
+        http = self._opened()
         params, headers = given(repo=repo_id), given(**{"last-event-id": after})
         timeout = httpx.Timeout(self._timeout_s, read=None)
         try:
-            async with self._http.stream(
+            async with http.stream(
                 "GET", "/v1/events", params=params, headers=headers, timeout=timeout
             ) as answer:
                 if not answer.is_success:

@@ -312,16 +312,14 @@ def _write_anthropic(message: Message) -> list[Item]:
         return []
     content = _blocks(message.content, _anthropic_block)
     if message.tool_calls:
-        before = content if isinstance(content, list) else _text_blocks(content)
+        before = content if isinstance(content, list) else []
+        if isinstance(content, str) and not is_blank(content):
+            before = [{"type": "text", "text": content}]
         content = before + [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
             for call in message.tool_calls
         ]
     return [{"role": message.role, "content": "" if content is None else content}]
-
-
-def _text_blocks(text: str | None) -> list[Item]:
-    return [] if text is None or is_blank(text) else [{"type": "text", "text": text}]
 
 
 def _tool_result(id: str, result: Any, is_error: bool) -> Item:

@@ -59,7 +59,8 @@ class Learned:
 
     def ladder(self, forms: Sequence[Form], purpose: str) -> list[Form]:
         """Those of *forms* to try for *purpose*, in their order; the last one in any case."""
-        return [form for form in forms[:-1] if not self._given_up(form, purpose)] + [forms[-1]]
+        strikes = ((form, self._strikes[form, self._scope(form, purpose)]) for form in forms[:-1])
+        return [*(form for form, count in strikes if count < STRIKES), forms[-1]]
 
     def doubts(self, form: Form, failure: Failure) -> bool:
         """Whether *failure* may be the fault of *form*, so that a lesser one is worth a try."""
@@ -74,9 +75,6 @@ class Learned:
         self._proven.add(form)
         for failed in refused:
             self._strikes[failed, self._scope(failed, purpose)] += 1
-
-    def _given_up(self, form: Form, purpose: str) -> bool:
-        return self._strikes[form, self._scope(form, purpose)] >= STRIKES
 
     def _scope(self, form: Form, purpose: str) -> str | None:
         # A form that works elsewhere fails for what is special about one question's schema.

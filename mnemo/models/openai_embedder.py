@@ -36,11 +36,6 @@ BYTES_PER_TOKEN = 4
 """What ``count_tokens`` reckons with."""
 
 
-def sendable(text: str, prefix: str) -> str:
-    """*text* after *prefix*, storable and never blank: servers refuse an empty input."""
-    return clean(f"{prefix}{text}") if not is_blank(prefix + text) else " "
-
-
 def key_of(text: str) -> bytes:
     """What a text is remembered by: 16 bytes of its hash."""
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
@@ -321,7 +316,8 @@ class OpenAIEmbedder(HttpModel):
     # ── Before a request ─────────────────────────────────────────────────────────────
 
     def _prepared(self, texts: Sequence[str], kind: str) -> tuple[list[bytes], dict[bytes, str]]:
-        sent = [sendable(text, self._prefixes[kind]) for text in texts]
+        whole = (self._prefixes[kind] + text for text in texts)
+        sent = [" " if is_blank(text) else clean(text) for text in whole]  # empty ones are refused
         keys = [key_of(text) for text in sent]
         return keys, dict(zip(keys, sent, strict=True))
 

@@ -110,7 +110,6 @@ class Transport:
         self.timeout_s = number("timeout_s", timeout_s, above=0)
         self._max_retries = whole("max_retries", max_retries, least=0)
         self._max_wait_s = number("max_wait_s", max_wait_s, least=0)
-        slots = whole("max_concurrency", max_concurrency, least=1)
         for name, limit in (
             ("requests_per_minute", requests_per_minute),
             ("tokens_per_minute", tokens_per_minute),
@@ -130,7 +129,8 @@ class Transport:
             clock=self._clock,
         )
         self._injected = transport
-        self._clients = Clients(self._make_client, max_concurrency=slots)
+        self._slots = whole("max_concurrency", max_concurrency, least=1)
+        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
 
     def __repr__(self) -> str:
         return f"Transport({self.endpoint.url!r})"
@@ -198,7 +198,8 @@ class Transport:
         """
         content = await _encoded(body, tokens)
         bound = self.timeout_s if timeout_s is None else timeout_s
-        async with self._limits.turn(self._clients.lane, tokens), self._clients.lend() as client:
+        lane = self._lane()
+        async with self._limits.turn(lane, tokens), lane.lend(self._make_client) as client:
             status, headers, payload = await self._exchange(client, path, content, bound, max_bytes)
         if not 200 <= status < 300:
             now = self._clock.now()
@@ -221,7 +222,17 @@ class Transport:
 
         Idempotent. *Cancellation*: completes.
         """
-        await self._clients.aclose()
+        await self._lane().aclose()
+
+    def _lane(self) -> Lane:
+        """That of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._lanes:
+            # In place: another thread's loop may be at it, too.
+            for gone in [known for known in self._lanes if known.is_closed()]:
+                self._lanes.pop(gone, None)
+            self._lanes[loop] = Lane(self._slots)
+        return self._lanes[loop]
 
     async def _exchange(
         self, client: Any, path: str, content: bytes, timeout_s: float, max_bytes: int
@@ -542,38 +553,20 @@ class Lane:
     def __init__(self, max_concurrency: int) -> None:
         self.slots = anyio.Semaphore(max_concurrency)
         self.head = anyio.Lock()
-        self.making = anyio.Lock()
-        self.shared: _Shared | None = None
-
-
-class Clients:
-    """Lends the running loop's client, which *make* makes in a worker thread (it reads files)."""
-
-    def __init__(self, make: Callable[[], Any], *, max_concurrency: int) -> None:
-        self._make = make
-        self._max_concurrency = max_concurrency
-        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
-
-    @property
-    def lane(self) -> Lane:
-        """That of the running loop."""
-        loop = asyncio.get_running_loop()
-        lane = self._lanes.get(loop)
-        if lane is None:
-            self._lanes = {
-                known: own for known, own in self._lanes.items() if not known.is_closed()
-            }
-            lane = self._lanes[loop] = Lane(self._max_concurrency)
-        return lane
+        self._making = anyio.Lock()
+        self._shared: _Shared | None = None
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[Any]:
+    async def lend(self, make: Callable[[], Any]) -> AsyncIterator[Any]:
         """
-        Lend the client, making it at first use.
+        Lend the client, which *make* makes at first use in a worker thread: it reads files.
 
         *Cancellation*: safe; the last borrower of a closed client closes its connections.
         """
-        shared = await self._current(self.lane)
+        async with self._making:
+            if self._shared is None:
+                self._shared = _Shared(await anyio.to_thread.run_sync(make))
+            shared = self._shared
         shared.borrowers += 1
         try:
             yield shared.client
@@ -582,20 +575,13 @@ class Clients:
             await shared.close_if_idle()
 
     async def aclose(self) -> None:
-        """Close the running loop's client, or have its last borrower do it. Idempotent."""
-        lane = self.lane
+        """Close the client, or have its last borrower do it. Idempotent."""
         with anyio.CancelScope(shield=True):
-            async with lane.making:
-                shared, lane.shared = lane.shared, None
+            async with self._making:
+                shared, self._shared = self._shared, None
         if shared is not None:
             shared.retired = True
             await shared.close_if_idle()
-
-    async def _current(self, lane: Lane) -> _Shared:
-        async with lane.making:
-            if lane.shared is None:
-                lane.shared = _Shared(await anyio.to_thread.run_sync(self._make))
-            return lane.shared
 
 
 # ── Limits: requests at once, and per minute ────────────────────────────────────────────

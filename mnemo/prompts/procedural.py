@@ -129,19 +129,15 @@ def returns_question(
     )
 
 
-def return_of(score: float) -> float:
-    """A score of 1 to 10 as a return in [0, 1]; scores outside are clamped."""
-    return min(1.0, max(0.0, (score - 1.0) / 9.0))
-
-
 def _row(index: int, instruction: Instruction) -> dict[str, Any]:
     values = asdict(instruction)
     return {"index": index} | {name: values[name] for name in _SHOWN}
 
 
 def _returns(reply: ReturnsReply, number: int) -> list[float | None]:
-    scores = {entry.index: entry.score for entry in reply.scores}
-    return [return_of(scores[i]) if i in scores else None for i in range(number)]
+    """Scores of 1 to 10 as returns in [0, 1]; those outside are clamped."""
+    returns = {one.index: min(1.0, max(0.0, (one.score - 1.0) / 9.0)) for one in reply.scores}
+    return [returns.get(i) for i in range(number)]
 
 
 # ── Merged intents ──────────────────────────────────────────────────────────────────────

@@ -105,7 +105,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     if status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     name, known = type(error).__name__, isinstance(error, mnemo.MnemoError)
-    named = _snake_case(name) if known else _PLAIN[status]
+    named = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if known else _PLAIN[status]
     reason = str(getattr(error, "reason", None) or named)
     facts = {k: v for k, v in vars(error).items() if not k.startswith("_") and k != "reason"}
     again = error.retry_after_s if isinstance(error, mnemo.RateLimited) else None
@@ -154,7 +154,3 @@ async def _http(request: Request, error: Exception) -> Response:
 async def _failed(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(500, "internal_error", "the service failed; its log says why")
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
