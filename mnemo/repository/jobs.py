@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -355,6 +355,7 @@ class _Open:
     busy_at: float
 
 
+@dataclass(eq=False, kw_only=True)
 class Worker:
     """
     Works off the jobs of many repositories; see ``Mnemo.work``.
@@ -363,26 +364,18 @@ class Worker:
     where one is open already.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        poll_s: float,
-        slots: JobSlots,
-        owing: Callable[[Collection[JobKind] | None], Awaitable[list[str]]],
-        open_repo: Callable[[str], Awaitable[bool]],
-        close_repo: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._clock = clock
-        self._poll_s = poll_s
-        self._slots = slots
-        self._owing = owing
-        self._open_repo = open_repo
-        self._close_repo = close_repo
-        self._open: dict[str, _Open] = {}
-        self._refused: dict[str, tuple[float, str]] = {}
-        self._nap = CancelHandle()
-        slots.wakeful.add(self)
+    clock: Clock
+    poll_s: float
+    slots: JobSlots
+    owing: Callable[[Collection[JobKind] | None], Awaitable[list[str]]]
+    open_repo: Callable[[str], Awaitable[bool]]
+    close_repo: Callable[[str], Awaitable[None]]
+    _open: dict[str, _Open] = field(default_factory=dict)
+    _refused: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _nap: CancelHandle = field(default_factory=CancelHandle)
+
+    def __post_init__(self) -> None:
+        self.slots.wakeful.add(self)
 
     def wake(self) -> None:
         """Look for jobs now; a plain call."""
@@ -397,25 +390,25 @@ class Worker:
         """Look for jobs again and again; see ``Mnemo.work``."""
         if not isinstance(pattern, str) or is_blank(pattern):
             raise ValueError(f"repos must be a pattern of ids, such as '*', not {pattern!r}")
-        with self._slots.working(_checked(kinds)):
+        with self.slots.working(_checked(kinds)):
             while True:
                 self._nap = nap = CancelHandle()
                 await self._look(pattern)
                 if on_look is not None:
                     await self._report(on_look)
                 with nap:
-                    await self._clock.sleep(self._poll_s)
+                    await self.clock.sleep(self.poll_s)
 
     async def _look(self, pattern: str) -> None:
         try:
-            owing = await self._owing(self._slots.kinds)
+            owing = await self.owing(self.slots.kinds)
         except MnemoError as error:
             log.warning("repositories with jobs are looked for again: %s", error)
             return
         due = [id for id in owing if fnmatchcase(id, pattern)]
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         for id, opened in self._open.items():
-            if id in due or self._slots.busy[id]:
+            if id in due or self.slots.busy[id]:
                 opened.busy_at = now
         waiting = [id for id in due if id not in self._open and not self._is_refused(id, now)]
         await self._make_room(now, len(waiting))
@@ -431,11 +424,11 @@ class Worker:
                 missing -= 1
                 del self._open[id]
                 with suppress(NotFound):  # somebody else has closed it
-                    await self._close_repo(id)
+                    await self.close_repo(id)
 
     async def _enter(self, id: str, now: float) -> None:
         try:
-            opened = await self._open_repo(id)
+            opened = await self.open_repo(id)
         except MnemoError as error:
             log.warning("the jobs of repository %r are left to others: %s", id, error)
             self._refused[id] = (now, str(error))
@@ -449,7 +442,7 @@ class Worker:
         return id in self._refused
 
     async def _report(self, on_look: Callable[[WorkerStatistics], Any]) -> None:
-        slots = self._slots
+        slots = self.slots
         found = WorkerStatistics(
             repos=tuple(sorted(self._open)),
             running=slots.running,

@@ -112,7 +112,7 @@ def _up_to_cut(
             return [message for message in window if message.seq < cut], cut, 0
         if end == thread.next_seq:
             left = (unit.open_for(tx.now, deadline_s) for unit in units)
-            return [], start, next(wait_s for wait_s in left if wait_s)
+            return [], start, next(filter(None, left), deadline_s)
     return window, end, 0
 
 
@@ -147,23 +147,17 @@ class Remembered:
         return f"<Remembered {said} in {shown(self.thread_id)!r}, {made}>"
 
 
+@dataclass(eq=False)
 class Remembering:
     """The work of the ``extract`` and ``session`` jobs of one repository."""
 
-    def __init__(
-        self,
-        parts: RepositoryParts,
-        jobs: Jobs,
-        sessions: RepositorySessions,
-        *,
-        forget: Callable[[Selection], Awaitable[object]],
-        check_usable: Callable[[], None],
-    ) -> None:
-        self._parts = parts
-        self._jobs = jobs
-        self._sessions = sessions
-        self._forget = forget
-        self._check_usable = check_usable
+    parts: RepositoryParts
+    jobs: Jobs
+    sessions: RepositorySessions
+    forget: Callable[[Selection], Awaitable[object]]
+    check_usable: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self.work: dict[JobKind, Work] = {
             "extract": self._extract,
             "session": self._work_off_session,
@@ -174,26 +168,26 @@ class Remembering:
         last = max(message.seq for message in messages)
         ids = [message.stored_id for message in messages]
         while True:
-            changed = self._jobs.watch()
-            seq, job = await self._parts.transcript.reading(partial(_progress, thread_id))
+            changed = self.jobs.watch()
+            seq, job = await self.parts.transcript.reading(partial(_progress, thread_id))
             if seq > last:
-                made = await self._parts.transcript.reading(lambda tx: tx.made_of(thread_id, ids))
+                made = await self.parts.transcript.reading(lambda tx: tx.made_of(thread_id, ids))
                 return tuple(made)
             if job is not None and job.error is not None and job.state is not JobState.RUNNING:
                 raise ExtractionFailed(
                     f"extraction of thread {thread_id!r} failed: {job.error}", operation="remember"
                 )
-            self._check_usable()
+            self.check_usable()
             await changed()
 
     # ── The jobs ─────────────────────────────────────────────────────────────────────
 
     async def _work_off_session(self, job: Job) -> datetime | None:
         """Extract the closed episode of the session that *job* is about; see ``Work``."""
-        journal = await self._parts.sessions.load(job.subject)
+        journal = await self.parts.sessions.load(job.subject)
         if journal is not None and journal.record.state is SessionState.EXTRACTING:
-            config = config_of(job.needs, self._parts.config).overlaid(NO_AUTO_COMMIT)
-            session = await self._sessions.resume(
+            config = config_of(job.needs, self.parts.config).overlaid(NO_AUTO_COMMIT)
+            session = await self.sessions.resume(
                 job.subject, config=config, left_by=job.needs.get("home")
             )
             try:
@@ -202,17 +196,17 @@ class Remembering:
                 return job.due_at  # this repository closes, or the session was forgotten
             finally:
                 await session.aclose()
-        await self._parts.transcript.writing(partial(finish_job, job=job))
+        await self.parts.transcript.writing(partial(finish_job, job=job))
         return None
 
     async def _extract(self, job: Job) -> datetime | None:
         """Take in the next portion of the thread that *job* is about; see ``Work``."""
-        config, store = self._parts.config, self._parts.transcript
+        config, store = self.parts.config, self.parts.transcript
         portion = await store.reading(partial(next_portion, thread_id=job.subject, config=config))
         if portion.due_at is not None:
             return portion.due_at
         read = (*portion.context, *portion.messages)
-        self._jobs.running[job.key] = [message.stored_id for message in read]
+        self.jobs.running[job.key] = [message.stored_id for message in read]
         for session_id in await store.reading(lambda tx: tx.extracting(job.subject)):
             part = await self._fitting(session_id, portion)
             if part is not None:
@@ -228,12 +222,12 @@ class Remembering:
         return [str(draft.message_id) for draft in self._drafts(messages)]
 
     def _drafts(self, messages: Sequence[StoredMessage]) -> list[StepDraft]:
-        now, actor = self._parts.clock.now(), self._parts.config.extraction.default_actor
+        now, actor = self.parts.clock.now(), self.parts.config.extraction.default_actor
         return step_drafts(messages, now=now, default_actor=actor)
 
     async def _fitting(self, session_id: str, portion: Portion) -> Portion | None:
         """The part of *portion* that a session left behind is about; ``None``: of another one."""
-        journal = await self._parts.sessions.load(session_id)
+        journal = await self.parts.sessions.load(session_id)
         held = [step.message_id for step in journal.steps] if journal is not None else []
         if journal is None or held != self._said(portion.messages)[: len(held)]:
             return None
@@ -245,13 +239,13 @@ class Remembering:
         self, job: Job, portion: Portion, session_id: str | None
     ) -> datetime | None:
         """Extract and commit *portion*, through the session left behind or a new one."""
-        config = config_of(job.needs, self._parts.config)
+        config = config_of(job.needs, self.parts.config)
         preceding = _preceding(self._drafts(portion.context))
         task = SessionTask(intake=_done(job, portion), preceding=preceding)
         if session_id is None:
-            session = await self._sessions.start(GOAL, config=config, task=task)
+            session = await self.sessions.start(GOAL, config=config, task=task)
         else:
-            session = await self._sessions.resume(session_id, config=config, task=task)
+            session = await self.sessions.resume(session_id, config=config, task=task)
         try:
             await self._take_in(session, portion)
             return None
@@ -259,7 +253,7 @@ class Remembering:
             return job.due_at  # the repository closes, or what it held was forgotten
         except Conflict:
             await session.aclose()
-            if await self._parts.transcript.reading(partial(held_job, job=job)):
+            if await self.parts.transcript.reading(partial(held_job, job=job)):
                 # What was erased meanwhile must not come back by the steps made of it.
                 await self._drop(session.id)
             return job.due_at
@@ -268,7 +262,7 @@ class Remembering:
 
     async def _drop(self, session_id: str) -> None:
         """Erase a session with all that came of it."""
-        await self._forget(Selection(session_id=session_id))
+        await self.forget(Selection(session_id=session_id))
 
     async def _take_in(self, session: Session, portion: Portion) -> None:
         if session.state is SessionState.COLLECTING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 import anyio
@@ -52,6 +52,7 @@ class SessionTask:
     preceding: tuple[Step, ...]
 
 
+@dataclass(eq=False)
 class RepositorySessions:
     """
     Starts, resumes and ends sessions; ``Repository`` documents the promises.
@@ -60,24 +61,15 @@ class RepositorySessions:
     auto-commit and for sessions with models of their own.
     """
 
-    def __init__(
-        self,
-        parts: RepositoryParts,
-        lane: CommitLane,
-        jobs: Jobs,
-        *,
-        check_usable: Callable[[], None],
-        closed_above: Callable[[], str | None],
-    ) -> None:
-        self._parts = parts
-        self._lane = lane
-        self._jobs = jobs
-        self._check_usable = check_usable
-        self._closed_above = closed_above
-        self._opening = anyio.Lock()
-        self._in_doubt: dict[str, SessionRecord] = {}
-        self._moves = 0
-        self._meter = UsageMeter()
+    parts: RepositoryParts
+    lane: CommitLane
+    jobs: Jobs
+    check_usable: Callable[[], None]
+    closed_above: Callable[[], str | None]
+    _opening: anyio.Lock = field(default_factory=anyio.Lock)
+    _in_doubt: dict[str, SessionRecord] = field(default_factory=dict)
+    _moves: int = 0
+    _meter: UsageMeter = field(default_factory=UsageMeter)
 
     # ── In ───────────────────────────────────────────────────────────────────────────
 
@@ -96,13 +88,13 @@ class RepositorySessions:
         if session_id is not None:
             exact_id("session_id", session_id)
         effective = self._effective(config)
-        embedder = self._parts.checked_models(chat_model, embedder)
+        embedder = self.parts.checked_models(chat_model, embedder)
         if embedder is not None:
             await self.check_space(embedder)
-        now = self._parts.clock.now()
+        now = self.parts.clock.now()
         record = SessionRecord(
             id=session_id or new_id("session"),
-            repo_id=self._parts.repo_id,
+            repo_id=self.parts.repo_id,
             goal=goal,
             state=SessionState.COLLECTING,
             steps=0,
@@ -125,21 +117,18 @@ class RepositorySessions:
         if may_come_again and len(doubted) >= MOST_IN_DOUBT:
             await self._look_for_doubted()
 
-        async def create() -> SessionRecord:
-            now, owner = record.updated_at, self._parts.owner
-            await self._parts.sessions.create(record, goal_at=now, owner=owner)
-            return record
-
-        async def find() -> SessionRecord | None:
-            return record if await self._is_written(record) else None
+        async def create() -> bool:
+            now, owner = record.updated_at, self.parts.owner
+            await self.parts.sessions.create(record, goal_at=now, owner=owner)
+            return True
 
         def doubt() -> None:
             if may_come_again:
                 doubted[record.id] = record
 
-        written = await confirmed(create, find, doubt)
+        await confirmed(create, partial(self._is_written, record), doubt)
         doubted.pop(record.id, None)
-        return written
+        return record
 
     async def _look_for_doubted(self) -> None:
         """Forget the starts that were not made. *Raises* ``StoreError``: as many are left."""
@@ -153,7 +142,7 @@ class RepositorySessions:
             )
 
     async def _is_written(self, record: SessionRecord) -> bool:
-        journal = await self._parts.sessions.load(record.id)
+        journal = await self.parts.sessions.load(record.id)
         return journal is not None and journal.record.episode_id == record.episode_id
 
     async def resume(
@@ -169,9 +158,9 @@ class RepositorySessions:
         """Open a session as its last durable act left it, or give the one that is open."""
         session_id = known_id("session_id", session_id)
         effective = self._effective(config)
-        embedder = self._parts.checked_models(chat_model, embedder)
+        embedder = self.parts.checked_models(chat_model, embedder)
         async with self._opening:
-            open_here = self._parts.open_sessions.get(session_id)
+            open_here = self.parts.open_sessions.get(session_id)
             if open_here is not None:
                 if not open_here._ending:
                     return open_here
@@ -181,7 +170,7 @@ class RepositorySessions:
             return self._opened(journal, effective, chat_model, embedder, task)
 
     async def _claimed(self, session_id: str, left_by: str | None) -> Journal:
-        sessions, owner = self._parts.sessions, self._parts.owner
+        sessions, owner = self.parts.sessions, self.parts.owner
         await sessions.claim(session_id, owner, left_by=left_by)
         try:
             journal = await sessions.load(session_id)
@@ -194,22 +183,22 @@ class RepositorySessions:
 
     def _effective(self, config: Config | None) -> Config:
         """The repository's config under the session's, refused before anything is written."""
-        effective = self._parts.config.overlaid(config)
+        effective = self.parts.config.overlaid(config)
         resolve_profile(effective.extraction.profile)
         return effective
 
     async def check_space(self, embedder: Embedder) -> None:
         """Refuse an embedder of another space than that of the stored vectors."""
-        stored, offered = await self._parts.feed.space(), embedder.space
+        stored, offered = await self.parts.feed.space(), embedder.space
         if stored is None:
             return
         if (stored.name, stored.dimensions) != (offered.name, offered.dimensions):
             raise EmbeddingSpaceMismatch(
-                self._parts.repo_id,
+                self.parts.repo_id,
                 str(stored),
                 str(offered),
                 stored_space=(stored.name, stored.dimensions),
-                way=self._parts.way_to(stored),
+                way=self.parts.way_to(stored),
             )
 
     # ── Building ─────────────────────────────────────────────────────────────────────
@@ -222,10 +211,10 @@ class RepositorySessions:
         embedder: Embedder | None,
         task: SessionTask | None,
     ) -> Session:
-        self._check_usable()
+        self.check_usable()
         if task is not None:
             config = config.overlaid(NO_AUTO_COMMIT)
-        id, wanted, parts = journal.record.id, config.telemetry, self._parts
+        id, wanted, parts = journal.record.id, config.telemetry, self.parts
         spans = parts.spans
         if wanted != parts.config.telemetry:
             spans = find_spans(enabled=wanted.enabled, capture_content=wanted.capture_content)
@@ -244,7 +233,7 @@ class RepositorySessions:
                 changeset = changeset.without_vectors()
             if task is not None:
                 settlement = replace(settlement, intake=task.intake)
-            return await self._lane.commit(
+            return await self.lane.commit(
                 changeset,
                 settlement=settlement,
                 config=config.commit,
@@ -268,7 +257,7 @@ class RepositorySessions:
             root=parts.root,
             written=partial(parts.index.poke, by_job=task is not None),
             ended=partial(parts.open_sessions.pop, id, None),
-            closed_above=self._closed_above,
+            closed_above=self.closed_above,
             spans=spans,
             extracted_elsewhere=None if parts.slots.most != 0 or own_work else elsewhere,
             preceding=task.preceding if task else (),
@@ -281,8 +270,8 @@ class RepositorySessions:
 
     async def _extracted_elsewhere(self, session_id: str, config: Config) -> Journal:
         """Have the closed episode be extracted; see ``SessionParts``."""
-        transcript, jobs = self._parts.transcript, self._jobs
-        needs = jobs.needs({**carried_of(config), "home": self._parts.owner.token})
+        transcript, jobs = self.parts.transcript, self.jobs
+        needs = jobs.needs({**carried_of(config), "home": self.parts.owner.token})
         await transcript.writing(partial(demand_session, session_id=session_id, needs=needs))
         while True:
             changed = jobs.watch()
@@ -291,7 +280,7 @@ class RepositorySessions:
                 break
             await changed()
         await self._claim_back(session_id)
-        journal = await self._parts.sessions.load(session_id)
+        journal = await self.parts.sessions.load(session_id)
         if journal is None or journal.record.state is SessionState.EXTRACTING:
             why = (job.error if job else None) or "its job was cancelled"
             raise ExtractionFailed(f"no worker could extract the episode: {why}")
@@ -299,10 +288,10 @@ class RepositorySessions:
 
     async def _claim_back(self, session_id: str) -> None:
         """Claim the session, which a worker may hold until its lease is over."""
-        parts = self._parts
+        parts = self.parts
         until = parts.clock.monotonic() + parts.config.session.lease_s
         while True:
-            changed = self._jobs.watch()
+            changed = self.jobs.watch()
             try:
                 return await parts.sessions.claim(session_id, parts.owner)
             except SessionBusy as error:
@@ -326,15 +315,15 @@ class RepositorySessions:
     @property
     def open_here(self) -> list[Session]:
         """Its open sessions."""
-        return list(self._parts.open_sessions.values())
+        return list(self.parts.open_sessions.values())
 
     def context(self, session: Session | str) -> RecallContext | None:
         """The goal and last 3 steps of *session*; ``None`` if it is unknown here, or idle."""
         if not isinstance(session, str | Session):
             raise ValueError(f"session must be a Session or an id, not {type(session).__name__}")
-        if isinstance(session, Session) and session.repo_id != self._parts.repo_id:
+        if isinstance(session, Session) and session.repo_id != self.parts.repo_id:
             return None  # one of the same id may be open here
-        known = self._parts.open_sessions.get(session if isinstance(session, str) else session.id)
+        known = self.parts.open_sessions.get(session if isinstance(session, str) else session.id)
         if known is None or known.episode_id is None:
             return None
         return RecallContext(goal=known.goal, steps=known.recent_steps(RECALL_CONTEXT_STEPS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import anyio
@@ -138,6 +139,7 @@ async def _ended(flight: _Flight[R]) -> R | None:
     return flight.result
 
 
+@dataclass(eq=False)
 class Backoff:
     """
     Counts failed attempts by key, and waits before the next one.
@@ -145,18 +147,11 @@ class Backoff:
     *backoff_s*: seconds before the second attempt, doubled for each after it.
     """
 
-    def __init__(
-        self,
-        sleep: Callable[[float], Awaitable[None]],
-        spawn: Callable[..., object],
-        *,
-        backoff_s: float,
-    ) -> None:
-        self._sleep = sleep
-        self._spawn = spawn
-        self._backoff_s = backoff_s
-        self._failed: dict[Hashable, tuple[Hashable, int]] = {}
-        self._pauses: dict[Hashable, anyio.Event] = {}
+    sleep: Callable[[float], Awaitable[None]]
+    spawn: Callable[..., object]
+    backoff_s: float = field(kw_only=True)
+    _failed: dict[Hashable, tuple[Hashable, int]] = field(default_factory=dict)
+    _pauses: dict[Hashable, anyio.Event] = field(default_factory=dict)
 
     @property
     def pending(self) -> int:
@@ -187,7 +182,7 @@ class Backoff:
         self.end(key)
         _, failed = self._failed.get(key, (None, 1))
         pause = self._pauses[key] = anyio.Event()
-        self._spawn(self._wait, key, pause, self._backoff_s * 2 ** (failed - 1), then)
+        self.spawn(self._wait, key, pause, self.backoff_s * 2 ** (failed - 1), then)
 
     def end(self, key: Hashable) -> None:
         """Do not wait any longer; nothing is called."""
@@ -204,7 +199,7 @@ class Backoff:
         self, key: Hashable, pause: anyio.Event, seconds: float, then: Callable[[], None]
     ) -> None:
         try:
-            await self._sleep(seconds)
+            await self.sleep(seconds)
             if self._pauses.get(key) is pause:
                 del self._pauses[key]
                 then()

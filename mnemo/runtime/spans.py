@@ -9,7 +9,8 @@ in it: a tracer that raises is logged once and passed over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Literal, Self, TypeAlias
 
@@ -74,7 +75,7 @@ class Spans:
         """Give the present place among spans, for ``at``."""
         return None
 
-    def at(self, place: object) -> Span:
+    def at(self, place: object) -> AbstractContextManager[object]:
         """Be at *place*, of ``here``, while the block runs; ``None`` is under no span at all."""
         return _NO_SPAN
 
@@ -121,33 +122,21 @@ class TracedSpans(Spans):
     def here(self) -> object:
         return self.context.get_current()
 
-    def at(self, place: object) -> Span:
+    @contextmanager
+    def at(self, place: object) -> Iterator[None]:
         if place is None:
             place = self.trace.set_span_in_context(self.trace.INVALID_SPAN)
-        return _Place(self, place)
+        token = self.context.attach(place)
+        try:
+            yield
+        finally:
+            self.context.detach(token)
 
     def warn(self) -> None:
         """Log the exception at hand, the first time."""
         if not self._warned:
             self._warned = True
             log.exception("a span failed; the work goes on, and this is not told again")
-
-
-class _Place(Span):
-    """Makes a context of OpenTelemetry the present one while a block runs."""
-
-    __slots__ = ("_context", "_spans", "_token")
-
-    def __init__(self, spans: TracedSpans, context: object) -> None:
-        self._spans = spans
-        self._context = context
-
-    def __enter__(self) -> Self:
-        self._token = self._spans.context.attach(self._context)
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._spans.context.detach(self._token)
 
 
 class _TracedSpan(Span):

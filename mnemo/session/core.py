@@ -512,6 +512,7 @@ class StateWaiters:
                 waiter.set_exception(SessionClosed(state=state, operation="wait_for"))
 
 
+@dataclass(slots=True, eq=False)
 class Timer:
     """
     Awaits *fire* *period_s* after it was last restarted, disarmed before; ``None``: never.
@@ -520,22 +521,12 @@ class Timer:
     moved meanwhile, and sleeps on.
     """
 
-    __slots__ = ("_clock", "_due", "_fire", "_period_s", "_running", "_spawn")
-
-    def __init__(
-        self,
-        period_s: float | None,
-        fire: Callable[[], Awaitable[None]],
-        *,
-        clock: Clock,
-        spawn: Callable[..., None],
-    ) -> None:
-        self._period_s = period_s
-        self._fire = fire
-        self._clock = clock
-        self._spawn = spawn
-        self._due: float | None = None
-        self._running: CancelHandle | None = None
+    period_s: float | None
+    fire: Callable[[], Awaitable[None]]
+    clock: Clock
+    spawn: Callable[..., None]
+    _due: float | None = None
+    _running: CancelHandle | None = None
 
     @property
     def armed(self) -> bool:
@@ -544,12 +535,12 @@ class Timer:
 
     def restart(self) -> None:
         """(Re)arm it for its full length from now."""
-        if self._period_s is None:
+        if self.period_s is None:
             return
-        self._due = self._clock.monotonic() + self._period_s
+        self._due = self.clock.monotonic() + self.period_s
         if self._running is None:
             self._running = CancelHandle()
-            self._spawn(self._run, self._running)
+            self.spawn(self._run, self._running)
 
     def stop(self) -> None:
         """Disarm it; a firing that has begun goes on."""
@@ -561,9 +552,9 @@ class Timer:
     async def _run(self, handle: CancelHandle) -> None:
         with handle:
             while self._running is handle and self._due is not None:
-                left = self._due - self._clock.monotonic()
+                left = self._due - self.clock.monotonic()
                 if left > 0:
-                    await self._clock.sleep(left)
+                    await self.clock.sleep(left)
                     continue
                 self._due, self._running = None, None
-                await self._fire()
+                await self.fire()

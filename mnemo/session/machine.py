@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
@@ -168,6 +168,7 @@ def _machine() -> Any:
     )
 
 
+@dataclass(slots=True, eq=False)
 class Lifecycle:
     """
     One session as a model of the shared machine, with its work in flight.
@@ -185,16 +186,13 @@ class Lifecycle:
         closing: Whether every operation is refused, because the session ends.
     """
 
-    __slots__ = ("aimed", "auto", "background", "closing", "committing", "extracting", "state")
-
-    def __init__(self, state: SessionState, *, auto: bool = False) -> None:
-        self.state = state
-        self.auto = auto
-        self.aimed: SessionState | None = None
-        self.committing = False
-        self.extracting = False
-        self.background = 0
-        self.closing = False
+    state: SessionState
+    auto: bool = field(default=False, kw_only=True)
+    aimed: SessionState | None = None
+    committing: bool = False
+    extracting: bool = False
+    background: int = 0
+    closing: bool = False
 
     @property
     def busy(self) -> bool:
@@ -271,6 +269,7 @@ VALUES: dict[str, str] = {
 }
 
 
+@dataclass(eq=False, kw_only=True)
 class PendingQueue:
     """
     The operations that wait, at most *max_pending*, and the one that runs.
@@ -278,14 +277,11 @@ class PendingQueue:
     *changed* is called after something was accepted, ended or withdrawn.
     """
 
-    def __init__(
-        self, *, max_pending: int, callbacks: CallbackRunner, changed: Callable[[], None]
-    ) -> None:
-        self._max = max_pending
-        self._callbacks = callbacks
-        self._changed = changed
-        self._waiting: deque[PendingOperation] = deque()
-        self.running: PendingOperation | None = None
+    max_pending: int
+    callbacks: CallbackRunner
+    changed: Callable[[], None]
+    running: PendingOperation | None = None
+    _waiting: deque[PendingOperation] = field(default_factory=deque)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -325,7 +321,7 @@ class PendingQueue:
         projected = self._projected(life.projected, auto=life.auto)
         if project(projected, operation.name, auto=life.auto) is None:
             raise queue_refusal(life, operation.name, projected, at_once=at_once)
-        if not at_once and len(self._waiting) >= self._max:
+        if not at_once and len(self._waiting) >= self.max_pending:
             raise PendingQueueFull(
                 "pending_queue_full",
                 state=life.state,
@@ -338,7 +334,7 @@ class PendingQueue:
             self.running = operation
         else:
             self._waiting.append(operation)
-        self._changed()
+        self.changed()
         return operation
 
     def _projected(self, state: SessionState, *, auto: bool) -> SessionState:
@@ -357,40 +353,35 @@ class PendingQueue:
             self.running = self._waiting.popleft()
         return self.running if self.running is not None and not self.running._begun else None
 
-    def succeed(self, operation: PendingOperation) -> None:
-        """End *operation* well."""
-        self._end(operation, value=VALUES[operation.name])
-
     def fail(self, operation: PendingOperation, error: BaseException) -> None:
         """End *operation* badly, and with it all that were accepted on its promise."""
         if operation.done:
             return
-        self._end(operation, error=error)
+        self.end(operation, error)
         self.fail_waiting(preceding_failed(error))
 
     def fail_waiting(self, error_of: Callable[[PendingOperation], MnemoError]) -> None:
         """End all that have not begun, each with its own error."""
         if self.running is not None and not self.running._begun:
-            self._end(self.running, error=error_of(self.running))
+            self.end(self.running, error_of(self.running))
         while self._waiting:
             operation = self._waiting.popleft()
-            self._end(operation, error=error_of(operation))
+            self.end(operation, error_of(operation))
 
     def fail_running_commit(self, error: BaseException) -> None:
         """End a commit that retries an extraction which failed again."""
         if self.running is not None and self.running._begun and self.running.name == "commit":
-            self._end(self.running, error=error)
+            self.end(self.running, error)
 
     def close(self, state: SessionState) -> None:
         """End everything that has not ended: the session ends."""
-        if self.running is not None:
-            self._end(self.running, error=_closed(self.running, state))
-        self.fail_waiting(lambda operation: _closed(operation, state))
 
-    def end_directly(self, operation: PendingOperation, error: BaseException | None) -> None:
-        """End an operation that never entered the queue (an append with nothing ahead)."""
-        value = None if error else VALUES[operation.name]
-        self._end(operation, value=value, error=error)
+        def closed(operation: PendingOperation) -> SessionClosed:
+            return SessionClosed(state=state, operation=operation.name)
+
+        if self.running is not None:
+            self.end(self.running, closed(self.running))
+        self.fail_waiting(closed)
 
     def _cancel(self, operation: PendingOperation) -> bool:
         if operation not in self._waiting:
@@ -398,27 +389,23 @@ class PendingQueue:
         followers = list(self._waiting)[self._waiting.index(operation) + 1 :]
         error = InvalidOperation("cancelled", operation=operation.name)
         self._waiting.remove(operation)
-        self._end(operation, error=error)
+        self.end(operation, error)
         for later in followers:
             self._waiting.remove(later)
-            self._end(later, error=preceding_failed(error)(later))
+            self.end(later, preceding_failed(error)(later))
         return True
 
-    def _end(
-        self,
-        operation: PendingOperation,
-        *,
-        value: str | None = None,
-        error: BaseException | None = None,
-    ) -> None:
+    def end(self, operation: PendingOperation, error: BaseException | None = None) -> None:
+        """End *operation*, well if there is no *error*; it may never have entered the queue."""
         if operation.done:
             return
         if operation is self.running:
             self.running = None
+        value = VALUES[operation.name] if error is None else None
         outcome = operation._end(value=value, error=error)
         if operation._callback is not None:
-            self._callbacks.add(operation._callback, outcome)
-        self._changed()
+            self.callbacks.add(operation._callback, outcome)
+        self.changed()
 
 
 def preceding_failed(cause: BaseException) -> Callable[[PendingOperation], MnemoError]:
@@ -430,7 +417,3 @@ def preceding_failed(cause: BaseException) -> Callable[[PendingOperation], Mnemo
         return error
 
     return make
-
-
-def _closed(operation: PendingOperation, state: SessionState) -> SessionClosed:
-    return SessionClosed(state=state, operation=operation.name)

@@ -499,7 +499,7 @@ class Session:
         if isinstance(result, Step):
             span.set("mnemo.step.index", result.index)
         span.end(error)
-        self._work.queue.end_directly(operation, error)
+        self._work.queue.end(operation, error)
 
     # ── Carrying out ─────────────────────────────────────────────────────────────────
 
@@ -629,4 +629,4 @@ async def _drive(work: EpisodeWork) -> None:
         except Exception as error:
             work.queue.fail(operation, error)
         else:
-            work.queue.succeed(operation)
+            work.queue.end(operation)
