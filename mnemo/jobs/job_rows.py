@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, TypeAlias
@@ -117,32 +118,14 @@ _STOPPED = frozenset("Tt")
 
 def new_owner() -> Owner:
     """An owner for a service that this process opens; unique even within it."""
-    pid = os.getpid()
-    return Owner(token=new_id("owner"), host=_host(), pid=pid, started=_started(pid) or 0)
-
-
-def _host() -> str:
-    """The machine, its boot and the process space: where a process id means something."""
-    return "/".join((platform.node(), _boot(), _process_space()))
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _process_space() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> int | None:
-    """When process *pid* started, in the system's ticks; ``None`` if there is none alive."""
-    return _seen(pid)[1]
+    boot, space, pid = "", "", os.getpid()
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")
+    # Where a process id means something: the machine, its boot and the process space.
+    host = "/".join((platform.node(), boot, space))
+    return Owner(token=new_id("owner"), host=host, pid=pid, started=_seen(pid)[1] or 0)
 
 
 def _seen(pid: int) -> tuple[str, int | None]:
