@@ -459,7 +459,7 @@ def _narrowing(filters: Filters) -> tuple[list[str], list[str]]:
     if filters.session_id is not None:
         conditions.append("(s.id = ? OR t.thread = ?)")
         values += [filters.session_id] * 2
-    bounds = ((">=", filters.window.since, -_OFFSET), ("<=", filters.window.until, _OFFSET))
+    bounds = ((">=", filters.since, -_OFFSET), ("<=", filters.until, _OFFSET))
     for compared, bound, offset in bounds:
         if bound is not None:
             conditions.append(f"t.at {compared} ?")
@@ -470,7 +470,7 @@ def _narrowing(filters: Filters) -> tuple[list[str], list[str]]:
 def _step_matches(filters: Filters, step: Sequence[Any]) -> bool:
     session, thread, actor, at, metadata = step
     return filters.holds(
-        at=None if filters.window.is_open else decode_time(at),
+        at=decode_time(at) if filters.since or filters.until else None,
         actors=(actor,) if actor else (),
         session_ids=(session,),
         thread_id=thread,

@@ -47,7 +47,7 @@ from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.recall.result import GROUPS, Explanation
 from mnemo.runtime.text import clean, fold, words
 from mnemo.runtime.user_code import call
-from mnemo.values.filters import Filters, Window
+from mnemo.values.filters import Filters
 from mnemo.values.graph import Node, NodeMetadata, NodeType
 
 # ── The question ────────────────────────────────────────────────────────────────────────
@@ -525,7 +525,7 @@ _NOWHERE = -2
 
 def eligible_steps(view: StepsView, filters: Filters) -> Mask:
     """Return the mask of the living steps that match the filters."""
-    ok = _in_time(view, filters.window)
+    ok = _in_time(view, filters)
     if filters.actor is not None:
         actor = view.actor_numbers.get(filters.actor, -1)
         ok = ok & ((view.actor == actor) | (view.told_by == actor))
@@ -552,7 +552,7 @@ def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: 
     or by itself if it stands for itself. Of other types, which lead there, only time counts.
     """
     view = corpus.nodes[kind]
-    ok = _in_time(view, filters.window)
+    ok = _in_time(view, filters)
     pairs = corpus.behind.get(kind)
     if filters.is_open or pairs is None:
         return ok
@@ -569,14 +569,14 @@ def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: 
     return ok & matching
 
 
-def _in_time(view: DocumentsView, window: Window) -> Mask:
-    """Documents that are alive, may have evidence inside *window*, and held at its end."""
+def _in_time(view: DocumentsView, filters: Filters) -> Mask:
+    """Documents that are alive, may have evidence of the time, and held at its end."""
     ok = view.alive
-    if window.since is not None:
-        ok = ok & (view.last >= window.since.timestamp())
-    if window.until is None:
+    if filters.since is not None:
+        ok = ok & (view.last >= filters.since.timestamp())
+    if filters.until is None:
         return ok & np.isinf(view.valid_to)
-    end = window.until.timestamp()
+    end = filters.until.timestamp()
     return ok & (view.first <= end) & (view.valid_to > end)
 
 

@@ -141,7 +141,7 @@ def hop_zero(
     over all that exists at ``until``. Of each type at least *k* are found, if there are as many.
     """
     filters, searched = run.request.filters, tuple(run.weights)
-    until = filters.window.until
+    until = filters.until
     end = math.inf if until is None else until.timestamp()
     pieces = corpus.steps.pieces if until is None else corpus.steps.pieces_until(end)
     claims = (corpus.nodes["semantic"], corpus.nodes["procedural"])

@@ -225,50 +225,20 @@ def _scalar(key: str, value: object) -> Scalar:
     return stored_text(f"where[{key!r}]", str(value)) if kind == "text" else value  # type: ignore[return-value]
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The time that evidence must be of, inclusive; without a bound, any."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-
-    @classmethod
-    def checked(cls, since: datetime | str | None, until: datetime | str | None) -> Window:
-        """Both, aware (no zone means UTC). *Raises* ``ValueError``: no time, or in wrong order."""
-        window = cls(
-            known_time("since", since) if since is not None else None,
-            known_time("until", until) if until is not None else None,
-        )
-        if window.since and window.until and window.since > window.until:
-            raise ValueError(f"since ({since}) lies after until ({until})")
-        return window
-
-    @property
-    def is_open(self) -> bool:
-        """Whether every time lies inside."""
-        return self.since is None and self.until is None
-
-    def holds(self, at: datetime | None) -> bool:
-        """Whether *at* lies inside; an unknown time only does where all do."""
-        if at is None:
-            return self.is_open
-        early = self.since is not None and as_utc(at) < self.since
-        late = self.until is not None and as_utc(at) > self.until
-        return not (early or late)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
     """
     What evidence (a message or a step) must be like; what was extracted matches by its sources.
 
     Attributes:
+        since, until: When it was said or done, both inclusive, aware.
         session_id: Of the session, or of the thread, that it was said in; *thread_id* likewise.
         actor: Whose words they are, folded; case and accents are no difference.
     """
 
     where: Where = field(default_factory=Where)
-    window: Window = field(default_factory=Window)
+    since: datetime | None = None
+    until: datetime | None = None
     session_id: str | None = None
     thread_id: str | None = None
     actor: str | None = None
@@ -287,9 +257,15 @@ class Filters:
         """Check the arguments that all filtered calls take. *Raises* ``ValueError``."""
         named = {"session_id": session_id, "thread_id": thread_id, "actor": actor}
         ids = {name: None if id is None else known_id(name, id) for name, id in named.items()}
+        conditions = Where.checked(where)
+        begin = None if since is None else known_time("since", since)
+        end = None if until is None else known_time("until", until)
+        if begin and end and begin > end:
+            raise ValueError(f"since ({since}) lies after until ({until})")
         return cls(
-            where=Where.checked(where),
-            window=Window.checked(since, until),
+            where=conditions,
+            since=begin,
+            until=end,
             session_id=ids["session_id"],
             thread_id=ids["thread_id"],
             actor=None if ids["actor"] is None else fold(ids["actor"]),
@@ -299,6 +275,14 @@ class Filters:
     def is_open(self) -> bool:
         """Whether everything matches."""
         return self == _OPEN
+
+    def in_time(self, at: datetime | None) -> bool:
+        """Whether *at* lies inside; an unknown time only does where all do."""
+        if at is None:
+            return self.since is None and self.until is None
+        early = self.since is not None and as_utc(at) < self.since
+        late = self.until is not None and as_utc(at) > self.until
+        return not (early or late)
 
     def holds(
         self,
@@ -316,7 +300,7 @@ class Filters:
             return False
         if self.session_id is not None and self.session_id not in (*session_ids, thread_id):
             return False
-        return self.window.holds(at) and self.where.holds(metadata)
+        return self.in_time(at) and self.where.holds(metadata)
 
 
 _OPEN = Filters()
