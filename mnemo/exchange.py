@@ -67,8 +67,7 @@ _WORDING = _shape(Wording)
 _STORED = tuple(map(_node_shape, NODE_TYPES.values()))
 NodeShape: TypeAlias = Annotated[Union[_STORED], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 _FOUND: TypeAlias = Annotated[  # type: ignore[valid-type]
-    Union[(*_STORED, _node_shape(KeyedItem))],
-    Field(discriminator="type"),
+    Union[(*_STORED, _node_shape(KeyedItem))], Field(discriminator="type")
 ]
 RecallShape = _shape(
     mnemo.RecallResult,

@@ -76,11 +76,7 @@ _WITH_WRITE = {"update_memory": _CHANGES, "forget": _ERASES}
 
 
 def memory_server(
-    repo: Repository,
-    *,
-    thread_id: str = "default",
-    write: bool = False,
-    read_only: bool = False,
+    repo: Repository, *, thread_id: str = "default", write: bool = False, read_only: bool = False
 ) -> MCPServer[Any]:
     """
     Make an MCP server over *repo*, for stdio or to be mounted in an HTTP application.

@@ -33,10 +33,7 @@ EPISODE = Entity(
     archive.EpisodeRow, owners=("session_id",), key=("id",), types={"changeset": "changeset"}
 )
 STAGED = Entity(
-    StagedTrajectory,
-    key=("key",),
-    types={"changeset": "changeset"},
-    rules={"trajectory_id": key},
+    StagedTrajectory, key=("key",), types={"changeset": "changeset"}, rules={"trajectory_id": key}
 )
 ANNOTATION = Entity(Annotation, rules={"reward": share, "trajectory_id": key}, without=("index",))
 STEP = Entity(
@@ -194,16 +191,10 @@ SNAPSHOT = Entity(
 )
 OUTCOME = Entity(EvictionOutcome, owners=("thread_id",), key=("epoch", "from_seq"), checked=_ranged)
 GOAL = Entity(
-    Goal,
-    owners=("thread_id",),
-    key=("epoch", "id"),
-    rules={"id": positive, "parent_id": positive},
+    Goal, owners=("thread_id",), key=("epoch", "id"), rules={"id": positive, "parent_id": positive}
 )
 PIN = Entity(
-    Pin,
-    owners=("thread_id",),
-    key=("epoch", "seq"),
-    rules={"goal_ids": partial(each, positive)},
+    Pin, owners=("thread_id",), key=("epoch", "seq"), rules={"goal_ids": partial(each, positive)}
 )
 SURFACED = Entity(Surfaced, owners=("thread_id",), key=("epoch", "seq"))
 

@@ -86,11 +86,7 @@ class Job:
     def claimed(self, owner: str) -> Job:
         """The job as *owner* holds it from now on."""
         return replace(
-            self,
-            state=JobState.RUNNING,
-            tries=self.tries + 1,
-            token=self.token + 1,
-            owner=owner,
+            self, state=JobState.RUNNING, tries=self.tries + 1, token=self.token + 1, owner=owner
         )
 
     def finished(self, *, more: bool) -> Job:
