@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
+from mnemo.graph.apply import check_readable
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import GraphWrite
@@ -98,12 +99,18 @@ def tidied(changeset: Changeset, stored: Mapping[str, Node]) -> Changeset:
 # ── What cannot be stored ────────────────────────────────────────────────────────────
 
 
-def check(changeset: Changeset, stored: Mapping[str, Node], *, dimensions: int) -> None:
+def check(
+    changeset: Changeset, stored: Mapping[str, Node], *, dimensions: int, given: bool
+) -> None:
     """
     Refuse what could not be stored.
 
+    Args:
+        given: From outside: steps of a session go on, whatever an earlier version let in.
+
     Raises:
-        ValueError: As ``Changeset.validate``; or a change names a field that its node lacks.
+        ValueError: As ``Changeset.validate``; or a change names a field that its node lacks,
+            or a node could not be read again.
         Conflict: What it corrects was corrected meanwhile.
     """
     changeset.validate(stored={id: node.type for id, node in stored.items()}, dimensions=dimensions)
@@ -116,6 +123,11 @@ def check(changeset: Changeset, stored: Mapping[str, Node], *, dimensions: int) 
         edits: Sequence[Edit] = change.fields.get("edits", getattr(node, "edits", ()))
         if isinstance(node, Claim) and edits[: len(node.edits)] != node.edits:
             raise Conflict(f"memory {node.id!r} was changed meanwhile; look at it and try again")
+    changed = (replace(known[change.id], **change.fields) for change in changeset.changes)
+    breather = Breather()
+    for node in (*changeset.nodes, *changed) if given else ():
+        check_readable(node)
+        breather.breathe()
 
 
 def without(changeset: Changeset, ids: Collection[str]) -> Changeset:

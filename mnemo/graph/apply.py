@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, TypeAlias
 
@@ -21,8 +21,17 @@ from mnemo.log.sessions import write_settlement
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import encode_time, encode_vector, stored_node
-from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, chunks, holes, listed, repo_number, repo_row
+from mnemo.store.codec import checked_node, encode_time, encode_vector, stored_node
+from mnemo.store.rows import (
+    NEXT_REVISION,
+    SIDE_KEYS,
+    UNDECODABLE,
+    chunks,
+    holes,
+    listed,
+    repo_number,
+    repo_row,
+)
 from mnemo.store.tables import CHANGESETS, EDGES, NODES, check_space, drop_vectors, put_vectors
 from mnemo.store.tombstones import refuse_barred, refuse_erased
 from mnemo.store.tx import Tx
@@ -68,6 +77,7 @@ UPDATE nodes SET revision = ? WHERE no IN (
     UNION SELECT source FROM edges WHERE target IN $numbers
 )
 """
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN $texts"
 
 
@@ -88,6 +98,18 @@ class Prepared:
     keys: list[tuple[str, str]]
     vectors: dict[str, bytes]
     changed: list[tuple[Any, ...]]
+
+
+def check_readable(node: Node) -> None:
+    """*Raises* ``ValueError``: the row of *node* would be a damaged one."""
+    try:
+        row = stored_node(node if node.created_at else replace(node, created_at=_ANY_TIME))
+        for column, value in zip(NODES.columns, NODES.values(row), strict=True):
+            if value is not None and column in NODES.judges:
+                NODES.judges[column](value)
+        checked_node(row)
+    except UNDECODABLE as error:
+        raise ValueError(f"node {node.id!r} cannot be stored: {error}") from error
 
 
 def prepare(write: GraphWrite, now: datetime) -> Prepared:

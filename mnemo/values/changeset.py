@@ -22,7 +22,9 @@ from mnemo.runtime.validation import (
     exact_text,
     finite_number,
     instance_of,
+    seconds,
     stored_time,
+    whole_number,
 )
 from mnemo.values.graph import ENDS, Edge, MetadataDelta, Node, NodeType
 
@@ -121,6 +123,10 @@ class Changeset:
         ends = (end for edge in self.edges for end in (edge.source, edge.target))
         for id in (*(node.id for node in self.nodes), *ends, *self.metadata, *self.replaces):
             exact_id("an id of a changeset", id)
+        for id, delta in self.metadata.items():
+            whole_number(f"reward_count of {id!r}", delta.reward_count, 0)
+            whole_number(f"support_count of {id!r}", delta.support_count, 0)
+            seconds(f"cumulative_reward of {id!r}", delta.cumulative_reward)
         for node in self.nodes:
             if node.vector is not None:
                 instance_of(f"the vector of {node.id!r}", node.vector, np.ndarray)
