@@ -289,13 +289,10 @@ class BudgetExceeded(ModelError):
         purpose: str | None = None,
     ) -> None:
         self.limit = limit
-        self.which = which or _used_up(str(limit))
+        named = (name for name in ("calls", "tokens", "cost") if name in str(limit))
+        self.which = which or next(named, str(limit))
         self.spent = self.used = used
         super().__init__(_out_of_budget(limit, self.which, used), purpose=purpose)
-
-
-def _used_up(setting: str) -> str:
-    return next((name for name in ("calls", "tokens", "cost") if name in setting), setting)
 
 
 def _out_of_budget(limit: str | float, which: str, used: float) -> str:

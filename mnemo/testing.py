@@ -454,11 +454,6 @@ _PARTS = ["sessions", *(name for name, part in vars(EngineStore).items() if isin
 """What a store gives of a repository."""
 
 
-def _may_fail(part: Any) -> set[str]:
-    """The names of the asynchronous methods of a store's part."""
-    return {name for name, _ in inspect.getmembers(type(part), inspect.iscoroutinefunction)}
-
-
 @dataclass(slots=True)
 class _Fault:
     """*before*: nothing happens; otherwise it happens and the answer is lost."""
@@ -516,8 +511,9 @@ class FailingStore(EngineStore):
         Raises:
             ValueError: No part of a store has such an asynchronous method.
         """
-        parts = (getattr(super(FailingStore, self), name)("") for name in _PARTS)
-        one_of("call", call, sorted({"append"}.union(*map(_may_fail, parts))))
+        parts = (type(getattr(super(FailingStore, self), name)("")) for name in _PARTS)
+        found = (inspect.getmembers(part, inspect.iscoroutinefunction) for part in parts)
+        one_of("call", call, sorted({"append", *(name for some in found for name, _ in some)}))
         raised = error or StoreError(f"this {call} was made to fail")
         fault = _Fault(raised, before, only or (lambda _: True))
         self._faults.setdefault(call, deque()).extend([fault] * times)

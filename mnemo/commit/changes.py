@@ -16,7 +16,7 @@ from mnemo.graph.apply import check_readable
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import GraphWrite
-from mnemo.runtime.clock import Breather
+from mnemo.runtime.clock import Breather, new_id
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.changeset import NodeChange as Change
 from mnemo.values.graph import (
@@ -30,7 +30,6 @@ from mnemo.values.graph import (
     Procedural,
     Semantic,
     Vector,
-    node_id,
 )
 from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 from mnemo.values.vectors import COSINE_ROUNDING
@@ -468,7 +467,7 @@ class Draft:
         """Give *steps* of a fact, with its tags, to a new fact of the same words."""
         fact = self.node(id)
         assert isinstance(fact, Semantic)
-        piece = replace(fact, id=node_id("semantic"), valid_from=since)
+        piece = replace(fact, id=new_id("semantic"), valid_from=since)
         self._new[piece.id] = piece
         for edge in (*self._changeset.edges, *self._known.edges, *self._added):
             if edge.kind is EdgeKind.MEMBERSHIP and self.end(edge.target) == id:

@@ -361,7 +361,8 @@ class _Reconciling:
         self, changeset: Changeset, stored: Mapping[str, Node]
     ) -> tuple[Changeset, list[str]]:
         changeset = tidied(changeset, stored)
-        check(changeset, stored, dimensions=self.lane.embedder.space.dimensions)
+        dimensions, given = self.lane.embedder.space.dimensions, self.settlement is None
+        check(changeset, stored, dimensions=dimensions, given=given)
         return changeset, texts_to_embed(changeset, stored)
 
     async def _vectors_of(self, texts: Sequence[str]) -> Mapping[str, Vector]:

@@ -106,11 +106,6 @@ class Condition:
         """Whether one member has to pass ``any_of`` or ``bounds``."""
         return self.any_of is not None or bool(self.bounds)
 
-    @property
-    def only_absence(self) -> bool:
-        """Whether ``exists: false`` is all that is asked."""
-        return self.exists is False and not self.tests_members and not self.unequal
-
     def accepts(self, member: Any) -> bool:
         """Whether one member passes ``any_of`` and ``bounds``."""
         kind = kind_of(member)
@@ -127,7 +122,8 @@ class Condition:
         """Whether it holds of *metadata*; of an absent key only ``exists: false`` does."""
         found = members(metadata, self.path)
         if found is None or self.exists is False:
-            return found is None and self.only_absence
+            asks_more = self.tests_members or self.unequal
+            return found is None and self.exists is False and not asks_more
         if self.tests_members and not any(map(self.accepts, found)):
             return False
         return all(

@@ -29,11 +29,6 @@ NodeType: TypeAlias = Literal[
 ]
 
 
-def node_id(type: NodeType) -> str:
-    """A fresh id for a node of *type*, e.g. ``semantic-0192…``."""
-    return new_id(type)
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """
@@ -55,7 +50,7 @@ class Node:
 
     def __post_init__(self) -> None:
         if not self.id:
-            object.__setattr__(self, "id", node_id(self.type))
+            object.__setattr__(self, "id", new_id(self.type))
 
     @property
     def text(self) -> str:
