@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mnemo.runtime.validation import whole_number
+from mnemo.runtime.validation import every, whole_number
 
 
 class _Omitted:
@@ -75,7 +75,7 @@ class Composite:
             weights = (0.6, 0.4) if weights is None else weights
         if not all(isinstance(one, Recent | Nearest | Composite) for one in strategies):
             raise ValueError("a Composite is made of Recent, Nearest and Composite strategies")
-        given = tuple(weights) if weights is not None else (1.0,) * len(strategies)
+        given = (1.0,) * len(strategies) if weights is None else tuple(every("weights", weights))
         if len(given) != len(strategies):
             raise ValueError(f"{len(strategies)} strategies need as many weights, not {len(given)}")
         if not all(isinstance(w, int | float) and 0 < w < math.inf for w in given):
