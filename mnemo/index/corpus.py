@@ -74,12 +74,10 @@ class Document:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side(Document):
     """
-    One side of a raw step or of a message: what was observed, or what the agent did.
+    One side of a raw step or of a message: what was observed, or what the agent did (*acted*).
 
     Attributes:
         chain: What orders it: the session's id, or of a message ``thread_chain``.
-        acted: Whether it is the agent's action.
-        form: Bits of ``index.documents``.
         told_by: The actor of the whole step, which a filter looks at as well; ``""``: *actor*.
     """
 
@@ -170,10 +168,9 @@ class Postings:
     """
     Term → documents and counts, as ascending numbers ``document << 16 | count``.
 
-    What the first ``add`` brings (of an index that is read anew: everything) lies end
-    to end, with the place at which each term begins; each term that later ones bring has a
-    column of its own, so that an addition costs what it adds. One writer adds; a reader asks
-    with the number of documents it knows of, and never sees a later one.
+    What the first ``add`` brings (of an index that is read anew: everything) lies end to end;
+    each term that later ones bring has a column of its own, so that an addition costs what it
+    adds. A reader asks with the number of documents it knows of, and never sees a later one.
     """
 
     __slots__ = ("_first", "_later", "_numbers")
@@ -327,17 +324,13 @@ class DocumentsView:
     """
     The documents of one type as they were at one moment.
 
-    A field with a ``dtype`` is a column of the writer's, a value for each document.
-
     *ids*, *nodes*, *origins* (changesets), *facets*, *documents* (node id → numbers) and
     *aliases* (node id of a step made of a message → id of the document) are the writer's: look
-    up, then check against *count* and *alive*.
+    up, then check against *count* and *alive*. A field with a ``dtype`` is a column, too.
 
     Attributes:
         nodes: ``None`` for steps, which the store gives.
-        lengths: In index terms.
-        log_words: Natural logarithm of the length in words.
-        first, last, valid_to: As of ``Document``.
+        lengths: In index terms; *log_words*: logarithm of that in words.
         alive: False for what was removed or replaced.
         metadata: Number in *facets*.
         linked: Row of a document's first vector, which may come later than the view; else -1.
@@ -394,18 +387,15 @@ class StepsView(DocumentsView):
     """
     The two sides of raw steps, and messages, in order of arrival.
 
-    A step that was made of a message is found as that message's document.
-
-    *repeats* (id of a message's document → node ids of such steps), *chains* and
-    *actor_numbers* (folded name → place in *actors*) are the writer's: look up only.
+    A step that was made of a message is found as that message's document. *repeats* (document
+    → node ids of such steps), *chains* and *actor_numbers* are the writer's: look up only.
 
     Attributes:
         session: Number in *chains* of the session, or of the thread; *thread*: -1 if none.
         joined: Pairs of a session's number and a message's document that a step of the
             session repeats, shape ``(pairs, 2)``; -1 for those that were undone.
         actor, told_by: Numbers in *actors*: of who spoke, and of the whole step's actor.
-        centre: Mean of the living documents' first vectors, shrunk to nothing where these are
-            few: their sum over their number and 200.
+        centre: Mean of the living documents' first vectors, shrunk by ``SHRINKAGE``.
     """
 
     repeats: Mapping[str, tuple[str, ...]]
@@ -439,8 +429,8 @@ class CorpusView:
     Everything searchable of one repository at one revision.
 
     Attributes:
-        behind: Facts and instructions: pairs of a node's document and a document of a step
-            behind it, shape ``(pairs, 2)``; those of dead documents are among them.
+        behind: Pairs of a node's document and a document of a step behind it, shape
+            ``(pairs, 2)``; those of dead documents are among them.
         wordings: Former wordings of intents, under the intent's id; they have vectors only.
         damaged: Rows of the store that are left out, each as ``StoreCorrupt.row``.
         owed: How many vectors are still to be made.
@@ -530,9 +520,7 @@ class Pieces:
 
     Attributes:
         piece: Number of a document's piece; -1 for those that do not exist.
-        count: How many pieces there are.
         previous, next: The neighbouring document of the same piece, -1 if none.
-        kind: ``NOTE``, ``CHAT`` or ``DOCUMENT``.
         long: Whether a document has 60 words or more.
     """
 

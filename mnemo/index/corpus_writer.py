@@ -1,9 +1,8 @@
 """
 The writable corpus of a repository's searchable documents, and the views it gives.
 
-One writer adds and removes documents. Readers take a ``CorpusView``, which does not change:
-arrays only grow at their end, masks are copied before they are written. So one recall
-sees one state, and never waits for the writer.
+Arrays only grow at their end, masks are copied before they are written. So one recall sees
+one state, and never waits for the writer.
 """
 
 from __future__ import annotations
@@ -322,12 +321,7 @@ class Corpus:
         return texts
 
     def put(self, document: Document, breather: Breather) -> dict[str, str]:
-        """
-        Add a node's document in the place of what stood under its id.
-
-        Returns:
-            As ``add_side``, of vectors that neither the node brings nor what it replaces had.
-        """
+        """Put a node's document in its place; give texts as ``add_side``, of vectors not known."""
         node = document.node
         if node is None or node.type not in self._nodes:
             raise ValueError(f"{document.id!r} is not the document of a searchable node")
@@ -421,11 +415,7 @@ _PIECE = re.compile(r".{1,4096}(?= |\Z)|.{1,4096}", re.DOTALL)
 
 
 class Lexicon(dict[str, tuple[int, ...]]):
-    """
-    Folded word → numbers of its index terms: none of a stop word, many without blanks.
-
-    One writer reads texts; others may look up *numbers*: index term → its number.
-    """
+    """Folded word → numbers of its index terms, for one writer; others may look up *numbers*."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -460,13 +450,7 @@ MOST_CHARACTERS = 4_000_000
 
 @dataclass(slots=True, eq=False)
 class Debt:
-    """
-    A vector that a document, *number* of its *group*, waits for.
-
-    Attributes:
-        text: What it is made of, if that is held.
-        paid: Whether it was made, and is to come back with the feed.
-    """
+    """A vector that a document waits for; *paid*: it was made, and is to come with the feed."""
 
     group: _Documents
     number: int
@@ -481,11 +465,7 @@ class Debt:
 
 
 class Owed:
-    """
-    Key of a vector → its debt, in order of arrival, first passages before further ones.
-
-    What is paid waits for its vector, and counts as owed no more.
-    """
+    """Key of a vector → its debt, in order of arrival, first passages before further ones."""
 
     def __init__(self) -> None:
         self._first: dict[str, Debt] = {}

@@ -1,12 +1,10 @@
 """
 The index of one repository: what its store holds, searchable in memory.
 
-The store is the truth. The index carries the cursor it has reached in the store's
-feed, reads on from there before every answer (so it sees what other processes
-wrote), and starts again from nothing when in doubt. Documents without a vector are
-embedded in the background; their vectors go to the store first and come back with
-the feed, the only way into the index. What is owed is what the store holds without a
-vector, so it survives a restart; in memory are its keys, and a bounded part of its texts.
+The store is the truth. The index carries the cursor it has reached in the store's feed, reads
+on from there before every answer (so it sees what other processes wrote), and starts again
+from nothing when in doubt. Documents without a vector are embedded in the background; their
+vectors go to the store first and come back with the feed, the only way into the index.
 """
 
 from __future__ import annotations
@@ -84,7 +82,6 @@ class IndexStatistics:
 
     Attributes:
         cursor: How far it has read the feed.
-        documents: Texts that can be found.
         waiting: Vectors that are owed; a document without one is found by keyword only.
         failing: Why the embedder failed last; ``None`` if it did not.
         advice: What to do where most of the last messages are in a language that the
@@ -173,9 +170,7 @@ class RepositoryIndex:
 
     async def catch_up(self) -> Revision:
         """
-        Read what is new in the store, also from other processes; give its revision.
-
-        Callers that wait for the same moment share one read.
+        Read what is new in the store, also of other processes, once for all that wait for it.
 
         Raises:
             StoreError: The feed could not be read. *Cancellation*: safe.
@@ -313,11 +308,7 @@ class RepositoryIndex:
         threshold: float,
         limit: int = 12,
     ) -> list[list[tuple[str, float]]]:
-        """
-        For each row of *vectors* the ids and cosines ≥ *threshold* of one type, best first.
-
-        Reads what ``catch_up`` reached last. *Cancellation*: safe.
-        """
+        """Ids and cosines ≥ *threshold* of one type for each row of *vectors*, best first."""
         view = self._view.of_type(type)
         if view is None or not view.count or not len(vectors):
             return [[] for _ in vectors]

@@ -79,7 +79,6 @@ async def search(
     Find what was said by its words, best first; see ``Repository.search``.
 
     Args:
-        query: Its first 8,192 characters are read.
         hidden: What to leave out.
         filters: As of ``Filters.checked``.
 
@@ -240,12 +239,9 @@ Match: TypeAlias = tuple[int, int, int]
 
 class Excerpts:
     """
-    Excerpts of several lengths of one text, which is looked through once.
+    Excerpts of several lengths of one text around *operands*; it is looked through once.
 
-    Args:
-        operands: What was searched for.
-        substrings: Whether every operand was found as a part of words; otherwise only
-            those of scripts that are written without blanks.
+    *substrings*: each was found as a part of words, not only those of scripts without blanks.
     """
 
     def __init__(self, text: str, operands: Sequence[str], *, substrings: bool = False) -> None:

@@ -151,12 +151,7 @@ class Recall:
             scope.cancel()
 
     def _begun(self, request: RecallRequest) -> RecallRun:
-        """
-        Begin to answer *request*.
-
-        Raises:
-            ConfigError: The chat model should plan, and there is none.
-        """
+        """Begin to answer *request*. *Raises* ``ConfigError``: there is no model to plan."""
         recall, space = self.config.recall, self.embedder.space
         weight = space.dense_weight if recall.dense_weight is None else recall.dense_weight
         run = RecallRun(request, self.clock.now(), weight)
@@ -303,10 +298,10 @@ Searches the items of all namespaces, as ``Items.search`` does, with the keyword
 
 async def items_found(run: RecallRun, config: Config, find: FindItems) -> list[Candidate]:
     """
-    List the best *k* of the nearest items that match the filters, best first.
+    List the best *k* of the nearest items that match the filters, best first; none lives longer.
 
     An item's relevance is absolute: the share of the question's words that its texts hold and
-    its cosine, weighted as the embedding space says. The items' expiries stay as they are.
+    its cosine, weighted as the embedding space says.
     """
     request = run.request
     terms = frozenset(index_terms(request.query))
@@ -375,10 +370,9 @@ REPETITION = 0.8
 
 def reason_embedded(candidates: Sequence[Candidate], count: Count = count_tokens) -> ReasonedMemory:
     """
-    Put *candidates* (best first) into words, by type.
+    Put the best *candidates* of each type into words that do not repeat and fit 512 tokens.
 
-    The best of each type that do not repeat one another and fit 512 tokens: facts and episodes
-    in order of time, instructions best first. Every line is a candidate's own text.
+    Facts and episodes in order of time; every line is a candidate's own text.
     """
     facts = sorted(_chosen(candidates, "semantic", count), key=_date)
     instructions = _chosen(candidates, "procedural", count)
@@ -439,10 +433,7 @@ def purposes_of(candidates: Iterable[Candidate]) -> list[ReasonPurpose]:
 
 async def reason_by_model(run: RecallRun, candidates: Sequence[Candidate]) -> ReasonedMemory:
     """
-    Put *candidates* (best first) into words, all types at the same time.
-
-    Only a type that is among them is asked about, over its own candidates. A type whose
-    call fails has no words.
+    Put *candidates* into words, all types among them at the same time; one that fails has none.
 
     Raises:
         ModelError: All of them failed. *Cancellation*: safe; the calls are dropped.
@@ -487,11 +478,7 @@ def _recalled(candidate: Candidate) -> Recalled:
 
 
 class AccessLog:
-    """
-    Gathers which nodes recalls returned, and adds it to their counts in the store.
-
-    The number of entries is bounded by that of the repository's nodes.
-    """
+    """Gathers which nodes recalls returned, and adds it to their counts in the store."""
 
     def __init__(self, graph: StoredGraph, clock: Clock) -> None:
         self._graph = graph
@@ -505,11 +492,7 @@ class AccessLog:
         self._noted.set()
 
     async def run(self) -> None:
-        """
-        Write what was noted, at most once a second, until cancelled.
-
-        *Cancellation*: safe; what is not written is still there for ``flush``.
-        """
+        """Write what was noted, at most once a second, until cancelled. *Cancellation*: safe."""
         while True:
             await self._noted.wait()
             await self._clock.sleep(MERGE_S)

@@ -44,11 +44,7 @@ _FILTERS = ("where", "session_id", "thread_id", "actor", "since", "until")
 
 @dataclass(frozen=True, slots=True)
 class RecallContext:
-    """
-    The episode that a query is asked from: its goal, and its last steps, at most three.
-
-    They augment the query with less weight; the steps are not returned.
-    """
+    """The goal and the last steps, at most three, of the episode that a query is asked from."""
 
     goal: str
     steps: tuple[Step, ...] = ()
@@ -61,12 +57,7 @@ class RecallContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
-    """
-    The arguments of one recall; ``Repository.recall`` documents them.
-
-    Attributes:
-        types: Without ``"item"``; empty where only items are wanted.
-    """
+    """The arguments of ``Repository.recall``; *types* has no ``"item"``."""
 
     query: str
     filters: Filters = field(default_factory=Filters)
@@ -139,9 +130,7 @@ class RecallRun:
     One recall in progress, and what its trace will report.
 
     Attributes:
-        now: When it was asked.
         dense_weight: What a cosine counts in the embedding space.
-        profile: What the prompts are told of the memory's use.
         plans: Whether a chat model plans and refines.
         timeout_s: Seconds per question to it, a correction and its own retries included.
         hangs: Whether it did not answer in time: one that hangs costs one timeout a recall.
@@ -202,11 +191,7 @@ class RecallRun:
             log.warning("recall goes on without %s: %s", part, error)
 
     async def plan(self) -> None:
-        """
-        Ask the chat model for mode and tags, both at the same time.
-
-        A question that fails changes nothing; a caller's mode is not asked for.
-        """
+        """Ask the chat model at the same time for tags and, where no caller gave it, the mode."""
         trace = self.trace
 
         async def ask_mode() -> None:

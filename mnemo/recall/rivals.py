@@ -72,7 +72,6 @@ class Rivals:
     Candidates of one question, best first.
 
     Attributes:
-        texts: What each says.
         times: When each was said, in Unix seconds.
         numbers: What orders those of one time: of the later the greater.
         speakers: Who said it; ``None`` where unknown, which counts as one speaker.
@@ -140,10 +139,9 @@ def outdated(
 
 def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
     """
-    Older and newer of each two that may be rivals: of one speaker, or naming one name.
+    Older and newer of each two of one speaker, or naming one name, that are near each other.
 
-    Near each other, and the newer not far from the question: beyond what the weights were
-    fitted on they tell nothing.
+    The newer is not far from the question: beyond that the weights were not fitted.
     """
     said = list(zip(given.times, given.numbers, strict=True))
     best = sorted(range(min(BEST, len(given.texts))), key=said.__getitem__)
@@ -163,12 +161,7 @@ def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
 def _still_asked(
     question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """
-    The *pairs* whose newer has most of what the question names and the older has.
-
-    "Who bakes in Faro?" is not answered anew by somebody who bakes in Evora, unless a change
-    is told.
-    """
+    """The *pairs* whose newer tells a change, or most of what question and older name."""
     best = given.texts[:BEST]
     terms = [_terms(text[:READ]) for text in best]
     changes = [bool(kinds_of(text[:READ]) & {"change", "end", "begin"}) for text in best]

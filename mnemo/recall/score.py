@@ -73,8 +73,7 @@ class RecallQuestion:
     Attributes:
         terms: Index term → weight in BM25; 1 for the query's own.
         named: Folded words of the query; an actor among them is named by it.
-        texts: What is to be embedded: the query's topic, the tags that say more than it does, and
-            last the context.
+        texts: To be embedded: the topic, the tags that say more than it does, and last the context.
         about: Whose words are asked for: what did *you* suggest; *I*, *my*.
         vectors: Unit rows of the query and these tags; ``None`` without an embedder.
     """
@@ -175,11 +174,9 @@ class Hits:
 
     Attributes:
         scores: Of every document; minus infinity where it is not eligible.
-        match: How well each matches by itself, as a note would: what compares a fact with
-            the step that it restates.
+        match: How well each matches by itself, as a note would.
         cosines: Best with the query or a tag, as the embedder gives it; 0 without a vector.
         near: As *cosines*, less what all documents have in common; what confidence looks at.
-        words: Share of the question's words.
         parts: Signal → what it adds to the score of every document.
     """
 
@@ -234,8 +231,6 @@ class Scorer:
     Scores documents against one question.
 
     Attributes:
-        rarity: As ``rarity_of`` gives it.
-        pieces: What the *steps* that exist belong to; filters do not change it.
         agents: Folded names of those who are the agent's side, beside every action.
         dense_weight: Of the embedding space: what its cosines count.
     """
@@ -300,16 +295,10 @@ class Scorer:
 
     def with_steps(self, nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> tuple[Hits, Floats]:
         """
-        Score what was made of steps as these are, and by what it says better.
+        Score nodes as the steps behind them, and by what they say better; what each gains.
 
         A fact says what a turn means by "it" or "tomorrow": of what its cosine or its words are
         better, a share counts. Fact and step are one candidate.
-
-        Args:
-            pairs: As ``CorpusView.behind`` has them.
-
-        Returns:
-            The nodes, scored; and what each step gains.
         """
         node, step = pairs[:, 0], pairs[:, 1]
         kind = self.pieces.kind[step]
@@ -370,8 +359,7 @@ class _Nearness:
     How near documents are to the question, by their vectors less the centre.
 
     Attributes:
-        rows: The best cosine of each vector with the query or a tag.
-        best: The best of a document's vectors; 0 without one.
+        rows: The best cosine of each vector with the query or a tag; *best* is a document's.
         plain: As *best*, with the vectors as they are.
         asked: The query's vector less the centre, of unit length; ``None`` without vectors.
     """
@@ -404,11 +392,7 @@ class _Nearness:
 
 
 def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) -> Floats:
-    """
-    Cosine of each chat turn with half of each neighbour; of long turns their own.
-
-    Of the ``WINDOWED`` best by everything else; the others keep their own cosine.
-    """
+    """Cosine with half of each neighbour, of the ``WINDOWED`` best short chat turns; else own."""
     window = near.best.copy()
     known = view.rows >= 0
     turns = np.flatnonzero((pieces.kind == CHAT) & ~pieces.long & known & np.isfinite(others))
@@ -590,15 +574,7 @@ def parameters_of(scoring: ScoringConfig, type: NodeType) -> TypeScoring:
 
 
 class Nudges(NamedTuple):
-    """
-    What its metadata make of the relevance of a node.
-
-    Attributes:
-        recency: Falls by the hour since the last access, else creation; 1 if neither is known.
-        frequency: Rises from the first access, towards 1.
-        reward: Above 1 for good mean rewards, below for bad ones, 1 for unknown.
-        penalty: From validation, in [0, 1).
-    """
+    """What its metadata make of a node's relevance; reward is 1 where none is known."""
 
     recency: float
     frequency: float

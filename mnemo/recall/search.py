@@ -117,11 +117,10 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class HopZero:
     """
-    The scores and the best documents of the query, before any hop.
+    The scores of the query before any hop, and its best documents, best first.
 
     Attributes:
         hits: Type → its scored documents; types with nothing eligible are absent.
-        found: The best of each searched type, best first.
         evidence, abstained: As of ``RecallTrace``.
     """
 
@@ -241,7 +240,6 @@ class Search:
 
     Attributes:
         ranked: All candidates, best first.
-        hits: As of ``HopZero``.
         steps: What was read of them, by the ids that they are found under.
         unread: Those of which no fact was made yet: what they end is not known to the store.
     """

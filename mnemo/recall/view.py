@@ -110,12 +110,7 @@ def _budget(tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """
-    A record or a snapshot (*noun*) beside the target, of the seqs from *first* to *last*.
-
-    Attributes:
-        forms: From the whole to the shortest; past the last one it is dropped.
-    """
+    """A record or snapshot (*noun*) beside the target; its *forms*, the longest first."""
 
     noun: str
     first: int
@@ -218,7 +213,8 @@ def _neighbour(record: Record) -> _Piece:
 
 
 def _compressed(snapshot: Snapshot) -> _Piece:
-    head = range_line(snapshot)
+    seqs, when = f"{snapshot.from_seq}..{snapshot.to_seq}", snapshot.said_from.date().isoformat()
+    head = f"[L{snapshot.level} snapshot, messages {seqs}, {when}]"
     text = "\n".join("  " + line for line in without_marks(snapshot.text).splitlines())
     return _Piece("snapshot", snapshot.from_seq, snapshot.to_seq, (f"{head}\n{text}", head))
 
@@ -291,10 +287,3 @@ def _call(call: ToolCall, most: int | None) -> str:
     if most is not None and len(given) > most:
         given = given[: most - 1] + "…"
     return f"Tool: {cut_bytes(call.name, WHO)}({given})"
-
-
-def range_line(snapshot: Snapshot) -> str:
-    """Render the head of a snapshot."""
-    when = snapshot.said_from.date().isoformat()
-    seqs = f"{snapshot.from_seq}..{snapshot.to_seq}"
-    return f"[L{snapshot.level} snapshot, messages {seqs}, {when}]"
