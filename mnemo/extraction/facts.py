@@ -258,15 +258,6 @@ _NO_CONCEPTS = word_set(
 ).union(MONTHS, WEEKDAYS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """What concepts are made of: *names*, *subjects*, and *nouns* that two facts have."""
-
-    names: tuple[str, ...]
-    subjects: tuple[str, ...]
-    nouns: tuple[str, ...]
-
-
 def concepts_of(propositions: Sequence[str]) -> list[tuple[str, ...]]:
     """
     The concepts of each of *propositions*, which were said together; at most six.
@@ -274,31 +265,27 @@ def concepts_of(propositions: Sequence[str]) -> list[tuple[str, ...]]:
     Names, and nouns that a clause is about or that two share; no numbers, colours, days and verbs.
     """
     breather = Breather()
-    found: list[_Words] = []
+    counts: Counter[str] = Counter()
+    found = []
     for proposition in propositions:
         breather.breathe()
-        found.append(_words(proposition))
-    counts = Counter(
-        key for each in found for key in {*map(phrase_key, (*each.subjects, *each.nouns))}
-    )
-    shared = [[noun for noun in each.nouns if counts[phrase_key(noun)] > 1] for each in found]
+        names, subjects, nouns = _words(proposition)
+        counts.update({*map(phrase_key, (*subjects, *nouns))})
+        found.append(((*names, *subjects), nouns))
     return [
-        _distinct((*each.names, *each.subjects, *nouns))
-        for each, nouns in zip(found, shared, strict=True)
+        _distinct((*sure, *(noun for noun in nouns if counts[phrase_key(noun)] > 1)))
+        for sure, nouns in found
     ]
 
 
-def _words(proposition: str) -> _Words:
+def _words(proposition: str) -> tuple[list[str], list[str], list[str]]:
+    """Its names with its speaker, the nouns that a clause is about, and its other nouns."""
     speaker = speaker_of(proposition)
     text = _DATED.sub(" | ", words_of(proposition))
     names = [match for pattern in (_TITLE, _IDENTIFIER, _NAME) for match in _matches(pattern, text)]
     clauses = canonical_clauses(_DATED.sub("", proposition))
     subjects = [subject for clause in clauses for subject in _subject(clause, speaker)]
-    return _Words(
-        names=tuple(filter(None, (speaker, *names))),
-        subjects=tuple(subjects),
-        nouns=tuple(_nouns(text)),
-    )
+    return [*filter(None, (speaker, *names))], subjects, [*_nouns(text)]
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> Iterator[str]:

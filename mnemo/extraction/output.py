@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from mnemo.english.words import word_set
@@ -82,7 +83,11 @@ def facts_of_output(text: str, call: str | None, breathe: Callable[[], None]) ->
     call = call or call_name(text.split("\n", 1)[0])
     source = f"`{call}`" if call else "The tool"
     value = parsed_json(text)
-    found = _of_json(value, source) if value is not None else _of_lines(text, source, breathe)
+    if value is None:
+        found = _of_lines(text, source, breathe)
+    else:
+        leaves = islice(_leaves(value, "", 0), _MOST_LEAVES)
+        found = (f"{source} returned {path} = {leaf}." for path, leaf in leaves)
     facts = dict.fromkeys(one_line(fact) for fact in found)
     return [fact for fact in facts if HIDDEN not in fact][:_MOST]
 
@@ -156,13 +161,6 @@ def _pair(line: str) -> str | None:
     ):
         return None
     return f"{key} = {value}"
-
-
-def _of_json(value: Any, source: str) -> Iterator[str]:
-    for count, (path, leaf) in enumerate(_leaves(value, "", 0)):
-        if count >= _MOST_LEAVES:
-            return
-        yield f"{source} returned {path} = {leaf}."
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:

@@ -106,19 +106,16 @@ class ExtractionPipeline:
         """
         Annotate *fresh*, and give the step before it the reward that has become known.
 
-        That step's annotation comes first, if it is there at all; then one per fresh
-        step. A reward that is known stays and is not asked for again: where nothing
-        is to be asked, no model is called.
+        That step's annotation comes first, if at all; then one per fresh step. A reward that is
+        known stays: where nothing is to be asked, no model is called.
 
         Args:
-            known: The earlier steps of the episode, or the nearest of them, ascending,
-                annotated as far as known.
+            known: The nearest earlier steps of the episode, ascending, annotated as far as known.
             fresh: The steps that follow, ascending, at most ``batch_size``.
             closing: Whether nothing follows; then the last step's reward is found too.
 
         Raises:
-            ModelError: The model or embedder gave no usable reply; nothing is annotated.
-                *Cancellation*: safe.
+            ModelError: No usable reply; nothing is annotated. *Cancellation*: safe.
         """
         last = known[-1] if known else None
         lacks_reward = last and last.annotation is not None and last.reward is None
@@ -155,9 +152,7 @@ class ExtractionPipeline:
         """
         Distil facts and instructions side by side and build the changeset.
 
-        Raises:
-            ModelError: Of the first stage that failed; the other one is cancelled.
-                *Cancellation*: safe.
+        *Raises* ``ModelError`` of the stage that failed; the other one ends. *Cancellation*: safe.
         """
         facts: list[Fact] = []
         instructions: list[Instruction] = []
@@ -223,13 +218,8 @@ def build_extraction(
     """
     Put an extraction together: with *chat_model*, or embedded without one.
 
-    Args:
-        meter: Counts the model's calls.
-        nearby: Gives the stored facts nearest to a text, for the model to say which of
-            them a new one replaces; ``None``: it is shown none.
-
-    Raises:
-        ConfigError: ``config.extraction.profile`` is no profile.
+    *nearby* gives the stored facts nearest to a text, for the model to say which of them a new
+    one replaces. *Raises* ``ConfigError``: ``config.extraction.profile`` is no profile.
     """
     profile = resolve_profile(config.extraction.profile)
     meter = meter or UsageMeter()
@@ -311,8 +301,6 @@ def to_annotations(
     only if its reward became known. A trajectory's id ends in its first step's index.
 
     Args:
-        known: Earlier steps of the episode, ascending, annotated as far as known.
-        found: One entry per fresh step, in order.
         last_reward: Of the episode's last step, if it was asked for and is known.
         vectors: Of every text of ``subgoals_compared``, unit norm.
         threshold: Cosine in ``[-1, 1]`` below which a trajectory begins.

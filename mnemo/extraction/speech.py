@@ -107,28 +107,23 @@ def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Itera
 
 def _turn(text: str, speaker: str, scene: Scene, at: int) -> SpeechTurn:
     step = scene.steps[at]
-    asked, asker = _asked_before(scene, at) if speaker == step.actor else (None, None)
-    return SpeechTurn(
-        text=text,
-        speaker=speaker,
-        at=step.at,
-        step=step.index,
-        scene=scene,
-        asked=asked,
-        asker=asker,
-    )
+    asked = _asked_before(scene, at) if speaker == step.actor else None
+    return SpeechTurn(text, speaker, step.at, step.index, scene, asked)
 
 
-def _asked_before(scene: Scene, at: int) -> tuple[str | None, tuple[str, int] | None]:
+def _asked_before(scene: Scene, at: int) -> tuple[str, str, int] | None:
     """The question that step *at* may answer, who asked it, and in which step."""
     if at == 0:
-        return None, None
+        return None
     before = scene.steps[at - 1]
     if not is_blank(before.action):
-        return _question(excerpt(before.action[-2_000:])), (scene.agent, before.index)
-    if before.actor == scene.steps[at].actor or scene.role(at - 1) is Role.TOOL:
-        return None, None
-    return _question(excerpt(before.observation[-2_000:])), (before.actor, before.index)
+        said, asker = before.action, scene.agent
+    elif before.actor == scene.steps[at].actor or scene.role(at - 1) is Role.TOOL:
+        return None
+    else:
+        said, asker = before.observation, before.actor
+    question = _question(excerpt(said[-2_000:]))
+    return (question, asker, before.index) if question else None
 
 
 def _question(text: str) -> str | None:
@@ -151,15 +146,14 @@ FINAL = re.compile(r"[\s.!…,;:]+$")
 
 @dataclass(frozen=True, slots=True)
 class SpeechTurn:
-    """A turn of speech, secrets hidden: what it may answer, and of whom and which step that is."""
+    """A turn of speech, secrets hidden; *asked*: what it may answer, of whom, and of which step."""
 
     text: str
     speaker: str
     at: datetime
     step: int
     scene: Scene
-    asked: str | None = None
-    asker: tuple[str, int] | None = None
+    asked: tuple[str, str, int] | None
 
 
 _HEDGE = re.compile(
@@ -246,7 +240,7 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Fact]:
             answer = answer_in(turn, said[at:])
         if answer is not None:
             found.append(answer)
-            turn = replace(turn, asked=None, asker=None)
+            turn = replace(turn, asked=None)
             last = None
             continue
         for place, clause in enumerate(clauses):
@@ -475,7 +469,8 @@ _OF_YOU = re.compile(r"\b(?:you|your)\b", re.I)
 
 def answer_in(turn: SpeechTurn, said: Sequence[str]) -> Fact | None:
     """The fact of a short answer, ``Bo: Do you smoke? Ana: No.``, which *said* begins with."""
-    if turn.asked is None or turn.asker is None or len(turn.asked) > _LONGEST_QUESTION:
+    question, asker, asked_in = turn.asked or ("", "", 0)
+    if not 0 < len(question) <= _LONGEST_QUESTION:
         return None
     if ends_as_question(said[0]) or '"' in said[0] or _DODGES.match(bare(said[0])):
         return None
@@ -489,7 +484,12 @@ def answer_in(turn: SpeechTurn, said: Sequence[str]) -> Fact | None:
         or (content and is_small_talk(bare(without_lead(answer))))
     ):
         return None
-    return _quoted(turn, answer) if _tells_together(turn, answer, content) else None
+    if not _tells_together(turn, question, answer, content):
+        return None
+    told = with_dates(said_by(turn.speaker, one_line(answer)), turn.at)
+    asked = FINAL.sub("", one_line(question))
+    text = said_by(asker, f"{asked if asked.endswith('?') else f'{asked}?'} {told}")
+    return _fact(finished(text), confidence_of(answer), *sorted({asked_in, turn.step}))
 
 
 def _judges(answer: str) -> bool:
@@ -511,19 +511,11 @@ def _with_detail(said: Sequence[str]) -> str:
     return f"{said[0]} {behind}"
 
 
-def _quoted(turn: SpeechTurn, answer: str) -> Fact:
-    asker, step = turn.asker or ("", turn.step)
-    told = with_dates(said_by(turn.speaker, one_line(answer)), turn.at)
-    asked = FINAL.sub("", one_line(turn.asked or ""))
-    text = said_by(asker, f"{asked if asked.endswith('?') else f'{asked}?'} {told}")
-    return _fact(finished(text), confidence_of(answer), *sorted({step, turn.step}))
-
-
-def _tells_together(turn: SpeechTurn, answer: str, content: Sequence[str]) -> bool:
+def _tells_together(turn: SpeechTurn, question: str, answer: str, content: Sequence[str]) -> bool:
     """Whether question and answer together say something."""
     telling = [w for w in content if w not in LIGHT and not turn.scene.is_name(w)]
-    asked = [w for w in words(turn.asked or "") if w not in STOP_WORDS and w not in LIGHT]
-    question = without_lead(turn.asked or "")
+    asked = [w for w in words(question) if w not in STOP_WORDS and w not in LIGHT]
+    question = without_lead(question)
     yes_no = _YES_NO_QUESTION.match(question) is not None
     of_you = _OF_YOU.search(question) is not None
     if refers_outside(question) or _GREETS.match(question):
