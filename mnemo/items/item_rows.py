@@ -114,12 +114,7 @@ class StoredItems(OfRepository):
 
 
 class ItemReader:
-    """
-    Reads the items of a repository.
-
-    Args:
-        now: The store's time of this transaction, aware.
-    """
+    """Reads the items of a repository at *now*, the store's time, aware."""
 
     def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
         self._given = tx

@@ -109,12 +109,7 @@ class ItemVectors:
         self._look_at = SMALLEST
 
     async def view(self) -> VectorView:
-        """
-        Read what is new, also from other processes, and give all as it is then.
-
-        Raises:
-            StoreError: The store could not be read. *Cancellation*: safe.
-        """
+        """Read what is new, of other processes, too, and give all. *Cancellation*: safe."""
         async with self._lock:
             await self._drop_deleted()
             while await self._read_on():

@@ -34,12 +34,11 @@ _QUOTES = str.maketrans("‘’‚‛“”„‟«»`´", "''''\"\"\"\"\"\"''")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """
-    An explicit request of the new part.
+    An explicit request of the new part, which stands in the message *index*.
 
     Attributes:
         text: What to keep; ``""``: nothing that could be told.
         digest: Of its message and clause; names it for good.
-        index: Of the message that *text* stands in.
     """
 
     text: str

@@ -414,14 +414,14 @@ def forget_sources(
     """
     Forget what rests on erased messages, in the transaction that erases them.
 
-    Versions that rest on them alone go, but for a present text of a note that rests on more:
-    that loses its quotes, as versions do that rest on others, too.
+    Versions that rest on them alone go; a present text of a note that rests on more loses its
+    quotes, as versions do that rest on others, too.
 
     Args:
         thread_id: A thread that is erased whole, whether or not its messages were kept.
         session_ids: Sessions of which nothing is left; of versions that name no thread.
-        erased: Those of a thread's message ids that are erased: none if this erasure takes
-            none of them, otherwise those too that were erased before, by whatever.
+        erased: Those of a thread's message ids that are erased, by this erasure or before it;
+            none if this one takes none of them.
     """
 
     def lost(version: NoteVersion) -> frozenset[str]:

@@ -105,12 +105,7 @@ def specs() -> list[dict[str, Any]]:
 
 
 def with_note_tools(tools: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
-    """
-    Append the missing note tools to *tools*.
-
-    Raises:
-        ConfigError: One of them has a note tool's name and another schema, or is no tool.
-    """
+    """Append the missing note tools. *Raises* ``ConfigError``: one of that name differs."""
     present = set()
     for tool in tools:
         name, schema = _named(tool)

@@ -31,12 +31,7 @@ MOST_MESSAGES = 10_000
 
 
 def copied(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
-    """
-    Deep copy of *history* as messages, without a trailing tool call that lacks answers.
-
-    Raises:
-        ValueError: It is no sequence of messages, or has more than ``MOST_MESSAGES``.
-    """
+    """Copy *history*, less a trailing call that lacks answers. *Raises* ``ValueError``."""
     if isinstance(history, str | bytes | Mapping) or not isinstance(history, Sequence):
         raise ValueError(f"history must be a sequence of messages, not {type(history).__name__}")
     return _answered(tuple(map(_own, messages_of(every("history", history, MOST_MESSAGES)))))
@@ -147,9 +142,7 @@ async def keep_by_rule(shelf: Shelf, asked: Sequence[Asked], source: NoteSource)
     """
     Write each uncovered request to a note, and mark it as covered or refused.
 
-    Raises:
-        StoreError: What was written before stays. *Cancellation*: completes a write that
-            has begun.
+    *Raises* ``StoreError``. *Cancellation*: completes a write that has begun.
     """
     for one in await shelf.store.reading(lambda tx: open_requests(tx, asked)):
         if not one.by_rule:
@@ -308,12 +301,7 @@ class Ask:
         session: Any,
         thread_id: str | None,
     ) -> Ask:
-        """
-        Check the arguments of an update and copy its history.
-
-        Raises:
-            ValueError: One of them cannot be what it is meant to be.
-        """
+        """Check the arguments of an update and copy its history. *Raises* ``ValueError``."""
         whole_number("iterations", iterations, 0)
         one_of("outcome", outcome, OUTCOMES)
         if isinstance(tools, Mapping):
@@ -348,8 +336,7 @@ class Ask:
         """
         Whether the message at *index* is a marked one.
 
-        Ids are unique in a thread only. Where no thread is known, the message before it
-        has to be the same as well, unless that was compacted since.
+        Ids are unique in a thread only: where none is known, the message before it must be, too.
         """
         key = self.keys[index]
         if key not in marked:
@@ -392,13 +379,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueUpdate:
-    """
-    An update is due.
-
-    Attributes:
-        part: Names the new part, for counting failures over it.
-        open: The explicit requests that are not covered.
-    """
+    """Why an update is due, over what, how failures name it, and requests not covered."""
 
     triggered_by: TriggeredBy
     material: Material

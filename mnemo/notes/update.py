@@ -214,9 +214,7 @@ class UpdateRun:
         """
         Ask the model, if there is one; then keep by rule what was asked for and is not kept.
 
-        Raises:
-            Exception: Whatever ended the model's part, after the rule's. *Cancellation*:
-                safe; a write that has begun is finished.
+        *Raises* whatever ended the model's part, after the rule's. *Cancellation*: safe.
         """
         await self._progress.start()
         failure: Exception | None = None
@@ -483,13 +481,7 @@ def _label(update: NoteUpdate, *, cancelled: bool) -> str:
 
 @dataclass(slots=True)
 class UpdateBudget:
-    """
-    The budget of one update; its time runs from construction, by the service's clock.
-
-    Attributes:
-        turns: Calls that were begun.
-        used: What those that answered have cost.
-    """
+    """Of one update, from construction on: *turns* begun, and what those *used* that answered."""
 
     config: NotesConfig
     clock: Clock
@@ -501,12 +493,7 @@ class UpdateBudget:
         self.began = self.clock.monotonic()
 
     def admit(self, request: ChatRequest) -> ChatRequest:
-        """
-        Admit *request* as a turn, with the output tokens that are left as its bound.
-
-        Raises:
-            BudgetExceeded: A limit is reached, or would be by its estimated input.
-        """
+        """Admit *request* as a turn, bounded by the tokens left. *Raises* ``BudgetExceeded``."""
         config, total = self.config, summed(self.used)
         tokens = total.input_tokens + total.output_tokens
         estimate = tokens + sum(map(tokens_of, request.messages))
@@ -525,12 +512,7 @@ class UpdateBudget:
             raise _exceeded(which, limit, spent)
 
     async def within(self, work: Callable[[], Awaitable[ChatReply]]) -> ChatReply:
-        """
-        Run *work* within the time that is left.
-
-        Raises:
-            BudgetExceeded: The time is over; *work* was cancelled, and what it says is late.
-        """
+        """Run *work* in the time that is left, else cancel it. *Raises* ``BudgetExceeded``."""
         most = self.config.max_wall_s
         left = most - (self.clock.monotonic() - self.began)
         try:
