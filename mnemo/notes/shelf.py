@@ -178,14 +178,6 @@ DEBTS = 64
 """Vectors that are made up for at once (S)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A point in time: by the clock, and by the number of notes created here."""
-
-    at: datetime
-    created: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesParts:
     """
@@ -229,13 +221,14 @@ class Shelf:
         self._created = 0
         self._created_as: dict[str, int] = {}
 
-    def moment(self) -> Moment:
-        """The present, for ``is_newer``; a plain call."""
-        return Moment(self.parts.clock.now(), self._created)
+    def moment(self) -> tuple[datetime, int]:
+        """The present, by the clock and by the notes created here; for ``is_newer``."""
+        return self.parts.clock.now(), self._created
 
-    def is_newer(self, row: NoteRow, moment: Moment) -> bool:
+    def is_newer(self, row: NoteRow, moment: tuple[datetime, int]) -> bool:
         """Whether the note was created after *moment*, here or by another process."""
-        return self._created_as.get(row.topic, 0) > moment.created or row.created_at > moment.at
+        at, created = moment
+        return self._created_as.get(row.topic, 0) > created or row.created_at > at
 
     async def write(self, change: Write) -> Written:
         """

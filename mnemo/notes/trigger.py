@@ -336,7 +336,8 @@ class Ask:
         """
         Whether the message at *index* is a marked one.
 
-        Ids are unique in a thread only: where none is known, the message before it must be, too.
+        Ids are unique in a thread only: where none is known, the message before has to be
+        marked, too, unless it was compacted since.
         """
         key = self.keys[index]
         if key not in marked:
