@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from mnemo.context.eviction import Committed, tell_of
 from mnemo.context.mneme import Mneme
@@ -33,6 +33,8 @@ from mnemo.values.messages import Message
 log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
+_Look: TypeAlias = Callable[[TranscriptReader, ThreadWindow], T]
+"""Reads what is to be shown of a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class Viewport(OfThread):
         """
         return await self._mneme.evict(self._thread_id)
 
-    async def _seen(self, look: Callable[[TranscriptReader, ThreadWindow], T]) -> T:
+    async def _seen(self, look: _Look[T]) -> T:
         """Return what *look* reads from the window, after evicting if it is too long."""
         seen = await self._parts.store.reading(partial(self._at_once, look))
         if seen is None:
@@ -174,9 +176,7 @@ class Viewport(OfThread):
             self._mneme.poke(self._thread_id)
         return seen.found
 
-    async def _after_making_room(
-        self, look: Callable[[TranscriptReader, ThreadWindow], T]
-    ) -> _Seen[T]:
+    async def _after_making_room(self, look: _Look[T]) -> _Seen[T]:
         try:
             while True:
                 work = partial(self._making_room, look)
@@ -191,9 +191,7 @@ class Viewport(OfThread):
             self._parts.tell(EvictionFailed, thread_id=thread_id, error=str(error))
         return await self._parts.store.reading(partial(self._as_far_as_it_fits, look))
 
-    def _at_once(
-        self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
-    ) -> _Seen[T] | None:
+    def _at_once(self, look: _Look[T], tx: TranscriptReader) -> _Seen[T] | None:
         scope = self._scope(tx)
         window = None if self._is_unstored(scope) else self._reader(tx, scope).if_fits()
         if window is None:
@@ -201,7 +199,7 @@ class Viewport(OfThread):
         return _Seen(look(tx, window), window.span, is_stored=not scope.is_new)
 
     def _making_room(
-        self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptWriter
+        self, look: _Look[T], tx: TranscriptWriter
     ) -> tuple[list[Committed], _Seen[T] | None]:
         scope = self._scope(tx)
         if self._is_unstored(scope):
@@ -219,9 +217,7 @@ class Viewport(OfThread):
             return False
         return scope.thread.budget_tokens != self.budget_tokens
 
-    def _as_far_as_it_fits(
-        self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
-    ) -> _Seen[T]:
+    def _as_far_as_it_fits(self, look: _Look[T], tx: TranscriptReader) -> _Seen[T]:
         window = self._reader(tx, self._scope(tx)).newest()
         return _Seen(look(tx, window), window.span, is_stored=False)
 

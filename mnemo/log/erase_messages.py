@@ -14,10 +14,11 @@ from dataclasses import replace
 from itertools import chain
 
 from mnemo.log.feed import leave_recall
+from mnemo.log.record_rows import BY_PLACE
 from mnemo.log.units import Around, messages_at
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, message_row, snapshot_row
 from mnemo.store.table import decode_shown
-from mnemo.store.tables import CALLING, CALLS, MESSAGE_COLUMNS, MESSAGES, drop_vectors
+from mnemo.store.tables import CALLING, CALLS, MESSAGES, drop_vectors
 from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced
@@ -25,10 +26,7 @@ from mnemo.values.erasure import ErasureReport
 from mnemo.values.feed import message_document
 from mnemo.values.messages import StoredMessage
 
-_FIRST = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
-WHERE t.no = ? ORDER BY m.seq LIMIT ?
-"""
+_FIRST = BY_PLACE + "ORDER BY m.seq LIMIT ?"
 _MESSAGES = "SELECT no, seq, id FROM messages WHERE thread = ? AND seq IN $numbers"
 _MESSAGES_OF_THREAD = "SELECT no, seq, id FROM messages WHERE thread = ? ORDER BY seq"
 _RANGES = {

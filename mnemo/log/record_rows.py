@@ -231,11 +231,15 @@ SELECT t.no, t.id, t.ttl_s, (
 FROM snapshots n $join threads t ON t.no = n.thread
 WHERE t.repo = ? AND n.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
-MESSAGES_BESIDE = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m $by(messages_place)
-ON m.thread = t.no WHERE t.no = ? AND m.seq BETWEEN ? AND ? AND m.recorded_at >= ?
-ORDER BY m.seq {{}} LIMIT ?
+# ``$join`` keeps the order: the one thread, then its messages by an index.
+OF_THREAD = f"""
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m {{index}} ON m.thread = t.no
+WHERE t.no = ?
 """
+BY_PLACE = OF_THREAD.format(index="$by(messages_place)")
+MESSAGES_BESIDE = (
+    BY_PLACE + "AND m.seq BETWEEN ? AND ? AND m.recorded_at >= ? ORDER BY m.seq {} LIMIT ?"
+)
 _SNAPSHOTS_BESIDE = f"SELECT {SNAPSHOTS.of('n')} FROM snapshots n "
 # Of what another one contains only that one counts, if it lies on the same side.
 _UNCONTAINED = """

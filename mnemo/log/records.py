@@ -152,24 +152,25 @@ def _is_unspaced(query: Query) -> bool:
 
 
 def _by_words(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
-    best = _Best(wanted.ranking, wanted.limit, texts.is_ranked)
     rows = texts.matching(
         wanted.query, scope.condition, scope.values, wanted.ranking, unspaced=False
     )
-    _take(best, let_through(tx, _leans(best.hopeful(rows)), wanted), wanted)
-    return [lean for _, lean in best.rows]
+    return [lean for _, lean in _best(tx, rows, texts.is_ranked, wanted)]
 
 
-def _take(best: _Best, rows: Iterable[Lean], wanted: RecordQuery) -> None:
-    """Take the best of *rows*, and read no further."""
-    breather = Breather()
+def _best(
+    tx: Tx, rows: Iterable[Sequence[Any]], is_ranked: bool, wanted: RecordQuery
+) -> list[tuple[tuple[float, float, str, int], Lean]]:
+    """The best of *rows*, which are read no further, with what they are ordered by."""
+    best, breather = _Best(wanted.ranking, wanted.limit, is_ranked), Breather()
     expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
-    for lean in rows:
+    for lean in let_through(tx, _leans(best.hopeful(rows)), wanted):
         breather.breathe()
         if best.is_settled(lean):
             break
         if shown := expiry.living(lean):
             best.take(shown)
+    return best.rows
 
 
 def _leans(rows: Iterable[Sequence[Any]]) -> Iterator[Lean]:
@@ -187,10 +188,7 @@ def _by_parts(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
     """The best of what each group finds; of a row that several find the most relevant."""
     found: dict[int, tuple[tuple[float, float, str, int], Lean]] = {}
     for group in wanted.query.groups:
-        rows, is_ranked = _of_group(tx, texts, scope, group, wanted)
-        best = _Best(wanted.ranking, wanted.limit, is_ranked)
-        _take(best, let_through(tx, _leans(best.hopeful(rows)), wanted), wanted)
-        for entry in best.rows:
+        for entry in _best(tx, *_of_group(tx, texts, scope, group, wanted), wanted):
             row = entry[1].row
             found[row] = min(entry, found.get(row, entry))
     return [lean for _, lean in sorted(found.values())[: wanted.limit]]

@@ -19,7 +19,7 @@ from mnemo.errors import Conflict
 from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
-from mnemo.log.record_rows import LAST_SEQ
+from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, OF_THREAD
 from mnemo.log.units import EVERYWHERE, Around, Runs
 from mnemo.protocols import Clock
 from mnemo.store.codec import decode_list, decode_time, decode_vector, utc_text
@@ -34,7 +34,7 @@ from mnemo.store.rows import (
     repo_row,
     snapshot_row,
 )
-from mnemo.store.tables import JOBS, MESSAGE_COLUMNS, MESSAGES, THREADS, table_of
+from mnemo.store.tables import JOBS, MESSAGES, THREADS, table_of
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Derived, Snapshot, Surfaced, Thread
@@ -56,19 +56,13 @@ _ALL_THREADS = f"{THREADS.select} ORDER BY id"
 _WATCHED_THREADS = f"{THREADS.select} AND budget_tokens IS NOT NULL ORDER BY id"
 _PUTS_AT_ONCE = 32
 """Few sizes of a statement stay prepared (S)."""
-# ``$join`` keeps the order: the one thread, then its messages by an index.
-_OF_THREAD = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m {{index}} ON m.thread = t.no
-WHERE t.no = ?
-"""
-_BY_PLACE = _OF_THREAD.format(index="$by(messages_place)")
 _INDEXES = {"user": "messages_user", "system": "messages_system"}
 _BY_ROLE: dict[Role, str] = {
-    role: _OF_THREAD.format(index=f"$by({_INDEXES.get(role, 'messages_place')})")
+    role: OF_THREAD.format(index=f"$by({_INDEXES.get(role, 'messages_place')})")
     + f"AND m.role = '{role}'"
     for role in get_args(Role)
 }
-_BY_ID = _OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN $texts"
+_BY_ID = OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN $texts"
 _SPAN = """
 SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
 WHERE thread = ? AND seq BETWEEN ? AND ? AND recorded_at >= ?
@@ -172,7 +166,7 @@ class TranscriptReader:
 
         Only the *newest* so many; only those recorded *since* then: what was before is expired.
         """
-        query = (_BY_ROLE[role] if role else _BY_PLACE) + " AND m.seq >= ?"
+        query = (_BY_ROLE[role] if role else BY_PLACE) + " AND m.seq >= ?"
         values: list[Any] = [self._number(thread_id), min(from_seq, LAST_SEQ)]
         last = None if to_seq is None else min(to_seq, LAST_SEQ)
         given = ((" AND m.seq <= ?", last), (" AND m.recorded_at >= ?", since and utc_text(since)))

@@ -12,18 +12,15 @@ from math import inf
 from operator import itemgetter
 from typing import TypeAlias
 
-from mnemo.log.record_rows import LAST_SEQ, MESSAGES_BESIDE
+from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, MESSAGES_BESIDE
 from mnemo.store.codec import utc_text
 from mnemo.store.rows import Passed, listed
-from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES
+from mnemo.store.tables import MESSAGES
 from mnemo.store.tx import Tx
 from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.units import Unit, leads, units_of
 
-_AT = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m ON m.thread = t.no
-WHERE t.no = ? AND m.seq IN $numbers ORDER BY m.seq
-"""
+_AT = BY_PLACE + "AND m.seq IN $numbers ORDER BY m.seq"
 _USES = """
 SELECT call_id, seq, 1 FROM message_calls WHERE thread = ? AND call_id IN $texts
 UNION ALL SELECT tool_call_id, seq, 0 FROM messages $by(messages_answers)
