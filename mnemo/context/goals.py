@@ -343,9 +343,7 @@ def attach_pins(
     Pin every message to every goal; how many links that makes, existing ones included.
 
     Raises:
-        ValueError: No message, or no goal, is given.
-        NotFound: A message or goal is unknown in the thread's epoch.
-        Conflict: A goal is completed.
+        ValueError: What ``check_pins`` finds; so ``NotFound`` and ``Conflict``.
     """
     if refusal := check_pins(tx, scope, seqs, goal_ids):
         raise refusal.error()

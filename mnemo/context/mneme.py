@@ -176,9 +176,8 @@ class Mneme:
 
     async def settled(self, thread_id: str) -> None:
         """
-        Wait until nothing of the thread runs, is due, or waits for another attempt.
-
-        What an earlier process left due counts, too. *Cancellation*: safe.
+        Wait until nothing of the thread runs, is due (as an earlier process left it, too), or waits
+        for another attempt. *Cancellation*: safe.
         """
         await self._flights.settled(thread_id)
         if thread_id not in self._unwatched and not self._backoff.holds(_eviction(thread_id)):
@@ -193,10 +192,10 @@ class Mneme:
 
     async def resume(self) -> None:
         """
-        Check every watched thread, as at opening: what is due is read from the store.
+        Check every watched thread, as at opening. *Cancellation*: safe.
 
         Raises:
-            StoreError: The threads could not be read. *Cancellation*: safe.
+            StoreError: The threads could not be read.
         """
         if not self._config.auto_evict:
             return
@@ -477,12 +476,7 @@ class Runs:
         return view.zone, verdict
 
     async def fold(self, snapshots: Sequence[Snapshot]) -> str | None:
-        """
-        Ask for one text in place of several snapshots; ``None``: they stay.
-
-        Raises:
-            NoOutcome: There is no verdict. *Cancellation*: safe.
-        """
+        """One text in place of several snapshots; ``None``: they stay. *Raises*: as ``evict``."""
         desk = Desk((snapshots[0].from_seq, snapshots[-1].to_seq), self._config.snapshot_max_chars)
         room = self._config.max_input_tokens * CHARACTERS_PER_TOKEN // len(snapshots)
         longest = max(LEAST_SHOWN, room)

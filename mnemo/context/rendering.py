@@ -394,12 +394,7 @@ SEEN_STEPS = 5
 async def hidden_in(
     transcript: StoredTranscript, stream: str | None, config: Config
 ) -> Hidden | None:
-    """
-    Read what ``seen_by`` gives of *stream*; ``None`` for ``None``.
-
-    Raises:
-        ValueError: *stream* is no text. *Cancellation*: safe.
-    """
+    """What ``seen_by`` gives of *stream*; of ``None`` nothing. *Cancellation*: safe."""
     if stream is None:
         return None
     known = known_id("not_visible_in", stream)

@@ -215,11 +215,7 @@ class Compressing:
         return await self._flights.join(settings.thread_id)
 
     async def settled(self, thread_id: str) -> None:
-        """
-        Wait until nothing is running or due for the thread. *Cancellation*: safe.
-
-        An attempt that waits for its time after a failure is not due before that.
-        """
+        """Wait until nothing runs or is due, as a retry is at its time. *Cancellation*: safe."""
         await self._flights.settled(thread_id)
 
     async def _run(self, thread_id: str) -> Compaction | None:

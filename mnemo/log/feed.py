@@ -185,10 +185,7 @@ class StoredFeed(OfRepository):
         return await self._engine.reading(read)
 
     async def counts(self) -> dict[str, int]:
-        """
-        How many there are: ``steps``, ``messages``, ``messages_in_sessions``, ``items``,
-        ``vectors``, ``edges:<kind>``, ``nodes:<type>``.
-        """
+        """How many there are of each thing, and of nodes and edges as ``nodes:<type>``."""
 
         def count(tx: Tx) -> dict[str, int]:
             repo = repo_row(tx, self._repo_id)[0]
@@ -453,8 +450,7 @@ def removals_behind(tx: Tx, repo: int, after: int) -> tuple[list[tuple[int, str]
     """
     The numbers and ids behind the number *after*, and whether some of them are logged no more.
 
-    As rows go only while ``KEPT`` later ones stay, a reader of fewer has missed none; nor has
-    one who stands where the log still is.
+    Rows go only while ``KEPT`` later ones stay; who stands where the log still is has missed none.
     """
     rows = tx.run(_BEHIND, (repo, after)).fetchall()
     return rows, len(rows) >= KEPT and after < tx.run(_FIRST, (repo,)).fetchone()[0]

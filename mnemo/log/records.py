@@ -53,13 +53,7 @@ class StoredRecords(OfRepository):
         return await self._engine.reading(partial(_search, repo_id=self._repo_id, wanted=wanted))
 
     async def around(self, wanted: ViewQuery) -> Surroundings:
-        """
-        A record with its nearest neighbours, and the snapshots around them.
-
-        Raises:
-            NotFound: There is no such record.
-            Conflict: Several threads have a record of this id. *Cancellation*: safe.
-        """
+        """As of ``record_rows.around``. *Cancellation*: safe."""
         expiry = Expiry(self._clock.now(), wanted.default_ttl_s)
         return await self._engine.reading(
             partial(around, repo_id=self._repo_id, wanted=wanted, expiry=expiry)
@@ -75,8 +69,7 @@ class _Best:
     """
     The best rows so far, at most *limit*; rows come by falling score if *is_ranked*.
 
-    Otherwise by falling relevance: age only lowers a score, so what is to come is worth its
-    relevance at most.
+    Else by falling relevance: age only lowers a score, which is that at most.
     """
 
     ranking: Ranking
@@ -97,8 +90,7 @@ class _Best:
         """
         Those of *rows* that may be among the best.
 
-        Of a common word most are too old, which their raw times tell: to read one further takes
-        longer than to find it.
+        Of a common word most are too old, which raw times tell sooner than a row is read further.
         """
         if self.is_ranked:
             yield from rows

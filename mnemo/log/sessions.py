@@ -147,21 +147,17 @@ class StoredSessions:
 
     async def load(self, session_id: str) -> Journal | None:
         """
-        The session as its last durable act left it; ``None`` if unknown.
+        The session as its last durable act left it; ``None`` if unknown. *Cancellation*: safe.
 
         Raises:
-            StoreCorrupt: A row of it is damaged. *Cancellation*: safe.
+            StoreCorrupt: A row of it is damaged.
         """
         return await self._engine.reading(
             partial(_load, repo_id=self._repo_id, session_id=session_id)
         )
 
     async def records(self, *, unfinished: bool) -> list[SessionRecord]:
-        """
-        The sessions, or only those that are not idle, newest act first.
-
-        A damaged one is passed by, so that the others can be resumed; ``load`` names it.
-        """
+        """Sessions, or those not idle, newest act first; ``load`` names damaged ones."""
         query = _UNFINISHED_RECORDS if unfinished else _REPO_RECORDS
         return await self._engine.reading(
             lambda tx: _SESSIONS.intact(tx.run(query, (self._repo_id,)))
@@ -418,8 +414,7 @@ def write_settlement(
 
     Args:
         node_ids: What the commit's receipt names; the episode's are accumulated.
-        again: Whether the changeset had been applied before: then an episode that is
-            over is left as it is.
+        again: Whether the changeset was applied before: an episode that is over is left alone.
 
     Raises:
         Conflict: Another owner has the session, or the episode was discarded.
@@ -635,12 +630,7 @@ def _texts(step: Step) -> list[Text]:
 
 
 def annotate(tx: Tx, episode: int, annotations: Iterable[Annotation]) -> None:
-    """
-    Write what annotation found; an earlier annotation of a step is replaced whole.
-
-    Raises:
-        NotFound: A step of that index was never appended.
-    """
+    """Write annotations, each in place of an earlier one. *Raises* ``NotFound``: no such step."""
     rows = [(*ANNOTATIONS.values(one), episode, one.index) for one in annotations]
     if tx.run_many(_ANNOTATE, rows) != len(rows):
         known = {index for (index,) in tx.run(_INDEXES, (episode,))}

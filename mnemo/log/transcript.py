@@ -442,10 +442,7 @@ class TranscriptWriter(TranscriptReader):
             table_of(type(value)).drop(self._out, thread, value)
 
     def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasureReport:
-        """
-        Delete messages with full text, vectors and pins, and every compaction and snapshot
-        whose range held one of them; their ids are remembered as erased.
-        """
+        """Delete messages with all that tells of them; their ids are remembered as erased."""
         places = [(self._number(thread_id), seq) for seq in seqs]
         erased = erase_messages(self._out, self._repo, places)
         if erased.messages:
@@ -483,10 +480,10 @@ class StoredTranscript(OfRepository):
 
     async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
         """
-        Run *work*, plain code, in a worker thread, on one moment of the store.
+        Run *work*, plain code, in a worker thread, on one moment. *Cancellation*: safe.
 
         Raises:
-            StoreError: It could not be read. *Cancellation*: safe.
+            StoreError: It could not be read.
         """
 
         def read(tx: Tx) -> T:
@@ -505,8 +502,8 @@ class StoredTranscript(OfRepository):
                 adds or erases messages names theirs: nobody makes steps of these meanwhile.
 
         Raises:
-            Exception: What *work* raised; nothing was written.
-            StoreError: Likewise. *Cancellation*: completes.
+            Exception: What *work* raised, or ``StoreError``; nothing was written.
+                *Cancellation*: completes.
         """
         handed = HandedWork(self._repo_id, thread_id, work, self._clock, self._lease_time)
         locks = [("transcript", self._repo_id)]
