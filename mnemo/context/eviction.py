@@ -7,7 +7,6 @@ checked against the stored messages of that range before it is written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,6 +26,7 @@ from mnemo.context.zones import (
 )
 from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope
 from mnemo.events import EvictionCompleted, SnapshotTaken
+from mnemo.log.record_rows import LAST_SEQ
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.text import clean
@@ -307,35 +307,27 @@ def due_eviction(
     span = tx.span(thread_id, from_seq=thread.boundary, since=scope.since)
     if span[1] <= budget.trigger:
         return None
-    for units, deadline_s in _readings(tx, scope, span, budget, config):
-        due = DueEviction(thread, budget, tx.now, units, deadline_s)
+    for units in _readings(tx, scope, span, budget):
+        due = DueEviction(thread, budget, tx.now, units, config.conversation.tool_deadline_s)
         if is_due(span[1], len(units), budget) and due.zone() is not None:
             return due.with_goals(tx, scope)
     return None
 
 
 def _readings(
-    tx: TranscriptReader,
-    scope: ThreadScope,
-    span: tuple[int, int],
-    budget: Budget,
-    config: Config,
-) -> Iterator[tuple[list[Unit], float]]:
-    """
-    Yield the units of the window; of one far too long, first those of its beginning.
-
-    Of a beginning it is not known which calls are answered behind it, so there an
-    unanswered one counts as open for ever.
-    """
+    tx: TranscriptReader, scope: ThreadScope, span: tuple[int, int], budget: Budget
+) -> Iterator[list[Unit]]:
+    """Yield the units of the window; of one far too long, first those of its beginning."""
     number, tokens = span
     boundary, wanted = scope.thread.boundary, HEAD
     while tokens > FAR * budget.window and wanted < number:
-        head = units_of(scope.messages(tx, from_seq=boundary, to_seq=boundary + wanted - 1))
-        if sum(unit.tokens for unit in head[:-1]) > max(reach(budget), budget.window):
-            yield head, math.inf
+        head = scope.messages(tx, from_seq=boundary, to_seq=boundary + wanted - 1)
+        units = scope.units(tx, head, ((boundary, LAST_SEQ),))
+        if sum(unit.tokens for unit in units[:-1]) > max(reach(budget), budget.window):
+            yield units
             break
         wanted *= 4
-    yield units_of(scope.messages(tx, from_seq=boundary)), config.conversation.tool_deadline_s
+    yield units_of(scope.messages(tx, from_seq=boundary))
 
 
 # ── Level 2, and fallbacks that a model rewords ──────────────────────────────────────────

@@ -211,7 +211,8 @@ class _Head:
 
     def zone(self, now: datetime) -> Zone | None:
         """Return what leaves first; ``None``: nothing can, or more must be read."""
-        if not self.is_whole and not self._reaches_far():
+        known = sum(unit.tokens for unit in self._units[:-1])
+        if not self.is_whole and known <= reach(self._budget):
             return None
         zone = eviction_zone(
             self._units, self._budget, from_seq=self._from_seq, now=now, deadline_s=0
@@ -230,14 +231,6 @@ class _Head:
         del self._units[:gone], self._shown[:gone]
         self._span -= zone.tokens
         self._from_seq = zone.to_seq + 1
-
-    def _reaches_far(self) -> bool:
-        far = reach(self._budget)
-        for unit in self._units[:-1]:
-            far -= unit.tokens
-            if far < 0:
-                return True
-        return False
 
 
 def _shown_tokens(unit: Unit, frame: Frame, *, newest_at: datetime | None = None) -> int:

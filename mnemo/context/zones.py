@@ -178,7 +178,7 @@ def zone_up_to(units: Iterable[Unit], cut: int, *, from_seq: int) -> Zone:
 
 
 def middle_and_recent(units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
-    """Split what stays: units that end in the first half of its cost, and the rest, with the newest."""
+    """Split what stays: units that end in the first half of its cost, and the others."""
     ends = list(accumulate(unit.tokens for unit in units))
     middle = [unit for unit, end in zip(units[:-1], ends, strict=False) if 2 * end <= ends[-1]]
     return middle, list(units[len(middle) :])
