@@ -127,7 +127,7 @@ class StoredSessions:
 
         Always enters, also beyond ``max_queued_writes``: the session's own backlog bounds it.
         """
-        handed = Handed(self._repo_id, session_id, episode_id, draft, owner.token)
+        handed = Handed(self._repo_id, session_id, owner.token, episode_id, draft)
         locks = [session_lock(self._repo_id, session_id)]
         if draft.thread_id is not None:
             locks.append(thread_lock(self._repo_id, draft.thread_id))
@@ -473,13 +473,13 @@ _INDEXES = "SELECT idx FROM steps WHERE episode = ?"
 
 
 class Handed(NamedTuple):
-    """A step on its way to the writer."""
+    """A step on its way to the writer; all but the draft say where, as ``_OPEN_LANE`` takes it."""
 
     repo_id: str
     session_id: str
+    token: str
     episode_id: str
     draft: StepDraft
-    token: str
 
 
 _Found: TypeAlias = dict[tuple[str, str, str | None], tuple[Any, ...]]
@@ -548,27 +548,15 @@ def _found(
     tx: Tx, handed: Sequence[Handed]
 ) -> tuple[Sequence[_Lane | UsageError], Collection[str]]:
     """The lane of each, and the node ids to refuse; steps of one episode take one look."""
-    one = handed[0]
-    place = (one.repo_id, one.session_id, one.token, one.episode_id)
-    if all((h.repo_id, h.session_id, h.token, h.episode_id) == place for h in handed) and not any(
-        h.draft.message_id for h in handed
-    ):
+    place = handed[0][:4]
+    if all(one[:4] == place and not one.draft.message_id for one in handed):
         row = tx.run(_OPEN_LANE, place).fetchone()
         if row is not None:
             session, repo, episode, next_index = row
             return [_Lane(session, repo, episode, next_index or 0)] * len(handed), ()
     found = _find_lanes(tx, handed)
-    return _lanes(tx, found, handed), _not_to_feed(tx, found, handed)
-
-
-def _lanes(tx: Tx, found: _Found, handed: Sequence[Handed]) -> list[_Lane | UsageError]:
-    """The lane of each; those of one episode share theirs."""
-    lanes: dict[tuple[str, str, str, str], _Lane | UsageError] = {}
-    for one in handed:
-        of = (one.repo_id, one.session_id, one.episode_id, one.token)
-        if of not in lanes:
-            lanes[of] = _lane(tx, found, one)
-    return [lanes[one.repo_id, one.session_id, one.episode_id, one.token] for one in handed]
+    lanes = {place: _lane(tx, found, one) for place, one in {h[:4]: h for h in handed}.items()}
+    return [lanes[one[:4]] for one in handed], _not_to_feed(tx, found, handed)
 
 
 def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
