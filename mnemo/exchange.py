@@ -186,6 +186,7 @@ def error_of(status: int, content: bytes) -> Exception:
     return error
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class RemoteEvent:
     """
     A message of ``RemoteMnemo.events``.
@@ -196,10 +197,9 @@ class RemoteEvent:
         cursor: Of ``ready`` and ``changes``: give it as ``after=`` to go on behind it.
     """
 
-    def __init__(self, name: str, data: Mapping[str, Any], cursor: str | None) -> None:
-        self.name = name
-        self.data = data
-        self.cursor = cursor
+    name: str
+    data: Mapping[str, Any]
+    cursor: str | None
 
     def __repr__(self) -> str:
         return f"<RemoteEvent {self.name}>"

@@ -39,18 +39,13 @@ def named_embedder(name: str) -> Embedder:
     return EMBEDDERS[name]()
 
 
-def embedder_from(given: Embedder | str | None) -> Embedder | None:
-    """What a user gave, with a name replaced by the embedder of that name. *Raises* likewise."""
-    return named_embedder(given) if isinstance(given, str) else given
-
-
 def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embedder | None:
     """
     Refuse at once what could not be asked later: an address, a class, the other kind.
 
     Gives the embedder, or that of its name. *Raises* ``ConfigError``: one of them is none.
     """
-    embedder = embedder_from(embedder)
+    embedder = named_embedder(embedder) if isinstance(embedder, str) else embedder
     for argument, model, method, like in (
         ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
         ("embedder", embedder, "embed", "OpenAIEmbedder(base_url, name, dimensions)"),

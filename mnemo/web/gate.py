@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo.runtime.clock import Bucket, SystemClock
-from mnemo.web.access import Token, TokenTable
+from mnemo.web.access import Token, find_token
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import problem
 
@@ -141,7 +141,7 @@ class Gate:
         origins: Sequence[str] = (),
     ) -> None:
         self.app = app
-        self._tokens = TokenTable(tokens)
+        self._tokens = tuple(tokens)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
         self._rates = {token.name: _bucket(token.rate_per_s) for token in tokens}
@@ -210,7 +210,7 @@ class Gate:
     async def _unauthorized(self, scope: Scope, headers: Headers) -> Response | None:
         """Find the token of the request and take from its rate; a problem where that fails."""
         scheme, _, secret = headers.get("authorization", "").partition(" ")
-        token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+        token = find_token(self._tokens, secret.strip()) if scheme.lower() == "bearer" else None
         if token is None:
             return await self._wrong_token(is_given=bool(scheme))
         wait_s = _taken(self._rates[token.name])

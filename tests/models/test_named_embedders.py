@@ -9,7 +9,7 @@ from helpers import repository
 from mnemo import ConfigError, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable
 from mnemo.models import local
 from mnemo.models.local import Weights
-from mnemo.models.named import EMBEDDERS, chosen_by_default, embedder_from, way_to
+from mnemo.models.named import EMBEDDERS, checked_models, chosen_by_default, way_to
 from mnemo.protocols import EmbeddingSpace
 from mnemo.testing import HashingEmbedder
 
@@ -113,7 +113,7 @@ def test_what_has_no_name_here_is_for_the_default_to_refuse():
     foreign = EmbeddingSpace("text-embedding-3-small", 1_536)
     assert chosen_by_default(foreign) == "minilm"
     assert way_to(foreign) == "open it with the embedder it was made with"
-    assert embedder_from(None) is None
+    assert checked_models(None, None) is None
     assert chosen_by_default(EMBEDDERS["multilingual"]().space) == "multilingual"
 
 
