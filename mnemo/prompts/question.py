@@ -342,16 +342,13 @@ class AskedQuestion:
             goal = shortened(self.goal, MAX_ASKER_CHARACTERS)
             parts.append(block("THE ASKER'S GOAL", [{"goal": goal}]))
         if self.steps:
-            parts.append(block("THE ASKER'S LAST STEPS", step_rows(self._short_steps)))
+            short = [
+                replace(
+                    step,
+                    observation=shortened(step.observation, MAX_ASKER_CHARACTERS),
+                    action=shortened(step.action, MAX_ASKER_CHARACTERS),
+                )
+                for step in self.steps
+            ]
+            parts.append(block("THE ASKER'S LAST STEPS", step_rows(short)))
         return "\n\n".join(parts)
-
-    @property
-    def _short_steps(self) -> list[Step]:
-        return [
-            replace(
-                step,
-                observation=shortened(step.observation, MAX_ASKER_CHARACTERS),
-                action=shortened(step.action, MAX_ASKER_CHARACTERS),
-            )
-            for step in self.steps
-        ]

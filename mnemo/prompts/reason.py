@@ -140,12 +140,11 @@ def reason_question(
 
 
 def _row(memory: Recalled) -> dict[str, Any]:
-    row = {name: _shown(value) for name, value in _values(memory).items()}
-    return {name: value for name, value in row.items() if value not in (None, "")}
-
-
-def _shown(value: Any) -> Any:
-    return shortened(value, MAX_TEXT_CHARACTERS) if isinstance(value, str) else value
+    return {
+        name: shortened(value, MAX_TEXT_CHARACTERS) if isinstance(value, str) else value
+        for name, value in _values(memory).items()
+        if value not in (None, "")
+    }
 
 
 def _values(memory: Recalled) -> dict[str, Any]:

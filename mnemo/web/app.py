@@ -212,11 +212,11 @@ def web_app(
     app.state.graphs = Graphs()
     app.state.metrics = Metrics()
     app.state.repositories = repositories or OpenRepositories(memory)
-    add_handlers(app, _methods())
+    routes = [route for router in ROUTERS for route in router.routes]
+    add_handlers(app, _methods(routes))
     app.add_middleware(Visits, repositories=app.state.repositories)
     app.add_middleware(GZipMiddleware, minimum_size=GZIPPED_BYTES, compresslevel=GZIP_LEVEL)
-    plain = [route for router in ROUTERS for route in router.routes]
-    app.router.routes.append(ShortRoute(plain, app.router))
+    app.router.routes.append(ShortRoute(routes, app.router))
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/openapi.json", _described, include_in_schema=False))
@@ -225,13 +225,12 @@ def web_app(
     return Gate(app, tokens=tokens, hosts=hosts, origins=origins)
 
 
-def _methods() -> dict[str, set[str]]:
+def _methods(routes: Iterable[BaseRoute]) -> dict[str, set[str]]:
     """The methods of every path of the API."""
     found: dict[str, set[str]] = {}
-    for router in ROUTERS:
-        for route in router.routes:
-            if isinstance(route, APIRoute):
-                found.setdefault(route.path, set()).update(route.methods or ())
+    for route in routes:
+        if isinstance(route, APIRoute):
+            found.setdefault(route.path, set()).update(route.methods or ())
     return found
 
 
