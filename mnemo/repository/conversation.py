@@ -154,10 +154,6 @@ class Conversation(MessageLog):
         return await self._shared.feeding.feed(self.thread_id, session, from_seq=from_seq)
 
 
-def _threads(tx: TranscriptReader, *, config: Config) -> list[ThreadRecord]:
-    return [_record_of(tx, thread, config) for thread in tx.threads() if thread.next_seq]
-
-
 def _record_of(tx: TranscriptReader, thread: Thread, config: Config) -> ThreadRecord:
     scope = ThreadScope.stored(tx, thread.id, config)
     messages, tokens = tx.span(thread.id, from_seq=0, since=scope.since)
@@ -221,7 +217,10 @@ class RepositoryConversations:
 
     async def threads(self) -> list[ThreadRecord]:
         """List all threads that anything was appended to, by id. *Cancellation*: safe."""
-        return await self._parts.store.reading(partial(_threads, config=self._parts.config))
+        config = self._parts.config
+        return await self._parts.store.reading(
+            lambda tx: [_record_of(tx, one, config) for one in tx.threads() if one.next_seq]
+        )
 
     def statistics(self) -> ConversationStatistics:
         """Count what the tasks have in progress."""

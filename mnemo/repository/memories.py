@@ -285,12 +285,7 @@ class MemoryCalls:
         return await self._one(applied[0])
 
     async def update_memory(
-        self,
-        id: str,
-        text: str,
-        *,
-        reason: str | None = None,
-        expected_version: int | None = None,
+        self, id: str, text: str, *, reason: str | None = None, expected_version: int | None = None
     ) -> Memory:
         """
         Correct what a fact or instruction says, from now on, with a new vector.

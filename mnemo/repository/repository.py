@@ -76,10 +76,7 @@ class Repository(MemoryCalls):
             check_usable=usable,
         )  # fmt: skip
         self._forgetting = Forgetting(
-            rows=parts.overhaul,
-            lane=lane,
-            end_sessions=self._sessions.end,
-            drop=self._drop_erased,
+            rows=parts.overhaul, lane=lane, end_sessions=self._sessions.end, drop=self._drop_erased
         )
         self._notes = Notes(
             NotesParts(
@@ -394,11 +391,7 @@ class Repository(MemoryCalls):
         """
         self._check_usable()
         return self._conversations.handle(
-            thread_id,
-            retrieval=retrieval,
-            compression=compression,
-            ttl_s=ttl_s,
-            remember=remember,
+            thread_id, retrieval=retrieval, compression=compression, ttl_s=ttl_s, remember=remember
         )
 
     async def threads(self) -> list[ThreadRecord]:

@@ -187,8 +187,7 @@ def _recall(repo: Repository) -> AgentTool:
             "words of a message use search_messages."
         ),
         parameters=object_schema(
-            query={**_TEXT, "description": "The question."},
-            limit=limit_schema(10, MOST_RECALLED),
+            query={**_TEXT, "description": "The question."}, limit=limit_schema(10, MOST_RECALLED)
         ),
         run=run,
         missing="recall is unavailable",
@@ -210,9 +209,7 @@ def _list_memories(repo: Repository) -> AgentTool:
             "a time. To find something use recall."
         ),
         parameters=object_schema(
-            0,
-            limit=limit_schema(20, MOST_LISTED),
-            after=_text("As the page before names it."),
+            0, limit=limit_schema(20, MOST_LISTED), after=_text("As the page before names it.")
         ),
         run=run,
         missing="listing memories is unavailable",

@@ -50,11 +50,7 @@ class Flights(Generic[K, R]):
     """
 
     def __init__(
-        self,
-        run: Callable[[K], Awaitable[R]],
-        *,
-        spawn: Callable[..., object],
-        limit: int,
+        self, run: Callable[[K], Awaitable[R]], *, spawn: Callable[..., object], limit: int
     ) -> None:
         self._home = Home("the repository")
         self._run = run

@@ -138,10 +138,7 @@ class TaskRoot:
         self._loop = asyncio.get_running_loop()
 
     def spawn(
-        self,
-        work: Callable[..., Awaitable[Any]],
-        *args: Any,
-        handle: CancelHandle | None = None,
+        self, work: Callable[..., Awaitable[Any]], *args: Any, handle: CancelHandle | None = None
     ) -> asyncio.Task[None]:
         """
         Start *work* as a task in the caller's context, which *handle* cancels; a plain call.

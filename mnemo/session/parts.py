@@ -31,22 +31,18 @@ class Extraction(Protocol):
     @property
     def batch_size(self) -> int:
         """Steps per ``annotate``, at most."""
-        ...
 
     @property
     def embedded(self) -> bool:
         """Whether no model is asked, so that this process computes."""
-        ...
 
     async def annotate(
         self, *, goal: str, known: Sequence[Step], fresh: Sequence[Step], closing: bool
     ) -> list[Annotation]:
         """Annotate *fresh*. *Raises* ``ModelError`` with nothing annotated."""
-        ...
 
     async def extract(self, trajectory: Trajectory) -> Changeset:
         """Distil a trajectory. *Raises* ``ModelError``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,7 @@ from typing import Any
 
 import anyio
 
-from mnemo.errors import (
-    Conflict,
-    NotToFeed,
-    RateLimited,
-    SessionClosed,
-    StoreError,
-)
+from mnemo.errors import Conflict, NotToFeed, RateLimited, SessionClosed, StoreError
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.clock import new_id

@@ -122,15 +122,16 @@ class EpisodeWork(SessionCore):
 
     async def _extract_episode(self) -> None:
         book = self.the_book()
-        elsewhere = self.parts.extracted_elsewhere
         try:
-            if elsewhere is not None:
-                await self._annotate_rest()
+            await self.drained()
+            await self.resolve_doubt("")
+            assert self.lane is not None
+            await self.lane.finish(closing=True)
+            if self.parts.extracted_elsewhere is not None:
                 self.waits_for_others = True
                 self.pulse()
-                self._take_over(book, await elsewhere())
+                self._take_over(book, await self.parts.extracted_elsewhere())
                 return
-            await self._annotate_rest()
             await self._repeat_failed(book)
             failures = await self._extract_all(book, book.due(book.uncommitted()))
             if failures:
@@ -142,12 +143,6 @@ class EpisodeWork(SessionCore):
         finally:
             self.life.extracting = self.waits_for_others = False
             self.pulse()
-
-    async def _annotate_rest(self) -> None:
-        assert self.lane is not None
-        await self.drained()
-        await self.resolve_doubt("")
-        await self.lane.finish(closing=True)
 
     def _take_over(self, book: EpisodeBook, journal: Journal) -> None:
         """Go on from *journal*, in which a worker wrote what came of the extraction."""
@@ -223,18 +218,13 @@ class EpisodeWork(SessionCore):
         if isinstance(error, ExtractionFailed):
             return error
         log_unexpected(error, f"extraction of session {self.id}")
-        return _failure(episode_id=book.id, trajectory_id=None, cause=error)
+        return _failure(book.id, None, error)
 
     def _fail_queue(self, failed: ExtractionFailed) -> None:
         """End every operation that was accepted on the extraction's success."""
         self.queue.fail_running_commit(failed)
-        self.queue.fail_waiting(
-            lambda operation: _failure(
-                episode_id=str(failed.episode_id),
-                trajectory_id=failed.trajectory_id,
-                cause=failed.__cause__ or failed,
-            )
-        )
+        of, cause = str(failed.episode_id), failed.__cause__ or failed
+        self.queue.fail_waiting(lambda operation: _failure(of, failed.trajectory_id, cause))
 
     # ── Commit ───────────────────────────────────────────────────────────────────────
 
@@ -406,9 +396,7 @@ class EpisodeWork(SessionCore):
         self.error = failed
         self._fail_queue(failed)
         self.parts.tell(
-            TrajectoryExtractionFailed,
-            trajectory_id=failed.trajectory_id or "",
-            error=str(failed),
+            TrajectoryExtractionFailed, trajectory_id=failed.trajectory_id or "", error=str(failed)
         )
         self._restart_flush()
 
@@ -434,11 +422,7 @@ class EpisodeWork(SessionCore):
                         await self._extract(book, trajectory)
                     except Exception as error:
                         log_unexpected(error, f"extraction of {trajectory.id}")
-                        failures[order] = _failure(
-                            episode_id=trajectory.episode_id,
-                            trajectory_id=trajectory.id,
-                            cause=error,
-                        )
+                        failures[order] = _failure(trajectory.episode_id, trajectory.id, error)
                     finally:
                         self.running_workers -= 1
 
@@ -472,9 +456,7 @@ def failure_of(journal: Journal, episode_id: str | None) -> ExtractionFailed:
     return ExtractionFailed(error, episode_id=episode_id, trajectory_id=trajectory_id)
 
 
-def _failure(
-    *, episode_id: str, trajectory_id: str | None, cause: BaseException
-) -> ExtractionFailed:
+def _failure(episode_id: str, trajectory_id: str | None, cause: BaseException) -> ExtractionFailed:
     """The ``ExtractionFailed`` of an episode or trajectory, with its cause."""
     what = f"trajectory {trajectory_id}" if trajectory_id else f"episode {episode_id}"
     error = ExtractionFailed(
