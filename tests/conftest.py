@@ -15,6 +15,7 @@ from scripted_server import ScriptedServer
 
 from mnemo.config import Config
 from mnemo.service import Mnemo
+from mnemo.session.session import Session
 from mnemo.testing import (
     FailingStore,
     HashingEmbedder,
@@ -100,6 +101,34 @@ async def open_kit() -> AsyncIterator[OpenKit]:
 def failing_store() -> Callable[[], FailingStore]:
     """Makes stores in memory whose calls can be made to fail."""
     return lambda: FailingStore("memory:", clock=ManualClock())
+
+
+@pytest.fixture
+async def failing_kit(
+    open_kit: OpenKit, failing_store: Callable[[], FailingStore]
+) -> tuple[Kit, FailingStore]:
+    """A service, and its store whose calls can be made to fail."""
+    store = failing_store()
+    return await open_kit(store=store), store
+
+
+@pytest.fixture
+async def kit(open_kit: OpenKit) -> Kit:
+    """A service in memory whose model answers everything."""
+    return await open_kit()
+
+
+@pytest.fixture
+async def collecting(open_kit: OpenKit) -> tuple[Kit, Session]:
+    """A service, and a session of it that collects."""
+    kit = await open_kit()
+    return kit, await kit.started()
+
+
+@pytest.fixture
+def session(collecting: tuple[Kit, Session]) -> Session:
+    """A session that collects."""
+    return collecting[1]
 
 
 @pytest.fixture

@@ -53,6 +53,12 @@ class HttpKit:
         nodes: list[Any] = await self.repo.get_nodes(["episodic"])
         return sorted((node.session_id, node.step_index) for node in nodes)
 
+    async def collected(self, goal: str) -> Session:
+        """A session that has collected three steps."""
+        session = await self.repo.start_session(goal)
+        await collect(session)
+        return session
+
     async def healthy(self) -> bool:
         """Whether a check of the whole store finds nothing."""
         return (await self.memory.check()).problems == ()

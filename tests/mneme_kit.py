@@ -95,6 +95,11 @@ class Watched:
         with anyio.fail_after(120):
             await self.mneme.settled("t")
 
+    async def say_and_settle(self, number: int = 1, **said: Any) -> None:
+        """Append so many, and wait for all that comes of it."""
+        await self.say(number, **said)
+        await self.settle()
+
     async def row(self) -> Thread:
         """The thread's row."""
         return await self.talk.row()

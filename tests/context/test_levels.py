@@ -32,8 +32,7 @@ class Writer:
 async def evictions(kit: Watched, number: int) -> None:
     """Say as much as it takes for so many more zones to leave, one by one."""
     for _ in range(number):
-        await kit.say(6 if kit.said == 0 else 2)
-        await kit.settle()
+        await kit.say_and_settle(6 if kit.said == 0 else 2)
 
 
 async def test_five_snapshots_are_folded_into_one_of_level_2(opened):
@@ -103,8 +102,7 @@ async def test_a_level_2_that_waits_holds_up_no_eviction(opened):
     """Its attempts have waits of their own."""
     writer = Writer(ModelUnavailable("down"))
     async with opened(writer, l2_threshold=2, retry_backoff_s=60) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         await kit.say(2)
         await kit.talk.until(lambda: kit.mneme.statistics().waiting == 1)
         await kit.say(2)
@@ -173,11 +171,9 @@ async def test_a_fallback_gets_better_words_after_a_success(opened):
         return "prose" if len(asked) <= 3 else snapshot(f"s{len(asked)}")
 
     async with opened(script) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         [fallback] = await kit.snapshots.list()
-        await kit.say(2)
-        await kit.settle()
+        await kit.say_and_settle(2)
         assert len(asked) == 5
         assert "── EVICTION ZONE ──\nmessage 0 User: Sentence 0." in asked[4]
         assert "── MIDDLE ZONE ──\nmessage 4 " in asked[4]
@@ -186,8 +182,7 @@ async def test_a_fallback_gets_better_words_after_a_success(opened):
         assert (other.from_seq, other.text) == (2, "s4")
         assert await kit.boundary() == 4
         assert await kit.verdicts() == [(0, 1, "fallback"), (2, 3, "snapshot")]
-        await kit.say(2)
-        await kit.settle()
+        await kit.say_and_settle(2)
         assert len(asked) == 6
 
 
@@ -201,11 +196,9 @@ async def test_a_fallback_that_the_model_leaves_is_not_offered_again(opened):
         snapshot("c"),
     ]
     async with opened(lambda request: answers.pop(0)) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         for left in (3, 1, 0):
-            await kit.say(2)
-            await kit.settle()
+            await kit.say_and_settle(2)
             assert len(answers) == left
         assert (await kit.snapshots.list())[0].origin == "fallback"
         assert kit.mneme.statistics().failures == 4

@@ -25,8 +25,7 @@ def results(request: ChatRequest) -> list[str]:
 async def test_six_messages_leave_a_snapshot_of_the_first_two(opened):
     """One level-1 snapshot, and the window starts behind it."""
     async with opened(snapshot("s")) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         [taken] = await kit.snapshots.list()
         assert (taken.level, taken.from_seq, taken.to_seq, taken.text) == (1, 0, 1, "s")
         assert (taken.origin, taken.token_count, taken.covered_by) == ("model", 1, None)
@@ -50,8 +49,7 @@ async def test_six_messages_leave_a_snapshot_of_the_first_two(opened):
 async def test_the_last_valid_snapshot_of_a_reply_counts(opened, reply, text):
     """Also beside ``everything_ok``, whose arguments are ignored, and beside what is no call."""
     async with opened(reply) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert await kit.verdicts() == [(0, 1, "snapshot" if text else "ok")]
         assert await kit.texts() == ([(0, 1, text)] if text else [])
         assert await kit.boundary() == 2
@@ -62,22 +60,18 @@ async def test_the_trigger_is_passed_not_reached(opened, last, calls):
     """A span of exactly 595 is not due, one of 596 is."""
     async with opened(snapshot()) as kit:
         await kit.say(5)
-        await kit.say(1, tokens=last)
-        await kit.settle()
+        await kit.say_and_settle(1, tokens=last)
         assert len(kit.requests) == calls
 
 
 async def test_a_run_asks_with_its_purpose_and_its_tools():
     """Pinning is offered only while a goal is active."""
     async with watched(script=ok()) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         await kit.goals.add("Book a ryokan")
-        await kit.say(2)
-        await kit.settle()
+        await kit.say_and_settle(2)
         await kit.goals.complete(1)
-        await kit.say(2)
-        await kit.settle()
+        await kit.say_and_settle(2)
         plain, pinning, after = kit.requests
         assert {request.purpose for request in kit.requests} == {"summarize"}
         assert names(plain) == names(after) == ["save_snapshot", "everything_ok"]
@@ -113,8 +107,7 @@ async def test_a_run_shows_window_goals_and_pins():
 async def test_a_blank_text_is_refused_and_the_next_one_counts(opened):
     """The model is told, and one snapshot has the second text."""
     async with opened([snapshot(" \n"), snapshot("s")]) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert results(kit.requests[1]) == ["Error: Summary text cannot be blank"]
         assert await kit.texts() == [(0, 1, "s")]
 
@@ -135,8 +128,7 @@ async def test_messages_are_pinned_with_the_snapshot(opened):
     async with opened([attach([0, 1, 1], [1, 2]), snapshot()]) as kit:
         await kit.goals.add("one")
         await kit.goals.add("two")
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert results(kit.requests[1]) == ["Pinned 4 message-goal links"]
         pins = await kit.pins.list()
         assert [(pin.seq, pin.goal_ids) for pin in pins] == [(0, (1, 2)), (1, (1, 2))]
@@ -149,8 +141,7 @@ async def test_all_that_is_wrong_with_a_pin_is_told_at_once(opened):
         await kit.goals.add("one")
         await kit.goals.add("two")
         await kit.goals.complete(1)
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         told = "Error: Messages not found: 999; Goals already completed: 1"
         assert results(kit.requests[1]) == [told]
         assert await kit.pins.list() == []
@@ -160,8 +151,7 @@ async def test_all_calls_of_one_reply_are_carried_out(opened):
     """Pin and snapshot in one reply take one request, and both are committed."""
     async with opened(both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert len(kit.requests) == 1
         assert [pin.seq for pin in await kit.pins.list()] == [0]
         assert await kit.texts() == [(0, 1, "s")]
@@ -170,8 +160,7 @@ async def test_all_calls_of_one_reply_are_carried_out(opened):
 async def test_what_mneme_says_is_no_part_of_the_conversation(opened):
     """Neither its requests nor its tools' results are stored as messages."""
     async with opened([snapshot(" "), snapshot("s")]) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         history = await kit.log.history()
         assert [message.id for message in history] == [f"m{i}" for i in range(6)]
 
@@ -211,8 +200,7 @@ async def test_a_call_that_is_wrong_is_answered_in_words(call, told):
     """A tool never raises into the loop, and nothing is staged."""
     async with watched(script=[call, ok()]) as kit:
         await kit.goals.add("one")
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         [answer] = results(kit.requests[1])
         assert answer.startswith("Error: ")
         assert told in answer
@@ -223,8 +211,7 @@ async def test_a_call_that_is_wrong_is_answered_in_words(call, told):
 async def test_pinning_without_a_goal_is_an_unknown_tool():
     """It was not offered."""
     async with watched(script=[attach([0], [1]), ok()]) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert "Unknown tool 'attach_messages_to_goals'" in results(kit.requests[1])[0]
 
 
@@ -232,8 +219,7 @@ async def test_a_pin_alone_is_no_verdict():
     """The model is asked on; without a verdict what it staged is dropped."""
     async with watched(script=attach([0], [1]), max_attempts=1, max_rounds=3) as kit:
         await kit.goals.add("one")
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert len(kit.requests) == 3
         assert await kit.pins.list() == []
         assert await kit.verdicts() == [(0, 1, "fallback")]
@@ -242,8 +228,7 @@ async def test_a_pin_alone_is_no_verdict():
 async def test_events_follow_the_commit(opened):
     """What they tell can be read from the store as they are told."""
     async with opened(snapshot("s")) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         [taken], [completed] = kit.events("SnapshotTaken"), kit.events("EvictionCompleted")
         assert (taken.thread_id, taken.level, taken.from_seq, taken.to_seq) == ("t", 1, 0, 1)
         assert taken.origin == "model"
@@ -266,8 +251,7 @@ async def test_evict_runs_now_and_tells_the_outcome(opened):
 async def test_the_window_is_brought_below_the_trigger_run_by_run(opened):
     """Each run deals with one zone; the zones follow each other without a gap."""
     async with opened([snapshot(str(n)) for n in range(9)]) as kit:
-        await kit.say(12)
-        await kit.settle()
+        await kit.say_and_settle(12)
         ranges = [(0, 1, "snapshot"), (2, 3, "snapshot"), (4, 5, "snapshot"), (6, 7, "snapshot")]
         assert await kit.verdicts() == ranges
         assert len(kit.requests) == 4
@@ -278,20 +262,17 @@ async def test_an_open_call_holds_the_window():
     """Until its deadline nothing behind it can be cut off; then it counts as abandoned."""
     async with watched(script=snapshot("s")) as kit:
         await kit.log.append(assistant(None, "c", token_count=100))
-        await kit.say(5)
-        await kit.settle()
+        await kit.say_and_settle(5)
         assert kit.requests == []
         kit.talk.clock.advance(181)
-        await kit.say(1)
-        await kit.settle()
+        await kit.say_and_settle(1)
         assert (await kit.verdicts())[0][0] == 0
 
 
 async def test_usage_of_every_request_is_counted():
     """On the repository's meter, with how the stage ran."""
     async with watched(script=[snapshot(" "), snapshot("s")]) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         meter = kit.talk.parts.meter
         assert meter.by_purpose["summarize"].calls == 2
         assert meter.stages["snapshot"] == {"model": 1}

@@ -133,8 +133,7 @@ async def test_a_purge_during_a_run_throws_its_result_away(opened):
         assert await kit.snapshots.list() == []
         assert await kit.boundary() == 6
         kit.model.script("summarize", snapshot("t"))
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert await kit.texts() == [(6, 7, "t")]
 
 
@@ -231,8 +230,7 @@ async def test_a_message_erased_before_it_is_pinned_makes_the_check_fail(opened)
             return await real(work, **named)
 
         object.__setattr__(kit.talk.parts.store, "writing", writing)
-        await kit.say(9)
-        await kit.settle()
+        await kit.say_and_settle(9)
         assert erased
         assert await kit.pins.list() == []
         assert all(text != "s" for _, _, text in await kit.texts())

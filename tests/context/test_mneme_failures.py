@@ -29,8 +29,7 @@ async def test_after_three_attempts_the_range_leaves_by_rule(opened, answer):
     """Whatever the model does instead of a verdict; what it staged is dropped."""
     async with opened(answer, max_rounds=2) as kit:
         await kit.goals.add("one")
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         [outcome] = await kit.snapshots.outcomes()
         assert (outcome.from_seq, outcome.to_seq, outcome.kind) == (0, 1, "fallback")
         assert outcome.attempts == 3
@@ -77,8 +76,7 @@ async def test_who_asks_for_it_does_not_wait(opened):
 async def test_what_cannot_be_retried_is_not(opened):
     """A refusal that would be repeated ends the attempts."""
     async with opened(ModelUnavailable("no such model", retryable=False)) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert len(kit.requests) == 1
         [outcome] = await kit.snapshots.outcomes()
         assert (outcome.kind, outcome.attempts) == ("fallback", 1)
@@ -102,8 +100,7 @@ async def test_a_run_that_hangs_is_ended_by_the_clock(opened):
 async def test_a_later_attempt_may_succeed(opened):
     """Its outcome says how many it took; the next range begins at one."""
     async with opened(["prose", OSError("gone"), snapshot("s"), ok()]) as kit:
-        await kit.say(8)
-        await kit.settle()
+        await kit.say_and_settle(8)
         first, second = await kit.snapshots.outcomes()
         assert (first.kind, first.attempts) == ("snapshot", 3)
         assert (second.kind, second.attempts) == ("ok", 1)
@@ -112,8 +109,7 @@ async def test_a_later_attempt_may_succeed(opened):
 async def test_without_a_model_the_fallback_is_the_ordinary_way(opened):
     """At once, and a pure function of the zone."""
     async with opened() as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         [outcome] = await kit.snapshots.outcomes()
         assert (outcome.kind, outcome.attempts) == ("fallback", 0)
         [taken] = await kit.snapshots.list()
@@ -131,8 +127,7 @@ async def test_the_same_zone_elsewhere_gives_the_same_text_but_for_its_dates(
 ):
     """Another thread, another day."""
     async with opened() as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         kit.talk.clock.advance(86_400)
         other, kit.said = kit.talk.log("u"), 0
         kit.mneme.watch("u", 1_000)
@@ -188,21 +183,18 @@ async def test_a_store_that_fails_is_an_event_and_tried_again(opened):
             return await real(work, **named)
 
         object.__setattr__(kit.talk.parts.store, "writing", writing)
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         assert await kit.boundary() == 0
         assert {"StoreLocked: busy"} == {e.error for e in kit.events("EvictionFailed")}
         broken = False
-        await kit.say(1, tokens=1)
-        await kit.settle()
+        await kit.say_and_settle(1, tokens=1)
         assert await kit.boundary() == 2
 
 
 async def test_a_repository_that_closes_is_no_failure(opened, monkeypatch, caplog):
     """A look that meets a closed repository is no event, no count, and no warning."""
     async with opened(ok()) as kit:
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
 
         async def reading(work: Any) -> Any:
             raise UsageError("repository 'r' is closed")
@@ -238,8 +230,7 @@ async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path):
     """The budget, the boundary, outcomes, snapshots and pins are as before."""
     async with watched(tmp_path, script=both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
-        await kit.say(6)
-        await kit.settle()
+        await kit.say_and_settle(6)
         before = await _all_of(kit)
         kit.model.block()
         await kit.say(4)
@@ -291,8 +282,7 @@ async def test_threads_that_are_not_watched_are_not_looked_at_again(opened):
             await kit.mneme.settled("t")
         assert reads <= 2
         kit.viewport()
-        await kit.say(1)
-        await kit.settle()
+        await kit.say_and_settle(1)
         assert len(kit.requests) > 0
 
 

@@ -167,6 +167,5 @@ async def test_mneme_goes_by_the_smaller_window():
     for notes, boundary in ((False, 0), (True, 1)):
         async with watched() as kit:
             kit.mneme.watch("t", 1_000, notes=notes)
-            await kit.say(4, tokens=140)
-            await kit.settle()
+            await kit.say_and_settle(4, tokens=140)
             assert await kit.boundary() == boundary

@@ -9,6 +9,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, open_talk
 from world import store_at
 
+from mnemo.conversation.log import MessageLog
 from mnemo.testing import ManualClock
 
 
@@ -37,3 +38,9 @@ async def open_conversations(tmp_path: Path) -> AsyncIterator[OpenTalk]:
 async def talk(open_conversations: OpenTalk) -> Talk:
     """Conversations with the usual parts."""
     return await open_conversations()
+
+
+@pytest.fixture
+def log(talk: Talk) -> MessageLog:
+    """The thread ``t`` of them."""
+    return talk.log()

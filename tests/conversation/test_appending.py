@@ -23,18 +23,16 @@ async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk):
     assert await log.next_seq() == 0
 
 
-async def test_seqs_start_at_zero_and_grow_by_one(talk):
+async def test_seqs_start_at_zero_and_grow_by_one(log):
     """Three messages get 0, 1, 2, the next one 3."""
-    log = talk.log()
     a, b, c, d = turns(4)
     assert seqs(await log.append([a, b, c])) == [0, 1, 2]
     assert seqs(await log.append(d)) == [3]
     assert texts(await log.history()) == ["m0", "m1", "m2", "m3"]
 
 
-async def test_a_batch_appended_twice_is_stored_once(talk):
+async def test_a_batch_appended_twice_is_stored_once(talk, log):
     """The second append gives the same seqs, and the history has each message once."""
-    log = talk.log()
     first = await log.append(turns(3))
     again = await log.append(turns(3))
     assert again == first
@@ -42,9 +40,8 @@ async def test_a_batch_appended_twice_is_stored_once(talk):
     assert len(talk.appended) == 1
 
 
-async def test_expected_seq_must_be_the_next_one(talk):
+async def test_expected_seq_must_be_the_next_one(log):
     """The next seq is accepted; one too low or too high is a conflict that stores nothing."""
-    log = talk.log()
     await log.append(turns(2), expected_seq=0)
     await log.append(user("third"), expected_seq=2)
     for wrong in (2, 4):
@@ -61,18 +58,16 @@ async def test_expected_seq_must_be_a_number(talk, wrong):
     assert await talk.log().history() == []
 
 
-async def test_expected_seq_is_not_compared_when_nothing_is_new(talk):
+async def test_expected_seq_is_not_compared_when_nothing_is_new(log):
     """A retry of a batch whose reply was lost succeeds; with anything new it does not."""
-    log = talk.log()
     first = await log.append(turns(2), expected_seq=0)
     assert await log.append(turns(2), expected_seq=0) == first
     with pytest.raises(Conflict):
         await log.append([*turns(2), user("new")], expected_seq=0)
 
 
-async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk):
+async def test_a_batch_with_an_invalid_message_uses_up_no_seq(log):
     """Nothing of the batch is stored, and the next append begins where it would have."""
-    log = talk.log()
     await log.append(turns(1))
     batch: list[Any] = [user("fine"), {"role": "robot", "content": "x"}]
     with pytest.raises(ValueError, match="robot"):
@@ -89,18 +84,16 @@ async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk):
         {"role": "tool", "content": "m0", "tool_call_id": "c"},
     ],
 )
-async def test_an_id_cannot_stand_for_two_messages(talk, other):
+async def test_an_id_cannot_stand_for_two_messages(log, other):
     """The same id with another role, content or call is a conflict; the first text stays."""
-    log = talk.log()
     await log.append(turns(1))
     with pytest.raises(Conflict, match="m0"):
         await log.append([user("beside it"), {**other, "id": "m0"}])
     assert texts(await log.history()) == ["m0"]
 
 
-async def test_other_tool_calls_under_one_id_are_a_conflict(talk):
+async def test_other_tool_calls_under_one_id_are_a_conflict(log):
     """Calls are compared too, their arguments included; time and metadata are not."""
-    log = talk.log()
     first = assistant(None, "c1", id="a")
     await log.append(first)
     again = assistant(None, "c1", id="a", metadata={"x": 1}, at=datetime(2020, 1, 1))
@@ -110,9 +103,8 @@ async def test_other_tool_calls_under_one_id_are_a_conflict(talk):
         await log.append(changed)
 
 
-async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(talk):
+async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(log):
     """The same message twice gives one entry for each; two unlike ones are a conflict."""
-    log = talk.log()
     twice = await log.append([user("a", id="x"), user("a", id="x")])
     assert seqs(twice) == [0, 0]
     with pytest.raises(Conflict):
@@ -120,17 +112,15 @@ async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(talk):
     assert await log.next_seq() == 1
 
 
-async def test_equal_texts_without_ids_are_two_messages(talk):
+async def test_equal_texts_without_ids_are_two_messages(log):
     """Nothing is taken for the same because its words are."""
-    log = talk.log()
     stored = await log.append([user("ok"), user("ok")])
     assert seqs(stored) == [0, 1]
     assert stored[0].id != stored[1].id
 
 
-async def test_everything_about_a_message_comes_back(talk):
+async def test_everything_about_a_message_comes_back(log):
     """None, calls in order, nested metadata and equal times survive, as the caller's own."""
-    log = talk.log()
     at = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     blocks = [{"type": "text", "text": "seen"}, {"type": "image", "url": "x"}]
     said = [
@@ -171,9 +161,8 @@ async def test_an_invalid_message_is_refused(talk, invalid):
     assert await talk.log().history() == []
 
 
-async def test_what_load_made_is_not_stored(talk):
+async def test_what_load_made_is_not_stored(log):
     """Appending what was loaded and one new message stores exactly the new one."""
-    log = talk.log()
     await log.append([*turns(3), assistant(None, "c1", id="call"), user("u"), result("gone")])
     await log.compact(0, 1, "s")
     loaded = await log.load()
@@ -190,17 +179,15 @@ async def test_nothing_is_checked_of_an_empty_batch(talk):
     assert talk.appended == []
 
 
-async def test_a_big_batch_is_one_batch(talk):
+async def test_a_big_batch_is_one_batch(log):
     """Many messages are checked off the event loop, and stored in order all the same."""
-    log = talk.log()
     stored = await log.append(iter(turns(300)))
     assert seqs(stored) == list(range(300))
     assert texts(await log.history(from_seq=298)) == ["m298", "m299"]
 
 
-async def test_history_gives_a_range_or_refuses_it(talk):
+async def test_history_gives_a_range_or_refuses_it(log):
     """Both ends are inclusive; a negative seq or a range turned round is refused."""
-    log = talk.log()
     await log.append(turns(5))
     assert texts(await log.history(from_seq=1, to_seq=3)) == ["m1", "m2", "m3"]
     assert texts(await log.history(from_seq=4, to_seq=99)) == ["m4"]
@@ -209,9 +196,8 @@ async def test_history_gives_a_range_or_refuses_it(talk):
             await log.history(**arguments)
 
 
-async def test_times_without_a_zone_are_utc_and_default_to_the_recording(talk):
+async def test_times_without_a_zone_are_utc_and_default_to_the_recording(talk, log):
     """``at`` is when it was said; where nobody says, it is when it was stored."""
-    log = talk.log()
     said, unsaid = await log.append([user("a", at=datetime(2020, 1, 1)), user("b")])
     assert said.at == datetime(2020, 1, 1, tzinfo=UTC)
     assert unsaid.at == unsaid.recorded_at == said.recorded_at == talk.clock.now()
@@ -223,9 +209,8 @@ async def test_text_that_no_store_can_hold_is_mended(talk):
     assert stored.content == "a\ufffdb\ufffdc\u00e9"
 
 
-async def test_tokens_are_estimated_unless_given(talk):
+async def test_tokens_are_estimated_unless_given(log):
     """Bytes over four, rounded up; a positive count is kept, 0 is replaced."""
-    log = talk.log()
     given = [user(text) for text in ("hello world", "a", "")] + [Message(role="user")]
     given += [user("hello world", token_count=7), user("hello world", token_count=0)]
     assert [m.token_count for m in await log.append(given)] == [3, 1, 0, 0, 7, 3]
@@ -251,9 +236,8 @@ async def test_a_counter_belongs_to_its_service(open_conversations):
 
 
 @pytest.mark.parametrize("after", range(12))
-async def test_a_cancelled_append_is_whole_or_absent(talk, after):
+async def test_a_cancelled_append_is_whole_or_absent(talk, log, after):
     """Whenever it is cancelled, the batch is stored whole or not at all, and can be repeated."""
-    log = talk.log()
 
     async def append() -> None:
         await log.append(turns(40))
@@ -297,9 +281,8 @@ async def test_one_vast_message_is_checked_off_the_event_loop(talk, vast, monkey
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "a\ud800b"])
-async def test_a_call_with_an_id_that_no_store_holds_keeps_its_result(talk, odd):
+async def test_a_call_with_an_id_that_no_store_holds_keeps_its_result(log, odd):
     """The call's id and name are cleaned like its result's, so that both stay one group."""
-    log = talk.log()
     call = Message(role="assistant", tool_calls=[ToolCall(odd, odd)])
     await log.append([call, Message(role="tool", tool_call_id=odd, content="done")])
     caller, result = await log.load()
@@ -314,9 +297,8 @@ def test_two_ids_that_become_the_same_are_refused():
         Message(role="assistant", tool_calls=[ToolCall("a\0", "x"), ToolCall("a\ud800", "x")])
 
 
-async def test_a_token_count_is_one_that_sums_can_hold(talk):
+async def test_a_token_count_is_one_that_sums_can_hold(talk, log):
     """A count beyond all reason is refused: the sum of a thread's would be no number of a store."""
-    log = talk.log()
     with pytest.raises(ValueError, match="token_count"):
         await log.append({"role": "user", "content": "x", "token_count": MOST_TOKENS + 1})
     stored = await log.append([user("x", token_count=MOST_TOKENS) for _ in range(3)])
@@ -324,9 +306,8 @@ async def test_a_token_count_is_one_that_sums_can_hold(talk):
     assert seen == (len(stored), 3 * MOST_TOKENS)
 
 
-async def test_a_range_beyond_all_seqs_is_empty(talk):
+async def test_a_range_beyond_all_seqs_is_empty(log):
     """Seqs that no store can number are none that were given."""
-    log = talk.log()
     await log.append(user("x"))
     assert await log.history(from_seq=2**70) == []
     assert len(await log.history(to_seq=2**70)) == 1

@@ -34,9 +34,8 @@ async def test_a_group_is_one_unit(talk):
     assert [m.tool_call_id for m in loaded] == [None, None, "a", "b", "c"]
 
 
-async def test_results_stand_after_their_call_wherever_they_lie(talk):
+async def test_results_stand_after_their_call_wherever_they_lie(log):
     """Early, late and interleaved results are put behind the message that called."""
-    log = talk.log()
     await log.append([result("b", "B"), user("first"), assistant("calls", "a", "b")])
     await log.append([user("between"), result("a", "A"), user("last")])
     assert texts(await log.load()) == ["first", "calls", "A", "B", "between", "last"]
@@ -76,9 +75,8 @@ async def test_call_ids_may_be_used_again_and_again(talk):
     assert loaded == ["call 97", "r97", "call 98", "r98", "call 99", "r99", "open"]
 
 
-async def test_an_open_newest_group_waits_and_an_abandoned_one_is_answered(talk):
+async def test_an_open_newest_group_waits_and_an_abandoned_one_is_answered(talk, log):
     """The newest group's missing result is left out for 180 s; then it is said to be missing."""
-    log = talk.log()
     await log.append([user("u"), assistant(None, "a", "b", id="x"), result("b", "B")])
     assert texts(await log.load()) == ["u", "", "B"]
     await talk.clock.advance(179.9)
@@ -92,9 +90,8 @@ async def test_an_open_newest_group_waits_and_an_abandoned_one_is_answered(talk)
     assert len(await log.history()) == 4
 
 
-async def test_a_missing_result_before_the_newest_unit_is_said(talk):
+async def test_a_missing_result_before_the_newest_unit_is_said(log):
     """A group that something follows is complete at once; the real result takes its place."""
-    log = talk.log()
     await log.append([assistant("calls", "a"), user("goes on")])
     assert texts(await log.load()) == ["calls", NO_RESULT, "goes on"]
     await log.append(result("a", "A"))
@@ -109,17 +106,15 @@ async def test_a_missing_result_before_the_newest_unit_is_said(talk):
         [assistant("open", "a", "b"), result("b"), result("b", "B2")],
     ],
 )
-async def test_no_call_stays_open_with_something_shown_behind_it(talk, behind):
+async def test_no_call_stays_open_with_something_shown_behind_it(log, behind):
     """The newest unit may be shown before an older one's call, or its second result."""
-    log = talk.log()
     await log.append(behind)
     loaded = texts(await log.load())
     assert loaded[loaded.index("open") + 1] == NO_RESULT
 
 
-async def test_a_result_without_its_call_is_a_late_result(talk):
+async def test_a_result_without_its_call_is_a_late_result(log):
     """It is a user message under its own id, by name or call id; no tool message is bare."""
-    log = talk.log()
     await log.append([result("zz", "found", id="r1"), result("yy", "B", name="search", id="r2")])
     first, second = await log.load()
     assert (first.role, first.id, first.text) == ("user", "r1", "[late result of zz] found")
@@ -127,9 +122,8 @@ async def test_a_result_without_its_call_is_a_late_result(talk):
     assert (await log.history())[0].role == "tool"
 
 
-async def test_a_second_result_of_one_call_is_not_lost(talk):
+async def test_a_second_result_of_one_call_is_not_lost(log):
     """A call has one result; what else answers it is given as late, at its own place."""
-    log = talk.log()
     await log.append([assistant("calls", "a"), result("a", "A"), user("u"), result("a", "A2")])
     assert texts(await log.load()) == ["calls", "A", "u", "[late result of a] A2"]
 
@@ -146,33 +140,29 @@ async def test_system_messages_and_summaries_are_pinned(talk):
     assert texts(loaded)[2:] == ["m7", "m8", "be brief"]
 
 
-async def test_a_covered_system_message_is_in_its_summary(talk):
+async def test_a_covered_system_message_is_in_its_summary(log):
     """A record covers whatever lies in its range."""
-    log = talk.log()
     await log.append([Message(role="system", content="be kind"), *turns(2)])
     await log.compact(0, 1, "s")
     assert texts(await log.load())[1:] == ["m1"]
 
 
-async def test_the_newest_units_that_fit_are_taken(talk):
+async def test_the_newest_units_that_fit_are_taken(log):
     """A budget that two units fill exactly gives both; one token less only the newest."""
-    log = talk.log()
     await log.append(turns(3, token_count=10))
     assert texts(await log.load(budget_tokens=20)) == ["m1", "m2"]
     assert texts(await log.load(budget_tokens=19)) == ["m2"]
 
 
-async def test_filling_stops_at_the_first_unit_that_does_not_fit(talk):
+async def test_filling_stops_at_the_first_unit_that_does_not_fit(log):
     """An older unit that would fit is not taken over a newer one that does not."""
-    log = talk.log()
     await log.append([user("small", token_count=1), user("big", token_count=90)])
     await log.append(user("newest", token_count=10))
     assert texts(await log.load(budget_tokens=50)) == ["newest"]
 
 
-async def test_a_budget_below_what_is_required_is_refused(talk):
+async def test_a_budget_below_what_is_required_is_refused(log):
     """Both numbers are named; nothing is silently cut."""
-    log = talk.log()
     await log.append([*turns(2), user("newest", token_count=30)])
     await log.append(Message(role="system", content="x", token_count=7))
     await log.compact(0, 1, "s")
@@ -191,9 +181,8 @@ async def test_a_budget_is_a_positive_number(talk, budget):
         await talk.log().load(budget_tokens=budget)
 
 
-async def test_a_groups_cost_is_what_is_shown_of_it(talk):
+async def test_a_groups_cost_is_what_is_shown_of_it(log):
     """Synthetic results count too, so that the loaded messages are within the budget."""
-    log = talk.log()
     await log.append([user("old", token_count=1), assistant("c", "a", token_count=5)])
     await log.append(user("newest", token_count=5))
     missing = 5  # ceil(len("[no result recorded]") / 4)
@@ -211,18 +200,16 @@ async def test_the_parts_of_a_composite_share_a_budget(talk):
     assert len(await talk.log(retrieval=stingy).load(budget_tokens=99)) == 9
 
 
-async def test_nothing_is_written_by_a_load(talk):
+async def test_nothing_is_written_by_a_load(talk, log):
     """The thread's row is the same before and after, and no hook is told."""
-    log = talk.log()
     await log.append(turns(5))
     before = await talk.row(), await log.history(), len(talk.appended)
     await log.load(query="m3", budget_tokens=100)
     assert (await talk.row(), await log.history(), len(talk.appended)) == before
 
 
-async def test_a_cleared_thread_starts_empty(talk):
+async def test_a_cleared_thread_starts_empty(talk, log):
     """``load`` is empty, ``history`` whole, and the next append continues the seq."""
-    log = talk.log()
     await log.append([Message(role="system", content="old rule"), assistant("c", "a")])
     await log.clear()
     assert await log.load() == []

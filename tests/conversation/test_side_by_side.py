@@ -81,9 +81,8 @@ async def test_one_of_two_writers_with_the_same_expectation_is_refused(two):
 
 
 @pytest.mark.parametrize("after", range(10))
-async def test_a_cancelled_compaction_is_told_of_if_it_was_made(talk, after):
+async def test_a_cancelled_compaction_is_told_of_if_it_was_made(talk, log, after):
     """Whoever gave up waiting changes nothing about the record, and the event follows it."""
-    log = talk.log()
     await log.append(turns(4))
     async with anyio.create_task_group() as group:
         group.start_soon(log.compact, 0, 2, "s")

@@ -160,9 +160,8 @@ async def test_filters_hold_of_values(open_kit, filter, keys):
     assert sorted(item.key for item in found) == list(keys)
 
 
-async def test_a_filter_applies_before_the_page(open_kit):
+async def test_a_filter_applies_before_the_page(kit):
     """Pages are of what matches, in a stable order, newest first."""
-    kit = await open_kit()
     for number in range(200):
         await kit.repo.items.put(("n",), f"{number}", {"even": number % 2 == 0})
         kit.clock.advance(1)
@@ -199,9 +198,8 @@ async def test_namespaces_are_listed_by_both_ends_and_depth(open_kit):
 # ── Expiry ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_read_keeps_an_item_alive(open_kit):
+async def test_a_read_keeps_an_item_alive(kit):
     """A get or search moves the expiry, unless told not to."""
-    kit = await open_kit()
     items = kit.repo.items
     for key in "abc":
         await items.put(("n",), key, {"k": key}, ttl_s=60)
@@ -214,9 +212,8 @@ async def test_a_read_keeps_an_item_alive(open_kit):
     assert sorted(item.key for item in await items.search(("n",))) == ["a", "b"]
 
 
-async def test_reads_within_a_tenth_of_the_ttl_write_nothing(open_kit):
+async def test_reads_within_a_tenth_of_the_ttl_write_nothing(kit):
     """The expiry moves lazily."""
-    kit = await open_kit()
     await kit.repo.items.put(("n",), "k", {}, ttl_s=100)
     kit.clock.advance(5)
     first = await kit.repo.items.get(("n",), "k")
@@ -228,9 +225,8 @@ async def test_reads_within_a_tenth_of_the_ttl_write_nothing(open_kit):
     assert third.expires_at == kit.clock.now() + timedelta(seconds=100)
 
 
-async def test_expired_items_are_swept(open_kit):
+async def test_expired_items_are_swept(kit):
     """By hand, by later puts, and when the repository is opened again."""
-    kit = await open_kit()
     items = kit.repo.items
     for key in "abc":
         await items.put(("n",), key, {}, ttl_s=1)
@@ -372,9 +368,8 @@ async def test_a_failing_embedder_stores_nothing(open_kit):
         assert (await items.get(("n",), "k")).value == {"v": 1}
 
 
-async def test_a_closed_repository_refuses(open_kit):
+async def test_a_closed_repository_refuses(kit):
     """A handle that was kept says so."""
-    kit = await open_kit()
     items = kit.repo.items
     await kit.memory.close_repo("r")
     with pytest.raises(UsageError):

@@ -24,3 +24,9 @@ async def open_notes(kind: str, tmp_path: Path) -> AsyncIterator[OpenNotes]:
             return await make_notes(stack, kind, tmp_path / "notes.db", *replies, **given)
 
         yield make
+
+
+@pytest.fixture
+async def kit(open_notes: OpenNotes) -> NotesKit:
+    """Notes whose model has nothing to note."""
+    return await open_notes()

@@ -40,9 +40,8 @@ async def test_out_and_in_again_gives_the_same_notes(open_notes, tmp_path):
     assert (again.written, again.unchanged) == ((), ("food", "travel"))
 
 
-async def test_files_and_folder_are_private_and_plain(open_notes, tmp_path):
+async def test_files_and_folder_are_private_and_plain(kit, tmp_path):
     """UTF-8, LF, no BOM; folder 0700, files 0600."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- Zürich\r\n- 東京", "Über alles")
     await kit.notes.export_folder(tmp_path / "out")
     file = tmp_path / "out" / "travel.md"
@@ -55,9 +54,8 @@ async def test_files_and_folder_are_private_and_plain(open_notes, tmp_path):
     assert {stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "out").iterdir()} == {0o600}
 
 
-async def test_what_changed_on_both_sides_is_a_conflict(open_notes, tmp_path):
+async def test_what_changed_on_both_sides_is_a_conflict(kit, tmp_path):
     """File and note changed since the export: reported, the store untouched."""
-    kit = await open_notes()
     for topic in ("both", "file", "note"):
         await kit.notes.write(topic, f"- {topic}", "About")
     folder = tmp_path / "out"
@@ -78,18 +76,16 @@ async def test_what_changed_on_both_sides_is_a_conflict(open_notes, tmp_path):
     assert (await kit.notes.import_folder(folder)).written == ("file",)
 
 
-async def test_an_unknown_file_of_a_known_topic_is_a_conflict(open_notes, tmp_path):
+async def test_an_unknown_file_of_a_known_topic_is_a_conflict(kit, tmp_path):
     """No manifest entry and another text: neither side is touched."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     (tmp_path / "travel.md").write_text("- b")
     assert (await kit.notes.import_folder(tmp_path)).conflicts == ("travel",)
     assert (await kit.notes.read("travel")).version == 1
 
 
-async def test_deleted_notes_do_not_come_back(open_notes, tmp_path):
+async def test_deleted_notes_do_not_come_back(kit, tmp_path):
     """An unchanged file does not bring a deleted note back; the next export removes it."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     await kit.notes.write("edited", "- a", "Edited")
     folder = tmp_path / "out"
@@ -107,9 +103,8 @@ async def test_deleted_notes_do_not_come_back(open_notes, tmp_path):
     assert (folder / "edited.md").exists()
 
 
-async def test_a_missing_file_deletes_nothing(open_notes, tmp_path):
+async def test_a_missing_file_deletes_nothing(kit, tmp_path):
     """Import is a merge: what is not there says nothing; nor does a missing folder."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     await kit.notes.export_folder(tmp_path / "out")
     (tmp_path / "out" / "travel.md").unlink()
@@ -118,9 +113,8 @@ async def test_a_missing_file_deletes_nothing(open_notes, tmp_path):
     assert (await kit.notes.read("travel")).body == "- a"
 
 
-async def test_links_are_replaced_on_the_way_out_and_refused_on_the_way_in(open_notes, tmp_path):
+async def test_links_are_replaced_on_the_way_out_and_refused_on_the_way_in(kit, tmp_path):
     """The jail: nothing outside of the folder is written or read."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     outside = tmp_path / "outside.md"
     outside.write_text("precious")
@@ -214,9 +208,8 @@ async def test_what_does_not_fit_is_reported_and_left_out(open_notes, tmp_path):
     assert (await kit.notes.read("good")).body == "- y"
 
 
-async def test_an_edited_file_is_not_written_over(open_notes, tmp_path):
+async def test_an_edited_file_is_not_written_over(kit, tmp_path):
     """What a person changed since the last export is kept, and reported."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     await kit.notes.export_folder(tmp_path)
     (tmp_path / "travel.md").write_text("by hand")
@@ -238,9 +231,8 @@ async def test_a_manifest_of_another_repository_gives_no_leave(open_notes, tmp_p
     assert (await other.notes.read("travel")).body == "- quite another"
 
 
-async def test_an_export_loses_no_file_that_is_not_its_own(open_notes, tmp_path):
+async def test_an_export_loses_no_file_that_is_not_its_own(kit, tmp_path):
     """Edited beyond what is read, never exported, or no file at all: reported, and as it was."""
-    kit = await open_notes()
     for topic in ("grown", "foreign", "folder", "plain"):
         await kit.notes.write(topic, f"- {topic}", "What it is")
     folder = tmp_path / "out"
@@ -265,9 +257,8 @@ async def test_an_export_loses_no_file_that_is_not_its_own(open_notes, tmp_path)
     assert (folder / "grown.md").exists()
 
 
-async def test_a_folder_in_the_place_of_the_manifest_is_passed_over(open_notes, tmp_path):
+async def test_a_folder_in_the_place_of_the_manifest_is_passed_over(kit, tmp_path):
     """Whatever stands there, the files are read."""
-    kit = await open_notes()
     (tmp_path / "in" / MANIFEST).mkdir(parents=True)
     (tmp_path / "in" / "travel.md").write_text("- Tokyo")
     report = await kit.notes.import_folder(tmp_path / "in")
@@ -291,9 +282,8 @@ def test_a_time_means_the_same_however_its_zone_is_written(said):
     assert file.updated_at == datetime(2026, 3, 8, 14, 30, tzinfo=UTC)
 
 
-async def test_exports_side_by_side_all_succeed(open_notes, tmp_path):
+async def test_exports_side_by_side_all_succeed(kit, tmp_path):
     """Also into a folder that none of them has found."""
-    kit = await open_notes()
     for number in range(5):
         await kit.notes.write(f"trip-to-place{number}x", f"- {number}", "A trip")
     async with anyio.create_task_group() as group:

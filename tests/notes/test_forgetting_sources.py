@@ -31,9 +31,8 @@ async def forget(kit, **given) -> ErasureReport:
     return await kit.store.notes("r").writing(partial(forget_sources, **given))
 
 
-async def test_a_note_of_an_erased_thread_is_gone(open_notes):
+async def test_a_note_of_an_erased_thread_is_gone(kit):
     """Provenance that lies only in what is erased: the note goes physically."""
-    kit = await open_notes()
     await noted(kit, "We fly to Tokyo in March", "t")
     await noted(kit, "The dog is called Rex", "other", topic="rex")
     done = await forget(kit, thread_id="t")
@@ -42,9 +41,8 @@ async def test_a_note_of_an_erased_thread_is_gone(open_notes):
     assert not await kit.store.notes("r").reading(lambda tx: tx.versions("travel"))
 
 
-async def test_a_note_that_rests_on_more_stays_without_the_quotes(open_notes):
+async def test_a_note_that_rests_on_more_stays_without_the_quotes(kit):
     """Mixed: named in the report, its quotes from erased messages blanked, older versions gone."""
-    kit = await open_notes()
     await noted(kit, "We fly to Tokyo in March", "t")
     await noted(kit, "We stay at a small inn", "other", body="- Tokyo\n- small inn")
     done = await forget(kit, thread_id="t")
@@ -53,9 +51,8 @@ async def test_a_note_that_rests_on_more_stays_without_the_quotes(open_notes):
     assert (version.version, version.evidence) == (2, "We stay at a small inn")
 
 
-async def test_a_present_text_that_rests_on_the_erased_loses_its_quote(open_notes):
+async def test_a_present_text_that_rests_on_the_erased_loses_its_quote(kit):
     """The latest version of a mixed note stays, its evidence does not."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- by hand", "Travel")
     await noted(kit, "We fly to Tokyo in March", "t")
     done = await forget(kit, erased=gone("m1"))
@@ -65,9 +62,8 @@ async def test_a_present_text_that_rests_on_the_erased_loses_its_quote(open_note
     assert (await kit.notes.read("travel")).version == 2
 
 
-async def test_messages_are_enough(open_notes):
+async def test_messages_are_enough(kit):
     """Single erased messages count as well as whole threads; others are left alone."""
-    kit = await open_notes()
     await noted(kit, "We fly to Tokyo in March", "t")
     assert (await forget(kit, erased=gone("m7"))) == ErasureReport()
     assert (await forget(kit, erased=gone("m1"))).notes == 1
@@ -81,9 +77,8 @@ async def test_a_session_is_a_source_where_no_thread_is_named(open_notes):
     assert (await forget(kit, session_ids=["s"])).notes == 1
 
 
-async def test_deletions_do_not_keep_a_note(open_notes):
+async def test_deletions_do_not_keep_a_note(kit):
     """A deleted note whose every text came from the erased goes with its history."""
-    kit = await open_notes()
     await noted(kit, "We fly to Tokyo in March", "t")
     await kit.notes.delete("travel")
     assert (await forget(kit, thread_id="t")).note_versions == 2

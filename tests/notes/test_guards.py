@@ -140,26 +140,23 @@ def test_secrets_are_known_by_pattern(secret):
     assert redact(hidden) == hidden
 
 
-async def test_a_body_that_is_mostly_secret_is_refused(open_notes):
+async def test_a_body_that_is_mostly_secret_is_refused(kit):
     """Nothing of worth is left; a topic must not hold one either."""
-    kit = await open_notes()
     for topic, body in (("travel", KEY), ("ghp-x", f"{KEY} {KEY} ok")):
         with pytest.raises(InvalidNote) as caught:
             await kit.notes.write(topic, body, "about")
         assert caught.value.reason == "secret"
 
 
-async def test_what_cannot_be_seen_is_removed(open_notes):
+async def test_what_cannot_be_seen_is_removed(kit):
     """Bidirectional and tag controls, zero-width spaces and other control characters go."""
-    kit = await open_notes()
     hidden = "a\u202eb\u200bc\U000e0041d\x07e\u2066f\n\tg"
     note = await kit.notes.write("travel", hidden, "ab\u200bout")
     assert (note.body, note.description) == ("abcdef\n\tg", "about")
 
 
-async def test_what_cannot_be_seen_hides_no_secret(open_notes):
+async def test_what_cannot_be_seen_hides_no_secret(kit):
     """Marks between its letters go before it is looked for."""
-    kit = await open_notes()
     body = "- Tokyo\n- my p\u200bass\u200dword: hunter2 opens it"
     note = await kit.notes.write("travel", body, "a pass\u200cword: hunter2 here")
     assert "hunter2" not in note.body + note.description

@@ -6,9 +6,8 @@ from notes_kit import NOTHING, reply, task, writes
 from mnemo.errors import Conflict, InvalidNote, NotFound
 
 
-async def test_history_holds_every_version(open_notes):
+async def test_history_holds_every_version(kit):
     """Who, when and what, oldest first, deletions included, also of a deleted note."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     await kit.clock.advance(60)
     await kit.notes.write("travel", "- b", "Travel")
@@ -22,9 +21,8 @@ async def test_history_holds_every_version(open_notes):
     assert (kept[1].at - kept[0].at).total_seconds() == 60
 
 
-async def test_an_old_version_is_written_as_a_new_one(open_notes):
+async def test_an_old_version_is_written_as_a_new_one(kit):
     """Restoring makes a version, and revives a deleted note; a deletion has no text."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     await kit.notes.delete("travel")
     note = await kit.notes.restore("travel", 1)
@@ -112,9 +110,8 @@ async def test_purging_what_a_request_made_leaves_none_of_its_words(open_notes, 
     assert (await kit.update(history, iterations=1)).skipped_because == "too_few_iterations"
 
 
-async def test_the_same_text_again_makes_no_version(open_notes):
+async def test_the_same_text_again_makes_no_version(kit):
     """Writing what is there already changes nothing."""
-    kit = await open_notes()
     first = await kit.notes.write("travel", "- a", "Travel")
     await kit.clock.advance(5)
     again = await kit.notes.write("travel", "- a\n", "Travel")
@@ -136,9 +133,8 @@ async def test_an_undo_is_stopped_by_no_rule_for_new_texts(open_notes):
     assert len(await kit.notes.list()) == 1
 
 
-async def test_a_skipped_update_did_nothing_that_could_be_undone(open_notes):
+async def test_a_skipped_update_did_nothing_that_could_be_undone(kit):
     """Its id is blank, and so names none of the changes that no update made."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- Tokyo", "Travel")
     skipped = await kit.update(iterations=1)
     with pytest.raises(NotFound):

@@ -39,9 +39,8 @@ async def test_requests_begin_with_the_history_as_it_is(open_notes):
     assert kit.finished[0].prefix_reused
 
 
-async def test_tools_are_passed_on_and_completed(open_notes):
+async def test_tools_are_passed_on_and_completed(kit):
     """The task's tools as given; the note tools behind them where they are missing."""
-    kit = await open_notes()
     await kit.update(tools=[SEARCH])
     names = [tool["name"] for tool in kit.asked[0].tools]
     assert names == ["search", "list_notes", "read_note", "write_note", "delete_note"]
@@ -51,9 +50,8 @@ async def test_tools_are_passed_on_and_completed(open_notes):
     assert list(kit.asked[1].tools) == given
 
 
-async def test_a_tool_of_a_note_tools_name_is_refused(open_notes):
+async def test_a_tool_of_a_note_tools_name_is_refused(kit):
     """A host tool called ``write_note`` with another schema: nothing runs, the error says so."""
-    kit = await open_notes()
     update = await kit.update(tools=[{**SEARCH, "name": "write_note"}])
     assert isinstance(update.error, ConfigError)
     assert not kit.asked
@@ -250,9 +248,8 @@ async def test_another_model_sees_no_secrets(open_notes):
     assert not kit.finished[0].prefix_reused
 
 
-async def test_the_question_says_what_counts(open_notes):
+async def test_the_question_says_what_counts(kit):
     """The message names the day, the new part, the notes and the requests."""
-    kit = await open_notes()
     await kit.notes.write("food", "- likes ramen", "What the user eats")
     history = task("Please remember that I am vegetarian", "Sure.")
     await kit.update(history)

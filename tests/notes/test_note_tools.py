@@ -36,9 +36,8 @@ async def test_a_body_of_four_thousand_characters_fits(open_notes):
     assert (await kit.notes.read("travel")).size == 4000
 
 
-async def test_lengths_are_counted_after_trimming(open_notes):
+async def test_lengths_are_counted_after_trimming(kit):
     """CRLF becomes LF and outer blanks go before the body is measured."""
-    kit = await open_notes()
     note = await kit.notes.write("travel", "\r\n  a\r\nb\r\n\r\n", " about ")
     assert (note.body, note.description) == ("a\nb", "about")
 
@@ -72,9 +71,8 @@ async def test_what_cannot_be_a_topic(open_notes, topic):
     assert await kit.notes.list() == []
 
 
-async def test_a_bad_topic_comes_with_a_suggestion(open_notes):
+async def test_a_bad_topic_comes_with_a_suggestion(kit):
     """Nothing is renamed silently, but a better name is told."""
-    kit = await open_notes()
     with pytest.raises(InvalidNote, match="try 'coding-style'"):
         await kit.notes.write("Coding Style", "body", "about")
 
@@ -90,9 +88,8 @@ async def test_what_cannot_be_a_description(open_notes, description):
     assert caught.value.reason == "bad_description"
 
 
-async def test_a_body_with_its_own_frontmatter_is_refused(open_notes):
+async def test_a_body_with_its_own_frontmatter_is_refused(kit):
     """Topic and description are given apart."""
-    kit = await open_notes()
     with pytest.raises(InvalidNote) as caught:
         await kit.notes.write("travel", "---\ntopic: x\n---\nbody", "about")
     assert caught.value.reason == "has_frontmatter"
@@ -157,9 +154,8 @@ def writing(body: str) -> dict:
     return call
 
 
-async def test_a_note_that_another_created_meanwhile_is_a_conflict(open_notes):
+async def test_a_note_that_another_created_meanwhile_is_a_conflict(kit):
     """Of two that create one note the later meets a conflict that shows it, not ``not_read``."""
-    kit = await open_notes()
     first, second = kit.notes.toolbox(), kit.notes.toolbox()
     assert (await first.run(writing("- Tokyo")))["ok"]
     met = await second.run(writing("- Osaka"))
@@ -169,9 +165,8 @@ async def test_a_note_that_another_created_meanwhile_is_a_conflict(open_notes):
 
 
 @pytest.mark.parametrize("tells", ["the date", "the list"])
-async def test_a_note_that_another_process_has_made_is_a_conflict(open_notes, tells):
+async def test_a_note_that_another_process_has_made_is_a_conflict(kit, tells):
     """A later date tells what this one has not seen; without it, what the list did not have."""
-    kit = await open_notes()
     toolbox = kit.notes.toolbox()
     if tells == "the date":
         kit.clock.advance(1)
@@ -181,9 +176,8 @@ async def test_a_note_that_another_process_has_made_is_a_conflict(open_notes, te
     assert (await toolbox.run(writing("x")))["code"] == "conflict"
 
 
-async def test_a_note_that_another_creates_during_the_call_is_a_conflict(open_notes, monkeypatch):
+async def test_a_note_that_another_creates_during_the_call_is_a_conflict(kit, monkeypatch):
     """Both see that there is none, and the clock stands still; the later is told."""
-    kit = await open_notes()
     toolbox = kit.notes.toolbox()
     elsewhere = Notes(kit.notes._parts)
     embed = kit.notes._parts.embedder.embed
@@ -198,9 +192,8 @@ async def test_a_note_that_another_creates_during_the_call_is_a_conflict(open_no
     assert (met["code"], met["body"]) == ("conflict", "- Tokyo")
 
 
-async def test_a_write_of_equal_text_expects_its_version(open_notes):
+async def test_a_write_of_equal_text_expects_its_version(kit):
     """Two that read one count and add one write the same text: the later has to read again."""
-    kit = await open_notes()
     read = await kit.notes.write("count", "5", "A count")
     first = await kit.notes.write("count", "6", "A count", expected_version=read.version)
     with pytest.raises(Conflict):
@@ -213,9 +206,8 @@ async def test_a_write_of_equal_text_expects_its_version(open_notes):
 
 
 @pytest.mark.parametrize("before", [True, False])
-async def test_a_write_whose_answer_is_lost_is_looked_up(open_notes, monkeypatch, before):
+async def test_a_write_whose_answer_is_lost_is_looked_up(kit, monkeypatch, before):
     """What was stored counts as written; what was not raises the store's error."""
-    kit = await open_notes()
     writing = kit.notes._parts.store.writing
 
     async def lose(work):
@@ -400,9 +392,8 @@ async def test_what_the_application_deleted_stays_deleted(open_notes):
     assert (await kit.notes.read("travel")).version == 3
 
 
-async def test_a_stale_writer_cannot_bring_a_note_back(open_notes):
+async def test_a_stale_writer_cannot_bring_a_note_back(kit):
     """Versions go on across deletion: who knows version 1 of a deleted note meets a conflict."""
-    kit = await open_notes()
     await kit.notes.write("travel", "- a", "Travel")
     await kit.notes.delete("travel", expected_version=1)
     with pytest.raises(Conflict):
@@ -414,9 +405,8 @@ async def test_a_stale_writer_cannot_bring_a_note_back(open_notes):
         await kit.notes.delete("travel", expected_version=1)
 
 
-async def test_lists_page_and_always_say_how_many(open_notes):
+async def test_lists_page_and_always_say_how_many(kit):
     """25 notes: ``list`` gives all, ``list_notes`` pages, and a search reaches every one."""
-    kit = await open_notes()
     for number in range(25):
         await kit.notes.write(f"topic-{number:02}x", f"- fact {number}", "Filler")
         await kit.clock.advance(1)
@@ -432,9 +422,8 @@ async def test_lists_page_and_always_say_how_many(open_notes):
     assert len(await kit.notes.list(limit=3)) == 3
 
 
-async def test_the_hosts_own_toolbox(open_notes):
+async def test_the_hosts_own_toolbox(kit):
     """The same tools outside an update: evidence is checked with a history, else unquoted."""
-    kit = await open_notes()
     call = {"id": "1", "name": "write_note", "arguments": {**writes()}}
     call["arguments"].pop("name")
     assert (await kit.notes.toolbox().run(call))["ok"]
@@ -460,9 +449,8 @@ def test_the_tools_are_the_same_bytes_each_time():
 
 
 @pytest.mark.parametrize("name", ["travel", "\ud800", "A b", None, ["x"]])
-async def test_unknown_notes_are_not_found(open_notes, name):
+async def test_unknown_notes_are_not_found(kit, name):
     """Reading, deleting, restoring and purging what is not there, or can be nowhere."""
-    kit = await open_notes()
     for call in (
         kit.notes.read(name),
         kit.notes.delete(name),

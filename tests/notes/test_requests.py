@@ -6,9 +6,14 @@ from notes_kit import NOTHING, reply, task, user, writes
 from mnemo.errors import BudgetExceeded, ModelUnavailable
 
 
-async def test_without_a_model_a_request_is_kept(open_notes):
+@pytest.fixture
+async def kit(open_notes):
+    """Notes without a chat model."""
+    return await open_notes(without_model=True)
+
+
+async def test_without_a_model_a_request_is_kept(kit):
     """No model, an explicit request: written, at no cost, and found again."""
-    kit = await open_notes(without_model=True)
     update = await kit.update(
         task("remember that my flight home is on 12 May", "Ok."), iterations=1
     )
@@ -50,9 +55,8 @@ async def test_what_the_model_served_is_not_written_twice(open_notes):
     assert update.requests[0].topic == "diet"
 
 
-async def test_once_covered_always_covered(open_notes):
+async def test_once_covered_always_covered(kit):
     """A note that a person has deleted or purged since does not come back."""
-    kit = await open_notes(without_model=True)
     history = task("Please remember that I am vegetarian", "Ok.")
     first = await kit.update(history, iterations=1)
     assert (await kit.update(history, iterations=1)).skipped_because == "too_few_iterations"
@@ -64,17 +68,15 @@ async def test_once_covered_always_covered(open_notes):
     assert await kit.notes.list() == []
 
 
-async def test_what_a_note_says_already_is_covered(open_notes):
+async def test_what_a_note_says_already_is_covered(kit):
     """A request whose words stand in a note is no cue."""
-    kit = await open_notes(without_model=True)
     await kit.notes.write("diet", "- I am  VEGETARIAN since 2020", "Food")
     update = await kit.update(task("Remember that I am vegetarian", "Ok."), iterations=1)
     assert update.skipped_because == "too_few_iterations"
 
 
-async def test_a_request_goes_under_a_note_of_its_subject(open_notes):
+async def test_a_request_goes_under_a_note_of_its_subject(kit):
     """Two shared content words with topic and description, and room: one line under it."""
-    kit = await open_notes(without_model=True)
     await kit.notes.write("travel-plans", "- Tokyo", "Flights and hotels of the Japan journey")
     await kit.update(
         task("Remember that the flights of the Japan journey are paid", "Ok."), iterations=1
@@ -102,9 +104,8 @@ async def test_without_room_a_request_gets_a_note_of_its_own(open_notes):
         ("Remember that Café Zürich opens early", "cafe-zurich-opens-early"),
     ],
 )
-async def test_topics_are_made_of_the_first_content_words(open_notes, said, topic):
+async def test_topics_are_made_of_the_first_content_words(kit, said, topic):
     """From the first that can start one; otherwise ``note-`` and eight hexadecimal digits."""
-    kit = await open_notes(without_model=True)
     update = await kit.update(task(said, "Ok."), iterations=1)
     (note,) = update.notes
     if topic is None:
@@ -114,9 +115,8 @@ async def test_topics_are_made_of_the_first_content_words(open_notes, said, topi
         assert note.topic == topic
 
 
-async def test_a_bare_request_means_what_was_said_before(open_notes):
+async def test_a_bare_request_means_what_was_said_before(kit):
     """ "Remember this" takes the sentence before, else the whole user message before."""
-    kit = await open_notes(without_model=True)
     await kit.update(task("I park on level three. Remember this.", "Ok."), iterations=1)
     history = task("My locker is number nine", "Ok.", "Remember that!", "Sure.")
     await kit.update(history, iterations=1, thread_id="b")
@@ -146,9 +146,8 @@ async def test_a_bare_request_without_anything_before_writes_nothing(open_notes)
         "I park on level three. Write that down.",
     ],
 )
-async def test_a_courtesy_is_not_what_a_bare_request_means(open_notes, said):
+async def test_a_courtesy_is_not_what_a_bare_request_means(kit, said):
     """Neither that of its own clause nor a sentence of nothing else is kept."""
-    kit = await open_notes(without_model=True)
     update = await kit.update(task(said, "Ok."), iterations=1)
     (request,) = update.requests
     assert request.text.rstrip(".") == "I park on level three"
@@ -157,17 +156,15 @@ async def test_a_courtesy_is_not_what_a_bare_request_means(open_notes, said):
     assert request.text == "My locker is number nine"
 
 
-async def test_parts_of_other_words_do_not_cover_a_request(open_notes):
+async def test_parts_of_other_words_do_not_cover_a_request(kit):
     """A note that says "annual" says nothing of Ann."""
-    kit = await open_notes(without_model=True)
     await kit.notes.write("money", "- annual budget", "Money")
     update = await kit.update(task("Remember Ann", "Ok."), iterations=1)
     assert update.requests[0].topic == "ann"
 
 
-async def test_no_topic_that_is_taken_keeps_a_request_out(open_notes):
+async def test_no_topic_that_is_taken_keeps_a_request_out(kit):
     """A continuation of another note's topic, or one that was edited since, gets another name."""
-    kit = await open_notes(without_model=True)
     await kit.notes.write("garage", "- small", "Cars")
     first = await kit.update(task("Remember garage part 2", "Ok."), iterations=1)
     assert (await kit.notes.read(first.requests[0].topic)).body.endswith("garage part 2")
@@ -186,9 +183,8 @@ async def test_no_topic_that_is_taken_keeps_a_request_out(open_notes):
 @pytest.mark.parametrize(
     "said", ["Remember that my password is hunter2", "remember my password, it is hunter2"]
 )
-async def test_a_secret_is_refused_and_stays_so(open_notes, said):
+async def test_a_secret_is_refused_and_stays_so(kit, said):
     """A clause that would have to be redacted is worthless: refused as ``secret``, for good."""
-    kit = await open_notes(without_model=True)
     history = task(said, "Ok.")
     update = await kit.update(history, iterations=1)
     (request,) = update.requests

@@ -72,9 +72,8 @@ async def test_an_update_cannot_set_off_another(open_notes):
     assert len(kit.finished) == len(kit.asked) == 1
 
 
-async def test_a_progress_callback_or_observer_cannot_set_off_another(open_notes):
+async def test_a_progress_callback_or_observer_cannot_set_off_another(kit):
     """Whoever is told of an update is inside of it."""
-    kit = await open_notes()
     inner = []
 
     async def on_progress(progress):
@@ -84,9 +83,8 @@ async def test_a_progress_callback_or_observer_cannot_set_off_another(open_notes
     assert {update.skipped_because for update in inner} == {"nested"}
 
 
-async def test_a_history_with_the_updaters_own_question_is_a_forks(open_notes):
+async def test_a_history_with_the_updaters_own_question_is_a_forks(kit):
     """A history that carries an updater's instruction message is nested."""
-    kit = await open_notes()
     await kit.update()
     asked = [{"role": m.role, "content": m.content} for m in kit.asked[0].messages]
     kit.asked.clear()
@@ -109,9 +107,8 @@ async def test_a_history_with_the_updaters_own_question_is_a_forks(open_notes):
         (["Where is it?", "In Nara.", "I meant the other temple", "Sorry."], "correction"),
     ],
 )
-async def test_a_cue_is_enough(open_notes, texts, trigger):
+async def test_a_cue_is_enough(kit, texts, trigger):
     """One iteration with a cue runs; the strongest cue is named."""
-    kit = await open_notes()
     update = await kit.update(task(*texts), iterations=1)
     assert (update.ran, update.triggered_by) == (True, trigger)
 
@@ -131,9 +128,8 @@ async def test_a_cue_is_enough(open_notes, texts, trigger):
         "```\nremember that y is 3\n```",
     ],
 )
-async def test_words_about_memory_are_no_cue(open_notes, said):
+async def test_words_about_memory_are_no_cue(kit, said):
     """Questions, statements, negations, quotations and code ask for nothing."""
-    kit = await open_notes()
     update = await kit.update(task(said, "Well."), iterations=1)
     assert update.skipped_because == "too_few_iterations"
 
@@ -173,17 +169,15 @@ async def test_the_same_history_again_holds_nothing_new(open_notes):
         assert kit.skipped()
 
 
-async def test_a_task_is_looked_back_over_once(open_notes):
+async def test_a_task_is_looked_back_over_once(kit):
     """An update with the same task id that has finished without error is already done."""
-    kit = await open_notes()
     assert (await kit.update(task_id="t1")).ran
     more = [*TRIP, user("And another thing", id="m8")]
     assert (await kit.update(more, task_id="t1")).skipped_because == "already_done"
 
 
-async def test_the_window_after_an_update_delays_and_loses_nothing(open_notes):
+async def test_the_window_after_an_update_delays_and_loses_nothing(kit):
     """Inside the window a task is debounced; later both parts are judged at once."""
-    kit = await open_notes()
     await kit.update(thread_id="t")
     await kit.clock.advance(10)
     second = [*TRIP, user("We also visit Kyoto", id="m3"), assistant("Good.", id="m4")]
@@ -196,18 +190,16 @@ async def test_the_window_after_an_update_delays_and_loses_nothing(open_notes):
     assert '"begins": "We also visit Kyoto"' in kit.asked[1].messages[7].content
 
 
-async def test_a_request_does_not_wait_for_the_window(open_notes):
+async def test_a_request_does_not_wait_for_the_window(kit):
     """An explicit request inside the window runs at once."""
-    kit = await open_notes()
     await kit.update(thread_id="t")
     await kit.clock.advance(10)
     more = [*TRIP, user("Please remember that I am vegetarian", id="m3")]
     assert (await kit.update(more, thread_id="t", iterations=1)).ran
 
 
-async def test_another_conversation_has_its_own_window(open_notes):
+async def test_another_conversation_has_its_own_window(kit):
     """The window is of one conversation."""
-    kit = await open_notes()
     await kit.update(thread_id="one")
     assert (await kit.update(task("Other things", "Yes."), thread_id="two")).ran
 
@@ -240,9 +232,8 @@ async def test_a_success_forgets_earlier_failures(open_notes):
     assert not kit.finished[-1].gave_up
 
 
-async def test_a_compacted_front_does_not_make_old_parts_new(open_notes):
+async def test_a_compacted_front_does_not_make_old_parts_new(kit):
     """What was judged stays so although the front became a summary: ids are kept."""
-    kit = await open_notes()
     await kit.update(thread_id="t")
     await kit.clock.advance(500)
     summary = {"role": "system", "content": "They plan a trip.", "kind": "summary"}
@@ -254,9 +245,8 @@ async def test_a_compacted_front_does_not_make_old_parts_new(open_notes):
     assert (update.ran, update.wrote) == (True, False)
 
 
-async def test_the_same_id_and_words_elsewhere_are_not_judged(open_notes):
+async def test_the_same_id_and_words_elsewhere_are_not_judged(kit):
     """Ids are unique in a thread only: where none is named, one alike message is no mark."""
-    kit = await open_notes()
     assert (await kit.update(task("We fly to Tokyo", "Ok."))).ran
     assert (await kit.update(task("We like ramen", "Ok."))).ran
 

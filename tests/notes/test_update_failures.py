@@ -207,9 +207,8 @@ async def test_a_cancellation_at_every_turn_of_the_loop_leaves_everything_whole(
         {"on_progress": "not callable"},
     ],
 )
-async def test_wrong_arguments_are_an_error_of_the_update(open_notes, arguments, caplog):
+async def test_wrong_arguments_are_an_error_of_the_update(kit, arguments, caplog):
     """Checking arguments is guarded too: an error, one event, and no exception."""
-    kit = await open_notes()
     given = {"history": TRIP, "iterations": 10, **arguments}
     update = await kit.notes.update_after_task(given.pop("history"), **given)
     assert isinstance(update.error, ValueError)
@@ -282,9 +281,8 @@ async def test_a_model_whose_own_work_was_cancelled_is_no_cancellation(open_note
     assert not kit.finished[0].cancelled
 
 
-async def test_cancelling_tells_the_end_and_goes_its_way(open_notes):
+async def test_cancelling_tells_the_end_and_goes_its_way(kit):
     """The event says ``cancelled``, the progress ends, and the part stays new."""
-    kit = await open_notes()
     kit.model.block()
     async with anyio.create_task_group() as group:
         group.start_soon(kit.update)
@@ -297,9 +295,8 @@ async def test_cancelling_tells_the_end_and_goes_its_way(open_notes):
     assert (await kit.update()).ran
 
 
-async def test_closing_gives_a_grace_and_then_stops(open_notes):
+async def test_closing_gives_a_grace_and_then_stops(kit):
     """An awaited update that does not end is stopped, and its caller gets a result."""
-    kit = await open_notes()
     kit.model.block()
     updates = []
 
@@ -341,9 +338,8 @@ async def test_a_task_that_is_cancelled_outright_ends_its_update_as_well(open_no
     assert turns > 10
 
 
-async def test_a_callback_whose_own_wait_was_cancelled_cancels_nothing(open_notes, caplog):
+async def test_a_callback_whose_own_wait_was_cancelled_cancels_nothing(kit, caplog):
     """What the callback waited for was cancelled, and nobody else."""
-    kit = await open_notes()
 
     async def on_progress(progress):
         waited = asyncio.get_running_loop().create_future()

@@ -25,9 +25,8 @@ async def test_a_background_update_gives_its_result(open_notes):
     assert operation.done
 
 
-async def test_its_copy_is_taken_before_it_returns(open_notes):
+async def test_its_copy_is_taken_before_it_returns(kit):
     """What the caller does to its history afterwards is not seen."""
-    kit = await open_notes()
     history = [dict(message) for message in TRIP]
     operation = kit.notes.update_after_task_async(history, iterations=10)
     history.clear()
@@ -35,9 +34,8 @@ async def test_its_copy_is_taken_before_it_returns(open_notes):
     assert len(kit.asked[0].messages) == len(TRIP) + 1
 
 
-async def test_inside_the_window_it_is_held_and_a_newer_one_takes_its_place(open_notes):
+async def test_inside_the_window_it_is_held_and_a_newer_one_takes_its_place(kit):
     """Held until the window has passed; superseded by a newer call of the conversation."""
-    kit = await open_notes()
     await kit.update(thread_id="t")
     second = [*TRIP, user("We also visit Kyoto", id="m3")]
     third = [*second, user("And Nara", id="m4")]
@@ -59,9 +57,8 @@ async def test_inside_the_window_it_is_held_and_a_newer_one_takes_its_place(open
     assert counts == [1]
 
 
-async def test_at_shutdown_a_held_one_runs_at_once(open_notes):
+async def test_at_shutdown_a_held_one_runs_at_once(kit):
     """Nothing that was accepted is lost by closing, within the grace."""
-    kit = await open_notes()
     await kit.update(thread_id="t")
     more = [*TRIP, user("We also visit Kyoto", id="m3")]
     operation = kit.notes.update_after_task_async(more, iterations=10, thread_id="t")
@@ -72,9 +69,8 @@ async def test_at_shutdown_a_held_one_runs_at_once(open_notes):
     assert (await late).skipped_because == "closing"
 
 
-async def test_it_can_be_cancelled_while_it_runs(open_notes):
+async def test_it_can_be_cancelled_while_it_runs(kit):
     """``cancel`` works on a running update: its event says so, awaiting it gives the rest."""
-    kit = await open_notes()
     kit.model.block()
     operation = kit.notes.update_after_task_async(TRIP, iterations=10)
     await until(lambda: kit.model.waiting)
@@ -105,26 +101,23 @@ async def test_one_at_a_time_per_conversation_and_a_few_at_once(open_notes):
     assert all([(await operation).ran for operation in others])
 
 
-async def test_outside_of_the_loop_it_is_an_error_of_the_update(open_notes, caplog):
+async def test_outside_of_the_loop_it_is_an_error_of_the_update(kit, caplog):
     """Called from a plain thread it does not raise either."""
-    kit = await open_notes()
     operation = await anyio.to_thread.run_sync(
         lambda: kit.notes.update_after_task_async(TRIP, iterations=10)
     )
     assert (await operation).error is not None
 
 
-async def test_a_callback_that_is_none_is_an_error_of_the_update(open_notes, caplog):
+async def test_a_callback_that_is_none_is_an_error_of_the_update(kit, caplog):
     """A plain function that never raises."""
-    kit = await open_notes()
     operation = kit.notes.update_after_task_async(TRIP, iterations=10, callback="no")
     assert isinstance((await operation).error, ValueError)
     assert not kit.asked
 
 
-async def test_no_depth_of_what_it_was_given_is_shared(open_notes):
+async def test_no_depth_of_what_it_was_given_is_shared(kit):
     """Calls, blocks and tools that the caller changes afterwards are asked about as they were."""
-    kit = await open_notes()
     call = ToolCall("c", "look", {"at": ["map"]})
     blocks = Message("user", [{"type": "text", "text": "We fly to Tokyo"}])
     tool = {"name": "look", "parameters": {"type": "object"}}
@@ -153,9 +146,8 @@ async def test_names_that_cannot_be_stored_are_cleaned(open_notes):
     assert (await kit.update(task_id="\ud800")).skipped_because == "already_done"
 
 
-async def test_closing_waits_for_callbacks(open_notes):
+async def test_closing_waits_for_callbacks(kit):
     """Who asked to be told is told before the repository is closed."""
-    kit = await open_notes()
     told = []
 
     async def callback(outcome):

@@ -131,9 +131,8 @@ def test_no_request_of_the_window_holds_a_mark():
     assert marks_in("\n".join(message.content for message in written)) == []
 
 
-async def test_no_tool_of_notes_shows_a_mark(open_kit):
+async def test_no_tool_of_notes_shows_a_mark(kit):
     """The question for an update, the overview, and what recall shows of notes."""
-    kit = await open_kit()
     await kit.repo.notes.write("marks", f"body {HOSTILE}", f"about {HOSTILE[:150]}")
     asked = instruction(
         now=NOON,

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import Kit
+from helpers import Kit, OpenKit
 
 from mnemo import Conflict, ExtractionFailed, Message, ModelUnavailable, NotFound
 from mnemo.config import Config
@@ -43,9 +43,14 @@ async def passed(kit: Kit, seconds: float) -> None:
     await at_rest(kit)
 
 
-async def test_what_is_said_becomes_a_fact_after_some_quiet(open_kit):
+@pytest.fixture
+async def kit(open_kit: OpenKit) -> Kit:
+    """A service without a chat model."""
+    return await open_kit(embedded=True)
+
+
+async def test_what_is_said_becomes_a_fact_after_some_quiet(kit):
     """A text is stored at once; five seconds after the last one the thread is extracted."""
-    kit = await open_kit(embedded=True)
     first = await kit.repo.remember(ALLERGIC)
     assert (first.thread_id, first.node_ids) == ("default", ())
     assert [message.content for message in first.messages] == [ALLERGIC]
@@ -58,9 +63,8 @@ async def test_what_is_said_becomes_a_fact_after_some_quiet(open_kit):
     assert (await kit.repo.statistics()).jobs.waiting == 0
 
 
-async def test_twelve_messages_are_not_left_waiting_for_quiet(open_kit):
+async def test_twelve_messages_are_not_left_waiting_for_quiet(kit):
     """A thread that never pauses is extracted all the same."""
-    kit = await open_kit(embedded=True)
     for number in range(12):
         assert await facts(kit) == []
         await kit.repo.remember(f"My friend number {number} is called Ada{number}.")
@@ -68,9 +72,8 @@ async def test_twelve_messages_are_not_left_waiting_for_quiet(open_kit):
     assert (await kit.repo.statistics()).steps == 12
 
 
-async def test_waiting_gives_what_was_made_of_it(open_kit):
+async def test_waiting_gives_what_was_made_of_it(kit):
     """The nodes are those of the commit; each leads back to the message."""
-    kit = await open_kit(embedded=True)
     done = await kit.repo.remember(ALLERGIC, wait=True)
     (fact,) = await kit.repo.get_nodes(["semantic"])
     assert fact.id in done.node_ids
@@ -89,17 +92,15 @@ async def test_extraction_waits_while_very_much_is_being_written(open_kit, monke
     assert next(looks, None) is None
 
 
-async def test_what_a_job_appends_keeps_no_other_job_waiting(open_kit):
+async def test_what_a_job_appends_keeps_no_other_job_waiting(kit):
     """Of what is remembered count the message and the commit, not the steps made of it."""
-    kit = await open_kit(embedded=True)
     before = traffic().writes
     await kit.repo.remember([LUND, ALLERGIC, "I like tea."], wait=True)
     assert traffic().writes == before + 2
 
 
-async def test_no_session_is_left_or_listed(open_kit):
+async def test_no_session_is_left_or_listed(kit):
     """Threads cost rows: no session stays open, and none is unfinished."""
-    kit = await open_kit(embedded=True)
     await kit.repo.remember([ALLERGIC, LUND], wait=True)
     counted = await kit.repo.statistics()
     assert (counted.open_sessions, counted.steps) == (0, 2)
@@ -107,9 +108,8 @@ async def test_no_session_is_left_or_listed(open_kit):
     assert {record.state for record in await kit.repo.sessions()} == {"idle"}
 
 
-async def test_the_same_key_again_adds_nothing(open_kit):
+async def test_the_same_key_again_adds_nothing(kit):
     """One message has the key for its id, several have numbered ones, also after extraction."""
-    kit = await open_kit(embedded=True)
     for _ in range(2):
         one = await kit.repo.remember(ALLERGIC, key="a", wait=True)
         two = await kit.repo.remember([LUND, "I like tea."], key="b", wait=True)
@@ -120,9 +120,8 @@ async def test_the_same_key_again_adds_nothing(open_kit):
         await kit.repo.remember(LUND, key="a")
 
 
-async def test_what_a_message_says_of_itself_goes_before_the_call(open_kit):
+async def test_what_a_message_says_of_itself_goes_before_the_call(kit):
     """Texts, messages and mappings may be mixed; the call fills in what they do not say."""
-    kit = await open_kit(embedded=True)
     given: list[Any] = ["Tea?", Message("user", "Yes.", id="own", actor="Ben", metadata={"a": 1})]
     given.append({"role": "assistant", "content": "Here you are."})
     done = await kit.repo.remember(given, key="k", actor="Ada", metadata={"a": 0, "b": 2})
@@ -148,9 +147,8 @@ async def test_what_a_message_says_of_itself_goes_before_the_call(open_kit):
         ({"role": "user", "content": "fine", "colour": 1}, {}, "colour"),
     ],
 )
-async def test_bad_content_is_refused_whole(open_kit, content, keywords, words):
+async def test_bad_content_is_refused_whole(kit, content, keywords, words):
     """A ``ValueError`` says what is wrong, and nothing is stored."""
-    kit = await open_kit(embedded=True)
     with pytest.raises(ValueError, match=words):
         await kit.repo.remember(content, **keywords)
     counted = await kit.repo.statistics()
@@ -170,9 +168,8 @@ async def test_three_messages_before_a_portion_are_shown_but_not_taken_again(ope
     assert (await kit.repo.statistics()).steps == 6
 
 
-async def test_a_tool_call_waits_for_its_result(open_kit):
+async def test_a_tool_call_waits_for_its_result(kit):
     """A portion ends before an open group, which is taken once it is answered or abandoned."""
-    kit = await open_kit(embedded=True)
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     calling = {"role": "assistant", "content": None, "tool_calls": [call]}
     await kit.repo.remember([LUND, calling])
@@ -190,9 +187,8 @@ async def test_a_tool_call_waits_for_its_result(open_kit):
 
 
 @pytest.mark.slow
-async def test_a_tool_group_may_be_longer_than_a_list(open_kit):
+async def test_a_tool_group_may_be_longer_than_a_list(kit):
     """A group is one portion, and a call of ours takes 1,000 messages."""
-    kit = await open_kit(embedded=True)
     ids = [f"c{n}" for n in range(1_005)]
     function = {"name": "f", "arguments": "{}"}
     calls = [{"id": id, "type": "function", "function": function} for id in ids]
@@ -205,9 +201,8 @@ async def test_a_tool_group_may_be_longer_than_a_list(open_kit):
 
 
 @pytest.mark.slow
-async def test_a_long_thread_is_taken_in_portions(open_kit):
+async def test_a_long_thread_is_taken_in_portions(kit):
     """Every message becomes one step, 64 of a session at most."""
-    kit = await open_kit(embedded=True)
     said = [f"The word of day {n} is w{n}." for n in range(70)]
     await kit.repo.remember(said, wait=True)
     sizes = [record.steps for record in await kit.repo.sessions()]
@@ -216,9 +211,8 @@ async def test_a_long_thread_is_taken_in_portions(open_kit):
     assert {node.observation for node in steps} == set(said)
 
 
-async def test_messages_of_a_session_by_hand_are_not_taken_twice(open_kit):
+async def test_messages_of_a_session_by_hand_are_not_taken_twice(kit):
     """What a feed has made a step stays the only one."""
-    kit = await open_kit(embedded=True)
     session = await kit.started()
     talk = kit.repo.conversation("default")
     feed = await talk.feed(session)
@@ -229,9 +223,8 @@ async def test_messages_of_a_session_by_hand_are_not_taken_twice(open_kit):
     assert (await kit.repo.statistics()).steps == 2
 
 
-async def test_messages_that_were_extracted_are_not_fed_again(open_kit):
+async def test_messages_that_were_extracted_are_not_fed_again(kit):
     """What is remembered stays one step and one hit, though its thread is fed from the start."""
-    kit = await open_kit(embedded=True)
     await kit.repo.remember(LUND, wait=True)
     session = await kit.started()
     talk = kit.repo.conversation("default")
@@ -247,9 +240,8 @@ async def test_messages_that_were_extracted_are_not_fed_again(open_kit):
     assert (await kit.repo.statistics()).steps == 3
 
 
-async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(open_kit):
+async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(kit):
     """The job finds that a session by hand was faster, and leaves the message to it."""
-    kit = await open_kit(embedded=True)
     session = await kit.started()
     remembering = kit.repo._remembering
     extract = remembering._take_in
@@ -267,9 +259,8 @@ async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(open_kit):
     assert (await kit.repo.statistics()).steps == 1
 
 
-async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(open_kit):
+async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(kit):
     """A feed that has read a message before the job took it leaves it to the job."""
-    kit = await open_kit(embedded=True)
     session = await kit.started()
     take = session._take_fed
 
@@ -341,9 +332,8 @@ async def test_a_message_that_is_erased_while_its_job_reads_is_no_step(open_kit,
     assert await kit.repo.search("hunter2") == []
 
 
-async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit):
+async def test_a_job_is_not_begun_again_before_its_worker_has_returned(kit):
     """What is said after the commit, and before the worker's end, waits for that end."""
-    kit = await open_kit(embedded=True)
     begun: list[int] = []
     is_written, may_return = anyio.Event(), anyio.Event()
 
@@ -535,9 +525,8 @@ async def test_a_closed_repository_gives_its_jobs_back(open_kit):
         kit.memory.session("none")
 
 
-async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit, caplog):
+async def test_a_job_that_finds_its_repository_closed_has_not_failed(kit, caplog):
     """It begins its session once the closing has begun: it is given back untried, not noted."""
-    kit = await open_kit(embedded=True)
     closing, begun, may_go_on = kit.repo, anyio.Event(), anyio.Event()
 
     async def work(job: Job) -> datetime | None:
@@ -563,9 +552,8 @@ async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit, c
     assert len(await facts(kit)) == 1
 
 
-async def test_a_cancelled_call_has_stored_all_or_nothing(open_kit):
+async def test_a_cancelled_call_has_stored_all_or_nothing(kit):
     """Whatever turn of the loop it is cancelled in, messages and job are there together."""
-    kit = await open_kit(embedded=True)
     for turns in range(12):
         thread = f"t{turns}"
         async with anyio.create_task_group() as group:
@@ -578,9 +566,8 @@ async def test_a_cancelled_call_has_stored_all_or_nothing(open_kit):
         assert (len(stored), job is not None) in {(0, False), (2, True)}
 
 
-async def test_the_events_of_a_job_are_those_of_a_session(open_kit):
+async def test_the_events_of_a_job_are_those_of_a_session(kit):
     """The short session goes through the states of any other."""
-    kit = await open_kit(embedded=True)
     await kit.repo.remember(ALLERGIC, wait=True)
     moved = [e.to_state for e in kit.seen.events if isinstance(e, SessionTransitioned)]
     assert moved == ["extracting", "ready", "idle"]

@@ -46,10 +46,9 @@ async def opened(path: Path, config: Config | None = None) -> AsyncIterator[Repo
 
 
 @pytest.mark.parametrize("blank", ["", "   ", "\n\t", "\u2003\u2028"])
-async def test_blank_words_are_refused_and_change_nothing(open_kit, blank):
+async def test_blank_words_are_refused_and_change_nothing(collecting, blank):
     """A blank goal, step and query are ValueError, awaited or queued, whatever blank means."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     with pytest.raises(ValueError, match="both be blank"):
         await session.append(blank, blank)
     with pytest.raises(ValueError, match="both be blank"):
@@ -298,10 +297,9 @@ async def _nothing_half(repo: Repository, path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_callback_that_never_ends_does_not_hold_the_end(open_kit):
+async def test_a_callback_that_never_ends_does_not_hold_the_end(collecting):
     """Callbacks get the grace; then the session ends all the same, and later ones are dropped."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     called: list[str] = []
 
     async def endless(outcome: Outcome) -> None:
@@ -318,10 +316,9 @@ async def test_a_callback_that_never_ends_does_not_hold_the_end(open_kit):
 
 
 async def test_an_ended_session_refuses_every_call_and_says_how_to_go_on(
-    open_kit,
+    kit,
 ):
     """After aclose all calls are SessionClosed; state and context can still be read."""
-    kit = await open_kit()
     session = await kit.begun()
     await session.aclose()
     awaited: list[Callable[[], Awaitable[Any]]] = [

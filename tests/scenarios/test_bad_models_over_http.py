@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import scripted_faults as faults
-from http_kit import OPENAI, HttpKit, Provider, collect, http_kit, unused_port
+from http_kit import OPENAI, HttpKit, Provider, http_kit, unused_port
 from scripted_server import Recorded, ScriptedServer
 
 from mnemo import (
@@ -39,8 +39,7 @@ def kit_of(
 
 async def failing(kit: HttpKit) -> tuple[Session, Exception]:
     """A session that has failed for its model, and why."""
-    session = await kit.repo.start_session("travel")
-    await collect(session)
+    session = await kit.collected("travel")
     with pytest.raises(ExtractionFailed) as caught:
         await session.close_and_commit(max_retries=0)
     assert session.state == "failed"

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 import scripted_faults as faults
-from http_kit import DIMENSIONS, HttpKit, collect, embedder_of, http_kit
+from http_kit import DIMENSIONS, HttpKit, embedder_of, http_kit
 from scripted_server import ScriptedServer
 
 from mnemo import EmbeddingSpaceMismatch, ExtractionFailed, InvalidReply, ModelUnavailable
@@ -38,8 +38,7 @@ async def until_embedded(kit: HttpKit) -> None:
 async def test_vectors_of_a_server_serve_the_whole_way(server):
     """Appended, extracted, committed and found, with the server's vectors stamped in the store."""
     async with kit_of(server) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         await session.close_and_commit()
         await until_embedded(kit)
         found = await kit.repo.recall("When does the train leave?", reason=False)
@@ -53,8 +52,7 @@ async def test_without_vectors_recall_goes_by_keywords(server):
     """Appends return, recall finds the steps and says what it did without."""
     server.fail(faults.KEY_REFUSED, times=FOREVER)
     async with kit_of(server) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         found = await kit.repo.recall("When does the train leave?", reason=False)
         assert {source.step_index for source in found.sources} == {0, 1, 2}
         assert "embedder: ModelUnavailable" in found.trace.degraded
@@ -88,8 +86,7 @@ async def test_a_failing_embedder_fails_the_extraction_and_a_retry_completes(ser
     server.fail(fault, purpose="embed", times=FOREVER)
     timeout_s = 0.15 if error is ModelTimeout else 5.0
     async with kit_of(server, embedder=embedder_of(server, timeout_s=timeout_s)) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         await session.close()
         assert await session.wait_for("failed", timeout_s=120) == "failed"
         assert isinstance(session.error, ExtractionFailed)
@@ -108,8 +105,7 @@ async def test_a_failing_embedder_fails_the_extraction_and_a_retry_completes(ser
 async def test_a_commit_does_not_wait_for_vectors(server):
     """An embedder that fails after extraction costs the nodes their vectors, which follow."""
     async with kit_of(server) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         await session.close()
         await session.wait_for("ready", timeout_s=120)
         server.fail(faults.KEY_REFUSED, times=FOREVER)
@@ -128,8 +124,7 @@ async def test_another_width_than_the_stores_is_refused_at_the_door(server, tmp_
     """``EmbeddingSpaceMismatch`` names both spaces before anything is asked or written."""
     path = tmp_path / "memory.db"
     async with kit_of(server, store=path) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         await session.close_and_commit()
         await until_embedded(kit)
     server.reset()
@@ -150,8 +145,7 @@ async def test_a_width_the_server_does_not_give_says_which_it_gives(
     server.dimensions = 48
     embedder = embedder_of(server, send_dimensions=False)
     async with kit_of(server, embedder=embedder) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         with pytest.raises(ExtractionFailed) as caught:
             await session.close_and_commit(max_retries=0)
         said = str(caught.value.__cause__)

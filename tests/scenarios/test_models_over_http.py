@@ -9,7 +9,7 @@ import anyio
 import pytest
 import scripted_faults as faults
 from helpers import BUILD, TRIP, annotating
-from http_kit import OPENAI, HttpKit, Provider, collect, http_kit
+from http_kit import OPENAI, HttpKit, Provider, http_kit
 from scripted_server import ScriptedServer
 
 from mnemo import Config, ExtractionFailed, InvalidReply, ModelUnavailable, Session
@@ -92,8 +92,7 @@ async def test_a_fault_of_the_server_fails_the_episode_and_a_retry_completes_it(
     """Steps are durable all the same; ``failed`` with the cause; healed, all is committed once."""
     server.fail(fault, purpose=purpose, times=FOREVER)
     async with kit_of(server, provider, timeout_s=patience(error)) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         assert session.state == "collecting"
         cause = await expect_failure(kit, session, error)
         assert cause.purpose == purpose
@@ -116,8 +115,7 @@ async def test_the_other_questions_of_extraction_fail_alike(server, purpose, fau
     """Instructions and returns are as needed as facts are."""
     server.fail(fault, purpose=purpose, times=FOREVER)
     async with kit_of(server, OPENAI) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         assert (await expect_failure(kit, session, error)).purpose == purpose
         server.heal()
         await expect_retry(kit, session)
@@ -141,8 +139,7 @@ async def test_close_and_commit_waits_as_long_as_the_server_asks(server, provide
     server.fail(faults.rate_limited(25), purpose="semantic")
     model = provider.model(server, max_wait_s=1)
     async with kit_of(server, provider, chat_model=model, clock=clock) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         async with anyio.create_task_group() as group:
             group.start_soon(partial(session.close_and_commit, max_retries=1))
             await session.wait_for("failed")
@@ -177,8 +174,7 @@ async def test_a_failing_merge_of_intents_does_not_fail_the_commit(server, provi
     server.fail(faults.SERVER_ERROR, purpose="merge_intent", times=FOREVER)
     async with kit_of(server, provider) as kit:
         for _ in range(2):
-            session = await kit.repo.start_session("travel")
-            await collect(session)
+            session = await kit.collected("travel")
             await session.close_and_commit(max_retries=0)
         assert server.calls("merge_intent")
         nodes: list[Any] = await kit.repo.get_nodes(["intent"])
@@ -195,8 +191,7 @@ async def test_a_background_trajectory_that_fails_is_taken_up_at_the_close(serve
     server.fail(faults.KEY_REFUSED, purpose="procedural", times=FOREVER)
     config = Config(session={"auto_commit": True})
     async with kit_of(server, provider, config=config) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         await server.until(lambda: bool(kit.seen.of(TrajectoryExtractionFailed)))
         assert session.state == "collecting"
         assert await kit.steps_in_graph() == []
@@ -214,8 +209,7 @@ async def test_a_service_closed_under_a_hanging_server_goes_on_at_the_next_start
     store = tmp_path / "memory.db"
     server.fail(faults.NEVER_ANSWERS, purpose="semantic", times=FOREVER)
     async with kit_of(server, provider, store=store) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         await session.close()
         await server.until(lambda: len(server.calls("semantic")) == 1)
     await server.until(lambda: server.connections == 0)

@@ -47,8 +47,7 @@ async def test_every_stage_is_asked_over_http(server, provider):
     """Mode, plan, refinement and words, each by a request of its own that is let in."""
     server.keys = {"sk-test-0123456789"}
     async with http_kit(server, chat_model=provider.model(server)) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        session = await kit.collected("travel")
         await session.close_and_commit()
         types = ("semantic", "procedural", "episodic")
         result = await kit.repo.recall(QUESTION, reason=True, types=types)
@@ -126,8 +125,7 @@ async def test_a_hanging_server_is_waited_for_once(
         deadlines.expire()
 
     async with http_kit(server, chat_model=provider.model(server), config=config) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        await kit.collected("travel")
         await kit.repo.recall(QUESTION, reason=False)
         before = len(planning(server))
         server.fail(fault, times=FOREVER)
@@ -151,8 +149,7 @@ async def test_a_cancelled_recall_closes_its_requests(server, provider, purpose)
     """Whatever stage it is in: the server sees its client go, and the next recall is served."""
     server.fail(faults.NEVER_ANSWERS, purpose=purpose)
     async with http_kit(server, chat_model=provider.model(server)) as kit:
-        session = await kit.repo.start_session("travel")
-        await collect(session)
+        await kit.collected("travel")
         async with anyio.create_task_group() as group:
             group.start_soon(partial(kit.repo.recall, QUESTION, reason=True))
             await server.until(lambda: bool(server.calls(purpose)))

@@ -79,9 +79,8 @@ async def test_the_order_of_events_is_the_order_of_the_facts(open_kit, db):
         assert told.index(deleted) > told.index(event)
 
 
-async def test_an_event_is_sent_after_its_fact_is_durable(open_kit):
+async def test_an_event_is_sent_after_its_fact_is_durable(kit):
     """Whoever hears of a revision, a deletion or a step finds it in the store."""
-    kit = await open_kit()
     found = []
 
     async def looking(event: Event) -> None:
@@ -103,19 +102,17 @@ async def test_an_event_is_sent_after_its_fact_is_durable(open_kit):
     assert found == [["fact-1"], None, [SECRET]]
 
 
-async def test_a_changeset_met_again_is_not_told_again(open_kit):
+async def test_a_changeset_met_again_is_not_told_again(kit):
     """One ChangesetApplied, and none for what changes nothing."""
-    kit = await open_kit()
     assert await kit.repo.apply(by_hand(1)) == await kit.repo.apply(by_hand(1))
     await kit.repo.delete_nodes(["unknown"])
     assert len(kit.seen.of(ChangesetApplied)) == 1
     assert kit.seen.of(NodesDeleted) == []
 
 
-async def test_what_was_rolled_back_is_told_as_such_alone(open_kit, failing_store):
+async def test_what_was_rolled_back_is_told_as_such_alone(failing_kit):
     """WriteFailed says which and why; no event says that it was done."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     store.fail("apply", error=StoreError("the disk is full"), times=8)
     store.fail("delete", error=StoreError("the disk is gone"))
     with pytest.raises(CommitFailed):
@@ -165,9 +162,8 @@ async def test_events_and_logs_carry_no_stored_text(open_kit, caplog):
     assert "heron" not in caplog.text
 
 
-async def test_every_event_says_where_and_when(open_kit):
+async def test_every_event_says_where_and_when(kit):
     """repo_id and a time of the service's clock are on each event."""
-    kit = await open_kit()
     await appended(kit, 1)
     await kit.repo.recall("o0", reason=False)
     assert kit.seen.events
@@ -178,9 +174,8 @@ async def test_every_event_says_where_and_when(open_kit):
 # ── Observers ────────────────────────────────────────────────────────────────────────
 
 
-async def test_observers_are_called_in_the_order_of_their_subscription(open_kit):
+async def test_observers_are_called_in_the_order_of_their_subscription(kit):
     """From their subscription on, each with every event."""
-    kit = await open_kit()
     await kit.repo.apply(by_hand(0))
     calls = []
     for name in "ab":
@@ -190,9 +185,8 @@ async def test_observers_are_called_in_the_order_of_their_subscription(open_kit)
     assert calls == [("a", applied[0]), ("b", applied[0])]
 
 
-async def test_an_asynchronous_observer_gets_one_event_at_a_time(open_kit):
+async def test_an_asynchronous_observer_gets_one_event_at_a_time(kit):
     """In order, each after it has returned from the one before; what it raises is logged."""
-    kit = await open_kit()
     running, seen = [], []
 
     async def observer(event: Event) -> None:
@@ -210,9 +204,8 @@ async def test_an_asynchronous_observer_gets_one_event_at_a_time(open_kit):
     assert seen == [1, 2, 3, 4, 5]
 
 
-async def test_an_observer_that_lags_loses_its_oldest_and_is_told_once(open_kit):
+async def test_an_observer_that_lags_loses_its_oldest_and_is_told_once(kit):
     """At overflow of its queue: one EventsDropped in their place; it delays nobody."""
-    kit = await open_kit()
     let_go, seen = anyio.Event(), []
 
     async def slow(event: Event) -> None:
@@ -255,9 +248,8 @@ async def test_commits_go_on_beside_observers_that_raise_or_hang(open_kit, caplo
     await kit.until(lambda: "an observer's own trouble" in caplog.text)
 
 
-async def test_an_observer_may_cancel_another_for_the_same_event(open_kit):
+async def test_an_observer_may_cancel_another_for_the_same_event(kit):
     """After cancel() no further call starts, not even of what is being told just now."""
-    kit = await open_kit()
     second = RecordingObserver()
 
     def first(event: Event) -> None:
@@ -293,9 +285,8 @@ async def test_an_observer_may_call_mnemo_about_what_sent_the_event(open_kit):
     assert kit.memory.list_repos() == []
 
 
-async def test_the_service_may_be_closed_by_an_observer(open_kit):
+async def test_the_service_may_be_closed_by_an_observer(kit):
     """It does not wait for itself."""
-    kit = await open_kit()
     closed = anyio.Event()
 
     async def last(event: Event) -> None:
@@ -308,9 +299,8 @@ async def test_the_service_may_be_closed_by_an_observer(open_kit):
         await closed.wait()
 
 
-async def test_a_cancelled_subscription_hears_nothing_more(open_kit):
+async def test_a_cancelled_subscription_hears_nothing_more(kit):
     """cancel() is idempotent, for functions and coroutine functions."""
-    kit = await open_kit()
     plain, slow = RecordingObserver(), RecordingObserver()
 
     async def through_a_queue(event) -> None:
@@ -328,9 +318,8 @@ async def test_a_cancelled_subscription_hears_nothing_more(open_kit):
     assert (len(plain.events), len(slow.events)) == before
 
 
-async def test_an_asynchronous_observer_gets_what_is_due_before_the_end(open_kit):
+async def test_an_asynchronous_observer_gets_what_is_due_before_the_end(kit):
     """aclose delivers what is due before it returns."""
-    kit = await open_kit()
     seen = []
 
     async def observer(event) -> None:
@@ -346,9 +335,8 @@ async def test_an_asynchronous_observer_gets_what_is_due_before_the_end(open_kit
 # ── The stream ───────────────────────────────────────────────────────────────────────
 
 
-async def test_each_reader_has_a_buffer_of_its_own(open_kit):
+async def test_each_reader_has_a_buffer_of_its_own(kit):
     """One that lags loses what another one gets."""
-    kit = await open_kit()
     async with kit.memory.events(buffer=2) as narrow, kit.memory.events(buffer=8) as wide:
         for number in range(4):
             await kit.repo.apply(by_hand(number))
@@ -359,9 +347,8 @@ async def test_each_reader_has_a_buffer_of_its_own(open_kit):
     assert few[1:] == all_of_them[2:]
 
 
-async def test_leaving_the_stream_releases_it(open_kit):
+async def test_leaving_the_stream_releases_it(kit):
     """Nothing is buffered for a reader that has gone, also if it left by an error."""
-    kit = await open_kit()
     readers = len(kit.memory._bus.listeners)
 
     async def leaves() -> None:
@@ -376,9 +363,8 @@ async def test_leaving_the_stream_releases_it(open_kit):
     assert len(kit.memory._bus.listeners) == readers
 
 
-async def test_closing_ends_the_stream_after_what_is_buffered(open_kit):
+async def test_closing_ends_the_stream_after_what_is_buffered(kit):
     """A reader gets what is due, and then its iteration ends."""
-    kit = await open_kit()
     async with kit.memory.events() as events:
         await appended(kit, 2)
         await kit.at_rest()

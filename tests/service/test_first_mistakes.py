@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import repository
+from helpers import Kit, OpenKit, repository
 
 import mnemo.sync
 from mnemo import (
@@ -21,6 +21,12 @@ from mnemo import (
     UsageError,
 )
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
+
+
+@pytest.fixture
+async def kit(open_kit: OpenKit) -> Kit:
+    """A service without a chat model."""
+    return await open_kit(embedded=True)
 
 
 @pytest.mark.parametrize("given", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
@@ -47,9 +53,8 @@ async def test_a_blocking_service_in_async_with_says_what_to_write():
             pass
 
 
-async def test_to_remember_nothing_is_refused(open_kit):
+async def test_to_remember_nothing_is_refused(kit):
     """An empty list is a mistake; the error says what is taken."""
-    kit = await open_kit(embedded=True)
     for nothing in ([], ()):
         with pytest.raises(
             ValueError, match="content is empty: give a text, a message, or several"
@@ -57,17 +62,15 @@ async def test_to_remember_nothing_is_refused(open_kit):
             await kit.repo.remember(nothing)
 
 
-async def test_a_text_in_place_of_a_message_is_refused_with_a_message(open_kit):
+async def test_a_text_in_place_of_a_message_is_refused_with_a_message(kit):
     """``append`` takes messages; the error shows one."""
-    kit = await open_kit(embedded=True)
     text: Any = "Hello."
     with pytest.raises(ValueError, match=r"such as \{'role': 'user', 'content': 'Hello\.'\}, not"):
         await kit.repo.conversation("t").append(text)
 
 
-async def test_a_repository_that_is_not_open_is_said_to_be(open_kit):
+async def test_a_repository_that_is_not_open_is_said_to_be(kit):
     """``repo`` gives the open ones; the error names the call that opens."""
-    kit = await open_kit(embedded=True)
     with pytest.raises(NotFound, match=r"repository 'bob' not found: it is not open, `await open_"):
         kit.memory.repo("bob")
 
@@ -84,9 +87,8 @@ async def test_while_it_is_extracted_a_session_says_what_to_await(open_kit):
     kit.model.unblock("semantic")
 
 
-async def test_after_closing_errors_say_that_the_service_is_closed(open_kit):
+async def test_after_closing_errors_say_that_the_service_is_closed(kit):
     """Repositories, conversations and sessions of a closed service name the service."""
-    kit = await open_kit(embedded=True)
     session, chat = await kit.started(), kit.repo.conversation("t")
     await kit.memory.aclose()
     message = {"role": "user", "content": "Hello."}
@@ -119,9 +121,8 @@ def test_a_blocking_service_tells_closed_from_not_yet_open():
             call()
 
 
-async def test_a_closed_repository_of_an_open_service_is_named(open_kit):
+async def test_a_closed_repository_of_an_open_service_is_named(kit):
     """It can be opened again, and the error says how."""
-    kit = await open_kit(embedded=True)
     session = await kit.started()
     await kit.memory.close_repo("r")
     with pytest.raises(UsageError, match=r"repository 'r' is closed; open it again"):
@@ -130,9 +131,8 @@ async def test_a_closed_repository_of_an_open_service_is_named(open_kit):
         await session.append("I sail.", "")
 
 
-async def test_a_refused_queued_operation_names_the_projected_state(open_kit):
+async def test_a_refused_queued_operation_names_the_projected_state(kit):
     """What is queued leads somewhere else than now; the error says where, and what comes first."""
-    kit = await open_kit(embedded=True)
     session = await kit.started()
     session.append_async("I sail.", "")
     session.close_async()
@@ -152,17 +152,15 @@ async def test_a_refused_queued_operation_names_the_projected_state(open_kit):
     assert "queue commit_async and start_episode_async first" in str(caught.value)
 
 
-async def test_an_operation_refused_at_once_says_what_to_do(open_kit):
+async def test_an_operation_refused_at_once_says_what_to_do(kit):
     """Nothing is ahead: the state is the present one."""
-    kit = await open_kit(embedded=True)
     session = await kit.started()
     with pytest.raises(SessionError, match=r"is collecting.*queue close_async first"):
         session.commit_async()
 
 
-async def test_an_outcome_names_its_operation(open_kit):
+async def test_an_outcome_names_its_operation(kit):
     """One callback can serve all operations, also those that fail."""
-    kit = await open_kit(embedded=True)
     session = await kit.started()
     told: list[tuple[Any, Any, Any]] = []
     ended = anyio.Event()

@@ -48,9 +48,8 @@ async def contents(repo: Any) -> Mapping[str, Any]:
     }
 
 
-async def test_the_context_of_a_session_is_shown_apart(open_kit):
+async def test_the_context_of_a_session_is_shown_apart(kit):
     """In context the model sees question, goal and last three steps, each in its own block."""
-    kit = await open_kit()
     session = await kit.started("Repair the boat")
     for n in range(5):
         await session.append(f"plank {n} of the boat is rotten", "")
@@ -132,9 +131,8 @@ async def test_failing_words_are_a_failed_recall_and_count_no_access(
     assert await contents(kit.repo) == before
 
 
-async def test_a_repository_asks_its_own_model(open_kit):
+async def test_a_repository_asks_its_own_model(kit):
     """``open_repo(chat_model=…)`` is asked by recalls of that repository, not the service's."""
-    kit = await open_kit()
     own = ScriptedChatModel.answering({"mode": {"mode": "episodic"}})
     repo = await kit.memory.open_repo("own", chat_model=own)
     session = await repo.start_session("g")
@@ -145,9 +143,8 @@ async def test_a_repository_asks_its_own_model(open_kit):
     assert len(own.calls("mode")) == 1
 
 
-async def test_a_recall_in_flight_ends_with_its_repository(open_kit):
+async def test_a_recall_in_flight_ends_with_its_repository(kit):
     """Closing ends a recall that waits for a model with a typed error; nothing goes on behind."""
-    kit = await open_kit()
     await kit.begun("The boat is in Porto.", "Noted it")
     kit.model.block()
     ended: list[Exception] = []

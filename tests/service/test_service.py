@@ -115,9 +115,8 @@ async def test_a_service_may_be_closed_by_another_task(db):
         group.start_soon(memory.aclose)
 
 
-async def test_repositories_are_opened_once_and_found_by_id(open_kit):
+async def test_repositories_are_opened_once_and_found_by_id(kit):
     """RepositoryAlreadyOpen, NotFound, sorted ids, and reopening after close_repo."""
-    kit = await open_kit()
     await kit.memory.open_repo("a%' --/")
     assert kit.memory.list_repos() == ["a%' --/", "r"]
     with pytest.raises(RepositoryAlreadyOpen):
@@ -131,16 +130,14 @@ async def test_repositories_are_opened_once_and_found_by_id(open_kit):
 
 
 @pytest.mark.parametrize("repo_id", ["", " ", "x" * 201])
-async def test_a_bad_repository_id_is_refused(open_kit, repo_id):
+async def test_a_bad_repository_id_is_refused(kit, repo_id):
     """An id is any text of 1 to 200 characters that is not blank."""
-    kit = await open_kit()
     with pytest.raises(ValueError, match="repo_id"):
         await kit.memory.open_repo(repo_id)
 
 
-async def test_closing_a_repository_leaves_its_sessions_resumable(open_kit):
+async def test_closing_a_repository_leaves_its_sessions_resumable(kit):
     """close_repo ends the sessions; reopened, they go on."""
-    kit = await open_kit()
     await kit.begun("seen", "", session_id="s")
     await kit.memory.close_repo("r")
     with pytest.raises(NotFound):
@@ -149,9 +146,8 @@ async def test_closing_a_repository_leaves_its_sessions_resumable(open_kit):
     assert (await repo.resume_session("s")).context().steps == ("seen -> ",)
 
 
-async def test_an_open_session_is_found_by_its_repository(open_kit):
+async def test_an_open_session_is_found_by_its_repository(kit):
     """Where several open repositories have one of the id, the error names them."""
-    kit = await open_kit()
     mine = await kit.started(session_id="s")
     other = await kit.memory.open_repo("other")
     assert kit.memory.session("s") is mine
@@ -171,9 +167,8 @@ async def test_an_open_session_is_found_by_its_repository(open_kit):
         kit.memory.session("s")
 
 
-async def test_equal_session_ids_are_extracted_recalled_and_forgotten_apart(open_kit):
+async def test_equal_session_ids_are_extracted_recalled_and_forgotten_apart(kit):
     """Two repositories, a session "s" in each: what is done to one leaves the other."""
-    kit = await open_kit()
     other = await kit.memory.open_repo("other")
     for repo, text in ((kit.repo, "Mara lives in Osaka."), (other, "Mara lives in Lisbon.")):
         await committed(repo, text, "Noted", key="k", goal="Talk", session_id="s")
@@ -192,9 +187,8 @@ async def test_equal_session_ids_are_extracted_recalled_and_forgotten_apart(open
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_a_session_of_another_repository_gives_no_context(open_kit):
+async def test_a_session_of_another_repository_gives_no_context(kit):
     """Though one of the same id is open here: the recall is a plain one."""
-    kit = await open_kit()
     await kit.started("Talk of harbours", session_id="s")
     other = await kit.memory.open_repo("other")
     beside = await other.start_session("Talk of boats", session_id="s")
@@ -219,17 +213,15 @@ async def test_another_embedding_space_is_refused(db):
         assert memory.list_repos() == []
 
 
-async def test_a_bad_profile_is_refused_before_anything_is_recorded(open_kit):
+async def test_a_bad_profile_is_refused_before_anything_is_recorded(kit):
     """A profile that does not exist is ConfigError, and no session is left behind."""
-    kit = await open_kit()
     with pytest.raises(ConfigError, match="profile"):
         await kit.started(config=Config(extraction={"profile": "poetry"}))
     assert await kit.repo.unfinished_sessions() == []
 
 
-async def test_linked_nodes_are_the_neighbours(open_kit):
+async def test_linked_nodes_are_the_neighbours(kit):
     """Get_linked_nodes gives the other ends, by kind; unknown ids give []."""
-    kit = await open_kit()
     changeset = fact("Ana lives in Porto", "Ana")
     await kit.repo.apply(changeset)
     tag, node = changeset.nodes
@@ -241,9 +233,8 @@ async def test_linked_nodes_are_the_neighbours(open_kit):
         await kit.repo.get_linked_nodes([node.id], edge_type="friendship")
 
 
-async def test_the_latest_come_first(open_kit):
+async def test_the_latest_come_first(kit):
     """Latest(2) gives the last two, newest first, with their metadata."""
-    kit = await open_kit()
     places = ["Porto", "Lagos", "Faro", "Braga", "Tavira"]
     for place in places:
         await kit.repo.apply(fact(f"The office in {place} has opened", place))
@@ -273,9 +264,8 @@ async def test_deleted_nodes_are_gone_with_their_edges(open_kit, db):
     assert (await kit.memory.check()).problems == ()
 
 
-async def test_statistics_show_the_levels(open_kit):
+async def test_statistics_show_the_levels(kit):
     """Counts, revision, queue depths, index state and space are all there."""
-    kit = await open_kit()
     kit.model.block()
     await kit.begun()
     await kit.repo.apply(fact("Ana lives in Porto", "Ana"))
@@ -336,9 +326,8 @@ def test_a_service_that_was_never_closed_says_so(db):
         run_and_forget()
 
 
-async def test_an_id_is_resumed_only_once_it_is_open_here(open_kit):
+async def test_an_id_is_resumed_only_once_it_is_open_here(kit):
     """start_session beside resume_session with one id gives one session, not two."""
-    kit = await open_kit()
     found = []
 
     async def start() -> None:

@@ -64,9 +64,8 @@ HOSTILE = [raising(asyncio.CancelledError()), raising(Unexpected()), cut_off, en
 
 
 @pytest.mark.parametrize("observer", HOSTILE)
-async def test_an_observer_that_raises_anything_stops_nothing(open_kit, observer):
+async def test_an_observer_that_raises_anything_stops_nothing(kit, observer):
     """Appends return, sessions start and commit, and the service closes."""
-    kit = await open_kit()
     kit.memory.subscribe(observer)
     with anyio.fail_after(120):
         session = await kit.repo.start_session("g")
@@ -78,9 +77,8 @@ async def test_an_observer_that_raises_anything_stops_nothing(open_kit, observer
 
 
 @pytest.mark.parametrize("callback", [*HOSTILE, waiting])
-async def test_a_callback_that_raises_anything_stops_nothing(open_kit, callback):
+async def test_a_callback_that_raises_anything_stops_nothing(kit, callback):
     """Each operation ends as it should, and the callbacks behind it run."""
-    kit = await open_kit()
     session = await kit.repo.start_session("g")
     heard = []
     with anyio.fail_after(120):
@@ -274,9 +272,8 @@ async def test_a_cancelled_caller_is_not_taken_for_foreign_code(open_kit):
     assert scope.cancelled_caught
 
 
-async def test_foreign_code_is_told_apart_while_its_caller_cleans_up(open_kit):
+async def test_foreign_code_is_told_apart_while_its_caller_cleans_up(kit):
     """Whoever was cancelled and goes on is not cancelled again by a model's own affair."""
-    kit = await open_kit()
     repo = await kit.memory.open_repo("hostile", embedder=(embedder := HostileEmbedder()))
     session = await repo.start_session("g")
     await session.append("Ada lives in Lund.", "noted")

@@ -25,10 +25,9 @@ def of_a_caller(work: Any) -> bool:
     return "transacted" in getattr(work, "__qualname__", "")
 
 
-async def test_a_changeset_that_was_written_is_not_written_again(open_kit, failing_store):
+async def test_a_changeset_that_was_written_is_not_written_again(failing_kit):
     """Without an id of its own: the same object again gives the first revision."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     node = Semantic("Ada lives in Oslo", 0.8)
     changeset = Changeset(
         nodes=(node,), metadata={node.id: MetadataDelta(cumulative_reward=1.0, reward_count=1)}
@@ -43,10 +42,9 @@ async def test_a_changeset_that_was_written_is_not_written_again(open_kit, faili
 
 
 @pytest.mark.parametrize("ids", [True, False], ids=["own ids", "no ids"])
-async def test_messages_that_were_appended_are_given(open_kit, failing_store, ids):
+async def test_messages_that_were_appended_are_given(failing_kit, ids):
     """The answer is lost: the call gives the messages as they are stored, each once."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     log = kit.repo.conversation("t")
     batch = [{"role": "user", "content": f"line {n}"} for n in range(3)]
     if ids:
@@ -57,10 +55,9 @@ async def test_messages_that_were_appended_are_given(open_kit, failing_store, id
     assert [message.id for message in await log.history()] == [message.id for message in appended]
 
 
-async def test_messages_with_ids_can_be_appended_until_it_is_known(open_kit, failing_store):
+async def test_messages_with_ids_can_be_appended_until_it_is_known(failing_kit):
     """A store that is gone after the write: the same ids again give what is stored."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     log = kit.repo.conversation("t")
     store.fail("writing", before=False, only=of_a_caller)
     store.fail("reading", only=of_a_caller)
@@ -71,10 +68,9 @@ async def test_messages_with_ids_can_be_appended_until_it_is_known(open_kit, fai
 
 
 @PROBED
-async def test_a_compaction_that_was_recorded_is_given(open_kit, failing_store, probe):
+async def test_a_compaction_that_was_recorded_is_given(failing_kit, probe):
     """There is one record, whether the first call learns of it or the second."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     log = kit.repo.conversation("t")
     await log.append([{"role": "user", "content": f"line {n}"} for n in range(3)])
     store.fail("writing", before=False, only=of_a_caller)
@@ -87,10 +83,9 @@ async def test_a_compaction_that_was_recorded_is_given(open_kit, failing_store, 
     assert len(kit.seen.of(CompactionRecorded)) == (0 if probe else 1)
 
 
-async def test_a_note_that_was_written_is_given(open_kit, failing_store):
+async def test_a_note_that_was_written_is_given(failing_kit):
     """An answer that is lost is looked up; sent again, the expected version has changed."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     await kit.repo.notes.write("deploys", "Run the tests first.", "how to deploy")
     store.fail("writing", before=False)
     new = ("deploys", "Run the tests, then tag.", "how to deploy")
@@ -101,10 +96,9 @@ async def test_a_note_that_was_written_is_given(open_kit, failing_store):
 
 
 @PROBED
-async def test_a_goal_that_was_added_is_given(open_kit, failing_store, probe):
+async def test_a_goal_that_was_added_is_given(failing_kit, probe):
     """There is one goal, and completing it is told once, whether or not the look succeeds."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     goals = kit.repo.conversation("t").goals
     store.fail("writing", before=False, only=of_a_caller)
     if probe:
@@ -118,10 +112,9 @@ async def test_a_goal_that_was_added_is_given(open_kit, failing_store, probe):
     assert await goals.list() == [done.goal]
 
 
-async def test_a_goal_that_was_not_added_is_an_error(open_kit, failing_store):
+async def test_a_goal_that_was_not_added_is_an_error(failing_kit):
     """The store failed before it wrote: the call says so, and nothing is stored."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     goals = kit.repo.conversation("t").goals
     store.fail("writing")
     with pytest.raises(StoreError):
@@ -130,10 +123,9 @@ async def test_a_goal_that_was_not_added_is_an_error(open_kit, failing_store):
 
 
 @PROBED
-async def test_a_note_that_was_deleted_is_gone(open_kit, failing_store, probe):
+async def test_a_note_that_was_deleted_is_gone(failing_kit, probe):
     """The deletion succeeds, at once or with the same version again, as one version."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     notes = kit.repo.notes
     await notes.write("deploys", "Run the tests first.", "how to deploy")
     store.fail("writing", before=False, only=of_a_caller)
@@ -147,10 +139,9 @@ async def test_a_note_that_was_deleted_is_gone(open_kit, failing_store, probe):
         await notes.delete("deploys")
 
 
-async def test_a_version_that_was_restored_is_given(open_kit, failing_store):
+async def test_a_version_that_was_restored_is_given(failing_kit):
     """One new version, although its answer was lost."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     notes = kit.repo.notes
     await notes.write("deploys", "Run the tests first.", "how to deploy")
     await notes.write("deploys", "Tag first.", "how to deploy")
@@ -159,10 +150,9 @@ async def test_a_version_that_was_restored_is_given(open_kit, failing_store):
 
 
 @PROBED
-async def test_an_update_that_was_undone_is_undone_once(open_kit, failing_store, probe):
+async def test_an_update_that_was_undone_is_undone_once(failing_kit, probe):
     """The undoing succeeds, at once or when it is asked for again, as one version."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     notes = kit.repo.notes
     changes = await updated(store, "deploys")
     store.fail("writing", before=False, only=of_a_caller)
@@ -190,10 +180,9 @@ async def updated(store: Any, topic: str) -> Any:
     return await store.notes("r").writing(work)
 
 
-async def test_a_note_that_was_purged_is_counted(open_kit, failing_store):
+async def test_a_note_that_was_purged_is_counted(failing_kit):
     """The report tells what the transaction erased, although its answer was lost."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     await kit.repo.notes.write("deploys", "Run the tests first.", "how to deploy")
     store.fail("writing", before=False, only=of_a_caller)
     assert (await kit.repo.notes.purge("deploys")).note_versions == 1
@@ -201,10 +190,9 @@ async def test_a_note_that_was_purged_is_counted(open_kit, failing_store):
         await kit.repo.notes.history("deploys")
 
 
-async def test_a_thread_that_was_cleared_is_cleared_once(open_kit, failing_store):
+async def test_a_thread_that_was_cleared_is_cleared_once(failing_kit):
     """One epoch begins, although the answer was lost."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     log = kit.repo.conversation("t")
     await log.append({"role": "user", "content": "hello"})
     store.fail("writing", before=False, only=of_a_caller)
@@ -213,10 +201,9 @@ async def test_a_thread_that_was_cleared_is_cleared_once(open_kit, failing_store
     assert await log.load() == []
 
 
-async def test_a_correction_in_doubt_that_was_made_is_a_conflict(open_kit, failing_store):
+async def test_a_correction_in_doubt_that_was_made_is_a_conflict(failing_kit):
     """Nobody says whose the wording is; a correction whose answer alone is lost is found."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     memory = await kit.repo.add_memory("Ada lives in Oslo")
     store.fail("apply", before=False)
     store.fail("first_answer")

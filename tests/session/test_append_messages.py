@@ -41,10 +41,9 @@ def stored(id: str, text: str, *, thread: str, seq: int = 0) -> StoredMessage:
     )
 
 
-async def test_what_is_said_is_observed_and_what_is_answered_is_acted(open_kit):
+async def test_what_is_said_is_observed_and_what_is_answered_is_acted(collecting):
     """User, system and tool messages are observations, an assistant's words and calls actions."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     steps = await session.append_messages(TALK)
     assert [(step.observation, step.action) for step in steps] == [
         ("Be brief.", ""),
@@ -71,10 +70,9 @@ async def test_a_user_without_a_name_is_the_default_actor(open_kit):
     assert [step.actor for step in steps] == ["Bo", "Reader"]
 
 
-async def test_the_same_messages_again_add_nothing(open_kit):
+async def test_the_same_messages_again_add_nothing(collecting):
     """Issue 5, point 4: keyed by message id, a replay gives the same steps."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     first = await session.append_messages(TALK[:3])
     again = await session.append_messages(TALK)
     assert again[:3] == first
@@ -95,19 +93,15 @@ async def test_a_replay_into_a_resumed_session_adds_nothing(open_kit, db):
     assert resumed.held_messages("t") == ["m1"]
 
 
-async def test_messages_without_an_id_are_steps_each_time(open_kit):
+async def test_messages_without_an_id_are_steps_each_time(session):
     """Without an id there is nothing to know a replay by."""
-    kit = await open_kit()
-    session = await kit.started()
     await session.append_messages({"role": "user", "content": "ok"})
     await session.append_messages({"role": "user", "content": "ok"})
     assert session.statistics().steps == 2
 
 
-async def test_the_same_id_in_two_threads_is_two_steps(open_kit):
+async def test_the_same_id_in_two_threads_is_two_steps(session):
     """Nothing is lost where two threads use one id; the second one's key names its thread."""
-    kit = await open_kit()
-    session = await kit.started()
     both = [stored("m1", "tea", thread="a"), stored("m1", "milk", thread="b")]
     steps = await session.append_messages(both)
     again = await session.append_messages(both)
@@ -117,10 +111,8 @@ async def test_the_same_id_in_two_threads_is_two_steps(open_kit):
     assert session.held_messages("a") == session.held_messages("b") == ["m1"]
 
 
-async def test_a_key_that_looks_like_another_threads_is_no_trap(open_kit):
+async def test_a_key_that_looks_like_another_threads_is_no_trap(session):
     """An id that has the form of a second thread's key is still a message of its own."""
-    kit = await open_kit()
-    session = await kit.started()
     messages = [
         stored("m1", "one", thread="a"),
         stored("m1@b", "two", thread="b", seq=0),
@@ -131,10 +123,8 @@ async def test_a_key_that_looks_like_another_threads_is_no_trap(open_kit):
     assert await session.append_messages(messages) == steps
 
 
-async def test_a_callers_own_step_with_the_key_hides_no_message(open_kit):
+async def test_a_callers_own_step_with_the_key_hides_no_message(session):
     """A key that was given to other words is not the message's; the same words are."""
-    kit = await open_kit()
-    session = await kit.started()
     own = await session.append("elsewhere", "", key="m1")
     bare = await session.append_messages({"role": "user", "content": "milk", "id": "m2"})
     steps = await session.append_messages(
@@ -144,10 +134,8 @@ async def test_a_callers_own_step_with_the_key_hides_no_message(open_kit):
     assert steps[1] == bare[0]
 
 
-async def test_what_says_nothing_or_was_made_by_a_view_is_left_out(open_kit):
+async def test_what_says_nothing_or_was_made_by_a_view_is_left_out(session):
     """Summaries, view-made messages and blank ones never become steps; the order is kept."""
-    kit = await open_kit()
-    session = await kit.started()
     steps = await session.append_messages(
         [
             Message(role="system", kind="summary", content="They talked.", id="summary:1"),
@@ -184,10 +172,8 @@ async def test_what_says_nothing_or_was_made_by_a_view_is_left_out(open_kit):
         ),
     ],
 )
-async def test_thoughts_are_acted(open_kit, message, action):
+async def test_thoughts_are_acted(session, message, action):
     """What the agent thinks is its own doing, however it was recorded."""
-    kit = await open_kit()
-    session = await kit.started()
     (step,) = await session.append_messages(message)
     assert (step.observation, step.action) == ("", action)
 
@@ -195,10 +181,8 @@ async def test_thoughts_are_acted(open_kit, message, action):
 @pytest.mark.parametrize(
     ("content", "observation"), [("no route", "[failed] no route"), (None, "[failed]")]
 )
-async def test_a_failed_call_is_observed_as_one(open_kit, content, observation):
+async def test_a_failed_call_is_observed_as_one(session, content, observation):
     """The flag is said, whatever the text says."""
-    kit = await open_kit()
-    session = await kit.started()
     failed = Message(role="tool", tool_call_id="c", content=content, is_error=True)
     (step,) = await session.append_messages(failed)
     assert step.observation == observation
@@ -219,19 +203,15 @@ def test_a_call_is_written_as_one_would_write_it(arguments, text):
     assert call_text(ToolCall(id="c", name="f", arguments=arguments)).replace(", ", ",") == text
 
 
-async def test_an_invalid_message_adds_nothing(open_kit):
+async def test_an_invalid_message_adds_nothing(session):
     """All messages are checked before the first is written."""
-    kit = await open_kit()
-    session = await kit.started()
     with pytest.raises(ValueError, match="role"):
         await session.append_messages([TALK[0], {"role": "robot", "content": "x"}])
     assert session.statistics().steps == 0
 
 
-async def test_appending_messages_is_legal_where_append_is(open_kit):
+async def test_appending_messages_is_legal_where_append_is(session):
     """A closed session refuses new messages, and gives the steps of known ones."""
-    kit = await open_kit()
-    session = await kit.started()
     (known,) = await session.append_messages(TALK[0])
     await session.close_and_commit()
     with pytest.raises(SessionError) as refused:
@@ -240,12 +220,9 @@ async def test_appending_messages_is_legal_where_append_is(open_kit):
     assert await session.append_messages(TALK[0]) == [known]
 
 
-async def test_a_failure_leaves_what_came_before_and_a_replay_adds_the_rest(
-    open_kit, failing_store
-):
+async def test_a_failure_leaves_what_came_before_and_a_replay_adds_the_rest(failing_kit):
     """Steps before the failing one are durable, none after it; again adds only the rest."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     session = await kit.started()
     store.fail("append", only=lambda draft: draft.message_id == "m2")
     with pytest.raises(StoreError):
@@ -270,10 +247,8 @@ async def test_a_cancelled_batch_leaves_its_beginning_and_a_replay_adds_the_rest
     assert [step.index for step in steps] == [0, 1, 2, 3, 4]
 
 
-async def test_two_threads_that_append_one_id_at_once_lose_nothing(open_kit):
+async def test_two_threads_that_append_one_id_at_once_lose_nothing(session):
     """The second one is told apart while the first is still on its way to the store."""
-    kit = await open_kit()
-    session = await kit.started()
     async with anyio.create_task_group() as group:
         for thread in ("a", "b", "a"):
             message = stored("m1", f"said in {thread}", thread=thread)

@@ -7,9 +7,8 @@ from mnemo import Config, PendingQueueFull, SessionState
 from mnemo.events import StepAppended
 
 
-async def test_a_hanging_model_never_holds_an_append(open_kit):
+async def test_a_hanging_model_never_holds_an_append(kit):
     """Given a blocked model, 50 appends all return with indexes 0 to 49."""
-    kit = await open_kit()
     kit.model.block()
     session = await kit.started()
     steps = [await session.append(f"observation {n}", "") for n in range(50)]
@@ -66,10 +65,9 @@ async def test_a_queued_append_beyond_the_backlog_is_refused(open_kit):
     assert called == []
 
 
-async def test_a_repeated_key_gives_the_first_step(open_kit):
+async def test_a_repeated_key_gives_the_first_step(collecting):
     """Two appends with one key are one step and one event."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     first = await session.append("said", "done", key="k")
     again = await session.append("said otherwise", "done", key="k")
     assert again == first
@@ -77,10 +75,8 @@ async def test_a_repeated_key_gives_the_first_step(open_kit):
     assert session.statistics().steps == 1
 
 
-async def test_a_key_is_known_in_every_state(open_kit):
+async def test_a_key_is_known_in_every_state(session):
     """A client that lost the answer may ask again after the close."""
-    kit = await open_kit()
-    session = await kit.started()
     first = await session.append("said", "done", key="k")
     await session.close()
     assert (await session.append("said", "done", key="k")).node_id == first.node_id
@@ -89,10 +85,8 @@ async def test_a_key_is_known_in_every_state(open_kit):
     assert (await session.append("said", "done", key="k")).node_id == first.node_id
 
 
-async def test_one_key_at_once_is_one_step(open_kit):
+async def test_one_key_at_once_is_one_step(session):
     """Concurrent appends with one key meet in one step."""
-    kit = await open_kit()
-    session = await kit.started()
     ids = []
 
     async def one() -> None:
@@ -119,38 +113,30 @@ async def test_one_key_at_once_is_one_step(open_kit):
         {"observation": "o", "action": "a", "at": "yesterday"},
     ],
 )
-async def test_what_cannot_be_stored_is_refused(open_kit, arguments):
+async def test_what_cannot_be_stored_is_refused(session, arguments):
     """A bad argument is ValueError before the state is looked at, and records nothing."""
-    kit = await open_kit()
-    session = await kit.started()
     with pytest.raises(ValueError):  # noqa: PT011 - each argument has a message of its own
         await session.append(**arguments)
     assert session.statistics().steps == 0
 
 
-async def test_one_side_of_a_step_may_be_empty(open_kit):
+async def test_one_side_of_a_step_may_be_empty(session):
     """Only both texts blank is an error."""
-    kit = await open_kit()
-    session = await kit.started()
     assert (await session.append("seen", "")).index == 0
     assert (await session.append("", "done")).index == 1
 
 
-async def test_strange_characters_are_kept_or_replaced(open_kit):
+async def test_strange_characters_are_kept_or_replaced(session):
     """U+0000 and lone surrogates become U+FFFD; everything else round-trips."""
-    kit = await open_kit()
-    session = await kit.started()
     step = await session.append("a\0b\ud800c 日本 🐈", "", metadata={"n": [1, {"x": None}]})
     assert step.observation == "a\ufffdb\ufffdc 日本 🐈"
     assert step.metadata == {"n": [1, {"x": None}]}
 
 
-async def test_a_time_without_zone_is_utc_and_may_go_backwards(open_kit):
+async def test_a_time_without_zone_is_utc_and_may_go_backwards(session):
     """`at` is kept as given; without a zone it means UTC."""
     from datetime import UTC, datetime
 
-    kit = await open_kit()
-    session = await kit.started()
     await session.append("later", "", at=datetime(2024, 5, 1, tzinfo=UTC))
     step = await session.append("earlier", "", at=datetime(2023, 5, 1))
     assert step.at == datetime(2023, 5, 1, tzinfo=UTC)

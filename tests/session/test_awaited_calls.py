@@ -58,9 +58,8 @@ async def in_state(kit, state: str) -> Session:
 
 
 @pytest.mark.parametrize(("state", "operation", "reason"), REFUSALS)
-async def test_an_illegal_call_is_refused_with_its_reason(open_kit, state, operation, reason):
+async def test_an_illegal_call_is_refused_with_its_reason(kit, state, operation, reason):
     """Each refused cell of the table gives its reason, says what to do, and changes nothing."""
-    kit = await open_kit()
     session = await in_state(kit, state)
     before = (session.state, session.context(), session.error, session.episode_id)
     with pytest.raises(SessionError) as refused:
@@ -74,9 +73,8 @@ async def test_an_illegal_call_is_refused_with_its_reason(open_kit, state, opera
 
 
 @pytest.mark.parametrize("state", ["ready", "failed"])
-async def test_discarding_ends_the_episode_but_keeps_the_words(open_kit, state):
+async def test_discarding_ends_the_episode_but_keeps_the_words(kit, state):
     """After discard the session is idle, recall finds nothing, search still does."""
-    kit = await open_kit()
     session = await in_state(kit, state)
     await session.discard()
     assert session.state is SessionState.IDLE
@@ -86,10 +84,8 @@ async def test_discarding_ends_the_episode_but_keeps_the_words(open_kit, state):
     assert [hit.snippet for hit in await kit.repo.search("seen")] == ["seen"]
 
 
-async def test_an_empty_episode_commits_to_nothing(open_kit):
+async def test_an_empty_episode_commits_to_nothing(session):
     """An episode without steps may be closed; its commit leaves the revision as it was."""
-    kit = await open_kit()
-    session = await kit.started()
     receipt = await session.close_and_commit()
     assert receipt.status == "committed"
     assert receipt.node_ids == ()
@@ -97,9 +93,8 @@ async def test_an_empty_episode_commits_to_nothing(open_kit):
     assert session.state is SessionState.IDLE
 
 
-async def test_a_new_episode_starts_clean(open_kit):
+async def test_a_new_episode_starts_clean(kit):
     """Nothing of an earlier episode is carried into the next one of the same session."""
-    kit = await open_kit()
     session = await committed(kit.repo, "one", "", goal="first")
     await session.start_episode("second")
     assert session.context().goal == "second"
@@ -110,10 +105,8 @@ async def test_a_new_episode_starts_clean(open_kit):
     assert len(await kit.repo.get_nodes(["episodic"])) == 2
 
 
-async def test_wait_for_needs_a_known_state(open_kit):
+async def test_wait_for_needs_a_known_state(session):
     """wait_for without a state, or with none of the five, is ValueError."""
-    kit = await open_kit()
-    session = await kit.started()
     with pytest.raises(ValueError, match="at least one"):
         await session.wait_for()
     with pytest.raises(ValueError, match="done"):

@@ -15,9 +15,8 @@ def transitions(kit) -> list[tuple[str, str]]:
     return [(e.from_state, e.to_state) for e in kit.seen.of(SessionTransitioned)]
 
 
-async def test_a_close_leads_through_extracting_to_ready(open_kit):
+async def test_a_close_leads_through_extracting_to_ready(kit):
     """Close gives collecting→extracting, extracting→ready; wait_for returns by itself."""
-    kit = await open_kit()
     session = await kit.closed()
     assert await session.wait_for("ready") is SessionState.READY
     assert transitions(kit) == [("collecting", "extracting"), ("extracting", "ready")]
@@ -81,9 +80,8 @@ async def test_a_retry_asks_about_the_failed_trajectory_only(open_kit):
     assert ("failed", "extracting") in transitions(kit)
 
 
-async def test_what_a_commit_names_can_be_read(open_kit):
+async def test_what_a_commit_names_can_be_read(kit):
     """After commit every id of the receipt exists, and the state is idle."""
-    kit = await open_kit()
     session = await kit.begun("Ana lives in Porto", "noted it")
     receipt = await session.close_and_commit()
     assert receipt.status == "committed"
@@ -183,9 +181,8 @@ async def test_a_rate_limit_is_waited_for_on_the_clock(open_kit):
         await session.wait_for("idle")
 
 
-async def test_the_timeout_bounds_the_waiting_not_the_work(open_kit):
+async def test_the_timeout_bounds_the_waiting_not_the_work(kit):
     """TimeoutError after 5 s of clock, state extracting; unblocked it becomes ready."""
-    kit = await open_kit()
     kit.model.block("semantic")
     session = await kit.begun()
     timed_out = []

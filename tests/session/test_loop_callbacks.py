@@ -28,9 +28,8 @@ async def in_a_callback(function: Callable[[], T]) -> T:
     return await result
 
 
-async def test_queued_calls_can_be_made_by_a_loop_callback(open_kit):
+async def test_queued_calls_can_be_made_by_a_loop_callback(kit):
     """Each is accepted and carried out, its callback runs, and a waiting one is withdrawn."""
-    kit = await open_kit()
     session = await kit.repo.start_session("g")
     heard = []
 
@@ -61,9 +60,8 @@ async def test_appends_arm_the_timers_of_auto_commit(open_kit):
         assert (await session.close_and_commit()).status == "committed"
 
 
-async def test_an_observer_of_an_append_can_call_everything_that_is_plain(open_kit):
+async def test_an_observer_of_an_append_can_call_everything_that_is_plain(kit):
     """It subscribes others, opens handles and queues an update of notes, out of a loop callback."""
-    kit = await open_kit()
     session = await kit.repo.start_session("g")
     later, made = [], []
 

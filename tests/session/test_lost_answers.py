@@ -211,10 +211,9 @@ async def test_nothing_is_committed_beside_a_close_that_may_be_made(open_kit, fa
     assert len(await kit.repo.get_nodes(["episodic"])) == 1
 
 
-async def test_an_append_that_was_made_leaves_no_gap(open_kit, failing_store):
+async def test_an_append_that_was_made_leaves_no_gap(failing_kit):
     """Answer and look are lost: later steps are annotated, and the key gives the first step."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     session = await kit.started()
     store.fail("append", before=False)
     store.fail("load")
@@ -229,10 +228,9 @@ async def test_an_append_that_was_made_leaves_no_gap(open_kit, failing_store):
     assert not kit.seen.of(AnnotationFailed)
 
 
-async def test_steps_behind_one_whose_answer_is_lost_keep_their_order(open_kit, failing_store):
+async def test_steps_behind_one_whose_answer_is_lost_keep_their_order(failing_kit):
     """Several appends at once, the first answer lost: each is acknowledged with its place."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     session = await kit.started()
     store.fail("append", before=False)
     operations = [session.append_async(f"o{number}", "") for number in range(4)]
@@ -242,12 +240,9 @@ async def test_steps_behind_one_whose_answer_is_lost_keep_their_order(open_kit, 
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["awaited", "queued"])
-async def test_an_act_that_was_made_is_done_when_it_is_asked_for_again(
-    open_kit, failing_store, queued
-):
+async def test_an_act_that_was_made_is_done_when_it_is_asked_for_again(failing_kit, queued):
     """Close, commit, start and discard, each with answer and look lost, each called again."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     session = await kit.begun()
     calls = {
         "close": session.close_async if queued else session.close,
@@ -287,10 +282,9 @@ async def test_a_queued_commit_whose_retry_was_made_commits(open_kit, failing_st
     assert len(await kit.repo.get_nodes(["episodic"])) == 1
 
 
-async def test_another_call_after_an_act_that_was_made_meets_its_state(open_kit, failing_store):
+async def test_another_call_after_an_act_that_was_made_meets_its_state(failing_kit):
     """A close in doubt: an append is refused by the table, and the episode is extracted."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     session = await kit.begun()
     store.fail("record", before=False, only=lambda act: isinstance(act, EpisodeClosed))
     store.fail("load")
@@ -303,10 +297,9 @@ async def test_another_call_after_an_act_that_was_made_meets_its_state(open_kit,
     assert await session.wait_for("ready") == "ready"
 
 
-async def test_a_discard_after_a_commit_that_was_made_is_refused(open_kit, failing_store):
+async def test_a_discard_after_a_commit_that_was_made_is_refused(failing_kit):
     """The commit is shown with its nodes, and nothing is discarded."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     session = await kit.closed(until="ready")
     store.fail("apply", before=False)
     store.fail("first_answer")
@@ -320,10 +313,9 @@ async def test_a_discard_after_a_commit_that_was_made_is_refused(open_kit, faili
     assert len(await kit.repo.get_nodes(["episodic"])) == 1
 
 
-async def test_a_session_whose_start_was_made_is_given(open_kit, failing_store):
+async def test_a_session_whose_start_was_made_is_given(failing_kit):
     """The answer and the look are lost: the same id again gives the session, not Conflict."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     store.fail("create", before=False)
     store.fail("load")
     with pytest.raises(StoreError):
@@ -335,13 +327,10 @@ async def test_a_session_whose_start_was_made_is_given(open_kit, failing_store):
     assert (await session.append("seen", "")).index == 0
 
 
-async def test_starts_in_doubt_are_bounded_and_none_is_forgotten(
-    open_kit, failing_store, monkeypatch
-):
+async def test_starts_in_doubt_are_bounded_and_none_is_forgotten(failing_kit, monkeypatch):
     """A full list has the store say which were made; what it cannot say refuses the next start."""
     monkeypatch.setattr("mnemo.repository.sessions.MOST_IN_DOUBT", 2)
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
 
     async def fails(*, made: bool, **named: str) -> None:
         store.fail("create", before=not made)
@@ -365,12 +354,9 @@ async def test_starts_in_doubt_are_bounded_and_none_is_forgotten(
     assert (await kit.started("one goal", session_id="fourth")).id == "fourth"
 
 
-async def test_a_session_whose_start_was_made_is_not_started_beside_its_resumption(
-    open_kit, failing_store
-):
+async def test_a_session_whose_start_was_made_is_not_started_beside_its_resumption(failing_kit):
     """Once it is resumed, its id was used before."""
-    store = failing_store()
-    kit = await open_kit(store=store)
+    kit, store = failing_kit
     store.fail("create", before=False)
     store.fail("load")
     with pytest.raises(StoreError):

@@ -34,9 +34,8 @@ class Outcomes:
         return callback
 
 
-async def test_a_commit_queued_while_extracting_commits(open_kit):
+async def test_a_commit_queued_while_extracting_commits(kit):
     """The callback sees "committed" once, after the nodes can be read."""
-    kit = await open_kit()
     session = await extracting(kit)
     seen = []
 
@@ -51,9 +50,8 @@ async def test_a_commit_queued_while_extracting_commits(open_kit):
     assert operation.done
 
 
-async def test_a_second_commit_is_refused(open_kit):
+async def test_a_second_commit_is_refused(kit):
     """Extracting with one queued commit projects to idle."""
-    kit = await open_kit()
     session = await extracting(kit)
     session.commit_async()
     with pytest.raises(InvalidOperation) as refused:
@@ -62,9 +60,8 @@ async def test_a_second_commit_is_refused(open_kit):
     kit.model.unblock("semantic")
 
 
-async def test_the_sixth_waiting_operation_finds_the_queue_full(open_kit):
+async def test_the_sixth_waiting_operation_finds_the_queue_full(kit):
     """Five are accepted, a sixth legal one is pending_queue_full."""
-    kit = await open_kit()
     session = await extracting(kit)
     session.commit_async()
     session.start_episode_async("second")
@@ -122,10 +119,8 @@ async def test_a_failed_commit_ends_what_was_accepted_after_it(open_kit, failing
     assert session.state is SessionState.READY
 
 
-async def test_an_idle_session_accepts_only_a_start(open_kit):
+async def test_an_idle_session_accepts_only_a_start(session):
     """The others raise invalid_operation; start_episode_async ends with "started"."""
-    kit = await open_kit()
-    session = await kit.started()
     await session.close_and_commit()
     calls = (
         session.close_async,
@@ -140,10 +135,9 @@ async def test_an_idle_session_accepts_only_a_start(open_kit):
     assert await session.start_episode_async("next") == "started"
 
 
-async def test_a_whole_episode_can_be_queued_in_one_turn(open_kit):
+async def test_a_whole_episode_can_be_queued_in_one_turn(collecting):
     """Start, append, close, commit without awaiting: four outcomes in this order."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     await session.close_and_commit()
     outcomes = Outcomes()
     session.start_episode_async("g", outcomes.of("start"))
@@ -161,10 +155,9 @@ async def test_a_whole_episode_can_be_queued_in_one_turn(open_kit):
     assert node.observation == "Ana lives in Porto"
 
 
-async def test_callbacks_that_raise_or_sleep_change_nothing(open_kit):
+async def test_callbacks_that_raise_or_sleep_change_nothing(collecting):
     """Later operations run, each callback once, state as if they had not."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     called, let_go = [], anyio.Event()
 
     def raising(outcome) -> None:
@@ -185,10 +178,9 @@ async def test_callbacks_that_raise_or_sleep_change_nothing(open_kit):
     await kit.until(lambda: called == ["raising", "sleeping", "close"])
 
 
-async def test_a_cancelled_callback_stops_no_other(open_kit):
+async def test_a_cancelled_callback_stops_no_other(collecting):
     """A callback that ends by a cancellation of its own is logged, and the next one runs."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     called = []
 
     async def cancelled(outcome) -> None:
@@ -200,9 +192,8 @@ async def test_a_cancelled_callback_stops_no_other(open_kit):
     await kit.until(lambda: called == ["cancelled", "next"])
 
 
-async def test_a_withdrawn_commit_takes_its_followers_with_it(open_kit):
+async def test_a_withdrawn_commit_takes_its_followers_with_it(kit):
     """Cancel() is True, awaiting raises "cancelled", the follower preceding_op_failed."""
-    kit = await open_kit()
     session = await extracting(kit)
     commit, start = session.commit_async(), session.start_episode_async("next")
     assert commit.cancel() is True
@@ -245,9 +236,8 @@ async def test_a_queued_commit_in_failed_that_fails_again_says_so(open_kit):
     assert session.state is SessionState.FAILED
 
 
-async def test_the_end_of_the_session_ends_what_waits(open_kit):
+async def test_the_end_of_the_session_ends_what_waits(kit):
     """aclose ends waiting operations with session_closed and runs their callbacks."""
-    kit = await open_kit()
     session = await extracting(kit)
     outcomes = Outcomes()
     session.commit_async(outcomes.of("commit"))
@@ -257,10 +247,8 @@ async def test_the_end_of_the_session_ends_what_waits(open_kit):
     kit.model.unblock("semantic")
 
 
-async def test_a_callback_may_end_its_own_session(open_kit):
+async def test_a_callback_may_end_its_own_session(session):
     """aclose from inside a callback does not wait for the callback."""
-    kit = await open_kit()
-    session = await kit.started()
     done = anyio.Event()
 
     async def close_it(outcome) -> None:
@@ -273,10 +261,8 @@ async def test_a_callback_may_end_its_own_session(open_kit):
         await session.aclose()
 
 
-async def test_awaited_and_queued_appends_keep_one_order(open_kit):
+async def test_awaited_and_queued_appends_keep_one_order(session):
     """Indexes are given in the order of the calls, whichever way they were made."""
-    kit = await open_kit()
-    session = await kit.started()
     first = session.append_async("zero", "")
     step = await session.append("one", "")
     second = session.append_async("two", "")
@@ -286,9 +272,8 @@ async def test_awaited_and_queued_appends_keep_one_order(open_kit):
     assert session.context().steps == ("zero -> ", "one -> ", "two -> ")
 
 
-async def test_cancelling_the_wait_leaves_the_operation(open_kit):
+async def test_cancelling_the_wait_leaves_the_operation(kit):
     """A task that awaits an operation may be cancelled; the operation goes on."""
-    kit = await open_kit()
     session = await extracting(kit)
     operation = session.commit_async()
     with anyio.move_on_after(0.01):

@@ -159,10 +159,9 @@ async def test_the_shutdown_stops_a_long_extraction_with_nothing_lost(open_kit, 
     assert record.state == "extracting"
 
 
-async def test_nothing_works_after_the_end(open_kit):
+async def test_nothing_works_after_the_end(collecting):
     """A closed session, repository and service refuse with a typed error."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     waiting = []
 
     async def wait() -> None:
@@ -187,10 +186,9 @@ async def test_nothing_works_after_the_end(open_kit):
         await kit.memory.open_repo("another")
 
 
-async def test_closing_twice_and_at_once_is_fine(open_kit):
+async def test_closing_twice_and_at_once_is_fine(collecting):
     """aclose of session and service is idempotent and may be called concurrently."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     async with anyio.create_task_group() as group:
         for _ in range(3):
             group.start_soon(session.aclose)

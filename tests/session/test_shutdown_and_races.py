@@ -90,10 +90,9 @@ async def test_a_timeout_of_close_and_commit_bounds_the_commit_too(open_kit):
     assert await session.wait_for("idle") is SessionState.IDLE
 
 
-async def test_a_callback_may_close_the_service(open_kit):
+async def test_a_callback_may_close_the_service(collecting):
     """aclose of the service from inside a callback does not wait for that callback."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     closed = anyio.Event()
 
     async def callback(outcome) -> None:
@@ -175,10 +174,9 @@ async def test_an_awaited_commit_beside_a_retrying_one_commits_once(open_kit):
     assert session.state is SessionState.IDLE
 
 
-async def test_a_callback_that_hangs_keeps_no_other_from_running(open_kit):
+async def test_a_callback_that_hangs_keeps_no_other_from_running(collecting):
     """At the end a callback that does not end is cancelled, and those after it still run."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     called = []
 
     async def hanging(outcome) -> None:
@@ -231,9 +229,8 @@ async def test_an_observer_may_discard_a_failed_episode(open_kit):
     assert await operations[0] == "discarded"
 
 
-async def test_who_hears_of_a_discard_sees_an_empty_session(open_kit):
+async def test_who_hears_of_a_discard_sees_an_empty_session(kit):
     """When the event of a discard arrives, the episode is gone and so is the error."""
-    kit = await open_kit()
     session = await kit.closed(until="ready")
     seen = []
     kit.memory.subscribe(lambda event: seen.append((session.state, session.context())))
@@ -283,9 +280,8 @@ async def test_closing_the_service_waits_for_a_write_of_the_repository(open_kit)
     assert len(revisions) == 1
 
 
-async def test_a_refusal_names_the_present_state(open_kit):
+async def test_a_refusal_names_the_present_state(kit):
     """A refusal names the state of that moment, not the one that is projected."""
-    kit = await open_kit()
     kit.model.block("semantic")
     session = await kit.closed()
     with pytest.raises(SessionError) as refused:
@@ -294,10 +290,9 @@ async def test_a_refusal_names_the_present_state(open_kit):
     kit.model.unblock("semantic")
 
 
-async def test_a_session_that_is_ending_is_opened_anew(open_kit):
+async def test_a_session_that_is_ending_is_opened_anew(collecting):
     """resume_session of a session that is closing waits for its end and opens it again."""
-    kit = await open_kit()
-    session = await kit.started()
+    kit, session = collecting
     async with anyio.create_task_group() as group:
         group.start_soon(session.aclose)
         await kit.until(lambda: session._work.life.closing)
@@ -305,10 +300,8 @@ async def test_a_session_that_is_ending_is_opened_anew(open_kit):
     assert (await again.append("seen", "done")).index == 0
 
 
-async def test_a_queued_and_an_awaited_append_keep_their_order_after_a_start(open_kit):
+async def test_a_queued_and_an_awaited_append_keep_their_order_after_a_start(session):
     """Appends of one task keep their order right after a queued start, queued or awaited."""
-    kit = await open_kit()
-    session = await kit.started()
     await session.close_and_commit()
     session.start_episode_async("g")
     await session.wait_for("collecting")
@@ -387,9 +380,8 @@ async def test_queued_work_behind_an_awaited_commit_falls_with_it(open_kit):
     assert failed.value.reason == "preceding_op_failed"
 
 
-async def test_closing_a_repository_and_the_service_at_once_ends_both(open_kit):
+async def test_closing_a_repository_and_the_service_at_once_ends_both(kit):
     """close_repo beside aclose: neither caller is cancelled, what waits is ended."""
-    kit = await open_kit()
     kit.model.block("semantic")
     session = await kit.closed()
     operation = session.commit_async()
