@@ -35,9 +35,14 @@ async def kit(open_kit: OpenKit, db: Path) -> Kit:
     return await open_kit(store=db, embedded=True)
 
 
-async def test_the_newest_message_is_taken_back(kit):
+@pytest.fixture
+def chat(kit: Kit) -> Any:
+    """A thread of it."""
+    return kit.repo.conversation("t")
+
+
+async def test_the_newest_message_is_taken_back(chat):
     """Its content is returned; load, history and recent have it no more; its seq is not reused."""
-    chat = kit.repo.conversation("t")
     await chat.append(said("one", "two"))
     assert texts(await chat.withdraw()) == ["two"]
     assert texts(await chat.history()) == texts(await chat.load()) == ["one"]
@@ -47,9 +52,8 @@ async def test_the_newest_message_is_taken_back(kit):
     assert await chat.withdraw() == []
 
 
-async def test_recent_gives_the_last_of_the_epoch(kit):
+async def test_recent_gives_the_last_of_the_epoch(chat):
     """Ascending, at most so many, none of an epoch before, and none is withdrawn of that."""
-    chat = kit.repo.conversation("t")
     await chat.append(said("old"))
     await chat.clear()
     assert await chat.recent() == await chat.withdraw() == []
@@ -60,9 +64,8 @@ async def test_recent_gives_the_last_of_the_epoch(kit):
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", True])
-async def test_a_count_below_one_is_refused(kit, count):
+async def test_a_count_below_one_is_refused(chat, count):
     """Nothing is withdrawn by a mistake."""
-    chat = kit.repo.conversation("t")
     await chat.append(said("one"))
     for call in (chat.recent, chat.withdraw):
         with pytest.raises(ValueError, match="count"):
@@ -70,9 +73,8 @@ async def test_a_count_below_one_is_refused(kit, count):
     assert texts(await chat.recent()) == ["one"]
 
 
-async def test_a_result_goes_without_its_call(kit):
+async def test_a_result_goes_without_its_call(chat):
     """One message is one message: the rest of its tool group stays as it is."""
-    chat = kit.repo.conversation("t")
     call = Message(role="assistant", tool_calls=[ToolCall("c", "look", {"at": 1})])
     await chat.append([*said("go"), call, Message(role="tool", tool_call_id="c", content="seen")])
     assert texts(await chat.withdraw()) == ["seen"]
@@ -80,9 +82,8 @@ async def test_a_result_goes_without_its_call(kit):
     assert [one.kind for one in await chat.withdraw()] == ["tool_call"]
 
 
-async def test_search_and_recall_find_it_no_more(kit):
+async def test_search_and_recall_find_it_no_more(kit, chat):
     """Neither by its words nor by its vector; what stays is found."""
-    chat = kit.repo.conversation("t")
     await chat.append(said("My dog is called Rex.", f"My cat is called {SECRET}."))
     await kit.repo.settle()
     assert await kit.repo.search(SECRET)
@@ -120,9 +121,8 @@ async def test_a_session_that_loses_a_step_ends(kit):
     assert await kit.repo.search(SECRET) == []
 
 
-async def test_a_summary_of_its_range_goes_with_it(kit):
+async def test_a_summary_of_its_range_goes_with_it(chat):
     """What the summary stood for is shown in full again."""
-    chat = kit.repo.conversation("t")
     await chat.append(said("one", "two"))
     await chat.compact(0, 1, f"They said {SECRET}.")
     await chat.withdraw()
@@ -130,9 +130,8 @@ async def test_a_summary_of_its_range_goes_with_it(kit):
     assert await chat.compactions() == []
 
 
-async def test_its_id_does_not_come_back(kit):
+async def test_its_id_does_not_come_back(chat):
     """A client that still holds the message cannot store it anew under its id."""
-    chat = kit.repo.conversation("t")
     message = Message(role="user", content="one", id="m")
     await chat.append(message)
     await chat.withdraw()
@@ -151,9 +150,8 @@ async def test_expired_messages_are_not_withdrawn(open_kit):
 
 
 @pytest.mark.slow
-async def test_many_at_once_never_get_the_same_message(kit, db):
+async def test_many_at_once_never_get_the_same_message(chat, db):
     """Each of thirty is withdrawn exactly once, also by a second service on the file."""
-    chat = kit.repo.conversation("t")
     await chat.append(said(*map(str, range(30))))
     got: list[Any] = []
     async with Mnemo(db, embedder=HashingEmbedder()) as other_memory:
@@ -169,9 +167,8 @@ async def test_many_at_once_never_get_the_same_message(kit, db):
     assert await chat.recent() == []
 
 
-async def test_the_bytes_go_with_the_next_scrub(kit, db):
+async def test_the_bytes_go_with_the_next_scrub(kit, chat, db):
     """Withdrawing waits for no rewriting; afterwards not a file holds the words."""
-    chat = kit.repo.conversation("t")
     await chat.append(said("stay", SECRET))
     await kit.repo.settle()
     await chat.withdraw()
@@ -179,9 +176,8 @@ async def test_the_bytes_go_with_the_next_scrub(kit, db):
     assert files_with(db, SECRET) == []
 
 
-async def test_a_purge_may_leave_the_bytes_to_the_next_scrub(kit, db):
+async def test_a_purge_may_leave_the_bytes_to_the_next_scrub(kit, chat, db):
     """Rows are gone at once; the report says that the bytes are not, and closing takes them."""
-    chat = kit.repo.conversation("t")
     await chat.append(said(SECRET))
     await kit.repo.settle()
     report = await chat.purge(scrub=False)

@@ -107,9 +107,14 @@ def index_of(feed: Any, embedder: Any = None) -> RepositoryIndex:
     return RepositoryIndex(feed=feed, embedder=embedder or HashingEmbedder(16), agent_name="Agent")
 
 
-async def test_a_new_step_is_in_the_next_corpus():
+@pytest.fixture
+def feed() -> Feed:
+    """A feed that has nothing to say yet."""
+    return Feed()
+
+
+async def test_a_new_step_is_in_the_next_corpus(feed):
     """Reading catches up first; an earlier view stays as it was."""
-    feed = Feed()
     index = index_of(feed)
     feed.said.append(step(0))
     before = await index.corpus()
@@ -139,9 +144,8 @@ async def test_pages_are_read_to_the_end():
     assert index.statistics().waiting == 0
 
 
-async def test_callers_at_one_moment_share_a_read():
+async def test_callers_at_one_moment_share_a_read(feed):
     """Twenty concurrent readers need two reads at most: one under way, one for the rest."""
-    feed = Feed()
     feed.said = [step(0)]
     index = index_of(feed)
     async with anyio.create_task_group() as group:
@@ -150,9 +154,8 @@ async def test_callers_at_one_moment_share_a_read():
     assert feed.reads <= 2
 
 
-async def test_everything_gets_its_vector():
+async def test_everything_gets_its_vector(feed):
     """Documents without vectors are embedded in batches, saved, and come back with the feed."""
-    feed = Feed()
     feed.said = [step(n) for n in range(BATCH + 3)]
     feed.nodes = [Semantic("Ana keeps bees."), Tag("bees")]
     index = index_of(feed)
@@ -168,9 +171,8 @@ async def test_everything_gets_its_vector():
     assert [id for id, _ in nearest[0]] == [feed.nodes[1].id]
 
 
-async def test_a_poke_is_enough():
+async def test_a_poke_is_enough(feed):
     """The background task embeds a lone step soon after it was told of a write."""
-    feed = Feed()
     index = index_of(feed)
     async with anyio.create_task_group() as group:
         group.start_soon(index.run)
@@ -307,26 +309,23 @@ async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch):
         np.full((1, 16), np.inf),
     ],
 )
-async def test_no_wrong_vector_is_ever_saved(answer):
+async def test_no_wrong_vector_is_ever_saved(answer, feed):
     """Wrong count, wrong width, zero, NaN and infinity are the embedder's ``InvalidReply``."""
-    feed = Feed()
     feed.said.append(step(0))
     with pytest.raises(InvalidReply):
         await index_of(feed, Flaky(answer)).embed_waiting()
     assert feed.vectors == []
 
 
-async def test_vectors_are_of_length_one_when_saved():
+async def test_vectors_are_of_length_one_when_saved(feed):
     """Rows are normalised on the way in."""
-    feed = Feed()
     feed.said.append(step(0))
     await index_of(feed, Flaky(np.full((1, 16), 3, np.float32))).embed_waiting()
     assert np.isclose(np.linalg.norm(feed.vectors[0][1]), 1)
 
 
-async def test_a_changed_node_stands_once_with_its_vector():
+async def test_a_changed_node_stands_once_with_its_vector(feed):
     """The same meaning keeps its vector; new words wait for a new one."""
-    feed = Feed()
     fact = Semantic("Ana keeps bees.", id="semantic-1")
     feed.nodes = [fact]
     index = index_of(feed)
@@ -340,9 +339,8 @@ async def test_a_changed_node_stands_once_with_its_vector():
     assert (index.statistics().waiting, index.statistics().documents) == (1, 1)
 
 
-async def test_a_removed_node_disappears():
+async def test_a_removed_node_disappears(feed):
     """Neither keyword nor vector finds it, and it waits for nothing."""
-    feed = Feed()
     feed.nodes, feed.said = [Semantic("Ana keeps bees.", id="semantic-1")], [step(0)]
     index = index_of(feed)
     before = await index.corpus()
@@ -354,9 +352,8 @@ async def test_a_removed_node_disappears():
     assert (index.statistics().waiting, index.statistics().documents) == (0, 0)
 
 
-async def test_an_index_ahead_of_its_store_begins_anew():
+async def test_an_index_ahead_of_its_store_begins_anew(feed):
     """A store that fell back (an older copy of the file) is read from its beginning."""
-    feed = Feed()
     feed.nodes = [Semantic("Ana keeps bees."), Semantic("Bo sells boats.")]
     index = index_of(feed)
     assert await index.catch_up() == 2
@@ -365,9 +362,8 @@ async def test_an_index_ahead_of_its_store_begins_anew():
     assert index.statistics().documents == 1
 
 
-async def test_a_failed_read_loses_nothing():
+async def test_a_failed_read_loses_nothing(feed):
     """The error reaches the reader; the next read goes on from where the last one ended."""
-    feed = Feed()
     feed.said.append(step(0))
     index = index_of(feed)
     await index.catch_up()
@@ -379,9 +375,8 @@ async def test_a_failed_read_loses_nothing():
     assert (await index.corpus()).steps.count == 2
 
 
-async def test_sessions_are_chained_apart():
+async def test_sessions_are_chained_apart(feed):
     """Steps of two sessions that arrive in turns have neighbours of their own session only."""
-    feed = Feed()
     feed.said = [step(n, session=f"s{n % 2}") for n in range(4)]
     view = (await index_of(feed).corpus()).steps
     assert view.pieces.previous.tolist() == [-1, -1, 0, 1]
@@ -394,9 +389,8 @@ async def test_nearest_of_nothing_is_nothing():
     assert await index.nearest(np.ones((2, 16), np.float32), type="tag", threshold=0) == [[], []]
 
 
-async def test_an_enormous_text_is_found_by_its_words():
+async def test_an_enormous_text_is_found_by_its_words(feed):
     """Ten megabytes in one step are read in pieces and found by their first million characters."""
-    feed = Feed()
     feed.said.append(step(0, "heron " + "reeds and water " * 650_000))
     index = index_of(feed)
     view = (await index.corpus()).steps
@@ -405,9 +399,8 @@ async def test_an_enormous_text_is_found_by_its_words():
     assert len(feed.vectors) == 1
 
 
-async def test_a_renewed_index_holds_nothing_of_what_was_removed():
+async def test_a_renewed_index_holds_nothing_of_what_was_removed(feed):
     """It is read anew beside the one that serves, then takes its place."""
-    feed = Feed()
     feed.said = [step(0, "honey"), step(1, "wax")]
     index = index_of(feed)
     await index.embed_waiting()
@@ -440,9 +433,8 @@ async def test_what_others_remove_is_dropped_from_memory(monkeypatch):
         tasks.cancel_scope.cancel()
 
 
-async def test_an_index_that_is_renewed_is_not_settled(monkeypatch):
+async def test_an_index_that_is_renewed_is_not_settled(monkeypatch, feed):
     """What is written meanwhile gets its vectors afterwards: until then something waits."""
-    feed = Feed()
     feed.said = [step(0)]
     index = index_of(feed)
     await index.embed_waiting()
@@ -459,9 +451,8 @@ async def test_an_index_that_is_renewed_is_not_settled(monkeypatch):
     assert index.statistics().waiting == 0
 
 
-async def test_a_read_behind_a_renewal_sees_what_was_removed_before_it():
+async def test_a_read_behind_a_renewal_sees_what_was_removed_before_it(feed):
     """What a renewal read before that is no answer to who asked later and shares a read."""
-    feed = Feed()
     feed.said = [step(0), step(1)]
     index = index_of(feed)
     await index.corpus()
@@ -492,9 +483,8 @@ async def test_a_read_behind_a_renewal_sees_what_was_removed_before_it():
     assert found == [(), (), ()]
 
 
-async def test_a_renewal_that_fails_leaves_an_index_that_serves():
+async def test_a_renewal_that_fails_leaves_an_index_that_serves(feed):
     """What it passed over meanwhile is read again."""
-    feed = Feed()
     feed.said = [step(0, "honey")]
     index = index_of(feed)
     await index.embed_waiting()

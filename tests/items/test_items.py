@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import Moody, lines_of, repository
+from helpers import Kit, Moody, lines_of, repository
 
 from mnemo import (
     DeleteItem,
@@ -24,9 +24,14 @@ from mnemo.testing import HashingEmbedder
 FRUIT = {"a": "apples and pears", "b": "boats that sail", "c": "apples in spring"}
 
 
-async def test_what_was_put_is_found_by_its_name(open_kit):
+@pytest.fixture
+async def items(kit: Kit) -> Any:
+    """The keyed items of a repository."""
+    return kit.repo.items
+
+
+async def test_what_was_put_is_found_by_its_name(items):
     """An item comes back whole; a second put replaces it; a delete takes it away."""
-    items = (await open_kit()).repo.items
     await items.put(("users", "1"), "prefs", {"theme": "dark"})
     await items.put(["users", "1"], "prefs", {"theme": "light", "tags": ("a", "b")})
     found = await items.get(("users", "1"), "prefs")
@@ -37,9 +42,8 @@ async def test_what_was_put_is_found_by_its_name(open_kit):
     assert not await items.delete(("users", "1"), "prefs")
 
 
-async def test_parts_of_a_namespace_are_texts_without_a_meaning(open_kit):
+async def test_parts_of_a_namespace_are_texts_without_a_meaning(items):
     """Dots, asterisks, separators and empty parts make places of their own."""
-    items = (await open_kit()).repo.items
     odd = [("a", "b"), ("a.b",), ("a/b",), ("a", "", "b"), ("",), (), ("*",), ("%",), ("a_b",)]
     for number, namespace in enumerate(odd):
         await items.put(namespace, "k", {"n": number})
@@ -49,9 +53,8 @@ async def test_parts_of_a_namespace_are_texts_without_a_meaning(open_kit):
     assert [item.namespace for item in await items.search(("a",))] == [("a", "", "b"), ("a", "b")]
 
 
-async def test_a_value_is_copied(open_kit):
+async def test_a_value_is_copied(items):
     """What the caller changes later is not stored, and what is read is nobody else's."""
-    items = (await open_kit()).repo.items
     value = {"list": [1]}
     await items.put(("n",), "k", value)
     value["list"].append(2)
@@ -76,9 +79,8 @@ async def test_texts_that_change_during_a_put_stay_as_given(db):
         assert (await items.get(("n",), "b")).texts == ()
 
 
-async def test_a_query_finds_the_nearest_text_of_each_item(open_kit):
+async def test_a_query_finds_the_nearest_text_of_each_item(items):
     """Each item once, by its best text; items without texts come last and have no score."""
-    items = (await open_kit()).repo.items
     for key, text in FRUIT.items():
         await items.put(("n",), key, {"k": key}, texts={"main": text, "other": f"zzz {key}"})
     await items.put(("n",), "plain", {"k": "plain"})
@@ -94,9 +96,8 @@ async def test_a_query_finds_the_nearest_text_of_each_item(open_kit):
     assert [item.key for item in everywhere] == ["elsewhere"]
 
 
-async def test_a_search_sees_what_its_batch_wrote(open_kit):
+async def test_a_search_sees_what_its_batch_wrote(items):
     """Operations run in order in one transaction."""
-    items = (await open_kit()).repo.items
     await items.put(("n",), "old", {}, texts={"t": "boats"})
     results = await items.batch(
         [
@@ -112,9 +113,8 @@ async def test_a_search_sees_what_its_batch_wrote(open_kit):
     assert results[2:] == [True, None, [("n",)]]
 
 
-async def test_new_and_replaced_texts_are_found_at_once(open_kit):
+async def test_new_and_replaced_texts_are_found_at_once(items):
     """The vectors in memory follow every put, delete and put again."""
-    items = (await open_kit()).repo.items
     for text in ("apples", "boats", "trains"):
         await items.put(("n",), "k", {"t": text}, texts={"t": text})
         (found,) = await items.search(query=text)
@@ -145,9 +145,8 @@ async def test_new_and_replaced_texts_are_found_at_once(open_kit):
         ({"absent": {"$gte": 0}}, ""),
     ],
 )
-async def test_filters_hold_of_values(open_kit, filter, keys):
+async def test_filters_hold_of_values(items, filter, keys):
     """Equality, parts of objects and lists, and operators; the incomparable never matches."""
-    items = (await open_kit()).repo.items
     values = {
         "a": {"n": 1, "o": {"x": 1, "y": 2}, "l": [1, 2]},
         "b": {"n": 2, "o": {"x": 2}},
@@ -174,9 +173,8 @@ async def test_a_filter_applies_before_the_page(kit):
     assert pages[2] == ["8", "6", "4", "2", "0"]
 
 
-async def test_namespaces_are_listed_by_both_ends_and_depth(open_kit):
+async def test_namespaces_are_listed_by_both_ends_and_depth(items):
     """``None`` stands for any part; an asterisk is itself."""
-    items = (await open_kit()).repo.items
     for namespace in [("a", "b", "c"), ("a", "*", "c"), ("a",), ("b", "c"), ()]:
         await items.put(namespace, "k", {})
     assert await items.list_namespaces() == [
@@ -309,9 +307,8 @@ async def test_items_are_no_memories(open_kit):
         ({"ttl_s": "60"}, "ttl_s must be a finite number"),
     ],
 )
-async def test_a_put_that_is_refused_stores_nothing(open_kit, operation, told):
+async def test_a_put_that_is_refused_stores_nothing(items, operation, told):
     """The error says what is wrong, and nothing of the batch is stored."""
-    items = (await open_kit()).repo.items
     given: dict[str, Any] = {"namespace": ("n",), "key": "k", "value": {}} | operation
     with pytest.raises(ValueError, match=told):
         await items.batch([PutItem(namespace=("n",), key="first", value={}), PutItem(**given)])
@@ -331,9 +328,8 @@ async def test_a_put_that_is_refused_stores_nothing(open_kit, operation, told):
         ({"prefix": "n"}, "prefix must be a sequence"),
     ],
 )
-async def test_a_search_of_no_use_is_refused(open_kit, search, told):
+async def test_a_search_of_no_use_is_refused(items, search, told):
     """The error names what is wrong."""
-    items = (await open_kit()).repo.items
     with pytest.raises(ValueError, match=told):
         await items.search(**search)
 
