@@ -36,7 +36,7 @@ async def kit(open_kit: OpenKit, db: Path) -> Kit:
 
 
 @pytest.fixture
-def chat(kit: Kit) -> Any:
+async def chat(kit: Kit) -> Any:
     """A thread of it."""
     return kit.repo.conversation("t")
 

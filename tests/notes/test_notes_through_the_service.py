@@ -12,8 +12,9 @@ from mnemo import Config, Mnemo, UsageError
 from mnemo.testing import HashingEmbedder, RecordingObserver, ScriptedChatModel
 
 
-async def test_a_session_receives_the_cost(kit):
+async def test_a_session_receives_the_cost(open_kit):
     """The cost of an update is added to the session that is given, by value or id."""
+    kit = await open_kit()
     kit.model.script("update_notes", [reply(writes()), NOTHING])
     session = await kit.started()
     update = await kit.repo.notes.update_after_task(TRIP, iterations=10, session=session)
@@ -41,8 +42,9 @@ async def test_a_repository_is_not_idle_while_its_notes_are_updated(open_kit):
     assert await kit.repo.is_idle()
 
 
-async def test_an_observer_hears_of_the_end(kit):
+async def test_an_observer_hears_of_the_end(open_kit):
     """``MemoryUpdateFinished`` comes before the awaited call returns."""
+    kit = await open_kit()
     kit.model.script("update_notes", NOTHING)
     await kit.repo.notes.update_after_task(TRIP, iterations=10)
     (event,) = [e for e in kit.seen.events if type(e).__name__ == "MemoryUpdateFinished"]

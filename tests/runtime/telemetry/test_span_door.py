@@ -229,10 +229,11 @@ class Leaving(Broken):
 
 
 @pytest.mark.parametrize("broken", [Broken, Leaving])
-async def test_a_processor_that_raises_breaks_nothing(collecting, watch, broken, caplog):
+async def test_a_processor_that_raises_breaks_nothing(open_kit, watch, broken, caplog):
     """Appends, extraction, commit and recall are done, and the log says it once."""
     watch.add(broken())
-    kit, session = collecting
+    kit = await open_kit()
+    session = await kit.started()
     for said in ("The parrot speaks Basque.", "The parrot is green."):
         await session.append(said, "Noted")
     receipt = await session.close_and_commit()

@@ -80,8 +80,9 @@ async def test_a_cancelled_append_ends_its_span(open_kit, watch):
     assert "error.type" not in facts(cancelled)
 
 
-async def test_a_queued_append_is_in_the_trace_of_whoever_queued_it(kit, watch):
+async def test_a_queued_append_is_in_the_trace_of_whoever_queued_it(open_kit, watch):
     """Whether it goes straight to the store or waits its turn in the session's task."""
+    kit = await open_kit()
     with watch.tracer.start_as_current_span("start"):
         session = await kit.started()
     with watch.tracer.start_as_current_span("request") as request:
@@ -113,8 +114,9 @@ async def test_a_queued_append_that_fails_says_so(open_kit, watch, failing_store
 # ── annotate and extract ─────────────────────────────────────────────────────────────
 
 
-async def test_an_annotated_batch_is_a_trace_of_its_own(kit, watch):
+async def test_an_annotated_batch_is_a_trace_of_its_own(open_kit, watch):
     """It is nobody's child, says which steps it is about, and the model call is its child."""
+    kit = await open_kit()
     with watch.tracer.start_as_current_span("request"):
         session = await kit.begun("a", "b")
         await kit.at_rest()
@@ -129,8 +131,9 @@ async def test_an_annotated_batch_is_a_trace_of_its_own(kit, watch):
     assert parent_of(watch.one("chat")) == span.context.span_id
 
 
-async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(kit, watch):
+async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(open_kit, watch):
     """Annotation is nobody's child also where a close waits for it; no step is named then."""
+    kit = await open_kit()
     session = await kit.begun("a", "b")
     await kit.at_rest()
     watch.clear()
@@ -216,15 +219,17 @@ async def test_a_commit_upserts_memory(open_kit, watch):
     assert parent_of(span) == request.get_span_context().span_id
 
 
-async def test_an_applied_changeset_upserts_memory_too(kit, watch):
+async def test_an_applied_changeset_upserts_memory_too(open_kit, watch):
     """Without a session; a changeset that is refused says so."""
+    kit = await open_kit()
     await kit.repo.apply(Changeset(nodes=(Semantic("water is wet"),), id="mine"))
     assert facts(watch.one("upsert_memory"))["mnemo.changeset.id"] == "mine"
     assert "mnemo.session.id" not in facts(watch.one("upsert_memory"))
 
 
-async def test_a_recall_searches_memory(kit, watch):
+async def test_a_recall_searches_memory(open_kit, watch):
     """It counts what it found and is the parent of the questions that a model was asked."""
+    kit = await open_kit()
     await kit.begun("The parrot speaks Basque.", "Noted")
     with watch.tracer.start_as_current_span("request") as request:
         found = await kit.repo.recall("What does the parrot speak?", mode="semantic", reason=False)
@@ -287,8 +292,9 @@ async def test_deleted_nodes_are_deleted_memory(open_kit, watch):
     assert "gen_ai.memory.record.id" not in several
 
 
-async def test_forgetting_deletes_memory(kit, watch):
+async def test_forgetting_deletes_memory(open_kit, watch):
     """It counts steps and nodes, names the session, and is its caller's child."""
+    kit = await open_kit()
     session = await kit.begun("The parrot speaks Basque.", "Noted")
     await session.close_and_commit()
     with watch.tracer.start_as_current_span("request") as request:
@@ -305,9 +311,10 @@ async def test_forgetting_deletes_memory(kit, watch):
     assert parent_of(span) == request.get_span_context().span_id
 
 
-async def test_a_failed_deletion_says_which_error(failing_kit, watch):
+async def test_a_failed_deletion_says_which_error(open_kit, watch, failing_store):
     """Nothing was deleted, and the span does not count anything."""
-    kit, store = failing_kit
+    store = failing_store()
+    kit = await open_kit(store=store)
     store.fail("delete")
     with pytest.raises(StoreError):
         await kit.repo.delete_nodes(["a", "b"])
@@ -340,8 +347,9 @@ async def test_an_embedder_that_asks_somebody_has_spans(open_kit, watch):
     assert parent_of(span) == commit.context.span_id
 
 
-async def test_a_sessions_own_embedder_has_spans(kit, watch):
+async def test_a_sessions_own_embedder_has_spans(open_kit, watch):
     """One given to a session is seen as one given to the repository, errors included."""
+    kit = await open_kit()
     outside = Outside()
     outside.error = ModelTimeout("no vectors in time")
     await kit.begun("a", "b", embedder=outside)
