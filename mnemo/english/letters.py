@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from mnemo.english.words import word_set
 from mnemo.runtime.text import STOP_WORDS, fold, words
@@ -37,16 +36,12 @@ _PUNCTUATION = ".,;:!?\"'“”„«»‘’…()[]¿¡"
 _PLAIN = re.compile("[a-z]+(?:['-][a-z]+)*")
 
 
-class _Model(NamedTuple):
-    families: tuple[bytes, ...]
-    known: frozenset[str]
-
-
 @lru_cache(maxsize=1)
-def _model() -> _Model:
+def _model() -> tuple[tuple[bytes, ...], frozenset[str]]:
+    """The table of each family, and the known words."""
     read = json.loads(Path(__file__).with_name("letters.json").read_text("utf-8"))
     families = tuple("".join(rows).encode() for rows in read["families"].values())
-    return _Model(families, frozenset(" ".join(read["known"]).split()))
+    return families, frozenset(" ".join(read["known"]).split())
 
 
 def is_gibberish(text: str) -> bool:
@@ -60,7 +55,7 @@ def is_gibberish(text: str) -> bool:
     each, 1 in 20,000 does.
     """
     words = plain_words(text) if len(text) <= _LONGEST_READ else None
-    if words is None or not _model().known.isdisjoint(words):
+    if words is None or not _model()[1].isdisjoint(words):
         return False
     # A shorter one may be an abbreviation: "src", "dvd", "hbu".
     judged = [word for word in words if len(word) >= _SHORTEST_JUDGED]
@@ -94,7 +89,7 @@ def _bits(words: list[str]) -> float:
     """How much likelier *words* are in the nearest family than among random letters, log2."""
     pairs = list(letter_pairs(words))
     neutral = len(pairs) * ord(NEUTRAL)
-    best = max(sum(map(table.__getitem__, pairs)) for table in _model().families)
+    best = max(sum(map(table.__getitem__, pairs)) for table in _model()[0])
     return (best - neutral) / STEPS_PER_BIT
 
 
