@@ -215,8 +215,10 @@ def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[str, int]:
     if bare := _BARE.match(visible, at):
         return _before(text, visible, head), bare.end()
     if colon := _COLON.match(visible, at):
-        start = _past_blanks(visible, colon.end())
-        end = _paragraph_end(visible, start)
+        start = _matched(_ANY_BLANKS, visible, colon.end())
+        end = min(len(text), start + MAX_CLAUSE)
+        if blank := _BLANK_LINE.search(visible, start, end):
+            end = blank.start()
     else:
         start = _matched(_LEAD, visible, at)
         end = _sentence_end(visible, start)
@@ -244,17 +246,13 @@ def _sentence_before(text: str, visible: str, head: int) -> tuple[str, int]:
     for stop in _STOP.finditer(body):
         if not _is_abbreviation(body, stop):
             start = stop.end()
-    start = max(_past_blanks(body, start), len(before) - MAX_SPAN) + window
+    start = max(_matched(_ANY_BLANKS, body, start), len(before) - MAX_SPAN) + window
     return text[start : window + len(before)].strip(), start
 
 
 def _matched(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
-
-
-def _past_blanks(text: str, at: int) -> int:
-    return _matched(_ANY_BLANKS, text, at)
 
 
 def _sentence_end(text: str, start: int) -> int:
@@ -270,9 +268,3 @@ def _is_abbreviation(text: str, stop: re.Match[str]) -> bool:
         stop.group() == "."
         and _ABBREVIATED.search(text[max(0, stop.start() - 12) : stop.start()]) is not None
     )
-
-
-def _paragraph_end(text: str, start: int) -> int:
-    end = min(len(text), start + MAX_CLAUSE)
-    found = _BLANK_LINE.search(text, start, end)
-    return found.start() if found else end

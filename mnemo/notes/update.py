@@ -22,7 +22,7 @@ from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded, InvalidNote, InvalidReply, ModelError
 from mnemo.events import MemoryUpdateFinished
 from mnemo.notes.material import PURPOSE, Material, asks_elsewhere, prefix, redacted, tokens_of
-from mnemo.notes.note_rows import NoteWriter
+from mnemo.notes.note_rows import NoteReader, NoteWriter
 from mnemo.notes.shelf import NotesParts, Shelf
 from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
 from mnemo.notes.trigger import (
@@ -174,9 +174,6 @@ def _one_per_topic(changes: list[NoteChange]) -> tuple[NoteChange, ...]:
     return tuple(merged.values())
 
 
-# ── The update ──────────────────────────────────────────────────────────────────────────
-
-
 MARKS = 10_000
 """Marks that are kept, the latest ones."""
 QUERY_CHARACTERS = 2_000
@@ -187,28 +184,19 @@ class UpdateRun:
     """Runs one update that is due: *ask* is what it was called with, *due* why and over what."""
 
     def __init__(
-        self,
-        id: str,
-        shelf: Shelf,
-        ask: Ask,
-        due: DueUpdate,
-        progress: ProgressReporter,
+        self, id: str, shelf: Shelf, ask: Ask, due: DueUpdate, progress: ProgressReporter
     ) -> None:
         self.id = id
-        self._parts = parts = shelf.parts
+        self._parts = shelf.parts
+        self._config = shelf.config
         self._shelf = shelf
         self._ask = ask
         self._due = due
         self._progress = progress
-        self._budget = UpdateBudget(parts.config, parts.clock)
+        self._budget = UpdateBudget(self._config, self._parts.clock)
         self._prefix_reused = False
-        self._asked_model = False
         self._gave_up = False
         self._malformed: list[bool] = []
-
-    @property
-    def _config(self) -> NotesConfig:
-        return self._parts.config
 
     async def work(self) -> None:
         """
@@ -219,7 +207,6 @@ class UpdateRun:
         await self._progress.start()
         failure: Exception | None = None
         if self._parts.chat_model is not None:
-            self._asked_model = True
             try:
                 await self._consult(self._parts.chat_model)
             except Exception as error:
@@ -405,22 +392,21 @@ class UpdateRun:
                 log.error("an update of notes could not be brought to its end: %s", said_of(caught))
                 failure = caught
         try:
-            changes = await self._parts.store.reading(lambda tx: tx.changes(self.id))
-            asked = self._due.material.asked
-            told = await self._parts.store.reading(lambda tx: outcomes(tx, asked))
+            return *await self._parts.store.reading(self._told), failure
         except Exception as caught:
             log.error("what an update of notes wrote could not be read: %s", said_of(caught))
             return [], (), failure or caught
-        return changes, told, failure
 
     def _settle(
         self, error: BaseException | None, tx: NoteWriter
     ) -> tuple[list[NoteChange], tuple[NoteRequest, ...]]:
-        asked = self._due.material.asked
-        settle_said(tx, asked)
-        if self._asked_model:
+        settle_said(tx, self._due.material.asked)
+        if self._parts.chat_model is not None:
             self._move_on(tx, error)
-        return tx.changes(self.id), outcomes(tx, asked)
+        return self._told(tx)
+
+    def _told(self, tx: NoteReader) -> tuple[list[NoteChange], tuple[NoteRequest, ...]]:
+        return tx.changes(self.id), outcomes(tx, self._due.material.asked)
 
     def _move_on(self, tx: NoteWriter, error: BaseException | None) -> None:
         row = tx.conversation(self._ask.conversation)
