@@ -220,8 +220,7 @@ class Upkeep:
             (where no episode is known, the greatest there was).
         removals: Nodes to delete, but for those that were accessed after *accessed_until*.
         penalties: Node id → penalty to set, in [0, 1).
-        sweeps: Whether tags and intents without a member and subgoals without a step
-            are deleted, too.
+        sweeps: Whether tags and intents without a member, and subgoals without a step, go too.
     """
 
     changed: tuple[Node, ...] = ()

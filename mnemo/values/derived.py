@@ -27,7 +27,6 @@ class Thread:
         boundary: Seq of the oldest message of the epoch that no eviction has dealt with.
         budget_tokens: Of the viewport that Mneme watches it with; ``None``: nobody does.
         ttl_s: Seconds; ``None``: as the configuration says; 0: for ever.
-        next_goal: The next goal's id.
         declined_to: End of the newest snapshot that a model, asked for a level-2 one, said
             needs none; those up to it do not have it asked again. -1: it never did.
         extracted_seq: Everything before it that ``remember`` was given is extracted; ``None``:

@@ -32,11 +32,7 @@ def digest(messages: Sequence[StoredMessage], *, max_chars: int) -> str:
 
     A line with their range and dates, then for each user message its first sentence, for
     each turn that of the last thing the assistant said, and how many tools were called.
-    Where that is too long its middle lines go, with their number.
-
-    Args:
-        messages: Ascending by seq.
-        max_chars: Of the text, at least 1.
+    Where that is too long its middle lines go, with their number. *messages* are ascending.
     """
     if not messages:
         return ""

@@ -20,17 +20,14 @@ class Selection:
     Ids name what goes, each kind beside the others; a thread's id says where messages are.
 
     Attributes:
-        session_id: Selects steps alone: a message is of no session.
-        thread_id: Its messages, and the steps that were made from it.
+        session_id: Selects steps alone; *thread_id* its messages, and steps made from it.
         before: Exclusive, looks at when it happened or was said; aware.
         memory_ids: Of facts and instructions; *step_ids* of the nodes of steps.
         message_ids: With the rest of their tool groups.
         sources: Whether what memories rest on goes as well; otherwise they go alone, and are
             not extracted again.
-        dry_run: Whether it is only reported what would go.
-        newest: How many of the last messages of the thread's epoch go, chosen in the erasing
-            transaction, without the rest of their tool groups. 0: the others select.
-        since: Of the newest: those recorded before it have expired.
+        newest: How many of the last messages of the thread's epoch, recorded at *since* or
+            later, go alone, chosen in the erasing transaction. 0: the others select.
         scrub: Whether the bytes go at once; otherwise with the next scrub.
     """
 

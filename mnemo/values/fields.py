@@ -183,12 +183,9 @@ class Entity(Generic[T]):
     How values of one dataclass are named and judged outside of Python.
 
     Args:
-        kind: The dataclass; each of its fields is stored.
-        key: The fields that tell it from the others of its owner.
-        order: The fields that it is ordered by, among those of its owner.
+        key: The fields that tell it from the others of its owner; *order*: that order them.
         owners: The fields with the ids of what it belongs to; none: the repository.
-        types: Of fields for which the annotation does not tell the type.
-        rules: Of fields for which the type does not tell the rule.
+        types, rules: Of fields for which the annotation does not tell them.
         required: Fields that are always there once it is stored, though not before.
         inline: Fields that are entities themselves, whose fields stand among the others.
         without: Fields that are not stored, or known from elsewhere.

@@ -104,11 +104,9 @@ class Edit:
 @dataclass(frozen=True, slots=True)
 class Claim(Node):
     """
-    What facts and instructions have.
+    What facts and instructions have; without *edits* it says what extraction made of its steps.
 
-    Attributes:
-        edits: Oldest first; none: it says what extraction made of its steps.
-        metadata: Given by hand; that of its steps is theirs.
+    Edits stand oldest first; *metadata* was given by hand, that of its steps is theirs.
     """
 
     edits: tuple[Edit, ...] = field(default=(), kw_only=True)
@@ -390,10 +388,8 @@ class Listing:
 
     Attributes:
         after: Creation time and id of the node before the first one.
-        holding: Without those that are superseded.
-        superseded_by: Only those that one of these superseded.
-        filters: Without facts and instructions that no evidence of theirs can match; what
-            remains is to be checked.
+        holding: Without those that are superseded; *superseded_by*: only what these superseded.
+        filters: Without claims that no evidence of theirs can match; the rest is to be checked.
     """
 
     types: tuple[NodeType, ...]

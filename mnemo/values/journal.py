@@ -79,12 +79,9 @@ class RepositoryRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """
-    Which running service may write a session.
+    Which running service, of a unique *token*, may write a session.
 
-    Attributes:
-        token: Unique per opened service.
-        host: Identifies the machine and its boot.
-        started: When process *pid* started, in the host's own ticks; tells a reused pid.
+    *host* is the machine and its boot; *started*, in its ticks, tells a reused *pid*.
     """
 
     token: str
@@ -130,11 +127,9 @@ class EpisodeClosed(Act):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTrajectory:
     """
-    The result of extracting some steps, waiting to be committed.
+    The result of extracting the steps of some indexes, waiting to be committed.
 
-    Attributes:
-        key: Unique per episode: the trajectory's id and its first step's index.
-        steps: Their indexes.
+    Its key, of the trajectory's id and its first step's index, is unique per episode.
     """
 
     key: str
@@ -188,8 +183,7 @@ class Settlement:
     What a commit does to its session, in the same transaction as the graph.
 
     Attributes:
-        steps: Indexes of the steps that are committed by it.
-        staged: Keys of the staged trajectories that go with it.
+        steps: Indexes of those that are committed; *staged*: keys of trajectories that go.
         ends: Whether the episode ends with it: the state becomes ``idle`` and the
             staged whole changeset goes; else the state stays.
     """
@@ -210,8 +204,7 @@ class Journal:
 
     Attributes:
         steps: Those of the present episode, ascending; of *committed* the indexes.
-        staged: Key → result, of trajectories that wait to be merged or committed.
-        changeset: The whole staged changeset, in ``ready``.
+        staged: By key; *changeset* is the whole one, in ``ready``.
         error: Why extraction gave up, in ``failed``; *error_trajectory* says where.
         keys: Idempotency key → step, of all episodes of the session.
         receipt_nodes: Node ids that this episode's earlier commits left.

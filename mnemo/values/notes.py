@@ -282,14 +282,10 @@ def _is_hidden(character: str) -> bool:
 
 def check_neighbours(topic: str, others: Sequence[str], *, known: frozenset[str] | None) -> None:
     """
-    Keep one topic in one note, beside the topics *others*.
+    Keep one topic in one note, beside *others*, of which the writer has read those *known*.
 
-    Args:
-        known: Those that the writer has read, and so means not to write to; ``None``: it
-            need not have looked.
-
-    Raises:
-        InvalidNote: ``split_topic`` or ``similar_topic``; ``.topic`` is the other note's.
+    *Raises* ``InvalidNote``: ``split_topic`` or ``similar_topic`` (unless *known* is ``None``: it
+    need not have looked); ``.topic`` is the other note's.
     """
     present = set(others) - {topic}
     continued = _CONTINUED.fullmatch(topic)

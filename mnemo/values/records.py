@@ -96,11 +96,10 @@ class Record:
     One thing said or observed.
 
     Attributes:
-        message_id: Of a message its id; of a step's half ``"<node id>/observation"`` or
-            ``"<node id>/action"``; of a snapshot its id.
+        message_id: Its id; of a step's half ``"<node id>/observation"`` or ``"<node id>/action"``.
         session_id: The session's id for steps, the thread's for messages and snapshots.
-        seq: Of a message its seq; of a step's half twice the step's ordinal, plus one for
-            the action; of a snapshot its first seq.
+        seq: Its own, or its first; of a step's half twice the step's ordinal, plus one for
+            the action.
         text: What is searched; of a tool's call or result its content whatever is indexed.
     """
 
@@ -130,10 +129,9 @@ class Hidden:
     What an agent sees anyhow, and a search for it leaves out.
 
     Attributes:
-        stream: A thread's or a session's id.
-        message_seq: Of the thread: messages from this seq on, and steps made of them.
-        message_since: Of these only the ones recorded at this time or later; ``None``: all.
-        last_steps: Of the session: so many steps, the last ones, and messages they repeat.
+        message_seq: Of a thread: messages from this seq on, and steps made of them; of these
+            only the ones recorded at *message_since* or later.
+        last_steps: Of a session: so many steps, the last ones, and messages they repeat.
         ids: Ids of the thread's snapshots that are shown.
     """
 
@@ -150,12 +148,10 @@ class RecordQuery:
     What to find, at most *limit* hits.
 
     Attributes:
-        session_id: Only of this stream.
         default_ttl_s: Seconds after which messages of threads without a ``ttl_s`` of their
             own are expired; ``None``: never.
         scan_limit: Records that a search for short substrings looks at, at most.
-        kinds: Only of these; ``None``: of all.
-        default_actor: Who a user is that is not named; *agent_name* who the agent is.
+        default_actor: Who a user is that is not named.
     """
 
     query: Query
@@ -189,9 +185,8 @@ class Surroundings:
 
     Attributes:
         last_seq: Of a snapshot: where its range ends; of all others: their seq.
-        snapshots_before: Of the record's thread and epoch the nearest ones that end ahead
-            of all this; of those that another one contains only that one.
-        snapshots_after: Likewise those that begin after all this.
+        snapshots_before: Of the record's thread and epoch the nearest ones that end ahead of
+            all this, without what another one contains; *snapshots_after* likewise.
     """
 
     target: Record
@@ -208,8 +203,7 @@ class SurfacingQuery:
     What could come to mind, at most *limit* records.
 
     Attributes:
-        terms: Words or short runs, each an operand; at most 32.
-        min_terms: Distinct terms that a record must match, at least.
+        terms: Words or short runs, at most 32; a record must match *min_terms* of them.
         excluded: ``(session id, message id)`` of records to leave out.
     """
 
@@ -225,13 +219,9 @@ class SurfacingQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surfacing:
     """
-    What the index says of some terms.
+    What the index says of some terms: in how many of all *records* each occurs.
 
-    Attributes:
-        records: How many there are in all.
-        counts: Term → in how many records it occurs.
-        hits: Best first, each with the terms it matches, of which one is telling;
-            messages of earlier epochs of any thread are not among them.
+    *hits*: best first, of present epochs, each with the terms it matches, of which one is telling.
     """
 
     records: int

@@ -179,14 +179,9 @@ def clean_cuts(units: Sequence[Unit], *, now: datetime, deadline_s: float) -> li
     """
     The seqs at which *units* may be cut in two, ascending.
 
-    A cut *c* parts what lies before seq *c* from what begins with it. No group has members
-    on both sides of a clean cut, and none lies behind the first message of an open group.
-    The last one, if no group is open, lies behind the last message; there is none before
-    the first.
-
-    Args:
-        units: As ``units_of`` gave them: all that lie between two seqs.
-        deadline_s: As for ``Unit.is_open``; 0 makes every group count as abandoned.
+    No group has members before a clean cut and from it on, and none lies behind the first
+    message of an open group. The last one, if no group is open, lies behind the last message;
+    there is none before the first. Of *deadline_s*, 0 makes every group count as abandoned.
     """
     cuts: list[int] = []
     reached = -1
@@ -203,14 +198,10 @@ def nearest_whole_ranges(
     units: Sequence[Unit], start_seq: int, end_seq: int
 ) -> list[tuple[int, int]]:
     """
-    The ranges nearest to one, both ends inclusive, that cut no unit.
+    The ranges nearest to one, both ends inclusive, that cut none of *units*, which share it.
 
-    Args:
-        units: All that lie within the range, and the groups around that share a seq with it.
-
-    Returns:
-        The range itself if it is whole. Otherwise the widest inside it, if one is left,
-        then the narrowest around it.
+    The range itself if it is whole. Otherwise the widest inside it, if one is left, then the
+    narrowest around it.
     """
     inside = _shrunk(units, start_seq, end_seq)
     around = _grown(units, start_seq, end_seq)
@@ -260,11 +251,8 @@ def completed(
     own id, at its own place. So no bare tool message is ever returned, and none is lost.
     What was made here carries ``VIEW`` in its metadata.
 
-    Args:
-        newest_open: Leave the calls of the last unit unanswered where no result is
-            recorded, if nothing is shown behind it: it is the thread's newest and
-            ``Unit.is_open``.
-        count: Counts the tokens of what is made.
+    With *newest_open*, calls of the last unit without a result stay unanswered if nothing is
+    shown behind it.
     """
     ordered = sorted(units, key=lambda unit: unit.first_seq)
     left_open = newest_open and bool(ordered) and stands_last(ordered[-1], ordered)
@@ -276,12 +264,7 @@ def completed(
 
 
 def placed(unit: Unit, *, left_open: bool, count: Count) -> list[tuple[int, Message]]:
-    """
-    What ``completed`` shows of one unit, each with the seq at which it stands.
-
-    Args:
-        left_open: Do not answer calls that no result is recorded of.
-    """
+    """What ``completed`` shows of one unit, each with its seq; *left_open*: no call is answered."""
     caller = unit.caller
     leading = [message for message in unit.messages if leads(message)]
     others = [message for message in unit.messages if not leads(message)]

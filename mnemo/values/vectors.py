@@ -26,9 +26,7 @@ def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float3
     """
     Give an embedder's reply, of any kind that NumPy takes, as float32 rows of length 1.
 
-    Raises:
-        InvalidReply: It is no array of numbers, or a row is missing, of wrong width, zero or
-            not finite.
+    *Raises* ``InvalidReply``: a row is missing, of wrong width, zero, not finite or no numbers.
     """
     try:
         vectors = np.asarray(reply, dtype=np.float32)
@@ -92,14 +90,10 @@ _FURTHER = frozenset(PASSAGE_KEYS[1:])
 
 def passages(text: str, tokens: int | None) -> list[str]:
     """
-    Cut *text* into overlapping passages, at white space where there is some.
+    Cut *text* into 1 to 8 overlapping passages in order, at white space where there is some.
 
-    Args:
-        tokens: Estimated tokens of a passage, at most (``EmbeddingSpace.passage_tokens``);
-            ``None``: the text is one passage.
-
-    Returns:
-        1 to 8 passages in order; of a text that is too long for 8 of them evenly chosen ones.
+    Of a text that is too long for 8 they are evenly chosen. Each has at most *tokens* (see
+    ``EmbeddingSpace.passage_tokens``), by the estimate; ``None``: the text is one.
     """
     text = text[:MAX_CHARACTERS]
     if tokens is None or len(text) <= tokens:
