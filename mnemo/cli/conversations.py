@@ -102,13 +102,7 @@ async def view(
 def import_chat(
     file: Path, thread: str, into: Any, where: dict[str, str], *, as_json: bool
 ) -> None:
-    """
-    Append the messages of *file* to a conversation, and tell how many were new.
-
-    Raises:
-        ImportFileError: There is a mistake in the file; what stands before it is kept.
-        Conflict: An id stands for another message already.
-    """
+    """Append the messages of *file* to a conversation up to a mistake in it; tell how many."""
     messages = begun(stream_messages(file))
     done: Arrival = into(lambda opened: _appended(opened, thread, messages))
     problem = done.problem and done.problem.having_kept(done.added + done.known, "messages")

@@ -73,12 +73,7 @@ def _check(parts: SplitResult) -> None:
 
 
 def secret_key(api_key: str | SecretStr | None) -> SecretStr | None:
-    """
-    Take *api_key* out of sight; a blank one is none.
-
-    Raises:
-        ConfigError: It is no text, or holds what no HTTP header can carry.
-    """
+    """Take *api_key* out of sight, unless blank. *Raises* ``ConfigError``: HTTP cannot carry it."""
     if api_key is None:
         return None
     value = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key

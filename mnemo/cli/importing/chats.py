@@ -326,11 +326,7 @@ def _chat_message(
         raise ValueError(f"has the sender {raw.get('sender')!r:.40}")
     blocks = list_of(raw, "content") or [{"type": "text", "text": raw.get("text") or ""}]
     turn = _Turn(role, named(raw, "uuid"), time_of(raw.get("created_at")), metadata)
-    messages = turn.messages([*blocks, *_attachments(raw)])
-    if not messages:
-        yield Skipped(place, "empty")
-    for message in messages:
-        yield Record(thread, message, place)
+    yield from turn.records([*blocks, *_attachments(raw)], thread, place, "empty")
 
 
 def _attachments(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -380,11 +376,7 @@ def claude_code(raw: Any, place: str) -> Iterator[Item]:
         time_of(line.get("timestamp")),
         {name: value for name, value in kept.items() if isinstance(value, str)},
     )
-    messages = turn.messages(blocks)
-    if not messages:
-        yield Skipped(place, "empty, or reasoning alone")
-    for one in messages:
-        yield Record(thread, one, place)
+    yield from turn.records(blocks, thread, place, "empty, or reasoning alone")
 
 
 # ── Blocks ───────────────────────────────────────────────────────────────────────────────
@@ -403,7 +395,7 @@ class _Turn:
     calls: list[ToolCall] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
 
-    def messages(self, blocks: list[Any]) -> list[Message]:
+    def records(self, blocks: list[Any], thread: str, place: str, nothing: str) -> Iterator[Item]:
         """Read *blocks*; thinking is left out. *Raises* ``ValueError``: one is no block."""
         for block in map(mapping_of, blocks):
             kind = block.get("type")
@@ -416,7 +408,10 @@ class _Turn:
             elif kind not in ("thinking", "redacted_thinking", "token_budget", "flag"):
                 self._text(f"[{kind}]")
         self._flush()
-        return self.made
+        if not self.made:
+            yield Skipped(place, nothing)
+        for message in self.made:
+            yield Record(thread, message, place)
 
     def _text(self, text: str) -> None:
         if self.calls:

@@ -270,11 +270,8 @@ class Graphs:
         """
         A picture of the graph of *repo*; ``Picture.revision`` says as of when.
 
-        A large graph is kept for some time although the repository goes on; unless
-        *around* is not in it.
-
-        Raises:
-            NotFound: There is no node *around* in a picture. *Cancellation*: safe.
+        A large graph is kept for some time although the repository goes on, unless *around* is not
+        in it. *Raises* ``NotFound``: there is no node *around*. *Cancellation*: safe.
         """
         graph = await self._graph(repo, around)
         return await anyio.to_thread.run_sync(graph.picture, limit, community, around)
