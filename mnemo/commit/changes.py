@@ -294,14 +294,10 @@ async def look_up(
     thresholds: Mapping[NodeType, float],
 ) -> Known:
     """
-    Look up *asked* in the store and the index.
+    Look up *asked* in the store and the index; *stored* are the nodes that the changeset names.
 
-    Reads may straddle another write: *revision* must be taken before, and whoever
-    writes must expect it.
-
-    Args:
-        stored: The nodes that the changeset names, as far as they exist.
-        thresholds: Least cosine that counts as near, per type.
+    Reads may straddle another write: *revision* must be taken before, and whoever writes must
+    expect it. *thresholds* are the least cosines that count as near, per type.
     """
     nodes = dict(stored)
     found: dict[tuple[NodeType, str], dict[str, Node]] = {}

@@ -155,11 +155,7 @@ class CommitLane:
             return applied
 
     async def delete(self, ids: Sequence[str]) -> int:
-        """
-        Delete nodes; give how many existed. *Raises* ``StoreError``: nothing was deleted.
-
-        *Cancellation*: as ``commit``.
-        """
+        """Delete nodes; give how many existed. *Cancellation*: as ``commit``."""
         named = memory_attributes("delete_memory", self.repo_id)
         with self.spans.span("delete_memory", attributes=named) as span:
             if len(ids) == 1:
@@ -179,13 +175,8 @@ class CommitLane:
         """
         Write the upkeep that *draw* makes of the graph as it is, in one transaction.
 
-        If others wrote first, in another process for example, it is drawn anew.
-
-        Args:
-            draw: Runs in a worker thread; given the documents of the present revision.
-
-        Returns:
-            What was drawn last, and what it did.
+        *draw* runs in a worker thread; if others wrote first, it is drawn anew. Gives what
+        was drawn last, and what it did.
 
         Raises:
             CommitFailed: As of ``commit``. *Cancellation*: the transaction completes;
@@ -219,15 +210,9 @@ class CommitLane:
         in_doubt: Callable[[], None] = lambda: None,
     ) -> Applied:
         """
-        Apply the write *id*, or give the answer of the first time.
+        Apply the write *id* that *draw* makes, or give the first answer, which *find* looks for.
 
-        Args:
-            draw: Makes the write; see ``_apply``.
-            find: Looks for the first answer.
-            in_doubt: Called when the store does not say whether it was written.
-
-        Raises:
-            CommitFailed: Nothing was written, or *in_doubt* was called.
+        *Raises* ``CommitFailed``: nothing was written, or *in_doubt* was called.
         """
         known = "nothing was written"
 
@@ -255,12 +240,7 @@ class CommitLane:
     async def _apply(
         self, id: str, draw: Callable[[Collection[str]], Awaitable[GraphWrite]]
     ) -> Applied:
-        """
-        Apply what *draw* gives, drawn anew as long as others write first.
-
-        Args:
-            draw: Given the ids of new nodes that may not be written.
-        """
+        """Apply what *draw*, given ids that may not be written, draws anew while others write."""
         barred: set[str] = set()
         has_turn = False
         try:

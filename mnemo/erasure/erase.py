@@ -247,8 +247,7 @@ def _erase_steps(
     """
     Plan from what is there, then write: nothing is read that was changed before.
 
-    *ids* are those of the sessions, by number. Gives also the ids of nodes that are gone, and of
-    sessions.
+    *ids* are the sessions', by number. Gives also the ids of nodes and sessions that are gone.
     """
     graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
     step_ids = [row[3] for row in chosen.steps]

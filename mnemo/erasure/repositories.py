@@ -103,11 +103,7 @@ _ROWS = [
 
 
 def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
-    """
-    Delete a repository with everything in it; its ids are not used again under its name.
-
-    *Raises* ``NotFound``: there is none of that id.
-    """
+    """Delete a repository with everything in it; its ids are not used again under its name."""
     repo = repo_row(tx, repo_id)[0]
     if not repo:
         raise NotFound("repository", repo_id)

@@ -227,9 +227,7 @@ WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) AND m.id IN $texts
 
 
 class _Named:
-    """
-    Finds what ids name, with what it rests on, what was made of it, and the rest of tool groups.
-    """
+    """Finds what ids name, what it rests on, what was made of it, and the rest of tool groups."""
 
     def __init__(self, tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> None:
         self._tx = tx

@@ -113,12 +113,7 @@ def check_readable(node: Node) -> None:
 
 
 def prepare(write: GraphWrite, now: datetime) -> Prepared:
-    """
-    Make the rows of *write*; *now* is the creation time of nodes that have none.
-
-    Raises:
-        ValueError: A node holds what JSON cannot.
-    """
+    """Make the rows of *write*; *now* is the creation time of nodes that have none."""
     breather = Breather()
     prepared = Prepared(write, [], [], {}, [])
     for given in write.nodes:
@@ -218,9 +213,7 @@ def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
 def applied_before(
     tx: Tx, repo_id: str, changeset_id: str, settlement: Settlement | None, token: str
 ) -> Applied | None:
-    """
-    The answer to a changeset when it was applied, its session settled; ``None``: it never was.
-    """
+    """The answer to a changeset when it was applied, its session settled; ``None``: never."""
     found = CHANGESETS.get(tx, repo_row(tx, repo_id)[0], changeset_id)
     if found is None:
         return None
@@ -372,10 +365,9 @@ def episodes_of(steps: Iterable[Episodic]) -> set[Episode]:
 
 def credit(steps: Sequence[Episodic]) -> MetadataDelta:
     """
-    The counts of what rests on *steps*, of which there are some.
+    The counts of what rests on *steps*: episodes, 1 where none is known, and rewards.
 
-    Its support is the episodes behind them, 1 where none is known; its rewards are the mean of
-    the known ones of each trajectory.
+    These are the mean of the known ones of each trajectory.
     """
     rewards: dict[tuple[str | None, str | None], list[float]] = {}
     for step in steps:

@@ -98,12 +98,10 @@ class StoredGraph(OfRepository):
         self, changeset_id: str, owner: Owner, settlement: Settlement | None = None
     ) -> Applied | None:
         """
-        The answer to a changeset when it was applied; ``None`` if it never was.
+        The answer to a changeset when it was applied, its session settled; ``None``: it never was.
 
-        It waits for whoever writes the graph, as a commit in doubt may do. Its session is settled.
-
-        Raises:
-            Conflict, CommitFailed: As of ``apply``. *Cancellation*: completes.
+        It waits for whoever writes the graph, as a commit in doubt may do. *Raises* as ``apply``.
+        *Cancellation*: completes.
         """
         return await self._committed(
             lambda tx: applied_before(tx, self._repo_id, changeset_id, settlement, owner.token),
@@ -150,11 +148,7 @@ class StoredGraph(OfRepository):
         await self._engine.writing(lambda tx: tx.run(_END_TURN, turn).rowcount)
 
     async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """
-        Delete nodes with their edges, metadata and vectors; give the ids that existed.
-
-        *Cancellation*: completes.
-        """
+        """Delete nodes with all of theirs; give the ids that existed. *Cancellation*: completes."""
         return await self._engine.writing(
             partial(delete_nodes, repo_id=self._repo_id, ids=ids), locks=[("graph", self._repo_id)]
         )
@@ -429,9 +423,7 @@ def resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
 
 
 def may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
-    """
-    Those of *claims*, by number, in order, whose evidence, maybe their own, matches *filters*.
-    """
+    """Those of *claims*, by number, in order, whose evidence, maybe their own, matches."""
     if filters.is_open:
         return list(claims)
     conditions, values = _narrowing(filters)

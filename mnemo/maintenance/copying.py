@@ -81,8 +81,7 @@ async def copy_repository(
     Raises:
         UsageError: *target* holds something else.
         StoreCorrupt: A record is damaged, and not *skip_damaged*; nothing was copied.
-        StoreError: A store failed, or the copy reads differently.
-            *Cancellation*: safe; all or nothing.
+        StoreError: A store failed, or the copy reads differently. *Cancellation*: safe.
     """
     async with target.read() as (head, _):
         is_there = not head.is_empty

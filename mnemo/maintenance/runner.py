@@ -147,11 +147,7 @@ class Decay(Plan):
 
 
 def decaying_types(types: Sequence[str]) -> tuple[NodeType, ...]:
-    """
-    *types* as node types that may decay, each once.
-
-    *Raises* ``ValueError``: one is unknown, or a raw step's.
-    """
+    """*types* as node types that may decay, each once. *Raises* ``ValueError``."""
     known = known_types(types)
     if raw := [name for name in known if name in RAW]:
         raise ValueError(f"{raw[0]!r} nodes are raw steps, which never decay")

@@ -73,8 +73,7 @@ class StoredArchive(OfRepository):
         """
         Stage what *lines* say, check it, and move it over in one transaction; give their head.
 
-        Sessions have no owner then. Other writers go on meanwhile; those of this repository
-        wait for the last move.
+        Sessions have no owner then. Other writers wait for the last move only.
 
         Raises:
             UsageError: The repository is not empty.
@@ -213,13 +212,7 @@ class _Head(TypedDict):
 
 
 class LinesReader:
-    """
-    Turns the lines of an archive into rows to stage, page by page; for a worker thread.
-
-    Attributes:
-        head: What the first line has said.
-        left_out: Records that were damaged in the store that the archive was made of.
-    """
+    """Turns lines into rows to stage, page by page; *left_out* were damaged in their store."""
 
     def __init__(self) -> None:
         self.head = ArchiveHead(revision=0)
@@ -229,11 +222,7 @@ class LinesReader:
         self._last = dict.fromkeys(KINDS, 0)
 
     def batch(self, lines: Iterable[str]) -> Batch:
-        """
-        The rows of the next lines, the first of which is the head.
-
-        *Raises* ``InvalidArchive``: which line is broken, and why, or of another format.
-        """
+        """The rows of the next lines, the head aside. *Raises* ``InvalidArchive``."""
         breather = Breather()
         batch: dict[str, list[tuple[Any, ...]]] = {}
         for line in lines:

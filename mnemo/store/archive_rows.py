@@ -128,9 +128,7 @@ class Kind:
 
     def row(self, said: Mapping[str, Any]) -> list[Any]:
         """
-        The row that a line says, which is not judged yet; what it leaves out is NULL.
-
-        *Raises* ``ValueError``: it says what is no column, or no base64.
+        The row of a line, not judged yet, NULL where it says nothing. *Raises* ``ValueError``.
         """
         if unknown := said.keys() - self._known:
             raise ValueError(f"{min(unknown)}: there is no such field")
@@ -144,11 +142,7 @@ class Kind:
         return row
 
     def value(self, row: Sequence[Any], head: ArchiveHead) -> Any:
-        """
-        Judge a row; give its value, where its columns have to fit each other.
-
-        *Raises* ``ValueError``: a column cannot be stored, or does not fit the others or *head*.
-        """
+        """Judge a row; give its value, where columns have to fit. *Raises* ``ValueError``."""
         shape = tuple(map(type, row))
         if shape not in self._seen:
             self._check(shape)

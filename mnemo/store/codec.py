@@ -96,11 +96,7 @@ def encode_vector(vector: Vector) -> bytes:
 
 
 def decode_vector(blob: bytes, dimensions: int | None = None) -> Vector:
-    """
-    A read-only float32 vector over *blob*.
-
-    *Raises* ``ValueError``: it has not *dimensions* (where given), or holds what is no number.
-    """
+    """A read-only vector over *blob*. *Raises* ``ValueError``: not finite, or not *dimensions*."""
     vector = np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False)
     if dimensions is not None and len(vector) != dimensions:
         raise ValueError(f"a vector of {len(vector)} dimensions, not {dimensions}")
@@ -268,11 +264,7 @@ _delta = attrgetter(*_DELTA)
 
 
 def encode_changeset(changeset: Changeset) -> bytes:
-    """
-    Compressed JSON lines with vectors: a head, then a line per node.
-
-    For a worker thread: it pauses between nodes.
-    """
+    """Compressed JSON lines with vectors: a head, then one per node; for a worker thread."""
     breather = Breather()
     lines = [encode_json(_head(changeset))]
     for node in changeset.nodes:

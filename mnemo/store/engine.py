@@ -100,9 +100,7 @@ class Staging(Protocol):
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
         """
-        Run *work*, which reads and writes staged tables alone.
-
-        What it wrote stays if it raises. *Cancellation*: completes.
+        Run *work* on staged tables; what it wrote stays, raise or not. *Cancellation*: completes.
         """
 
     async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
@@ -153,20 +151,13 @@ class Engine(Protocol):
         """
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
-        """
-        Hold one revision, to be read from again and again; writers go on.
-
-        Raises:
-            StoreError: One of its kinds. *Cancellation*: safe.
-        """
+        """Hold one revision, to be read again and again; writers go on. *Cancellation*: safe."""
 
     def staging(self, tables: Mapping[str, str]) -> AbstractAsyncContextManager[Staging]:
         """
         Make room for one import; the next one waits until the context ends.
 
-        Args:
-            tables: The definition of the columns of each table. Nothing of them outlives
-                the context.
+        *tables* are definitions of columns; nothing of them outlives the context.
         """
 
 
@@ -227,11 +218,7 @@ class ManagedEngine(Engine, Protocol):
 
 
 class OfRepository:
-    """
-    What is kept of one repository, as transactions; rooms subclass it.
-
-    *lease_time* is what leases are compared with, in a transaction.
-    """
+    """What is kept of one repository; *lease_time* is what leases are compared with."""
 
     def __init__(
         self,

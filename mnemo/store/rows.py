@@ -55,11 +55,7 @@ class Rows(Generic[T]):
         self._seen: set[tuple[type, ...]] = set()
 
     def all(self, rows: Iterable[Sequence[Any]], passed: Passed | None = None) -> list[T]:
-        """
-        The values of *rows*; for a worker thread. Damaged ones are left out, and are in *passed*.
-
-        *Raises* ``StoreCorrupt``: a row is damaged, and there is no *passed*.
-        """
+        """The values of *rows*; damaged ones go to *passed*, or else are raised."""
         breather, found = Breather(), []
         for row in rows:
             try:
@@ -155,8 +151,7 @@ def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
     """
     Number, revision, and the name and dimensions of the embedding space.
 
-    A repository that was never written has number 0, which no row refers to. *Raises*
-    ``StoreCorrupt``: one of them is damaged; the repository can neither be read nor written.
+    A repository that was never written has number 0, which no row refers to.
     """
     row = tx.run(_REPO, (repo_id,)).fetchone()
     return _REPOS.one(row)[1:] if row is not None else (0, 0, None, None)

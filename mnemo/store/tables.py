@@ -332,10 +332,7 @@ def check_space(
     """
     Compare vectors about to be stored with the repository's stamp; the first ones set it.
 
-    Args:
-        space: That of the vectors; ``None`` if only their length is known.
-        row: The repository's, where this transaction has read it.
-
+    *space* is ``None`` if only their length is known; *row* is the repository's, where it was read.
     *Raises* ``EmbeddingSpaceMismatch``: they are of another space.
     """
     lengths = {len(vector) // _FLOAT_BYTES for vector in vectors}

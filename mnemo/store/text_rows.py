@@ -67,8 +67,7 @@ def misfits(tx: Tx, words: str, of: str, of_text: str) -> Iterator[str]:
     """
     Records without their row in the table *words*, and rows without their record.
 
-    *of* and *of_text* are conditions for the repository ``r``: its texts are in *words*, or it is
-    that of the text ``f``.
+    *of* and *of_text* are conditions for the repository ``r`` of *words*, or of the text ``f``.
     """
 
     def rows(query: str) -> Iterable[Sequence[Any]]:

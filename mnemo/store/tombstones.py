@@ -58,11 +58,7 @@ def bar_claims(tx: Tx, repo_id: str, claims: Iterable[Claim]) -> None:
 def refuse_barred(
     tx: Tx, repo_id: str, extracted: Sequence[Claim], by_hand: Iterable[Claim]
 ) -> None:
-    """
-    Refuse what was erased as a memory alone; what is said *by_hand* may be extracted again.
-
-    *Raises* ``Barred``: some of *extracted* say what was erased.
-    """
+    """*Raises* ``Barred`` for what was erased as a memory; *by_hand* it may come again."""
     if tx.run(_ANY).fetchone() is None:
         return
     salt = _salt(tx)

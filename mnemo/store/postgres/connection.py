@@ -57,9 +57,8 @@ class Address:
         """
         Read ``postgresql://user@host/db?schema=mnemo``; everything else is libpq's.
 
-        Raises:
-            ConfigError: It is no such URL, or the schema's name has other characters than
-                small letters, digits and underscores.
+        *Raises* ``ConfigError``: no such URL, or the schema's name has other characters than small
+        letters, digits and underscores.
         """
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -212,14 +211,7 @@ _ENDED = ("25P03", "25P04")
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """
-    Turn psycopg's errors within the block into ours; *what* was being done.
-
-    Raises:
-        StoreUnavailable: There is no server, or it ended the connection; try again.
-        StoreLocked: A lock or a statement took longer than the server allows.
-        StoreError: Anything else, with what the server says.
-    """
+    """Turn psycopg's errors within the block into ours; *what* was being done."""
     try:
         yield
     except psycopg.Error as error:

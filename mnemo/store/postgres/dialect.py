@@ -538,11 +538,7 @@ _TYPE = re.compile(r"\b(?:INTEGER|BLOB|REAL|TEXT)\b")
 
 @lru_cache(maxsize=1_024)
 def spelled(statement: str) -> tuple[str, tuple[str, ...]]:
-    """
-    The statement for PostgreSQL, and the names of its values where they are given by name.
-
-    Values by place are ``$1``, ``$2``, ….
-    """
+    """The statement with ``$1``, ``$2``, …, and the names of the values that are given by name."""
     names: list[str] = []
     count = 0
 

@@ -39,15 +39,7 @@ async def listen(
     is_own: Callable[[int], bool],
     woken: Callable[[], None],
 ) -> None:
-    """
-    Call *woken* for what others write, until the connection is lost.
-
-    Args:
-        is_own: Whether a server process, by its id, is that of this service's writer.
-
-    Raises:
-        StoreError: The connection could not be opened, or is lost. *Cancellation*: safe.
-    """
+    """Call *woken* for what others write, until the connection is lost, which is ``StoreError``."""
     connection = await anyio.to_thread.run_sync(partial(_listening, connect, channel))
     try:
         woken()  # Something may have been written before.
@@ -90,11 +82,7 @@ _MAY_BE_IDLE = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 
 class PostgresEngine:
-    """
-    ``ManagedEngine`` over a schema of a PostgreSQL database; nothing connects before ``open``.
-
-    *url* is as ``Address.of`` reads it.
-    """
+    """``ManagedEngine`` over a schema of a database; nothing connects before ``open``."""
 
     version = VERSION
     synchronous = "full"
@@ -350,11 +338,7 @@ class _Snapshot:
 
 
 class _Staging:
-    """
-    ``Staging`` in temporary tables of one connection.
-
-    *begin* is the statement that begins a transaction; empty: the one that is open holds all.
-    """
+    """``Staging`` in temporary tables; *begin* begins a transaction, or is empty: one holds all."""
 
     def __init__(self, connection: Connection, commits: Commits, begin: str) -> None:
         self._connection = connection

@@ -36,9 +36,7 @@ class CommitInDoubt(Exception):
 
 
 class Commits:
-    """
-    Counts the transactions of one writer in ``commits``; *connect* opens a connection to look.
-    """
+    """Counts the transactions of one writer in ``commits``; *connect* opens one to look."""
 
     def __init__(self, connect: Callable[[], Connection], begin: str) -> None:
         self.connect = connect
@@ -110,12 +108,9 @@ class _Refused(Exception):
 
 class Writer(GroupWriter):
     """
-    ``GroupWriter`` over a PostgreSQL connection.
+    ``GroupWriter`` over a PostgreSQL connection, which *connect* opens anew when it is lost.
 
-    Args:
-        connect: Opens the writing connection, and another one when that is lost.
-        begin: The statement that begins a transaction in the schema.
-        channel: What is notified when jobs were written.
+    *begin* begins a transaction in the schema; *channel* is notified when jobs were written.
     """
 
     def __init__(

@@ -89,12 +89,7 @@ def _writable(path: Path) -> bool:
 
 
 def locate(path: Path) -> Location:
-    """
-    Look at *path* before SQLite does, for errors that say what is wrong.
-
-    Raises:
-        StoreError: A directory, a missing folder, or a place that cannot be written to.
-    """
+    """Look at *path* before SQLite does. *Raises* ``StoreError``, which says what is wrong."""
     try:
         return _located(path)
     except OSError as error:
@@ -117,11 +112,7 @@ def _located(path: Path) -> Location:
 def connect(
     location: Location, mode: Literal["ro", "rw", "rwc"], config: StoreConfig
 ) -> sqlite3.Connection:
-    """
-    A connection in explicit transaction mode, usable from any one thread at a time.
-
-    It changes nothing in the file.
-    """
+    """A connection in explicit transaction mode, for any one thread at a time; changes nothing."""
     connection = _open(location.uri(mode), config)
     try:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -167,14 +158,7 @@ def _lenient_text(raw: bytes) -> str | bytes:
 
 # A class, since a generator takes three times as many calls.
 class translated:  # noqa: N801 - used as a function is
-    """
-    Turn SQLite's errors within the block into ours; *what* was being done.
-
-    Raises:
-        StoreLocked: Another process held the lock beyond the busy timeout.
-        StoreCorrupt: The file is damaged, or no database.
-        StoreError: Anything else, with what to do about it.
-    """
+    """Turn SQLite's errors within the block into ours; *what* was being done."""
 
     __slots__ = ("_what",)
 
@@ -402,13 +386,7 @@ class SqliteSnapshot:
 
 
 def copied(connection: sqlite3.Connection, path: Path) -> None:
-    """
-    Write what *connection* sees to a file that is there when it is complete, or not at all.
-
-    Raises:
-        UsageError: Something is at *path*, or its folder is not there.
-        StoreError: It could not be written.
-    """
+    """Write what *connection* sees to a file that is there when it is complete, or not at all."""
     if not path.parent.is_dir():
         raise UsageError(f"the folder {str(path.parent)!r} does not exist: create it first")
     part = path.with_name(f"{path.name}.{token_hex(4)}.partial")

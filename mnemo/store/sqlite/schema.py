@@ -36,12 +36,9 @@ SELECT (SELECT application_id FROM pragma_application_id),
 
 def stored_version(connection: sqlite3.Connection) -> int:
     """
-    The file's schema version; 0 for an empty file. Writes nothing.
+    The file's schema version; 0 for an empty file.
 
-    Raises:
-        StoreCorrupt: It is somebody else's database, or its version is damaged.
-        SchemaTooNew: It was written by a newer mnemo.
-        StoreError: A mnemo from before the first release made it.
+    *Raises* ``StoreCorrupt``, ``SchemaTooNew`` or ``StoreError``: who else wrote it.
     """
     application, version, tables = connection.execute(_IDENTITY).fetchone()
     if application == _DEVELOPMENT_ID:

@@ -41,13 +41,7 @@ _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
 
 class Scrubber:
-    """
-    Scrubs the files of one store.
-
-    Args:
-        path: The store's file; ``None`` for a database in memory.
-        writes: How many writes there were so far; the store counts as idle while it stays.
-    """
+    """Scrubs the files of one store, which is idle while *writes* stays the same."""
 
     def __init__(
         self,
