@@ -26,8 +26,6 @@ from mnemo.store.rows import (
     NEXT_REVISION,
     SIDE_KEYS,
     UNDECODABLE,
-    chunks,
-    holes,
     listed,
     repo_number,
     repo_row,
@@ -56,8 +54,8 @@ _MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
 _MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
 _LEFT = f"{_MOVE_ON} AND turn_until <= ?"
 _ADD_NODE = NODES.insert_with("revision")
-_FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN ({})"
-_NUMBERS = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
+_FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN $texts"
+_NUMBERS = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN $texts"
 _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _DROP_KEYS = "DELETE FROM node_keys WHERE node IN $numbers"
 _ADD_EDGE = f"{EDGES.insert} ON CONFLICT DO NOTHING"
@@ -267,11 +265,10 @@ def _numbers(
     *Raises* ``CommitFailed``: one does not exist, or is a raw step among those that are *leaving*.
     """
     numbers: dict[str, int] = {}
-    for chunk in chunks(ids):
-        for id, number, type in tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)):
-            if type in RAW and id in leaving:
-                raise CommitFailed(f"nothing was written: {id!r} is a raw step, which stays")
-            numbers[id] = number
+    for id, number, type in tx.run(_NUMBERS, (repo, listed(ids))).fetchall():
+        if type in RAW and id in leaving:
+            raise CommitFailed(f"nothing was written: {id!r} is a raw step, which stays")
+        numbers[id] = number
     if unknown := next((id for id in ids if id not in numbers), None):
         raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
     return numbers
@@ -320,10 +317,8 @@ def _changed(tx: Tx, repo: int, changes: Iterable[NodeChange]) -> list[tuple[int
     fields: dict[str, dict[str, Any]] = {}
     for change in changes:
         fields.setdefault(change.id, {}).update(change.fields)
-    found: list[tuple[int, Node]] = []
-    for chunk in chunks(list(fields)):
-        rows = tx.run(_FIND_NODES.format(holes(chunk)), (repo, *chunk)).fetchall()
-        found += [(row[-1], replace(NODES.whole.one(row), **fields.pop(row[0]))) for row in rows]
+    rows = tx.run(_FIND_NODES, (repo, listed(fields))).fetchall() if fields else []
+    found = [(row[-1], replace(NODES.whole.one(row), **fields.pop(row[0]))) for row in rows]
     if unknown := next(iter(fields), None):
         raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
     return found
@@ -332,10 +327,8 @@ def _changed(tx: Tx, repo: int, changes: Iterable[NodeChange]) -> list[tuple[int
 def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
     """Delete nodes with all that hangs on them; give the ids that existed."""
     repo, revision, *_ = repo_row(tx, repo_id)
-    numbers: dict[str, int] = {}
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk))
-        numbers.update((id, number) for id, number, _ in rows)
+    rows = tx.run(_NUMBERS, (repo, listed(ids))).fetchall()
+    numbers = {id: number for id, number, _ in rows}
     if not numbers:
         return ()
     tx.run(NEXT_REVISION, (repo,))

@@ -13,15 +13,7 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather, moved
 from mnemo.store.codec import decode_object, decode_time, encode_json, encode_time, utc_text
 from mnemo.store.engine import OfRepository, compute, session_lock
-from mnemo.store.rows import (
-    Passed,
-    Rows,
-    chunks,
-    holes,
-    listed,
-    log_passed,
-    repo_row,
-)
+from mnemo.store.rows import Passed, Rows, holes, listed, log_passed, repo_row
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
@@ -44,18 +36,18 @@ _WALKED = 2_000
 """Nodes whose evidence is read at once."""
 _OLDEST_FIRST = " ORDER BY n.created_at, n.no"
 _NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
-_OF_KEYS = "SELECT node FROM node_keys WHERE repo = ? AND key IN ({})"
+_OF_KEYS = "SELECT node FROM node_keys WHERE repo = ? AND key IN $texts"
 _LAST_OF_KEY = """
 SELECT node FROM (SELECT node FROM node_keys WHERE repo = ? AND key = ?
                   ORDER BY node DESC LIMIT ?) k
 """
 _MOST_KEYS = 100
 """Of a statement that asks for the last of each."""
-_METADATA = f"SELECT {NODES.counted} FROM nodes WHERE repo = ? AND id IN ({{}})"
+_METADATA = f"SELECT {NODES.counted} FROM nodes WHERE repo = ? AND id IN $texts"
 _EDGES = f"""
 SELECT a.id, b.id, {EDGES.of("e")} FROM edges e
 JOIN nodes a ON a.no = e.source JOIN nodes b ON b.no = e.target
-WHERE {{}} IN (SELECT no FROM nodes WHERE repo = ? AND id IN ({{}}))
+WHERE {{}} IN (SELECT no FROM nodes WHERE repo = ? AND id IN $texts)
 """
 _TOUCH = """
 UPDATE nodes SET access_count = access_count + ?,
@@ -217,13 +209,9 @@ class StoredGraph(OfRepository):
 
 
 def _by_id(tx: Tx, repo: int, passed: Passed | None, ids: Sequence[str]) -> list[Node]:
-    wanted = list(dict.fromkeys(ids))
-    found: dict[str, Node] = {}
-    for chunk in chunks(wanted):
-        query = f"{_NODES} AND n.id IN ({holes(chunk)})"
-        rows = tx.run(query, (repo, *chunk)).fetchall()
-        found.update((node.id, node) for node in NODES.whole.all(rows, passed))
-    return [found[id] for id in wanted if id in found]
+    rows = tx.run(f"{_NODES} AND n.id IN $texts", (repo, listed(ids))).fetchall()
+    found = {node.id: node for node in NODES.whole.all(rows, passed)}
+    return [found[id] for id in dict.fromkeys(ids) if id in found]
 
 
 def _by_type(
@@ -259,8 +247,7 @@ def _by_keys(
     """
     numbers: set[int] = set()
     if newest is None:
-        for some in chunks(keys):
-            numbers.update(no for (no,) in tx.run(_OF_KEYS.format(holes(some)), (repo, *some)))
+        numbers.update(no for (no,) in tx.run(_OF_KEYS, (repo, listed(keys))))
     else:
         for start in range(0, len(keys), _MOST_KEYS):
             some = keys[start : start + _MOST_KEYS]
@@ -345,11 +332,7 @@ def _walk(
 def _metadata(
     tx: Tx, repo: int, passed: Passed | None, ids: Sequence[str]
 ) -> dict[str, NodeMetadata]:
-    entries: dict[str, NodeMetadata] = {}
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_METADATA.format(holes(chunk)), (repo, *chunk))
-        entries.update(NODES.counts.all(rows, passed))
-    return entries
+    return dict(NODES.counts.all(tx.run(_METADATA, (repo, listed(ids))), passed))
 
 
 def _edges(
@@ -358,12 +341,10 @@ def _edges(
     tail, extra = (" AND e.kind = ?", (str(kind),)) if kind is not None else ("", ())
     found: dict[tuple[Any, ...], None] = {}
     breather = Breather()
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        for end in ("e.source", "e.target"):
-            query = _EDGES.format(end, holes(chunk)) + tail
-            for row in tx.run(query, (repo, *chunk, *extra)):
-                found[row] = None
-                breather.breathe()
+    for end in ("e.source", "e.target"):
+        for row in tx.run(_EDGES.format(end) + tail, (repo, listed(ids), *extra)):
+            found[row] = None
+            breather.breathe()
     return EDGES.rows.all(found, passed)
 
 

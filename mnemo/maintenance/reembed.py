@@ -343,13 +343,9 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     tx.run(_CLEAR, (repo,))
     tx.run(_FORGET_SUBGOALS, (repo,))
     owe_items(tx, repo)
-    breather = Breather()
-    for episode, blob in _EPISODES.intact(tx.run(_CHANGESETS, (repo,)).fetchall()):
-        tx.run(_SET_CHANGESET, (blob, episode))
-        breather.breathe()
-    for episode, key, blob in _STAGED_ROWS.intact(tx.run(_TRAJECTORIES, (repo,)).fetchall()):
-        tx.run(_SET_TRAJECTORY, (blob, episode, key))
-        breather.breathe()
+    changesets = _EPISODES.intact(tx.run(_CHANGESETS, (repo,)).fetchall())
+    tx.run_many(_SET_CHANGESET, changesets)
+    tx.run_many(_SET_TRAJECTORY, _STAGED_ROWS.intact(tx.run(_TRAJECTORIES, (repo,)).fetchall()))
     return moved
 
 
@@ -389,7 +385,7 @@ def _unembedded(blob: bytes) -> bytes:
 
 
 _MOVED = Rows("moving", "s b", lambda row: decode_vector(row[1]))
-_EPISODES = Rows("episodes", "i b", lambda row: (row[0], _unembedded(row[1])))
+_EPISODES = Rows("episodes", "i b", lambda row: (_unembedded(row[1]), row[0]))
 _STAGED_ROWS = Rows(
-    "staged", "i s b", lambda row: (row[0], row[1], _unembedded(row[2])), key=(0, 1)
+    "staged", "i s b", lambda row: (_unembedded(row[2]), row[0], row[1]), key=(0, 1)
 )
