@@ -18,24 +18,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio.lowlevel
 
-from mnemo.context.eviction import (
-    Committed,
-    DueEviction,
-    DueFold,
-    EvictionVerdict,
-    Links,
-    Offer,
-    commit,
-    commit_fold,
-    commit_offer,
-    decline,
-    due_eviction,
-    due_fold,
-    first_paragraphs,
-    offered,
-    tell_of,
-    tell_of_snapshot,
-)
+from mnemo.context import eviction
+from mnemo.context.eviction import Committed, DueEviction, DueFold, EvictionVerdict, Links, Offer
 from mnemo.context.goals import Refusal, check_pins
 from mnemo.context.zones import Zone
 from mnemo.conversation.scope import ConversationParts, ThreadScope, ThreadSettings
@@ -264,7 +248,7 @@ class Mneme:
 
         def due(tx: TranscriptReader) -> DueEviction | None:
             unwatched[:] = [tx.thread(thread_id).budget_tokens is None]
-            return due_eviction(tx, thread_id, config, notes=notes)
+            return eviction.due_eviction(tx, thread_id, config, notes=notes)
 
         async def ask(due: DueEviction, failed: int) -> _Verdict:
             return await runs.evict(due, attempt=failed + 1) if runs else by_rule(due, 0)
@@ -275,12 +259,12 @@ class Mneme:
             return zone, EvictionVerdict(kind="fallback", attempts=failed)
 
         def keep(tx: TranscriptWriter, due: DueEviction, text: _Verdict) -> Committed | None:
-            return commit(tx, due.thread, *text, config)
+            return eviction.commit(tx, due.thread, *text, config)
 
         def told(due: DueEviction, text: _Verdict, made: Committed) -> None:
             self._parts.meter.ran("snapshot", "embedded" if text[1].kind == "fallback" else "model")
             self._evictions += made.moved
-            tell_of(self._parts, made)
+            eviction.tell_of(self._parts, made)
 
         return self._kind(
             thread_id,
@@ -299,7 +283,7 @@ class Mneme:
 
         def due(tx: TranscriptReader) -> Offer | None:
             declined = frozenset(ids[0] for ids in self._refused if len(ids) == 1)
-            return offered(tx, thread_id, config, declined=declined)
+            return eviction.offered(tx, thread_id, config, declined=declined)
 
         async def ask(due: Offer, failed: int) -> _Verdict:
             zone, verdict = await runs.evict(due.due, attempt=1)
@@ -309,7 +293,7 @@ class Mneme:
 
         def keep(tx: TranscriptWriter, due: Offer, text: _Verdict) -> Snapshot | None:
             refused = (due.snapshot.id,) in self._refused
-            return None if refused else commit_offer(tx, due, text[1], config)
+            return None if refused else eviction.commit_offer(tx, due, text[1], config)
 
         return self._kind(
             thread_id,
@@ -318,7 +302,7 @@ class Mneme:
             about=lambda due: due.snapshot.id,
             ask=ask,
             keep=keep,
-            told=lambda due, text, made: tell_of_snapshot(self._parts, made),
+            told=lambda due, text, made: eviction.tell_of_snapshot(self._parts, made),
         )
 
     def _folding(self, thread_id: str) -> RangeSummary[DueFold, _Text, Snapshot]:
@@ -326,7 +310,7 @@ class Mneme:
         config, runs = self._parts.config, self._runs
 
         def due(tx: TranscriptReader) -> DueFold | None:
-            fold = due_fold(tx, thread_id, config)
+            fold = eviction.due_fold(tx, thread_id, config)
             return None if fold is None or fold.key in self._refused else fold
 
         async def ask(due: DueFold, failed: int) -> _Text:
@@ -338,17 +322,19 @@ class Mneme:
             return text, "model"
 
         def by_rule(due: DueFold, failed: int) -> _Text:
-            return first_paragraphs(due.snapshots, self._config.snapshot_max_chars), "fallback"
+            return eviction.first_paragraphs(
+                due.snapshots, self._config.snapshot_max_chars
+            ), "fallback"
 
         def keep(tx: TranscriptWriter, due: DueFold, text: _Text) -> Snapshot | None:
             if text[0] is None:
-                decline(tx, due, config)
+                eviction.decline(tx, due, config)
                 return None
-            return commit_fold(tx, due, text[0], text[1], config)
+            return eviction.commit_fold(tx, due, text[0], text[1], config)
 
         def told(due: DueFold, text: _Text, made: Snapshot) -> None:
             self._parts.meter.ran("snapshot", "model" if text[1] == "model" else "embedded")
-            tell_of_snapshot(self._parts, made)
+            eviction.tell_of_snapshot(self._parts, made)
 
         return self._kind(
             thread_id,

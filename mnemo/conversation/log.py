@@ -15,14 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from mnemo.conversation.compaction import (
-    NewRecord,
-    compactions,
-    existing_record,
-    insert_record,
-    require_whole,
-    tell_of_record,
-)
+from mnemo.conversation import compaction
 from mnemo.conversation.load import Nearness, asks_for_meaning, load
 from mnemo.conversation.scope import ConversationParts, OfThread, ThreadScope, ThreadSettings
 from mnemo.errors import Conflict, StoreCorrupt, StoreError
@@ -339,7 +332,9 @@ class MessageLog(OfThread):
             include_superseded: Also those that a level-2 record took the place of.
                 *Cancellation*: safe.
         """
-        return await self._read(partial(compactions, include_superseded=include_superseded))
+        return await self._read(
+            partial(compaction.compactions, include_superseded=include_superseded)
+        )
 
     async def compact(self, start_seq: int, end_seq: int, summary_text: str) -> Compaction:
         """
@@ -358,7 +353,7 @@ class MessageLog(OfThread):
         if not isinstance(summary_text, str) or is_blank(summary_text):
             raise ValueError("a summary cannot be blank")
         text = stored_text("a summary", summary_text)
-        new = NewRecord(
+        new = compaction.NewRecord(
             start_seq=start_seq,
             end_seq=end_seq,
             text=text,
@@ -368,7 +363,7 @@ class MessageLog(OfThread):
         known = await self._read(partial(_prospect, new=new))
         if known is not None:
             return known
-        work = partial(insert_record, new=new)
+        work = partial(compaction.insert_record, new=new)
         made, _ = await self._write(work, self._was_compacted, written=self._has_record)
         return made
 
@@ -378,7 +373,7 @@ class MessageLog(OfThread):
     def _was_compacted(self, recorded: tuple[Compaction, bool]) -> None:
         made, is_new = recorded
         if is_new:
-            tell_of_record(self._parts, made)
+            compaction.tell_of_record(self._parts, made)
 
     async def clear(self) -> None:
         """
@@ -468,10 +463,12 @@ class MessageLog(OfThread):
         )
 
 
-def _prospect(tx: TranscriptReader, scope: ThreadScope, *, new: NewRecord) -> Compaction | None:
-    existing = existing_record(tx, scope, new)
+def _prospect(
+    tx: TranscriptReader, scope: ThreadScope, *, new: compaction.NewRecord
+) -> Compaction | None:
+    existing = compaction.existing_record(tx, scope, new)
     if existing is None:
-        require_whole(tx, scope, new.start_seq, new.end_seq)
+        compaction.require_whole(tx, scope, new.start_seq, new.end_seq)
     return existing
 
 

@@ -9,21 +9,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
+from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, log_passed, repo_row
 from mnemo.store.table import ARRIVAL
-from mnemo.store.tables import (
-    MESSAGE_COLUMNS,
-    MESSAGES,
-    NODES,
-    STEP_COLUMNS,
-    STEPS,
-    UNANNOTATED_STEP_COLUMNS,
-    check_space,
-    drop_vectors,
-    put_vectors,
-)
 from mnemo.store.tx import Tx
 from mnemo.values.feed import document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector, wording_owner
@@ -38,7 +28,7 @@ SELECT {} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 """
 _NEW_STEPS = (
-    _FROM_STEPS.format(UNANNOTATED_STEP_COLUMNS)
+    _FROM_STEPS.format(tables.UNANNOTATED_STEP_COLUMNS)
     + """
 WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 """
@@ -46,7 +36,7 @@ WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 # By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
 _SPOKEN = ", ".join(f"'{kind}'" for kind in sorted(EMBEDDED))
 _NEW_MESSAGES = f"""
-SELECT {MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
+SELECT {tables.MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
 WHERE m.no > ? AND +m.repo = ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
 """
 _REPEATS = f"""
@@ -55,10 +45,12 @@ $join messages m ON m.thread = q.no AND m.id = p.message
 WHERE p.ordinal BETWEEN ? AND ? AND +p.repo = ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
 """
 _MESSAGES_BY_NUMBER = f"""
-SELECT {MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
+SELECT {tables.MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
 WHERE m.repo = ? AND m.no IN $numbers
 """
-_STEPS_BY_NODE = _FROM_STEPS.format(STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN $texts"
+_STEPS_BY_NODE = (
+    _FROM_STEPS.format(tables.STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN $texts"
+)
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
 WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')
@@ -162,7 +154,9 @@ class StoredFeed(OfRepository):
     async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
         """The steps behind episodic node ids, committed or not, with their annotations."""
         return await self._named(
-            _STEPS_BY_NODE, node_ids, lambda rows: {s.node_id: s for s in STEPS.rows.intact(rows)}
+            _STEPS_BY_NODE,
+            node_ids,
+            lambda rows: {s.node_id: s for s in tables.STEPS.rows.intact(rows)},
         )
 
     async def messages(self, ids: Sequence[str]) -> dict[str, _Found]:
@@ -197,7 +191,7 @@ class StoredFeed(OfRepository):
 
 
 def _by_document(rows: Iterable[Sequence[Any]]) -> dict[str, _Found]:
-    found = ((row, message) for row in rows for message in MESSAGES.rows.intact([row]))
+    found = ((row, message) for row in rows for message in tables.MESSAGES.rows.intact([row]))
     return {message_document(row[-2]): (message, row[-1]) for row, message in found}
 
 
@@ -211,7 +205,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
     messages, last_message, more_messages = _new_messages(tx, repo, after.message, limit, passed)
     until = _whole_revisions(tx, repo, after.revision, revision, limit)
     rows = tx.run(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
-    nodes = NODES.whole.all(rows, passed)
+    nodes = tables.NODES.whole.all(rows, passed)
     removals, missed = _removals(tx, repo, after)
     stored = tx.run(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
     cursor = FeedCursor(
@@ -246,9 +240,9 @@ def _new_steps(
 ) -> tuple[list[Step], int, bool]:
     """Steps behind *after*, the ordinal up to which that is all, and whether more follow."""
     rows = tx.run(_NEW_STEPS, (after, repo, limit)).fetchall()
-    steps = STEPS.rows.all(rows, passed)
+    steps = tables.STEPS.rows.all(rows, passed)
     if len(rows) == limit:
-        return steps, rows[-1][STEPS.ordinal], True
+        return steps, rows[-1][tables.STEPS.ordinal], True
     return steps, max(after, tx.dialect.last_number(tx, "steps", repo)), False
 
 
@@ -260,7 +254,7 @@ def _new_messages(
     found = {
         message_document(row[-1]): message
         for row in rows
-        for message in MESSAGES.rows.all([row], passed)
+        for message in tables.MESSAGES.rows.all([row], passed)
         if is_document(message)
     }
     if len(rows) == limit:
@@ -391,8 +385,8 @@ def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str
     row = repo_row(tx, repo_id)
     owned = owned_keys(tx, row[0], list(vectors))
     kept = {key: vector for key, vector in vectors.items() if key in owned}
-    check_space(tx, repo_id, space, kept.values(), row)
-    put_vectors(tx, row[0], kept)
+    tables.check_space(tx, repo_id, space, kept.values(), row)
+    tables.put_vectors(tx, row[0], kept)
 
 
 def _is_of_message(key: str) -> bool:
@@ -461,6 +455,6 @@ def hide_uncommitted(tx: Tx, repo: int, episodes: Iterable[int]) -> None:
     numbers = listed(episodes)
     # A damaged id was never followed.
     ids = [id for (id,) in tx.run(_HIDDEN, (numbers,)).fetchall() if isinstance(id, str)]
-    drop_vectors(tx, repo, [f"{id}{end}" for id in ids for end in SIDE_KEYS])
+    tables.drop_vectors(tx, repo, [f"{id}{end}" for id in ids for end in SIDE_KEYS])
     tx.run(_HIDE, (numbers,))
     leave_recall(tx, repo, ids)

@@ -13,14 +13,7 @@ from mnemo.errors import Conflict, NotFound, NotToFeed, SessionBusy, UsageError
 from mnemo.jobs.job_rows import LeaseTime, holder_named, still_owns
 from mnemo.log.feed import hide_uncommitted
 from mnemo.protocols import Clock
-from mnemo.store.codec import (
-    decode_changeset,
-    decode_list,
-    decode_time,
-    encode_changeset,
-    encode_json,
-    utc_text,
-)
+from mnemo.store import codec
 from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
 from mnemo.store.rows import Rows, listed, repo_number, step_row
 from mnemo.store.table import ARRIVAL
@@ -212,7 +205,7 @@ def _record(row: Sequence[Any]) -> SessionRecord:
         goal=goal,
         state=SessionState(state),
         steps=steps,
-        updated_at=decode_time(updated_at),
+        updated_at=codec.decode_time(updated_at),
         episode_id=None if state == SessionState.IDLE else episode_id,
         thread_id=thread_id,
     )
@@ -244,9 +237,9 @@ def _rest(row: Sequence[Any]) -> dict[str, Any]:
     return {
         "error": error,
         "error_trajectory": trajectory,
-        "changeset": decode_changeset(changeset) if changeset else None,
-        "changeset_steps": tuple(decode_list(steps, int)) if changeset else (),
-        "receipt_nodes": tuple(decode_list(receipt, str)),
+        "changeset": codec.decode_changeset(changeset) if changeset else None,
+        "changeset_steps": tuple(codec.decode_list(steps, int)) if changeset else (),
+        "receipt_nodes": tuple(codec.decode_list(receipt, str)),
     }
 
 
@@ -290,7 +283,7 @@ class _Place:
     receipt: str
 
 
-_RECEIPTS = Rows("episodes", "s s", lambda row: decode_list(row[1], str))
+_RECEIPTS = Rows("episodes", "s s", lambda row: codec.decode_list(row[1], str))
 
 
 def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:
@@ -353,9 +346,9 @@ def write_act(tx: Tx, repo_id: str, act: Act, token: str, encoded: tuple[Any, ..
             tx.run(_DROP_STAGED, (place.episode,))
             tx.run(_END_EPISODE, ("discarded", place.episode))
     if act.leads_to is None:
-        tx.run(_TOUCH, (utc_text(act.at), place.session))
+        tx.run(_TOUCH, (codec.utc_text(act.at), place.session))
     else:
-        tx.run(_SET_STATE, (act.leads_to, *error, utc_text(act.at), place.session))
+        tx.run(_SET_STATE, (act.leads_to, *error, codec.utc_text(act.at), place.session))
 
 
 def encode_staged(act: Act) -> tuple[Any, ...]:
@@ -364,7 +357,7 @@ def encode_staged(act: Act) -> tuple[Any, ...]:
         case TrajectoryStaged(staged=staged):
             return STAGED.values(staged)
         case ChangesetStaged(changeset=changeset, steps=steps):
-            return (encode_changeset(changeset), encode_json(steps))
+            return (codec.encode_changeset(changeset), codec.encode_json(steps))
         case _:
             return ()
 
@@ -432,11 +425,11 @@ def write_settlement(
     if settlement.ends:
         tx.run(_DROP_STAGED, (place.episode,))
         tx.run(_END_EPISODE, ("committed", place.episode))
-        at = utc_text(settlement.at)
+        at = codec.utc_text(settlement.at)
         tx.run(_SET_STATE, (SessionState.IDLE, None, None, at, place.session))
     else:
         tx.run_many(_DROP_STAGED_KEY, [(place.episode, key) for key in settlement.staged])
-        tx.run(_TOUCH, (utc_text(settlement.at), place.session))
+        tx.run(_TOUCH, (codec.utc_text(settlement.at), place.session))
 
 
 # ── The append lane ──────────────────────────────────────────────────────────────────
@@ -510,7 +503,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     Raises:
         Conflict: A key or node id is in use (only then nothing at all is written).
     """
-    recorded_at = utc_text(clock.now())
+    recorded_at = codec.utc_text(clock.now())
     lanes, unfit = _found(tx, handed)
     taken = [lane.repo for lane in lanes if isinstance(lane, _Lane)]
     ordinal = tx.dialect.reserve(tx, "steps", len(taken), taken)
