@@ -93,7 +93,7 @@ async def test_a_retry_whose_time_is_over_is_made_at_once(open_conversations, mo
 
     monkeypatch.setattr(kit.talk.clock, "monotonic", lambda: float(next(moments)))
     monkeypatch.setattr(kit.talk.clock, "sleep", sleep)
-    monkeypatch.setattr(kit.compressing._backoff, "_sleep", sleep)
+    monkeypatch.setattr(kit.compressing._backoff, "sleep", sleep)
     await kit.append(*ten())
     await kit.talk.until(lambda: kit.calls == 2)
     await kit.compressing.settled("t")
