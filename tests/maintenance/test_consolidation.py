@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import anyio
+import numpy as np
 import pytest
 from maintenance_kit import at_angle_to_all, at_cosine
 
@@ -15,7 +16,11 @@ from mnemo.events import (
     ValidationCompleted,
     WriteFailed,
 )
+from mnemo.index.corpus_writer import Corpus
+from mnemo.index.documents import node_document
+from mnemo.maintenance.consolidate import _holding, _placed
 from mnemo.protocols import GraphWrite
+from mnemo.runtime.clock import Breather
 
 
 async def test_two_facts_above_the_threshold_become_one(memory):
@@ -302,3 +307,15 @@ async def test_time_only_orders_facts_that_score_alike(memory):
     assert dict(report.merged) == {"a": "b"}
     created = (await memory.repo.get_metadata(["b"]))["b"].created_at
     assert memory.kit.clock.now() - created == timedelta(days=30)
+
+
+def test_of_a_long_fact_the_first_passage_is_compared():
+    """As in recall: a later one says less of what the fact is about."""
+    corpus, breather = Corpus(dimensions=3, passage_tokens=5), Breather()
+    fact = Semantic("one two three four five six seven eight nine ten", id="long")
+    texts = corpus.put(node_document(fact, {}), breather)
+    corpus.add_vectors(dict(zip(texts, np.eye(3, dtype=np.float32), strict=True)))
+    view = corpus.view(0, breather)
+    placed, rows = _placed(view, _holding(view))
+    assert [one.id for one in placed] == ["long"]
+    assert view.nodes["semantic"].vectors[rows].tolist() == [[1, 0, 0]]
