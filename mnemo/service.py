@@ -487,7 +487,7 @@ class Mnemo:
             StoreError: The store could not be read or written.
                 *Cancellation*: safe; the switch completes or does not begin.
         """
-        from mnemo.index.documents import texts_of
+        from mnemo.index.documents import passages_of, steps_in
         from mnemo.maintenance.reembed import Reembedding
 
         store, _ = self._usable()
@@ -496,15 +496,15 @@ class Mnemo:
         self._adopt(embedder)
         target = named.traced(embedder or self._embedder or self._by_default.of(None), self._spans)
         open_here = self._repos.get(repo_id)
-        config = open_here.config if open_here else self._config
+        extraction = (open_here.config if open_here else self._config).extraction
         moving = Reembedding(
             feed=store.feed(repo_id),
             overhaul=store.overhaul(repo_id),
             embedder=target,
-            texts=partial(
-                texts_of,
-                agent_name=config.extraction.agent_name,
-                default_actor=config.extraction.default_actor,
+            texts=lambda changes: passages_of(
+                steps_in(changes, default_actor=extraction.default_actor),
+                changes.nodes,
+                agent_name=extraction.agent_name,
                 passage_tokens=target.space.passage_tokens,
             ),
             switching=partial(self._switching, repo_id, target),

@@ -357,20 +357,14 @@ class Corpus:
 
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
         """Give documents their vectors, by key; give the keys that none waited for."""
-        found: dict[int, tuple[_Documents, list[int], list[int], list[Vector]]] = {}
-        unknown = set()
-        for key, vector in vectors.items():
-            if (debt := self.owed.take(key)) is None:
-                unknown.add(key)
-                continue
-            group = debt.group
-            _, numbers, passages, rows = found.setdefault(id(group), (group, [], [], []))
-            numbers.append(debt.number)
-            passages.append(debt.passage)
-            rows.append(vector)
-        for group, numbers, passages, rows in found.values():
-            group.add_vectors(numbers, passages, rows)
-        return unknown
+        debts = {key: self.owed.take(key) for key in vectors}
+        found: defaultdict[_Documents, list[tuple[int, int, Vector]]] = defaultdict(list)
+        for key, debt in debts.items():
+            if debt is not None:
+                found[debt.group].append((debt.number, debt.passage, vectors[key]))
+        for group, rows in found.items():
+            group.add_vectors(*zip(*rows, strict=True))
+        return {key for key, debt in debts.items() if debt is None}
 
     def waits_in(self, thread_id: str) -> bool:
         """Whether something that was said in the thread waits for a vector."""

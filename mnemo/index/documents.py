@@ -66,18 +66,10 @@ def steps_in(changes: FeedChanges, *, default_actor: str) -> Iterator[Step]:
     yield from (step for step in changes.steps if step.node_id not in changes.repeats)
 
 
-def texts_of(
-    changes: FeedChanges, *, agent_name: str, default_actor: str, passage_tokens: int | None
-) -> dict[str, str]:
-    """What the vectors of the documents in *changes* are made of, by their keys."""
-    steps = steps_in(changes, default_actor=default_actor)
-    return passages_of(steps, changes.nodes, agent_name=agent_name, passage_tokens=passage_tokens)
-
-
 def passages_of(
     steps: Iterable[Step], nodes: Iterable[Node], *, agent_name: str, passage_tokens: int | None
 ) -> dict[str, str]:
-    """What the vectors of *steps* and *nodes* are made of, by their keys; see ``texts_of``."""
+    """What the vectors of *steps* and *nodes* are made of, by their keys."""
     breather, texts = Breather(), dict[str, str]()
     for step in steps:
         for side in step_sides(step, agent_name=agent_name):

@@ -166,17 +166,15 @@ def _still_asked(
     terms = [_terms(text[:READ]) for text in best]
     changes = [bool(kinds_of(text[:READ]) & {"change", "end", "begin"}) for text in best]
     rare, sought = _idf(terms), _terms(question)
-    kept = []
-    for older, newer in pairs:
+
+    def is_asked(older: int, newer: int) -> bool:
         held = sought & terms[older]
         lost = held - terms[newer]
         if changes[newer]:
-            is_asked = len(held) < MANY or lost != held
-        else:
-            is_asked = sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
-        if is_asked:
-            kept.append((older, newer))
-    return kept
+            return len(held) < MANY or lost != held
+        return sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
+
+    return [pair for pair in pairs if is_asked(*pair)]
 
 
 def _order(
