@@ -386,6 +386,9 @@ class SessionCore(ABC):
         """Note *result*, which is final, and give it to all callers."""
         self.in_flight -= 1
         appending.result = result
+        # Callers go on in the next turn of the loop, when all is noted, and before what is woken.
+        for listener in appending.listeners:
+            listener(result)
         key = appending.draft.key
         if isinstance(result, Step):
             if key is not None:
@@ -398,8 +401,6 @@ class SessionCore(ABC):
         if not self.in_flight and self._drained is not None:
             self._drained.set()
             self._drained = None
-        for listener in appending.listeners:
-            listener(result)
 
     async def drained(self) -> None:
         """Wait until no step is on its way to the store."""

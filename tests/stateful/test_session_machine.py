@@ -253,7 +253,7 @@ class SessionMachine(OverEngines):
 
     def _about_to_expire(self) -> bool:
         collecting = self.session.state == "collecting"
-        return self.auto and collecting and not self._work.expiry_armed
+        return self.auto and collecting and not self._work.expiry_timer.armed
 
     @property
     def _work(self) -> Any:
