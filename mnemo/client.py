@@ -52,12 +52,7 @@ class RemoteMnemo:
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout_s: float = 60.0,
-        transport: Any = None,
+        self, url: str, token: str | None = None, *, timeout_s: float = 60.0, transport: Any = None
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:

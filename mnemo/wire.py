@@ -415,9 +415,7 @@ def _responses_block(block: Item) -> Item | None:
     if type_of(block) in _RESPONSES_BLOCKS:
         return block
     return _foreign_block(
-        block,
-        "input_text",
-        lambda url: {"type": "input_image", "image_url": url, "detail": "auto"},
+        block, "input_text", lambda url: {"type": "input_image", "image_url": url, "detail": "auto"}
     )
 
 

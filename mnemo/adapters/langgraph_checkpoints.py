@@ -454,9 +454,7 @@ def _config(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
 
 
 def _wanted(
-    config: RunnableConfig | None,
-    filter: Mapping[str, Any] | None,
-    before: RunnableConfig | None,
+    config: RunnableConfig | None, filter: Mapping[str, Any] | None, before: RunnableConfig | None
 ) -> dict[str, Any]:
     """What ``Checkpoints.list`` is asked for."""
     named = {} if config is None else config.get("configurable", {})

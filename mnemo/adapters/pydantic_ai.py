@@ -450,11 +450,7 @@ class MnemoMemory(AbstractCapability[Any]):
     """
 
     def __init__(
-        self,
-        repo: AnyRepository,
-        *,
-        budget_tokens: int | None = None,
-        remember_in: str = "default",
+        self, repo: AnyRepository, *, budget_tokens: int | None = None, remember_in: str = "default"
     ) -> None:
         self._repo = Handle.of(repo, Repository, blocking.Repository)
         self._budget_tokens = budget_tokens

@@ -39,10 +39,7 @@ BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 Exchange = tuple[str, str]
 
 TRIP: tuple[Exchange, ...] = (
-    (
-        "I want to visit Tokyo and Kyoto in April, for two weeks.",
-        "Asked about budget and food.",
-    ),
+    ("I want to visit Tokyo and Kyoto in April, for two weeks.", "Asked about budget and food."),
     (
         "My budget is 3,000 euros, and I am allergic to peanuts.",
         "Noted the budget and the allergy.",
@@ -62,10 +59,7 @@ BUILD: tuple[Exchange, ...] = (
         "When the linker runs out of memory, set LINK_JOBS=2 before building.",
         "Set LINK_JOBS=2 and started the build again.",
     ),
-    (
-        "Always clear the build cache after changing compiler flags.",
-        "Cleared the cache.",
-    ),
+    ("Always clear the build cache after changing compiler flags.", "Cleared the cache."),
 )
 
 AFTER: Exchange = (

@@ -27,8 +27,7 @@ def update(
     repo: opening.Repo = "default",
     store: opening.Store = "mnemo.db",
     iterations: Annotated[
-        int | None,
-        typer.Option(help="Passes of the task's loop; default: its assistant messages."),
+        int | None, typer.Option(help="Passes of the task's loop; default: its assistant messages.")
     ] = None,
     outcome: Annotated[
         str, typer.Option(help="completed, failed, interrupted or awaiting_user.")
@@ -150,8 +149,7 @@ async def restore(
 
 @opening.on_repo
 async def export_(
-    repo: Repository,
-    folder: Annotated[Path, typer.Argument(help="Made if it is not there.")],
+    repo: Repository, folder: Annotated[Path, typer.Argument(help="Made if it is not there.")]
 ) -> opening.Answer:
     """Write one Markdown file per note into a folder; what was edited there is not overwritten."""
     return _report(await repo.notes.export_folder(folder), folder)

@@ -22,8 +22,7 @@ from mnemo.protocols import ChatModel, EmbeddingSpace
 # ── Options that several commands share ─────────────────────────────────────────────────
 
 Store = Annotated[
-    str,
-    typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True),
+    str, typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True)
 ]
 Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_default=True)]
 NewEmbedder = Annotated[
@@ -231,11 +230,7 @@ def on_repo(command: Callable[..., Awaitable[Answer]]) -> Callable[..., None]:
     """
 
     def run(
-        *,
-        repo: Repo = "default",
-        store: Store = "mnemo.db",
-        as_json: AsJson = False,
-        **own: Any,
+        *, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False, **own: Any
     ) -> None:
         found = in_known_repo(store, repo, lambda opened: command(opened, **own))
         answer({"repo": repo} | found[0], *found[1:], as_json=as_json)

@@ -42,12 +42,7 @@ from mnemo.values.vectors import COSINE_ROUNDING
 
 
 def reconcile(
-    changeset: Changeset,
-    known: Known,
-    intents: IntentPlan,
-    *,
-    config: CommitConfig,
-    now: datetime,
+    changeset: Changeset, known: Known, intents: IntentPlan, *, config: CommitConfig, now: datetime
 ) -> GraphWrite:
     """
     Decide what *changeset* writes into the graph that *known* shows; for a worker thread.

@@ -202,10 +202,7 @@ class _Outline:
 
     def __init__(self, goals: Sequence[Goal], *, sub_goals: int = 0, roots: int = 0) -> None:
         self.goals = goals
-        self._note = [
-            *_counted(sub_goals, "older sub-goal"),
-            *_counted(roots, "older goal"),
-        ]
+        self._note = [*_counted(sub_goals, "older sub-goal"), *_counted(roots, "older goal")]
 
     def fitting(self, pins: Sequence[Pin], share: int, count: Count) -> str:
         """Render with as many of the newest *pins* as fit, and the number of the others."""

@@ -46,10 +46,7 @@ def memory_text(
     Returns:
         With those that are shown.
     """
-    levels = (
-        ("## Long-term memory", 2, budget.long_term),
-        ("## Recent memory", 1, budget.recent),
-    )
+    levels = (("## Long-term memory", 2, budget.long_term), ("## Recent memory", 1, budget.recent))
     told, shown, room = "", list[Snapshot](), 0
     for heading, level, share in levels:
         chosen = sorted((s for s in snapshots if s.level == level), key=lambda s: s.to_seq)

@@ -301,12 +301,7 @@ class RepositoryIndex:
         self._early = {key: fitting[key] for key in unknown} if changes.more else {}
 
     async def nearest(
-        self,
-        vectors: NDArray[np.float32],
-        *,
-        type: NodeType,
-        threshold: float,
-        limit: int = 12,
+        self, vectors: NDArray[np.float32], *, type: NodeType, threshold: float, limit: int = 12
     ) -> list[list[tuple[str, float]]]:
         """Ids and cosines ≥ *threshold* of one type for each row of *vectors*, best first."""
         view = self._view.of_type(type)

@@ -106,11 +106,7 @@ class TranscriptReader:
     """
 
     def __init__(
-        self,
-        tx: Tx,
-        repo_id: str,
-        now: datetime,
-        lease_time: LeaseTime | None = None,
+        self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None
     ) -> None:
         self._tx = tx
         self._repo, _, _, self._dimensions = repo_row(tx, repo_id)
@@ -311,12 +307,7 @@ class TranscriptReader:
         what is not); only the *newest* so many.
         """
         return table_of(kind).all(
-            self._tx,
-            self._number(thread_id),
-            thread_id,
-            epoch=epoch,
-            live=live,
-            newest=newest,
+            self._tx, self._number(thread_id), thread_id, epoch=epoch, live=live, newest=newest
         )
 
 

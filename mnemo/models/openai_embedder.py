@@ -19,14 +19,7 @@ from pydantic import SecretStr
 from mnemo.errors import ConfigError, InvalidReply, ModelError
 from mnemo.models.failures import Failure
 from mnemo.models.prices import Price, counted, usage_of
-from mnemo.models.transport import (
-    HttpModel,
-    HttpSettings,
-    Transport,
-    number,
-    whole,
-    with_settings,
-)
+from mnemo.models.transport import HttpModel, HttpSettings, Transport, number, whole, with_settings
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import clean, count_tokens, is_blank

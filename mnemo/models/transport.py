@@ -591,11 +591,7 @@ class Limits:
     """The limits of one model instance: at once per event loop, per minute over all of them."""
 
     def __init__(
-        self,
-        *,
-        requests_per_minute: float | None,
-        tokens_per_minute: float | None,
-        clock: Clock,
+        self, *, requests_per_minute: float | None, tokens_per_minute: float | None, clock: Clock
     ) -> None:
         self._requests = Bucket(requests_per_minute, clock.monotonic)
         self._tokens = Bucket(tokens_per_minute, clock.monotonic)

@@ -108,10 +108,7 @@ _RESEARCH = Profile(
         ),
         "returns": "Score by how much new, sourced information the method led to.",
     },
-    value_function_overrides={
-        "semantic": {"base_floor": 0.45},
-        "procedural": {"base_floor": 0.15},
-    },
+    value_function_overrides={"semantic": {"base_floor": 0.45}, "procedural": {"base_floor": 0.15}},
 )
 
 _CUSTOMER_SUPPORT = Profile(

@@ -84,11 +84,7 @@ class SemanticReply(Reply):
 
 
 def semantic_question(
-    trajectory: Trajectory,
-    stored: Sequence[StoredFact],
-    profile: Profile | None,
-    *,
-    max_facts: int,
+    trajectory: Trajectory, stored: Sequence[StoredFact], profile: Profile | None, *, max_facts: int
 ) -> Question[list[Fact]]:
     """
     Ask for the facts of *trajectory*, and which *stored* ones they replace or end.

@@ -96,10 +96,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
         """SELECT t.line FROM staging.steps t WHERE NOT EXISTS (SELECT 1 FROM staging.episodes e
            WHERE e.id = t.episode AND e.session = t.session) ORDER BY t.n""",
     ),
-    (
-        "its annotation is not whole",
-        f"SELECT line FROM staging.steps WHERE {_PARTLY} ORDER BY n",
-    ),
+    ("its annotation is not whole", f"SELECT line FROM staging.steps WHERE {_PARTLY} ORDER BY n"),
     (
         "its episode is over",
         """SELECT g.line FROM staging.staged g WHERE NOT EXISTS

@@ -130,11 +130,7 @@ AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.thread = c.thread AND o.id = c.{1})
 _CHECKS: tuple[tuple[str, str, str], ...] = (
     ("vectors whose node, step or message is gone", "v.key", DANGLING_VECTORS),
     *(
-        (
-            f"{what} of a wrong length",
-            example,
-            f"{rows} WHERE length(v.vector) <> 4 * {dimensions}",
-        )
+        (f"{what} of a wrong length", example, f"{rows} WHERE length(v.vector) <> 4 * {dimensions}")
         for what, example, rows, dimensions in (
             ("vectors", "v.key", f"vectors {_REPO}", "r.space_dimensions"),
             ("staged vectors", "v.key", f"moving {_REPO}", "r.next_space_dimensions"),

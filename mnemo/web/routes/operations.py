@@ -77,9 +77,7 @@ async def statistics(repo: Readable) -> Any:
 
 
 @router.get(
-    "/v1/jobs",
-    response_model=list[Job],
-    response_model_exclude={"__all__": {"owner", "token"}},
+    "/v1/jobs", response_model=list[Job], response_model_exclude={"__all__": {"owner", "token"}}
 )
 async def jobs(repo: Readable, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Any:
     """List the background work that is owed: what was given up, what runs, what waits."""
@@ -123,9 +121,7 @@ async def _stream(
 
 
 @router.get("/v1/events", response_class=EventSourceResponse)
-async def events(
-    stream: Annotated[AsyncIterator[bytes], Depends(_stream)],
-) -> Response:
+async def events(stream: Annotated[AsyncIterator[bytes], Depends(_stream)]) -> Response:
     """
     Stream what happens, as server-sent events.
 
