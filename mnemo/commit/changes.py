@@ -64,12 +64,10 @@ def tidied(changeset: Changeset, stored: Mapping[str, Node]) -> Changeset:
     """
     Give *changeset* without the steps and subgoals that are stored, or said twice in it.
 
-    Their ids follow from what they stand for, so one met again is the same node: a
-    step stays as it is, and its differences, added with it, are dropped; a subgoal
-    gets its latest description.
+    Their ids follow from what they stand for, so one met again is the same node: a step stays as it
+    is, and its differences, added with it, are dropped; a subgoal gets its latest description.
 
-    Raises:
-        ValueError: The id of any other node is taken.
+    *Raises* ``ValueError``: the id of any other node is taken.
     """
     new: dict[str, Node] = {}
     again: dict[str, Node] = {}
@@ -104,13 +102,9 @@ def check(
     """
     Refuse what could not be stored.
 
-    Args:
-        given: From outside: steps of a session go on, whatever an earlier version let in.
-
-    Raises:
-        ValueError: As ``Changeset.validate``; or a change names a field that its node lacks,
-            or a node could not be read again.
-        Conflict: What it corrects was corrected meanwhile.
+    *given*: From outside: steps of a session go on, whatever an earlier version let in. *Raises*
+    ``ValueError``: as ``Changeset.validate``; or a change names a field that its node lacks, or a
+    node could not be read again; ``Conflict``: what it corrects was corrected meanwhile.
     """
     changeset.validate(stored={id: node.type for id, node in stored.items()}, dimensions=dimensions)
     known = {**stored, **{node.id: node for node in changeset.nodes}}

@@ -175,12 +175,11 @@ class CommitLane:
         """
         Write the upkeep that *draw* makes of the graph as it is, in one transaction.
 
-        *draw* runs in a worker thread; if others wrote first, it is drawn anew. Gives what
-        was drawn last, and what it did.
+        *draw* runs in a worker thread; if others wrote first, it is drawn anew. Gives what was
+        drawn last, and what it did.
 
-        Raises:
-            CommitFailed: As of ``commit``. *Cancellation*: the transaction completes;
-                run it in a task that outlives the caller.
+        *Raises* ``CommitFailed``: as of ``commit``. *Cancellation*: the transaction completes; run
+        it in a task that outlives the caller.
         """
         id = new_id("upkeep")
         drawn: list[tuple[Upkeep, CorpusView]] = []

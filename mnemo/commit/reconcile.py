@@ -47,9 +47,8 @@ def reconcile(
     """
     Decide what *changeset* writes into the graph that *known* shows; for a worker thread.
 
-    Args:
-        changeset: Tidied and checked, with an id and with all vectors that there are.
-        now: Creation time of nodes that have none.
+    *changeset*: Tidied and checked, with an id and with all vectors that there are. *now*: Creation
+    time of nodes that have none.
     """
     draft = Draft(changeset, known, now=now)
     support = Support(changeset, known)
@@ -188,11 +187,10 @@ async def plan_intents(
     """
     Decide for each new intent, in order, whether one that is known stands for it.
 
-    An intent that is reworded keeps the vectors of what it was called before, so that
-    what was near it stays near.
+    An intent that is reworded keeps the vectors of what it was called before, so that what was near
+    it stays near.
 
-    Args:
-        merge: ``None`` where there is no model: then the known one is used as it is.
+    *merge*: ``None`` where there is no model: then the known one is used as it is.
     """
     planner = _Planner(known, config, merge, vectors_of, _sources(changeset))
     for intent in changeset.nodes:

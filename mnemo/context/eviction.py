@@ -57,8 +57,7 @@ class EvictionVerdict:
     """
     The verdict on a zone: ``snapshot`` keeps *text*, ``ok`` nothing, ``fallback`` a rule's.
 
-    Attributes:
-        attempts: Runs that it took, this one included.
+    *attempts*: Runs that it took, this one included.
     """
 
     kind: OutcomeKind
@@ -72,9 +71,8 @@ class Committed:
     """
     The rows that an eviction wrote.
 
-    Attributes:
-        snapshot: The one that stands for the range now, if one does.
-        moved: Whether the boundary moved; it did not where a fallback's text was replaced.
+    *snapshot*: The one that stands for the range now, if one does. *moved*: Whether the boundary
+    moved; it did not where a fallback's text was replaced.
     """
 
     outcome: EvictionOutcome
@@ -251,8 +249,7 @@ class DueEviction:
     """
     A thread whose window is above its trigger, as it was read at *now*.
 
-    Attributes:
-        deadline_s: Seconds until an unanswered call counts as abandoned.
+    *deadline_s*: Seconds until an unanswered call counts as abandoned.
     """
 
     thread: Thread

@@ -339,8 +339,7 @@ def attach_pins(
     """
     Pin every message to every goal; how many links that makes, existing ones included.
 
-    Raises:
-        ValueError: What ``check_pins`` finds; so ``NotFound`` and ``Conflict``.
+    *Raises* ``ValueError``: what ``check_pins`` finds; so ``NotFound`` and ``Conflict``.
     """
     if refusal := check_pins(tx, scope, seqs, goal_ids):
         raise refusal.error()

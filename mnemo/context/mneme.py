@@ -103,9 +103,8 @@ class Mneme:
         """
         Watch a thread with this budget from now on; a plain call, the latest one wins.
 
-        Args:
-            notes: Whether its viewport shows notes. That is not stored: until there is such
-                a viewport again, the window counts as larger by their share.
+        *notes*: Whether its viewport shows notes. That is not stored: until there is such a
+        viewport again, the window counts as larger by their share.
         """
         self._budgets[thread_id] = budget_tokens
         self._unwatched.pop(thread_id, None)
@@ -147,11 +146,8 @@ class Mneme:
         """
         Run now if the thread is due, or join the run in flight. *Cancellation*: only the wait ends.
 
-        Returns:
-            The last outcome of it; ``None``: the thread was not due, or there was none.
-
-        Raises:
-            UsageError: The repository was closed meanwhile.
+        Gives the last outcome of it; ``None``: the thread was not due, or there was none. *Raises*
+        ``UsageError``: the repository was closed meanwhile.
         """
         self._unwatched.pop(thread_id, None)
         self._backoff.end(_eviction(thread_id))
@@ -178,8 +174,7 @@ class Mneme:
         """
         Check every watched thread, as at opening. *Cancellation*: safe.
 
-        Raises:
-            StoreError: The threads could not be read.
+        *Raises* ``StoreError``: the threads could not be read.
         """
         if not self._config.auto_evict:
             return
@@ -442,8 +437,7 @@ class Runs:
         """
         Have a verdict on what is to leave *due*'s window, and what that is.
 
-        Raises:
-            NoOutcome: There is none. *Cancellation*: safe; nothing is written.
+        *Raises* ``NoOutcome``: there is none. *Cancellation*: safe; nothing is written.
         """
         view = await self._threads.run(lambda: due.view(self._parts.config))
         if view.zone is None:

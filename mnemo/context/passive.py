@@ -57,9 +57,8 @@ class _Turn:
     """
     The beginning of a thread's latest turn, as of one moment.
 
-    Attributes:
-        recent: What surfaced in the turns of the cooldown.
-        stored: What was surfaced in this turn before; ``None``: it is the first time.
+    *recent*: What surfaced in the turns of the cooldown. *stored*: What was surfaced in this turn
+    before; ``None``: it is the first time.
     """
 
     scope: ThreadScope
@@ -87,12 +86,11 @@ class PassiveRecall:
         """
         The memories of the latest turn of a handle's thread, best first; mostly none.
 
-        Found once per turn and stored with it. A failure is logged, told by
-        ``RecallFailed``, and not tried again in the same turn.
+        Found once per turn and stored with it. A failure is logged, told by ``RecallFailed``, and
+        not tried again in the same turn.
 
-        Raises:
-            UsageError: The repository is closed.
-                *Cancellation*: safe; at worst what was found is stored.
+        *Raises* ``UsageError``: the repository is closed. *Cancellation*: safe; at worst what was
+        found is stored.
         """
         config, thread_id = self._parts.config, settings.thread_id
         if not config.recall.passive_enabled or not config.recall.passive_max_hits:

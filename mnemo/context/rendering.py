@@ -40,12 +40,7 @@ CUT = " […]"
 def memory_text(
     snapshots: Sequence[Snapshot], budget: Budget, count: Count
 ) -> tuple[str, list[Snapshot]]:
-    """
-    Render current snapshots, long-term memory first, each level within its share.
-
-    Returns:
-        With those that are shown.
-    """
+    """Render current snapshots, long-term memory first, each level in its share; and which."""
     levels = (("## Long-term memory", 2, budget.long_term), ("## Recent memory", 1, budget.recent))
     told, shown, room = "", list[Snapshot](), 0
     for heading, level, share in levels:
@@ -127,8 +122,7 @@ async def notes_text(overview: Overview, share: int, count: Count) -> str:
 
     ``""``: there are no notes, or the share is too small to say anything.
 
-    Raises:
-        StoreError: The notes could not be read. *Cancellation*: safe.
+    *Raises* ``StoreError``: the notes could not be read. *Cancellation*: safe.
     """
     room = share
     for _ in range(ATTEMPTS):
@@ -242,8 +236,7 @@ def render(
     """
     Put *scene* into messages, with *notes* as ``notes_text`` gave them.
 
-    Args:
-        recalled: Tells what came to mind in at most so many tokens; ``""``: nothing did.
+    *recalled*: Tells what came to mind in at most so many tokens; ``""``: nothing did.
     """
     window = scene.window
     memory, _ = memory_text(scene.snapshots, budget, count)
@@ -339,8 +332,7 @@ def look(
 
     Without a budget by that which it is watched with, or else as *config* says.
 
-    Raises:
-        ValueError: The budget is below 1.
+    *Raises* ``ValueError``: the budget is below 1.
     """
     scope = ThreadScope.of(tx, settings, config)
     watched = scope.thread.budget_tokens

@@ -45,9 +45,8 @@ class ThreadWindow:
     """
     A window, or what of it can be shown, as of *now*.
 
-    Attributes:
-        units: Ascending; *messages*: theirs, completed.
-        missing: Seqs, both inclusive, that belong to the window and are not in it.
+    *units*: Ascending; *messages*: theirs, completed. *missing*: Seqs, both inclusive, that belong
+    to the window and are not in it.
     """
 
     scope: ThreadScope
@@ -158,8 +157,7 @@ def make_room(
 
     An unanswered call does not hold the window open here, unless it is in the newest unit.
 
-    Returns:
-        What left, and whether that is all: in one transaction so many zones leave at most.
+    Gives what left, and whether that is all: in one transaction so many zones leave at most.
     """
     head, thread_id = reader.head(), reader.thread.id
     left: list[Committed] = []
@@ -187,8 +185,7 @@ class _Head:
     """
     The beginning of a window of *span* stored tokens: enough of it to say what leaves first.
 
-    Attributes:
-        is_whole: Whether it is all of the window.
+    *is_whole*: Whether it is all of the window.
     """
 
     def __init__(

@@ -27,8 +27,7 @@ class NewRecord:
     """
     A record to be made; its *text* is not blank.
 
-    Attributes:
-        replacing: Live records within the range that it takes the place of.
+    *replacing*: Live records within the range that it takes the place of.
     """
 
     start_seq: int
@@ -64,11 +63,9 @@ def insert_record(
 
     Whether the range cuts a tool group is not looked at: see ``require_whole``.
 
-    Raises:
-        ValueError: The range is not all given yet, reaches into an earlier epoch, or has no
-            message left.
-        Conflict: Another live record shares a seq with it, or one of *replacing* is live
-            no more.
+    *Raises* ``ValueError``: the range is not all given yet, reaches into an earlier epoch, or has
+    no message left; ``Conflict``: another live record shares a seq with it, or one of *replacing*
+    is live no more.
     """
     existing = existing_record(tx, scope, new)
     if existing is not None:
@@ -158,9 +155,8 @@ def reconstructed(
     """
     Replace each record's range in a history by its summary message, whatever is given of it.
 
-    Args:
-        placed: Messages with the seq at which they stand, ascending.
-        records: Live ones, no two sharing a seq; in any order.
+    *placed*: Messages with the seq at which they stand, ascending. *records*: Live ones, no two
+    sharing a seq; in any order.
     """
     due = sorted(records, key=lambda record: record.start_seq, reverse=True)
     shown: list[Message] = []

@@ -155,9 +155,8 @@ class Compressing:
     """
     Compresses the threads of one repository, each at most once at a time.
 
-    Args:
-        summarizer: In place of the shipped ones: the chat model if there is one, else the
-            embedded one. A model that fails is not replaced by the latter.
+    *summarizer*: In place of the shipped ones: the chat model if there is one, else the embedded
+    one. A model that fails is not replaced by the latter.
     """
 
     def __init__(self, parts: ConversationParts, *, summarizer: Summarizer | None = None) -> None:
@@ -202,11 +201,8 @@ class Compressing:
         """
         Compress now if that is due, or join the run in flight. *Cancellation*: only the wait ends.
 
-        Returns:
-            The record that was made; ``None``: nothing was due, or the summary failed.
-
-        Raises:
-            UsageError: The repository was closed meanwhile.
+        Gives the record that was made; ``None``: nothing was due, or the summary failed. *Raises*
+        ``UsageError``: the repository was closed meanwhile.
         """
         if not settings.summaries:
             return None
@@ -373,10 +369,9 @@ def due_range(
     """
     The oldest uncovered messages that a summary is due for; ``None``: nothing is due.
 
-    Due is one when the uncovered live messages have more than ``max_tokens`` and are more
-    than ``keep_last`` units. The range ends at the last clean cut that leaves ``keep_last``
-    of them, and is never longer than a model can be shown. What this costs does not grow
-    with what is covered.
+    Due is one when the uncovered live messages have more than ``max_tokens`` and are more than
+    ``keep_last`` units. The range ends at the last clean cut that leaves ``keep_last`` of them, and
+    is never longer than a model can be shown. What this costs does not grow with what is covered.
     """
     records = scope.all(tx, Compaction, live=True)
     runs = scope.uncovered(records)

@@ -123,8 +123,7 @@ def load(
 
     Reads as much of the thread's end as the choice needs, the records, and what is pinned.
 
-    Raises:
-        UsageError: What is required alone exceeds the budget; both numbers are named.
+    *Raises* ``UsageError``: what is required alone exceeds the budget; both numbers are named.
     """
     count, max_chars = config.count, limit_of(settings.compressions)
     records = scope.all(tx, Compaction, live=True)
@@ -197,9 +196,8 @@ class Nearness:
     """
     The nearness of messages to a query.
 
-    Attributes:
-        vector: Of the query, unit norm, shape ``(d,)``; ``None``: there is no query.
-        failure: Why nearness cannot be told, once the embedder or the index failed.
+    *vector*: Of the query, unit norm, shape ``(d,)``; ``None``: there is no query. *failure*: Why
+    nearness cannot be told, once the embedder or the index failed.
     """
 
     vector: NDArray[np.float32] | None = None

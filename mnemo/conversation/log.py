@@ -84,14 +84,11 @@ def append_drafts(
     """
     Store the new messages of a batch at the end of the thread; return every stored one.
 
-    What is there already is given as it is stored; an id that was erased, or whose message
-    has expired, is left out.
+    What is there already is given as it is stored; an id that was erased, or whose message has
+    expired, is left out.
 
-    Args:
-        search_tools: Whether calls and results are searched for as well.
-
-    Raises:
-        Conflict: An id stands for something else already, or *expected_seq* is not next.
+    *search_tools*: Whether calls and results are searched for as well. *Raises* ``Conflict``: an id
+    stands for something else already, or *expected_seq* is not next.
     """
     ids = [draft.id for draft in drafts if draft.message.id is not None]
     known = tx.by_id(scope.thread.id, ids) if ids else {}
@@ -544,8 +541,7 @@ class ExpirySweep:
         """
         Sweep every thread; how many messages were deleted. A damaged one is logged, and stays.
 
-        Raises:
-            StoreError: What was deleted before stays so. *Cancellation*: safe; likewise.
+        *Raises* ``StoreError``: what was deleted before stays so. *Cancellation*: safe; likewise.
         """
         threads = await self._parts.store.reading(lambda tx: tx.threads())
         default = self._parts.config.conversation.ttl_s

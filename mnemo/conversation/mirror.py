@@ -1,9 +1,8 @@
 """
 Mirroring: appends a thread's messages to a session as the thread grows.
 
-Every message becomes a step under its own key, so that a feed which begins again where
-it is not sure adds nothing twice, and one that begins where the last one ended misses
-nothing.
+Every message becomes a step under its own key, so that a feed which begins again where it is not
+sure adds nothing twice, and one that begins where the last one ended misses nothing.
 """
 
 from __future__ import annotations
@@ -195,17 +194,14 @@ class Feeding:
         """
         Have *session* take every message of the thread, in the order of their seqs.
 
-        What says nothing and what has expired is passed over. It goes on in the background until
-        it is cancelled, the session takes no more or the repository is closed; a later feed of the
-        two goes on there.
+        What says nothing and what has expired is passed over. It goes on in the background until it
+        is cancelled, the session takes no more or the repository is closed; a later feed of the two
+        goes on there.
 
-        Args:
-            from_seq: At least 0. ``None``: behind the last message of the thread that the session
-                holds, or if it holds none, with the next one that is appended.
-
-        Raises:
-            ValueError: *from_seq* is no seq.
-            UsageError: The repository is closed. *Cancellation*: safe; nothing is fed.
+        *from_seq*: At least 0. ``None``: behind the last message of the thread that the session
+        holds, or if it holds none, with the next one that is appended. *Raises* ``ValueError``:
+        *from_seq* is no seq; ``UsageError``: the repository is closed. *Cancellation*: safe;
+        nothing is fed.
         """
         if from_seq is None:
             held = list(session.held_messages(thread_id))

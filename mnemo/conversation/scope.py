@@ -43,9 +43,8 @@ class ThreadSettings:
     """
     The settings of one handle, configuration included.
 
-    Attributes:
-        ttl_s: Seconds; ``None``: as the configuration says; 0: for ever.
-        remember: Whether what is appended is demanded to be extracted as well.
+    *ttl_s*: Seconds; ``None``: as the configuration says; 0: for ever. *remember*: Whether what is
+    appended is demanded to be extracted as well.
     """
 
     thread_id: str

@@ -67,9 +67,8 @@ async def summarise(
 
     ``None``: nothing is due, the attempt failed, or the next one has to wait.
 
-    Raises:
-        StoreError: What is due, or the text by rule, met a store that failed.
-        UsageError: The repository closes. *Cancellation*: safe; a write completes.
+    *Raises* ``StoreError``: what is due, or the text by rule, met a store that failed;
+    ``UsageError``: the repository closes. *Cancellation*: safe; a write completes.
     """
     while not backoff.holds(kind.key):
         due = await store.reading(kind.due)

@@ -84,10 +84,8 @@ class Forgetting:
         """
         Erase what is selected, after its sessions have ended.
 
-        Raises:
-            NotFound: An id is unknown.
-            StoreError: Nothing was erased. *Cancellation*: run it in a task that
-                outlives its caller.
+        *Raises* ``NotFound``: an id is unknown; ``StoreError``: nothing was erased. *Cancellation*:
+        run it in a task that outlives its caller.
         """
         named = memory_attributes("delete_memory", self.lane.repo_id)
         with self.lane.spans.span("delete_memory", attributes=named) as span:
@@ -144,8 +142,7 @@ class StoredErasure(OfRepository):
         Then, if the selection says so, the log is cut and a file of up to 64 MB rewritten:
         ``report.scrubbed``. A dry run says what that would do, and changes nothing.
 
-        Raises:
-            StoreError: Nothing was erased. *Cancellation*: the transaction completes.
+        *Raises* ``StoreError``: nothing was erased. *Cancellation*: the transaction completes.
         """
         if selection.dry_run:
             return await self._rehearsed(selection)

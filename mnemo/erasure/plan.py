@@ -351,13 +351,9 @@ def _reworded(
     """
     A routing node that lost members, as it may stay.
 
-    Args:
-        members: What remains of them.
-        lost: Gives the words said in the erased steps behind the others.
-
-    Returns:
-        *node* itself where it is worded from what remains; an intent or subgoal in
-        other words; ``None`` if nothing remaining names it.
+    *members*: What remains of them. *lost*: Gives the words said in the erased steps behind the
+    others. Gives *node* itself where it is worded from what remains; an intent or subgoal in other
+    words; ``None`` if nothing remaining names it.
     """
     said = [
         text

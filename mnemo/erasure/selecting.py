@@ -166,10 +166,8 @@ def choose(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Chose
     """
     What *selection* takes.
 
-    Raises:
-        NotFound: An id is unknown.
-        ValueError: One of memories is of another node.
-        Conflict: A message's id is in several threads.
+    *Raises* ``NotFound``: an id is unknown; ``ValueError``: one of memories is of another node;
+    ``Conflict``: a message's id is in several threads.
     """
     if selection.names_ids:
         named = _Named(tx, repo, selection, unreadable)

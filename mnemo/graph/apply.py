@@ -464,10 +464,8 @@ def keep_up(
     """
     Do *upkeep*; what changes is of *revision*. Give whether anything did, and the ids removed.
 
-    Args:
-        changed: What the changed nodes say, and their ids; see ``prepare``.
-
-    *Raises* ``CommitFailed``: it names an unknown node, or would remove a raw step.
+    *changed*: What the changed nodes say, and their ids; see ``prepare``. *Raises*
+    ``CommitFailed``: it names an unknown node, or would remove a raw step.
     """
     leaving_ids = {*upkeep.merges, *upkeep.removals}
     numbers = _numbers(tx, repo, upkeep.named_ids, leaving=leaving_ids)

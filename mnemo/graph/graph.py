@@ -75,10 +75,9 @@ class StoredGraph(OfRepository):
         """
         Write everything of *write* in one transaction, or nothing.
 
-        Raises:
-            StaleRevision: Another write came between, or has its turn; reconcile again.
-            Conflict: *owner* does not own the settled session any more.
-            CommitFailed: The transaction was rolled back. *Cancellation*: completes.
+        *Raises* ``StaleRevision``: another write came between, or has its turn; reconcile again;
+        ``Conflict``: *owner* does not own the settled session any more; ``CommitFailed``: the
+        transaction was rolled back. *Cancellation*: completes.
         """
         prepared = await compute(partial(prepare, write, self._clock.now()))
         return await self._committed(

@@ -132,8 +132,7 @@ class StoredFeed(OfRepository):
         """
         Keep vectors; keys whose owner is gone are skipped. *Cancellation*: completes.
 
-        Raises:
-            EmbeddingSpaceMismatch: The repository is stamped with another space.
+        *Raises* ``EmbeddingSpaceMismatch``: the repository is stamped with another space.
         """
         rows = await compute(partial(_encoded, vectors))
         # Else an owner that is looked for, and is there, may be gone by the time of the insert.

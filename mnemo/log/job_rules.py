@@ -28,10 +28,9 @@ def claim_jobs(
     """
     Claim at most *limit* due jobs that fit, those first whose worker is dead or lost its lease.
 
-    Args:
-        held: Kinds and subjects that this service works on now. One that waits again already,
-            because its worker has written the result and not yet returned, is passed over.
-        fits: Whether this service can do a job; called on the store's thread.
+    *held*: Kinds and subjects that this service works on now. One that waits again already, because
+    its worker has written the result and not yet returned, is passed over. *fits*: Whether this
+    service can do a job; called on the store's thread.
     """
 
     def is_free(job: Job) -> bool:
@@ -85,9 +84,8 @@ def fail_job(
     """
     Note that a try of *job* failed, if the claim still holds.
 
-    Args:
-        about: Ids of the messages that *error* may quote: where one was erased meanwhile, the
-            job is given back untried.
+    *about*: Ids of the messages that *error* may quote: where one was erased meanwhile, the job is
+    given back untried.
     """
     present = held_job(tx, job)
     if present is None:
@@ -121,8 +119,7 @@ def retry_jobs(
 
     They need what *here* names then, such as the space, whatever they were owed with.
 
-    Raises:
-        NotFound: A thread never had a job.
+    *Raises* ``NotFound``: a thread never had a job.
     """
     jobs = tx.jobs(JobState.DEAD) if thread_ids is None else _jobs_of(tx, thread_ids)
     again = [job for job in jobs if job.state in (JobState.WAITING, JobState.DEAD)]
@@ -136,11 +133,7 @@ def cancel_jobs(tx: TranscriptWriter, thread_ids: Sequence[str]) -> list[str]:
     """
     Take the messages of *thread_ids* for extracted; the workers of their jobs lose the claim.
 
-    Returns:
-        The threads that had a job to do.
-
-    Raises:
-        NotFound: A thread never had a job.
+    Gives the threads that had a job to do. *Raises* ``NotFound``: a thread never had a job.
     """
     owed = [job for job in _jobs_of(tx, thread_ids) if job.state is not JobState.DONE]
     for job in owed:
@@ -170,12 +163,11 @@ def demand_extraction(
     """
     Have *messages*, of one thread, be extracted, with all that is still due there.
 
-    That is due after *quiet_s* seconds without another demand, or now: if *most_waiting*
-    messages wait, or *at_once*. A thread that is demanded for the first time begins here.
-    Whoever does it has what *needs* names.
+    That is due after *quiet_s* seconds without another demand, or now: if *most_waiting* messages
+    wait, or *at_once*. A thread that is demanded for the first time begins here. Whoever does it
+    has what *needs* names.
 
-    Returns:
-        Whether it is due now; not if all of them are extracted.
+    Gives whether it is due now; not if all of them are extracted.
     """
     thread = tx.thread(messages[0].thread_id)
     start = thread.extracted_seq
@@ -213,8 +205,7 @@ def finish_extraction(tx: TranscriptWriter, done: Intake) -> None:
     """
     Advance the thread's ``extracted_seq`` and finish its job.
 
-    Raises:
-        Conflict: Another worker has claimed the job since, or a message was erased.
+    *Raises* ``Conflict``: another worker has claimed the job since, or a message was erased.
     """
     job = tx.job("extract", done.thread_id)
     if job is None or not job.is_held(done.token):

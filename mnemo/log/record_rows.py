@@ -275,9 +275,8 @@ def around(tx: Tx, repo_id: str, wanted: ViewQuery, expiry: Expiry) -> Surroundi
     """
     A record with its nearest neighbours, and the snapshots beside them.
 
-    Raises:
-        NotFound: There is no such record.
-        Conflict: Several threads have a record of this id.
+    *Raises* ``NotFound``: there is no such record; ``Conflict``: several threads have a record of
+    this id.
     """
     repo = repo_row(tx, repo_id)[0]
     found = [

@@ -47,8 +47,7 @@ class StoredRecords(OfRepository):
         """
         Find records, best first; every filter of *wanted* applies before its limit.
 
-        Raises:
-            ValueError: The full text refuses the expression. *Cancellation*: safe.
+        *Raises* ``ValueError``: the full text refuses the expression. *Cancellation*: safe.
         """
         return await self._engine.reading(partial(_search, repo_id=self._repo_id, wanted=wanted))
 

@@ -77,8 +77,7 @@ class StoredSessions:
     """
     The journal of one repository's sessions. Every method is one transaction.
 
-    Args:
-        append_steps: Writes what is handed over; one for all repositories of the store.
+    *append_steps*: Writes what is handed over; one for all repositories of the store.
     """
 
     def __init__(
@@ -142,8 +141,7 @@ class StoredSessions:
         """
         The session as its last durable act left it; ``None`` if unknown. *Cancellation*: safe.
 
-        Raises:
-            StoreCorrupt: A row of it is damaged.
+        *Raises* ``StoreCorrupt``: a row of it is damaged.
         """
         return await self._engine.reading(
             partial(_load, repo_id=self._repo_id, session_id=session_id)
@@ -160,12 +158,9 @@ class StoredSessions:
         """
         Become the owner, if there is none, or it is dead, or out of reach for its lease.
 
-        Args:
-            left_by: Token of the owner that has left the session to the worker of a job.
-
-        Raises:
-            SessionBusy: ``owned_elsewhere``. *Cancellation*: completes.
-            NotFound: There is no such session.
+        *left_by*: Token of the owner that has left the session to the worker of a job. *Raises*
+        ``SessionBusy``: ``owned_elsewhere``; ``NotFound``: there is no such session.
+        *Cancellation*: completes.
         """
         time, session = self._lease_time, (self._repo_id, session_id)
         await self._engine.writing(
@@ -316,12 +311,8 @@ def write_act(tx: Tx, repo_id: str, act: Act, token: str, encoded: tuple[Any, ..
     """
     Write *act* for the owner *token*.
 
-    Args:
-        encoded: As ``encode_staged`` gave it.
-
-    Raises:
-        NotFound: There is no such session or episode.
-        Conflict: Another owner has the session, or the episode is over.
+    *encoded*: As ``encode_staged`` gave it. *Raises* ``NotFound``: there is no such session or
+    episode; ``Conflict``: another owner has the session, or the episode is over.
     """
     place = _place(tx, repo_id, act, token)
     if place.status in ("committed", "discarded"):
@@ -405,12 +396,9 @@ def write_settlement(
     """
     Do what a commit does to its session; harmless where it is done already.
 
-    Args:
-        node_ids: What the commit's receipt names; the episode's are accumulated.
-        again: Whether the changeset was applied before: an episode that is over is left alone.
-
-    Raises:
-        Conflict: Another owner has the session, or the episode was discarded.
+    *node_ids*: What the commit's receipt names; the episode's are accumulated. *again*: Whether the
+    changeset was applied before: an episode that is over is left alone. *Raises* ``Conflict``:
+    another owner has the session, or the episode was discarded.
     """
     place = _place(tx, repo_id, settlement, token)
     if place.status in ("committed", "discarded"):
@@ -496,12 +484,11 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     """
     Write steps with their full text, in order; a refused one leaves no gap.
 
-    A message that a job has made a step is refused of sessions by hand, and the other way
-    round: whichever writes first keeps the message. Of a feed and of a job one is refused that
-    was erased since.
+    A message that a job has made a step is refused of sessions by hand, and the other way round:
+    whichever writes first keeps the message. Of a feed and of a job one is refused that was erased
+    since.
 
-    Raises:
-        Conflict: A key or node id is in use (only then nothing at all is written).
+    *Raises* ``Conflict``: a key or node id is in use (only then nothing at all is written).
     """
     recorded_at = codec.utc_text(clock.now())
     lanes, unfit = _found(tx, handed)

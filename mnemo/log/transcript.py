@@ -101,8 +101,7 @@ class TranscriptReader:
     """
     Messages and what was derived from them, as of one moment: rows out, plain calls.
 
-    Args:
-        lease_time: Default: always *now*.
+    *lease_time*: Default: always *now*.
     """
 
     def __init__(
@@ -473,8 +472,7 @@ class StoredTranscript(OfRepository):
         """
         Run *work*, plain code, in a worker thread, on one moment. *Cancellation*: safe.
 
-        Raises:
-            StoreError: It could not be read.
+        *Raises* ``StoreError``: it could not be read.
         """
 
         def read(tx: Tx) -> T:
@@ -488,13 +486,10 @@ class StoredTranscript(OfRepository):
         """
         Run *work* in one transaction, with others that wait, and give its result once durable.
 
-        Args:
-            thread_id: The thread that *work* asks for first, read with those of the others. Whoever
-                adds or erases messages names theirs: nobody makes steps of these meanwhile.
-
-        Raises:
-            Exception: What *work* raised, or ``StoreError``; nothing was written.
-                *Cancellation*: completes.
+        *thread_id*: The thread that *work* asks for first, read with those of the others. Whoever
+        adds or erases messages names theirs: nobody makes steps of these meanwhile. *Raises*
+        ``Exception``: what *work* raised, or ``StoreError``; nothing was written. *Cancellation*:
+        completes.
         """
         handed = HandedWork(self._repo_id, thread_id, work, self._clock, self._lease_time)
         locks = [("transcript", self._repo_id)]

@@ -69,8 +69,7 @@ class Around:
         """
         The units that *messages*, which are seen, are of; whole, ascending.
 
-        Args:
-            known: Others that were read, and are seen.
+        *known*: Others that were read, and are seen.
         """
         wanted = {message.seq: message for message in messages}
         found = {message.seq: message for message in known} | wanted

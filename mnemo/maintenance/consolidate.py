@@ -35,9 +35,8 @@ class Consolidation(Plan):
     """
     Which facts lose to which.
 
-    Attributes:
-        losses: Loser → the fact that it loses to, which may lose itself.
-        facts: Those that occur in *losses*, as they were when it was planned.
+    *losses*: Loser → the fact that it loses to, which may lose itself. *facts*: Those that occur in
+    *losses*, as they were when it was planned.
     """
 
     losses: Mapping[str, str]
@@ -97,9 +96,7 @@ class _Merging:
     """
     Decides which of *facts* lose; *hood* has their vectors at the same places.
 
-    Attributes:
-        losses: Loser → the fact that it loses to.
-        involved: Those that occur in *losses*.
+    *losses*: Loser → the fact that it loses to. *involved*: Those that occur in *losses*.
     """
 
     def __init__(self, sources: Sources, facts: list[Semantic], hood: Neighbourhood) -> None:

@@ -78,10 +78,9 @@ async def copy_repository(
     """
     Make *target* what *source* is now, all or nothing, or find that it is that already.
 
-    Raises:
-        UsageError: *target* holds something else.
-        StoreCorrupt: A record is damaged, and not *skip_damaged*; nothing was copied.
-        StoreError: A store failed, or the copy reads differently. *Cancellation*: safe.
+    *Raises* ``UsageError``: *target* holds something else; ``StoreCorrupt``: a record is damaged,
+    and not *skip_damaged*; nothing was copied; ``StoreError``: a store failed, or the copy reads
+    differently. *Cancellation*: safe.
     """
     async with target.read() as (head, _):
         is_there = not head.is_empty

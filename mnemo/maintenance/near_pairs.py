@@ -1,19 +1,17 @@
 """
 Find near pairs among many vectors without a full product of all with all.
 
-A cosine is the sum of what two vectors share within a few directions and in the rest,
-and the rest is at most the product of their lengths there (Cauchy and Schwarz). With
-the directions in which the vectors are longest, that bound already rules out nearly
-all pairs, at the cost of ``COARSE`` in place of all dimensions; what is left is
-computed in full. No pair above the threshold is missed.
+A cosine is the sum of what two vectors share within a few directions and in the rest, and the rest
+is at most the product of their lengths there (Cauchy and Schwarz). With the directions in which the
+vectors are longest, that bound already rules out nearly all pairs, at the cost of ``COARSE`` in
+place of all dimensions; what is left is computed in full. No pair above the threshold is missed.
 
-NumPy only; time grows with the square of the number of vectors, but a hundred thousand
-take seconds, and memory with their number times ``COARSE``. For a worker thread, one
-band after another.
+NumPy only; time grows with the square of the number of vectors, but a hundred thousand take
+seconds, and memory with their number times ``COARSE``. For a worker thread, one band after another.
 
-Products are made of many small ones: those BLAS leaves to the thread that asks. The
-threads it takes for large ones spin for one another, and on a busy machine, where the
-event loop wants a core too, a large one took six times as long as the small ones.
+Products are made of many small ones: those BLAS leaves to the thread that asks. The threads it
+takes for large ones spin for one another, and on a busy machine, where the event loop wants a core
+too, a large one took six times as long as the small ones.
 """
 
 from __future__ import annotations
@@ -52,8 +50,7 @@ class Near:
     """
     Pairs of one band, each from an earlier place to a later one.
 
-    Attributes:
-        truncated: Places of the band that have more than ``NEIGHBOURS`` near them.
+    *truncated*: Places of the band that have more than ``NEIGHBOURS`` near them.
     """
 
     left: Ints

@@ -117,10 +117,9 @@ class Reembedding:
         """
         Embed what has no new vector yet, then switch.
 
-        Raises:
-            ModelError: The embedder failed; what was embedded before is kept for the next run.
-            StoreError: The store could not be read or written. *Cancellation*: safe; the
-                switch completes or does not begin.
+        *Raises* ``ModelError``: the embedder failed; what was embedded before is kept for the next
+        run; ``StoreError``: the store could not be read or written. *Cancellation*: safe; the
+        switch completes or does not begin.
         """
         space = self._embedder.space
         before = await self._feed.space()
@@ -232,9 +231,8 @@ class StoredOverhaul(StoredErasure):
         """
         Keep vectors with their texts' digests for the switch, of those whose owner is there.
 
-        Raises:
-            Conflict: The repository is not on its way to *space* any more.
-                *Cancellation*: completes.
+        *Raises* ``Conflict``: the repository is not on its way to *space* any more. *Cancellation*:
+        completes.
         """
         rows = [(key, digest, encode_vector(row)) for key, (digest, row) in vectors.items()]
 

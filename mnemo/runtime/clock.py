@@ -110,9 +110,8 @@ class Bucket:
     """
     A budget that refills steadily and may be overdrawn.
 
-    Args:
-        per_minute: What flows in; ``None`` is no limit.
-        size: What it holds at most; a minute's flow if left out.
+    *per_minute*: What flows in; ``None`` is no limit. *size*: What it holds at most; a minute's
+    flow if left out.
     """
 
     def __init__(

@@ -74,13 +74,11 @@ class Flights(Generic[K, R]):
         """
         Run *key*'s work now, or join the run that is under way; give that run's result.
 
-        A run that had begun before the call may have looked for work too early: if it gave
-        nothing (``None`` or 0), the run that follows it answers.
+        A run that had begun before the call may have looked for work too early: if it gave nothing
+        (``None`` or 0), the run that follows it answers.
 
-        Raises:
-            Exception: What the run raised.
-            UsageError: The repository was closed before its end, or belongs to another
-                event loop. *Cancellation*: safe; only the wait ends.
+        *Raises* ``Exception``: what the run raised; ``UsageError``: the repository was closed
+        before its end, or belongs to another event loop. *Cancellation*: safe; only the wait ends.
         """
         self._home.check()
         flight = self._flights.get(key) or self._start(key)

@@ -110,12 +110,9 @@ class Portal:
         """
         Start the loop and its thread, and await *begin* there.
 
-        Args:
-            close: Awaited by ``close``, or at the interpreter's exit, if *begin* has succeeded.
-            grace_s: Seconds after which *close* stops what still runs, ``[0, ∞)``.
-
-        Raises:
-            UsageError: It is open, or as ``run``. What *begin* raises: the loop has ended then.
+        *close*: Awaited by ``close``, or at the interpreter's exit, if *begin* has succeeded.
+        *grace_s*: Seconds after which *close* stops what still runs, ``[0, ∞)``. *Raises*
+        ``UsageError``: it is open, or as ``run``. What *begin* raises: the loop has ended then.
         """
         self.check()
         if self._thread is not None:
@@ -143,8 +140,7 @@ class Portal:
         An interrupted wait (Ctrl-C) stops nothing: everything is closed all the same, and the
         interpreter's exit waits for it.
 
-        Raises:
-            UsageError: See ``run``. What closing raises.
+        *Raises* ``UsageError``: see ``run``. What closing raises.
         """
         self.check()
         thread = self._thread

@@ -190,12 +190,11 @@ def find_spans(
     """
     Give the spans of OpenTelemetry; ``NO_SPANS`` where it is not installed or not wanted.
 
-    Imports it, which reads a few files. Without an SDK, or before one is set up, its
-    spans are not recorded.
+    Imports it, which reads a few files. Without an SDK, or before one is set up, its spans are not
+    recorded.
 
-    Args:
-        capture_content: Whether spans carry texts: queries, messages, memories, errors.
-        provider: A ``TracerProvider``; ``None`` is the global one, whenever it is set.
+    *capture_content*: Whether spans carry texts: queries, messages, memories, errors. *provider*: A
+    ``TracerProvider``; ``None`` is the global one, whenever it is set.
     """
     if not enabled:
         return NO_SPANS

@@ -1,12 +1,11 @@
 """
 Task roots and cancel handles: the only place where a task without a parent starts.
 
-A service may be opened by one task and closed by another (a pytest fixture, a web
-framework's lifespan hooks), which an anyio task group does not allow: it belongs to the
-task that entered it. It also ends all its tasks when one of them fails. So the tasks of a
-service are plain tasks of the event loop, each in a cancel scope of its own. They are
-started and cancelled by plain calls, which loop callbacks make as well: nothing here
-needs a running task.
+A service may be opened by one task and closed by another (a pytest fixture, a web framework's
+lifespan hooks), which an anyio task group does not allow: it belongs to the task that entered it.
+It also ends all its tasks when one of them fails. So the tasks of a service are plain tasks of the
+event loop, each in a cancel scope of its own. They are started and cancelled by plain calls, which
+loop callbacks make as well: nothing here needs a running task.
 """
 
 from __future__ import annotations

@@ -34,10 +34,9 @@ async def confirmed(
     """
     The result of *write*, also where the store made it and failed to say so.
 
-    Args:
-        find: Looks in the store for what *write* made; ``None`` or ``False``: nothing. A write
-            that may be made twice is its own *find*.
-        in_doubt: Called when the store cannot be asked; the error of *write* is raised then.
+    *find*: Looks in the store for what *write* made; ``None`` or ``False``: nothing. A write that
+    may be made twice is its own *find*. *in_doubt*: Called when the store cannot be asked; the
+    error of *write* is raised then.
     """
     try:
         return await write()

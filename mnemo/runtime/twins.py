@@ -25,8 +25,7 @@ def members(of: type, owner: str, names: dict[str, Any]) -> Iterator[tuple[str, 
 
     Declared fields are read in the thread of the caller, all else on the loop.
 
-    Args:
-        owner, names: As of ``like``.
+    *owner*, *names*: As of ``like``.
     """
     for base in reversed(of.__mro__):
         fields = vars(base).get("__dataclass_fields__", {})

@@ -47,8 +47,7 @@ def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """
     Call a plain function of a user.
 
-    Raises:
-        Exception: What it raised; ``Interrupted`` in place of what is none.
+    *Raises* ``Exception``: what it raised; ``Interrupted`` in place of what is none.
     """
     try:
         return function(*args, **kwargs)

@@ -114,8 +114,7 @@ def every(name: str, values: Iterable[T], most: int = MOST_AT_ONCE) -> list[T]:
     """
     Return *values* as a list; no more are read than may be given.
 
-    Raises:
-        ValueError: One text, nothing to iterate over, or more than *most* of them.
+    *Raises* ``ValueError``: one text, nothing to iterate over, or more than *most* of them.
     """
     if isinstance(values, str | bytes):
         kind = "text" if isinstance(values, str) else "bytes"

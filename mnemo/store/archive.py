@@ -1,10 +1,9 @@
 """
 One repository as lines of text, out and in: ``StoredArchive`` over an engine.
 
-In bounded memory, whatever its size. JSON Lines in ASCII: a head, then a record each, of the
-kinds of ``archive_rows``. What comes in is staged, in tables of its own, checked, and moved over
-in one transaction: writers wait for the last move only, and a broken archive leaves nothing in
-the store.
+In bounded memory, whatever its size. JSON Lines in ASCII: a head, then a record each, of the kinds
+of ``archive_rows``. What comes in is staged, in tables of its own, checked, and moved over in one
+transaction: writers wait for the last move only, and a broken archive leaves nothing in the store.
 """
 
 from __future__ import annotations
@@ -75,10 +74,9 @@ class StoredArchive(OfRepository):
 
         Sessions have no owner then. Other writers wait for the last move only.
 
-        Raises:
-            UsageError: The repository is not empty.
-            Conflict: A session, episode or step of it was forgotten in this repository.
-            InvalidArchive: A line is broken, or does not fit the others. *Cancellation*: safe.
+        *Raises* ``UsageError``: the repository is not empty; ``Conflict``: a session, episode or
+        step of it was forgotten in this repository; ``InvalidArchive``: a line is broken, or does
+        not fit the others. *Cancellation*: safe.
         """
         reader = LinesReader()
         async with aclosing(_batches(reader, lines)) as batches:

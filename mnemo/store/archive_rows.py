@@ -59,8 +59,7 @@ class Kind:
         said: Of columns that are not said as they are stored, how they are said.
         more: Columns that the table's entity does not know: the type, and what judges them.
 
-    Attributes:
-        columns: All that a line says, owners first; *types* likewise.
+    *columns*: All that a line says, owners first; *types* likewise.
     """
 
     def __init__(

@@ -114,20 +114,16 @@ class Engine(Protocol):
         """
         Run *work* off the event loop, on one revision of the store.
 
-        Raises:
-            StoreError: One of its kinds. *Cancellation*: safe; met after the read.
+        *Raises* ``StoreError``: one of its kinds. *Cancellation*: safe; met after the read.
         """
 
     async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
         """
         Run *work* in one transaction and give its result once that is durable.
 
-        Raises:
-            Exception: What *work* raised; nothing was written.
-            StoreError: Likewise.
-
-        *Cancellation*: completes; the result comes back even so, the cancellation is met at
-        the caller's next await.
+        *Raises* ``Exception``: what *work* raised; nothing was written; ``StoreError``: likewise.
+        *Cancellation*: completes; the result comes back even so, the cancellation is met at the
+        caller's next await.
         """
 
     async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
@@ -143,11 +139,10 @@ class Engine(Protocol):
         """
         Hand over a write in this turn of the loop; it shares a commit with others that wait.
 
-        *done* gets its result or exception, on the loop, once it is durable or refused. It
-        always enters: whoever posts bounds himself.
+        *done* gets its result or exception, on the loop, once it is durable or refused. It always
+        enters: whoever posts bounds himself.
 
-        Raises:
-            StoreError: The store is closed, or opened for reading.
+        *Raises* ``StoreError``: the store is closed, or opened for reading.
         """
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
@@ -187,8 +182,7 @@ class ManagedEngine(Engine, Protocol):
 
         What cannot be written is opened for reading, without *enter*.
 
-        Raises:
-            StoreError: One of its kinds; nothing was changed. *Cancellation*: safe.
+        *Raises* ``StoreError``: one of its kinds; nothing was changed. *Cancellation*: safe.
         """
 
     async def aclose(self) -> None:
@@ -273,9 +267,8 @@ class GroupWriter(ABC):
 
     The connection is owned from ``start`` to ``aclose``.
 
-    Args:
-        limit: Units that may wait before awaited callers are held back. Plain
-            ``post`` always enters: whoever uses it bounds itself.
+    *limit*: Units that may wait before awaited callers are held back. Plain ``post`` always enters:
+    whoever uses it bounds itself.
     """
 
     def __init__(self, *, limit: int) -> None:

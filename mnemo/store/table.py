@@ -198,8 +198,7 @@ class Table(Generic[T]):
         """
         Compile ``make(id=row[0], at=load(row[1]), …)``, which a loop takes twice as long for.
 
-        Args:
-            more: Further arguments of *make*, as expressions of ``row`` and ``table``.
+        *more*: Further arguments of *make*, as expressions of ``row`` and ``table``.
         """
         values = {
             name: f"load{place}(row[{place}])" if place in self._loads else f"row[{place}]"

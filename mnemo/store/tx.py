@@ -94,8 +94,7 @@ class Texts(Protocol):
         """
         Rows that match, best first, read as they are asked for; see ``is_ranked``.
 
-        Raises:
-            ValueError: The query is refused.
+        *Raises* ``ValueError``: the query is refused.
         """
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:

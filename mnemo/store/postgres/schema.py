@@ -106,11 +106,9 @@ def migrate(connection: Connection, schema: str) -> None:
 
     A schema of this version is only looked at, so that a role without DDL can open it.
 
-    Raises:
-        SchemaTooNew: A newer mnemo made them.
-        StoreCorrupt: The schema holds something of somebody else.
-        StoreError: The role may not make tables, or a mnemo from before the first release made
-            them.
+    *Raises* ``SchemaTooNew``: a newer mnemo made them; ``StoreCorrupt``: the schema holds something
+    of somebody else; ``StoreError``: the role may not make tables, or a mnemo from before the first
+    release made them.
     """
     if _version(connection, schema) == VERSION:
         return

@@ -59,10 +59,9 @@ def scrub(connection: Connection, schema: str, *, is_pooled: bool) -> bool:
     A plain ``VACUUM`` would leave it in unused parts of pages, and words in the GIN indexes.
     Whoever reads a table for longer than a second, as an export does, keeps it from that.
 
-    Args:
-        connection: Outside of a transaction: each table is rewritten in one of its own.
-        is_pooled: Whether a pooler shares it with others, for whom a setting would remain: a
-            rewrite then waits for readers as long as it takes.
+    *connection*: Outside of a transaction: each table is rewritten in one of its own. *is_pooled*:
+    Whether a pooler shares it with others, for whom a setting would remain: a rewrite then waits
+    for readers as long as it takes.
     """
     begun = connection.execute(_BEGIN.format(schema)).fetchone()
     if begun is None:

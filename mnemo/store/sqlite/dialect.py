@@ -68,10 +68,8 @@ class TextTables:
     """
     Where a repository's texts are; names of tables.
 
-    Attributes:
-        words: ``None``: it has no text yet.
-        grams: Of those with a character of a script written without blanks, again;
-            ``None``: it has none of them.
+    *words*: ``None``: it has no text yet. *grams*: Of those with a character of a script written
+    without blanks, again; ``None``: it has none of them.
     """
 
     words: str | None

@@ -50,9 +50,8 @@ class SqliteEngine:
     """
     ``ManagedEngine`` over one SQLite database; nothing touches the disk before ``open``.
 
-    Args:
-        path: The file; made if it is not there, its folder is not. ``None`` is a database in
-            memory with one connection, which ends with ``aclose``.
+    *path*: The file; made if it is not there, its folder is not. ``None`` is a database in memory
+    with one connection, which ends with ``aclose``.
     """
 
     version = VERSION
@@ -427,8 +426,7 @@ class Identity:
     checkpoint truncates the log and ``VACUUM`` rewrites the database in place, so neither changes
     while the connection lasts. A database in memory has no files, and nothing is compared.
 
-    Args:
-        connection: Already in WAL mode.
+    *connection*: Already in WAL mode.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
