@@ -415,15 +415,7 @@ class ViewportConfig(Settings):
         return self
 
     def window_fraction(self, *, notes: bool = False) -> float:
-        """
-        What the others leave of the budget for the window.
-
-        Args:
-            notes: Whether notes have their share as well.
-
-        Raises:
-            ConfigError: The window would be too small.
-        """
+        """What the others leave the window, *notes* or not; ``ConfigError``: too little."""
         kept = 1 - self.l1_fraction - self.l2_fraction - self.goals_fraction - self.recall_fraction
         kept -= self.notes_fraction if notes else 0
         if round(kept, 9) < LEAST_WINDOW:

@@ -94,20 +94,12 @@ def memory_server(
 
 
 async def serve_stdio(repo: Repository, *, thread_id: str = "default", write: bool = False) -> None:
-    """
-    Serve *repo* over the process's standard streams until the client closes them.
-
-    *Cancellation*: safe; what a tool call acknowledged is stored.
-    """
+    """Serve *repo* over standard streams until the client closes them. *Cancellation*: safe."""
     await memory_server(repo, thread_id=thread_id, write=write).run_stdio_async()
 
 
 class MemoryServer(MCPServer[Any]):
-    """
-    An ``MCPServer`` whose tools are those of a repository, with the schemas that they have.
-
-    The SDK would make these of the signatures of functions: so listing and calling are overridden.
-    """
+    """An ``MCPServer`` of a repository's tools with their schemas, not the signatures'."""
 
     def __init__(
         self, repo: Repository, thread_id: str, offered: Mapping[str, ToolAnnotations]

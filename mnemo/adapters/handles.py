@@ -57,16 +57,7 @@ class Handle:
 
     @classmethod
     def of(cls, given: object, *kinds: type) -> Handle:
-        """
-        A handle of what the caller gave.
-
-        Args:
-            given: An open object, or a ``LazyService``.
-            kinds: The asynchronous class first, then its blocking one.
-
-        Raises:
-            ConfigError: It is none of *kinds*.
-        """
+        """A handle of *given*, open or a ``LazyService``; ``ConfigError``: none of *kinds*."""
         if isinstance(given, LazyService):
             return cls(given.find, blocks=True)
         if not isinstance(given, kinds):
@@ -77,11 +68,7 @@ class Handle:
         return cls(lambda: given, blocks=not isinstance(given, kinds[0]))
 
     async def run(self, work: Callable[[Any], Any]) -> Any:
-        """
-        Do *work*, which makes one call of the object, and give the call's result.
-
-        *Cancellation*: as of the call; one that blocks is waited for.
-        """
+        """Do *work*, one call; one that blocks is waited for. *Cancellation*: as of the call."""
         if self._blocks:
             return await anyio.to_thread.run_sync(self.wait, work)
         return await work(self._find())

@@ -99,12 +99,7 @@ class MnemoSaver(Adapter, BaseCheckpointSaver[str]):
     # ── The two forms ────────────────────────────────────────────────────────────────────
 
     async def _run(self, steps: Steps[T], *, heavy: bool = False) -> T:
-        """
-        Go through *steps*, with what takes long off the event loop.
-
-        Args:
-            heavy: Whether the first one does; each that reads what was stored may.
-        """
+        """Go through *steps*; the first, if *heavy*, and each that reads go to a worker thread."""
         if self._loop is None:
             return await anyio.to_thread.run_sync(self._wait, steps)
         given: Any = None
@@ -123,13 +118,7 @@ class MnemoSaver(Adapter, BaseCheckpointSaver[str]):
             given = await self._handle.run(partial(_called_on, found))
 
     def _wait(self, steps: Steps[T]) -> T:
-        """
-        Go through *steps*, and block meanwhile.
-
-        Raises:
-            asyncio.InvalidStateError: On the repository's own event loop, which would wait for
-                itself.
-        """
+        """Go through *steps*, blocking; ``InvalidStateError`` on the repository's own loop."""
         if self._loop is not None:
             return wait_on(self._loop, partial(self._run, steps), self)
         given: Any = None

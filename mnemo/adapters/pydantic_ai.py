@@ -144,11 +144,7 @@ class MnemoConversationStore(Adapter, ConversationStore):
             raise ConversationConflict(record.conversation_id)
 
     async def _is_forkable(self, record: ConversationRecord) -> bool:
-        """
-        Whether the source of a fork is still there.
-
-        Whoever deletes it from now on sees the fork, which is stored; before, it did not.
-        """
+        """Whether a fork's source is still there; whoever deletes it from now on sees the fork."""
         source = record.forked_from
         return source is None or await self.read_record(source) is not None
 

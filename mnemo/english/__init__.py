@@ -1,6 +1,1 @@
-"""
-Rules about English sentences: words, verbs, clauses, persons, dates, slots, contradiction.
-
-Pure and below every other room, so that extraction, commit, notes and recall read a
-sentence by the same rules.
-"""
+"""Pure rules about English sentences, below every other room, so that all read them alike."""

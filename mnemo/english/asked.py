@@ -1,10 +1,4 @@
-"""
-Read what a question asks for: an attribute of whom, a kind of value, the person itself.
-
-"What does she do for a living?" asks for her job, "How much is the flat?" for an amount.
-English, the kinds of value with a few words of German, Spanish and Chinese; a question that no
-row fits asks for nothing of this, and is answered by its meaning.
-"""
+"""Read what a question asks for: an attribute of whom, a kind of value, the person itself."""
 
 from __future__ import annotations
 

@@ -137,11 +137,7 @@ _LONGEST_CERTAIN = 16  # words and marks
 
 
 def is_certain(clause: str) -> bool:
-    """
-    Whether ``third_person`` of *clause* keeps every word's part.
-
-    So it is with one clause of "I" or "my", its verb of a known form, no other person, no list.
-    """
+    """Whether *clause* is one of "I" or "my" of which ``third_person`` keeps every word's part."""
     words = tokens_of(clause)
     folded = [word.lower() for word in words]
     if len(words) > _LONGEST_CERTAIN or not _UNCERTAIN.isdisjoint(folded):
@@ -273,11 +269,7 @@ _TAIL = re.compile(r"'(?:s|re|ve|ll|d|m)$")
 
 
 def refers_outside(clause: str) -> bool:
-    """
-    Whether *clause* has a reference that nothing before it in *clause* explains.
-
-    "My sister said she is ill" explains its "she", "I told her" does not.
-    """
+    """Whether *clause* refers to what it does not explain: "I told her"."""
     spelled = tokens_of(_EXPLETIVE.sub(" ", clause))
     words = [_TAIL.sub("", word.lower()) for word in spelled]
     return any(

@@ -128,11 +128,7 @@ def is_imperative(clause: str) -> bool:
 
 
 def split_clauses(sentence: str) -> list[str]:
-    """
-    Split at ";" and where two clauses with their own subject and verb are joined.
-
-    A part that would not stand alone (no verb, few words, a pronoun) stays where it is.
-    """
+    """Split at ";" and between clauses that can each stand alone, with subject and verb."""
     clauses = [""]
     at = 0
     for joint in _JOINT.finditer(sentence):

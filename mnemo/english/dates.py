@@ -1,9 +1,4 @@
-"""
-Dates of English text as calendar periods: in statements and in questions.
-
-A period is as precise as its words: "two years ago" is a year, "last week" a week.
-Vague words ("recently", "a few weeks ago") name no time.
-"""
+"""Dates of English text as calendar periods as precise as their words; vague words name no time."""
 
 from __future__ import annotations
 

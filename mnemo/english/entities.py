@@ -1,9 +1,4 @@
-"""
-Numbers, dates, names, units and the grammatical subject of a text, for comparing wordings.
-
-Rules are English first; of a text in a language they do not know, its numbers and
-names are found all the same.
-"""
+"""Numbers, dates, names, units and subject of a text, to compare wordings; English first."""
 
 from __future__ import annotations
 

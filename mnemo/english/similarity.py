@@ -1,9 +1,4 @@
-"""
-Compare two texts: whether they may make the same claim, and whether they contradict. Pure.
-
-A cosine near 1 cannot tell a budget of 2000 from one of 3000, nor a yes from a no; these
-rules compare numbers, dates, names, polarity and subject besides.
-"""
+"""Whether two texts may make the same claim, or contradict; a cosine near 1 cannot tell. Pure."""
 
 from __future__ import annotations
 
@@ -154,9 +149,5 @@ def _sides(text: str) -> dict[int, set[int]]:
 
 
 def contradicts(a: str, b: str) -> bool:
-    """
-    Decide whether *a* and *b* cannot both hold now; in doubt they can.
-
-    They give different values to one slot, or one says that what the other says has ended.
-    """
+    """Whether *a* and *b* differ in a slot's value, or one ends the other; in doubt not."""
     return any(clash(mine, theirs) for mine in claims(a) for theirs in claims(b))

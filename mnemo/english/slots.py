@@ -1,9 +1,4 @@
-"""
-Slots: the attributes with one value at a time about which a fact makes claims.
-
-A sentence that no row of the table fits, that hedges, asks or quotes, claims
-nothing; so what is not understood cannot contradict anything.
-"""
+"""Slots: attributes with one value at a time. A sentence that is not understood claims nothing."""
 
 from __future__ import annotations
 
@@ -279,11 +274,7 @@ def clash(a: SlotClaim, b: SlotClaim) -> bool:
 
 
 def outdates(newer: str, older: str) -> bool:
-    """
-    Whether *older* holds no longer by *newer*, said later; in doubt it does.
-
-    It says another value of a slot, that what the older says has ended, or what ended it.
-    """
+    """Whether *newer* gives another value than *older*, or its end; in doubt it does."""
     mine, theirs = claims(newer), claims(older)
     ended = {claim.slot for claim in mine if claim.is_event}
     return (
@@ -344,11 +335,7 @@ def rival_keys(text: str) -> tuple[str, ...]:
 
 
 def _keys(claim: SlotClaim, holds: bool, is_change: bool) -> tuple[str, ...]:
-    """
-    Activities are many: only an end looks for what goes on, and the other way round.
-
-    So are habits: one that tells no change looks only for those that do.
-    """
+    """Only an end looks for activities, and they for ends; likewise habits and told changes."""
     if claim.habit:
         return (f"{'>' if is_change else '%'}{claim.slot}",)
     return (f"{'~' if holds else '!'}{claim.slot}" if claim.activity else f"?{claim.slot}",)

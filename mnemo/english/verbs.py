@@ -139,11 +139,7 @@ def finite_verb(words: tuple[str, ...], *, sure: bool = True) -> int | None:
 
 
 def may_have_verb(words: tuple[str, ...]) -> bool:
-    """
-    Whether *words* may be a clause whose verb looks like a plural: "my dog barks at night".
-
-    Only after a short subject with an article or owner, and before what tells where, when or how.
-    """
+    """Whether *words* may have a verb that looks like a plural: "my dog barks at night"."""
     verb = finite_verb(words, sure=False)
     if verb is None or verb > _LONGEST_SUBJECT or verb + 1 >= len(words):
         return False

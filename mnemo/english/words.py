@@ -1,9 +1,4 @@
-"""
-English word lists (closed classes, common verbs, the calendar, fillers) and how verbs inflect.
-
-They are small on purpose. A word that is missing costs a less pretty sentence or a
-fact that is kept or dropped against taste; it never makes a fact false.
-"""
+"""English word lists, small on purpose, and inflection; a missing word makes no fact false."""
 
 from __future__ import annotations
 
@@ -288,12 +283,7 @@ def content_count(text: str) -> int:
 
 
 def phrases(text: str) -> list[str]:
-    """
-    The noun-like phrases of *text*, in order: runs of at most three words.
-
-    A run ends at a stop word, verb, adverb, filler or mark. Found by word lists
-    alone, so a verb that no list knows may slip in.
-    """
+    """Noun-like phrases of *text* in order, at most three words each, by word lists alone."""
     found: list[str] = []
     run: list[str] = []
     previous = ""

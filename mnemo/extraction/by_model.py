@@ -99,11 +99,7 @@ class StoredFacts:
     embedder: Embedder
 
     async def __call__(self, text: str, limit: int) -> Sequence[StoredFact]:
-        """
-        Give at most *limit* facts nearest to *text*, best first.
-
-        *Raises* ``ModelError`` of the embedder, ``StoreError``. *Cancellation*: safe.
-        """
+        """The *limit* nearest, best first. *Raises* ``ModelError``, ``StoreError``."""
         reply = await self.embedder.embed([text])
         rows = unit_rows(reply, rows=1, dimensions=self.embedder.space.dimensions)
         await self.index.catch_up()

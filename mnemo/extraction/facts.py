@@ -79,11 +79,7 @@ class KnownFact:
 
 
 def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
-    """
-    Drop what cannot stand alone, complete the rest, and join equal wordings.
-
-    What is left rests on some of *steps*, has a confidence in [0, 1] and, if it can, concepts.
-    """
+    """Drop what cannot stand alone, complete the rest, and join equal wordings."""
     kept: dict[str, Fact] = {}
     dropped = 0
     support = _Support(steps)
@@ -116,13 +112,7 @@ def distinct_facts(
     same_claim: Callable[[str, str], bool],
     limit: int,
 ) -> tuple[list[KnownFact], int]:
-    """
-    Unite facts that say the same, keep the *limit* most confident in their order, count the rest.
-
-    Args:
-        vectors: One unit row per fact.
-        same_claim: Whether two near wordings may be one claim: the guard of a commit.
-    """
+    """Unite facts that are one claim, keep the *limit* most confident, count the rest."""
     kept: list[KnownFact] = []
     breather = Breather()
     for fact, vector in zip(facts, vectors, strict=True):
@@ -259,11 +249,7 @@ _NO_CONCEPTS = word_set(
 
 
 def concepts_of(propositions: Sequence[str]) -> list[tuple[str, ...]]:
-    """
-    The concepts of each of *propositions*, which were said together; at most six.
-
-    Names, and nouns that a clause is about or that two share; no numbers, colours, days and verbs.
-    """
+    """At most six concepts of each of *propositions*, said together: names and key nouns."""
     breather = Breather()
     counts: Counter[str] = Counter()
     found = []

@@ -73,13 +73,7 @@ _CODE = re.compile(
 
 
 def facts_of_output(text: str, call: str | None, breathe: Callable[[], None]) -> list[str]:
-    """
-    The facts of *text*, each naming the call that produced it, none said twice.
-
-    Args:
-        call: How the call is named; ``None`` or blank: by the first line, if that is a call.
-        breathe: Called once per line, so that a long output does not hold the thread.
-    """
+    """Distinct facts of *text*, naming *call* or its first line; *breathe*: once per line."""
     call = call or call_name(text.split("\n", 1)[0])
     source = f"`{call}`" if call else "The tool"
     value = parsed_json(text)

@@ -1,9 +1,4 @@
-"""
-The extraction pipeline of one session: steps to annotations, trajectories to changesets.
-
-Durability, retries and the state of the session are the session's affair; here a
-call gives its whole result or raises.
-"""
+"""The extraction pipeline of one session: a call gives its whole result or raises."""
 
 from __future__ import annotations
 
@@ -149,11 +144,7 @@ class ExtractionPipeline:
         )
 
     async def extract(self, trajectory: Trajectory) -> Changeset:
-        """
-        Distil facts and instructions side by side and build the changeset.
-
-        *Raises* ``ModelError`` of the stage that failed; the other one ends. *Cancellation*: safe.
-        """
+        """Distil facts and instructions. *Raises* ``ModelError``. *Cancellation*: safe."""
         facts: list[Fact] = []
         instructions: list[Instruction] = []
         try:

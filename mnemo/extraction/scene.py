@@ -95,11 +95,7 @@ def excerpt(text: str) -> str:
 
 
 def redact(text: str) -> str:
-    """
-    *text* with every value that looks like a secret replaced by ``HIDDEN``: none may be learnt.
-
-    The raw step keeps its words; it is the user's own.
-    """
+    """*text* with each value that looks like a secret as ``HIDDEN``; raw steps keep it."""
     return without_secrets(text, lambda kind: HIDDEN)
 
 
@@ -123,11 +119,7 @@ def parsed_json(text: str) -> Any:
 
 
 def kind_of(text: str, *, said: bool = False) -> Kind:
-    """
-    Whether *text*, an observation or an action's words, looks like tool output or speech.
-
-    Where it is known that somebody *said* it, ``Decision: we ship`` is a note, no key and value.
-    """
+    """Whether *text* looks like tool output or speech; *said* text is no key and value."""
     first, _, rest = text.partition("\n")
     if parsed_json(text) is not None or text.startswith("$ ") or (rest and call_name(first)):
         return Kind.TOOL
@@ -520,11 +512,7 @@ def scene_of(steps: Sequence[Step], parties: Parties) -> Scene:
 
 
 def is_output(text: str, role: Role, *, after_call: bool) -> bool:
-    """
-    Whether *text*, observed of an actor with *role*, is a tool's output.
-
-    The role says so, or it is behind a call and no sentence and addresses nobody.
-    """
+    """Whether *text*, of an actor with *role*, is a tool's output: by its role or form."""
     said = role is Role.PERSON or (role is not Role.TOOL and not after_call)
     if said and speaks_of_self(text.split("\n", 1)[0]):
         return False

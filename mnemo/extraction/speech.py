@@ -251,11 +251,7 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Fact]:
 def _hear(
     turn: SpeechTurn, clause: str, last: str | None, found: list[Fact], *, begins: bool
 ) -> str | None:
-    """
-    Add the fact of *clause*, which *begins* a sentence or not; give its words.
-
-    *last*: the words of the fact before, which may explain it; ``None``: there was none.
-    """
+    """Add the fact of *clause*; give its words. *last*: the words of the fact before it."""
     adds = begins and last is not None and _adds(turn, clause)
     if not (adds or _states(turn, clause)):
         return None

@@ -102,12 +102,7 @@ _FIRST_CAPACITY = 64
 
 
 class Column:
-    """
-    A growable array: one writer appends, readers keep the views they took.
-
-    Growing copies into a new buffer, so a view stays as it was; rows below a view's
-    length are never written again, except by ``replace``, which copies first.
-    """
+    """A growable array of one writer; views stay as they were: no row changes in place."""
 
     __slots__ = ("_data", "count")
 

@@ -1,9 +1,4 @@
-"""
-The writable corpus of a repository's searchable documents, and the views it gives.
-
-Arrays only grow at their end, masks are copied before they are written. So one recall sees
-one state, and never waits for the writer.
-"""
+"""The writable corpus, and its views: arrays only grow, masks are copied, readers never wait."""
 
 from __future__ import annotations
 

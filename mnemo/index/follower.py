@@ -169,12 +169,7 @@ class RepositoryIndex:
     # ── Reading ──────────────────────────────────────────────────────────────────────
 
     async def catch_up(self) -> Revision:
-        """
-        Read what is new in the store, also of other processes, once for all that wait for it.
-
-        Raises:
-            StoreError: The feed could not be read. *Cancellation*: safe.
-        """
+        """Read what is new, once for all. *Raises* ``StoreError``. *Cancellation*: safe."""
         self._asked = ticket = self._asked + 1
         async with self._lock:
             if self._served < ticket:
@@ -204,11 +199,7 @@ class RepositoryIndex:
         return self._view
 
     async def renew(self) -> None:
-        """
-        Read everything anew, maybe in another space; what serves meanwhile serves on if it fails.
-
-        *Raises* and *Cancellation* as ``catch_up``.
-        """
+        """Read all anew while the old serves on. *Raises* and *Cancellation* as ``catch_up``."""
         fresh = replace(self, advise=None)
         self._renewing = True
         try:
@@ -328,11 +319,7 @@ class RepositoryIndex:
         self._poked.set()
 
     async def run(self) -> None:
-        """
-        Embed what has no vector, whenever poked, until cancelled; failures are waited out.
-
-        *Cancellation*: safe; what was not saved is embedded after the next start.
-        """
+        """Embed what has no vector, when poked; failures are waited out. *Cancellation*: safe."""
         while True:
             self._poked = anyio.Event()
             if await self._attempt():
@@ -362,11 +349,8 @@ class RepositoryIndex:
 
     async def embed_waiting(self) -> None:
         """
-        Catch up, and embed every document that has no vector.
-
-        Raises:
-            ModelError: The embedder failed; what was saved before stays.
-            StoreError: The store could not be read or written. *Cancellation*: safe.
+        Embed all that has no vector; ``ModelError`` or ``StoreError`` keep what was saved.
+        *Cancellation*: safe.
         """
         await self.catch_up()
         while len(self._corpus.owed):

@@ -199,11 +199,7 @@ class ItemReader:
 
 
 class ItemWriter(ItemReader):
-    """
-    Writes them, too, for the works of several callers, one after the other.
-
-    Puts are kept until ``flush``, which everything else that reads or writes calls first.
-    """
+    """Writes items of several callers; puts are kept until ``flush``, which all else calls."""
 
     def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
         super().__init__(tx, repo_id, now)

@@ -1,8 +1,4 @@
-"""
-The keyed items of a repository: batches of operations, and vectors in memory to search them by.
-
-The vectors are read on from the store before each search.
-"""
+"""The keyed items of a repository: operations, and vectors in memory that follow the store."""
 
 from __future__ import annotations
 
@@ -60,11 +56,7 @@ class VectorView(NamedTuple):
     def cosines(
         self, reader: ItemReader, numbers: NDArray[np.int64], query: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """
-        Cosines of the vectors *numbers* to *query*, a unit vector; NaN for a damaged one.
-
-        What is not in the view yet is read from *reader*.
-        """
+        """Cosines of *numbers* to unit *query*, NaN if damaged; new ones come from *reader*."""
         found = np.full(len(numbers), np.nan, dtype=np.float32)
         if not len(numbers):
             return found
@@ -89,11 +81,7 @@ class VectorView(NamedTuple):
 
 
 class ItemVectors:
-    """
-    Follows the vectors of one repository's items by their numbers.
-
-    A deleted one stays in memory, where nobody asks for it, until half of all are deleted.
-    """
+    """Follows the vectors of a repository's items; deleted ones stay until they are half."""
 
     def __init__(self, store: StoredItems) -> None:
         self._store = store

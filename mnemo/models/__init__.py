@@ -1,9 +1,4 @@
-"""
-Chat models and embedders.
-
-Nothing heavy is imported here, and nothing opened before the first call. The embedders
-that need no network are imported from their own modules.
-"""
+"""Chat models and embedders; nothing heavy is imported, nothing opened before a call."""
 
 from mnemo.models.anthropic import AnthropicChatModel
 from mnemo.models.openai import OpenAIChatModel

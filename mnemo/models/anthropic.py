@@ -120,12 +120,7 @@ def _key_header(key: str) -> dict[str, str]:
 
 
 def _turns(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """
-    The messages as the two roles it knows, in turn.
-
-    So all results of one message's calls come in the one message after it, before
-    anything else that is said there.
-    """
+    """The messages in two roles in turn; a message's call results come first in the next."""
     turns = []
     for role, said in groupby(messages, key=_role):
         blocks = [block for message in said for block in _blocks(message)]

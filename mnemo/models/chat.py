@@ -176,11 +176,7 @@ class Call:
         tokens: tuple[int, int, int],
         reason: object,
     ) -> ChatReply:
-        """
-        The reply that was given in *form*, its answer by a forced tool call read.
-
-        *tokens* are input, output, cached. One with a schema shows by itself whether it is whole.
-        """
+        """The reply given in *form*, forced tool call read; *tokens* are input, output, cached."""
         parsed = None
         if form is Form.TOOL and calls:
             named = next((c for c in calls if c["name"] == self.purpose), calls[0])

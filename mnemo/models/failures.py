@@ -106,11 +106,7 @@ SHOWN_CHARACTERS = 4_000
 
 
 class Failure(Exception):
-    """
-    One try failed; it never leaves the models.
-
-    *error* is what the caller gets if there is no other try, *text* what the server said.
-    """
+    """One failed try, seen in the models only; *error* is the caller's, *text* the server's."""
 
     def __init__(
         self,
@@ -228,11 +224,7 @@ def _is_of(error: BaseException | None, kind: type[BaseException]) -> bool:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """
-    Seconds that a server asked to wait, by ``Retry-After`` in seconds or as an HTTP date.
-
-    ``None`` where it said nothing that can be understood; a date that is past is 0.
-    """
+    """Seconds to wait by ``Retry-After``, number or HTTP date; past: 0; ``None``: unknown."""
     millis = _number(headers.get("retry-after-ms", ""))
     if millis is not None:
         return millis / 1_000
@@ -257,12 +249,7 @@ def _number(text: str) -> float | None:
 
 
 def _words_of(headers: Mapping[str, str], body: bytes) -> str:
-    """
-    The message in an error's body, if it has one.
-
-    Nothing of a web page, and nothing of JSON but messages: some servers send back the
-    request that they refuse, and texts of a memory do not belong in errors.
-    """
+    """The message in an error's body, nothing else: no text of a memory gets into errors."""
     if "html" in headers.get("content-type", ""):
         return ""
     text = body.decode("utf-8", "replace")

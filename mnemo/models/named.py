@@ -40,11 +40,7 @@ def named_embedder(name: str) -> Embedder:
 
 
 def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embedder | None:
-    """
-    Refuse at once what could not be asked later: an address, a class, the other kind.
-
-    Gives the embedder, or that of its name. *Raises* ``ConfigError``: one of them is none.
-    """
+    """The embedder, or that of its name. *Raises* ``ConfigError``: an argument is no such model."""
     embedder = named_embedder(embedder) if isinstance(embedder, str) else embedder
     for argument, model, method, like in (
         ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
@@ -60,11 +56,7 @@ def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embed
 
 
 def chosen_by_default(stored: EmbeddingSpace | None) -> str:
-    """
-    The name of the embedder of the space *stored*, if it is installed, else the default one.
-
-    *Raises* ``ModelUnavailable``: there is no vector yet, and the default one is not installed.
-    """
+    """The installed embedder of space *stored*, or the default; else ``ModelUnavailable``."""
     name = _name_of(stored)
     if name is not None and not _missing(name):
         return name
@@ -112,12 +104,7 @@ def _missing(name: str) -> str | None:
 
 
 def traced(embedder: Embedder, spans: Spans) -> Embedder:
-    """
-    *embedder*, which can raise nothing but a ``ModelError`` now.
-
-    One that names its ``provider`` has a span for every call; one that computes in this
-    process names none.
-    """
+    """*embedder*, raising only ``ModelError``; a span per call if it names a ``provider``."""
     return _TracedEmbedder(embedder, spans if hasattr(embedder, "provider") else NO_SPANS)
 
 

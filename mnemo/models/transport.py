@@ -1,8 +1,4 @@
-"""
-The HTTP transport to one server: limits, retries, typed errors.
-
-``httpx`` and ``tenacity`` are imported by the first request, in a worker thread.
-"""
+"""The HTTP transport to one server: limits, retries, typed errors; imported at first use."""
 
 from __future__ import annotations
 
@@ -141,11 +137,7 @@ class Transport:
         return self.endpoint.host, self.endpoint.port
 
     async def patiently(self, work: Callable[[], Awaitable[T]], *, purpose: str | None) -> T:
-        """
-        Run *work* with retries, and raise the error of the last ``Failure``.
-
-        The error carries *purpose*, and nothing of the client: no cause and no context.
-        """
+        """Run *work* with retries; raise its last error, with *purpose* and without cause."""
         await _ready()
         policy = _retrying(
             max_retries=self._max_retries, max_wait_s=self._max_wait_s, sleep=self._clock.sleep
@@ -217,11 +209,7 @@ class Transport:
         return Failure(InvalidReply(message, raw=self._tell.raw(shown)))
 
     async def aclose(self) -> None:
-        """
-        Close the connections; with requests in flight, as the last of them has ended.
-
-        Idempotent. *Cancellation*: completes.
-        """
+        """Close the connections as the last request ends. Idempotent. *Cancellation*: completes."""
         await self._lane().aclose()
 
     def _lane(self) -> Lane:
@@ -356,11 +344,7 @@ class HttpModel:
         return self._transport.server
 
     async def aclose(self) -> None:
-        """
-        Close the connections; with calls in flight, as the last of them has ended.
-
-        Idempotent; the next call opens new ones. *Cancellation*: completes.
-        """
+        """Close the connections as the last call ends. Idempotent. *Cancellation*: completes."""
         await self._transport.aclose()
 
 
@@ -390,11 +374,7 @@ def _as_it_is(chunk: bytes, limit: int) -> bytes:
 
 
 def _unpacking(packing: str) -> Callable[[bytes, int], bytes]:
-    """
-    Unpack what a server has packed unasked, never more at once than is wanted.
-
-    A client's own unpacking has no bound: a few bytes may unfold to any size.
-    """
+    """Unpack bounded pieces of what a server packed unasked: a few bytes may unfold to any size."""
     import httpx
 
     if packing not in ("gzip", "x-gzip", "deflate"):
@@ -457,11 +437,7 @@ async def _ready() -> None:
 def _retrying(
     *, max_retries: int, max_wait_s: float, sleep: Callable[[float], Awaitable[None]]
 ) -> Any:
-    """
-    The policy of one call: backoff with jitter, or what the server asked for.
-
-    No wait is begun with which those of the call would take more than *max_wait_s* together.
-    """
+    """The policy of a call: jittered backoff or the server's wait, together within *max_wait_s*."""
     from tenacity import (
         AsyncRetrying,
         RetryCallState,
@@ -558,11 +534,7 @@ class Lane:
 
     @asynccontextmanager
     async def lend(self, make: Callable[[], Any]) -> AsyncIterator[Any]:
-        """
-        Lend the client, which *make* makes at first use in a worker thread: it reads files.
-
-        *Cancellation*: safe; the last borrower of a closed client closes its connections.
-        """
+        """Lend the client, made at first use in a worker thread. *Cancellation*: safe."""
         async with self._making:
             if self._shared is None:
                 self._shared = _Shared(await anyio.to_thread.run_sync(make))
@@ -599,11 +571,7 @@ class Limits:
 
     @asynccontextmanager
     async def turn(self, lane: Lane, tokens: float) -> AsyncIterator[None]:
-        """
-        Wait for a turn to send a request of about *tokens*, and hold its slot.
-
-        *Cancellation*: safe; who leaves the line takes nothing.
-        """
+        """Wait for a turn of about *tokens*, and hold its slot. *Cancellation*: safe."""
         async with lane.slots:
             async with lane.head:
                 await self._admitted(tokens)

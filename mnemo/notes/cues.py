@@ -1,9 +1,4 @@
-"""
-Cues in what a user says: explicit requests to remember, corrections, preferences.
-
-Found by fixed rules, in English; the configuration adds expressions for other languages.
-Places in a text are kept, so that a request can be quoted word for word.
-"""
+"""Cues of what a user wants kept, by fixed English rules and configured ones; with their places."""
 
 from __future__ import annotations
 

@@ -82,11 +82,7 @@ _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 
 class NoteReader:
-    """
-    Reads the notes of a repository at *now*, the store's time of this transaction, aware.
-
-    Damaged ones of named notes go to *unreadable*; ``None``: they raise ``StoreCorrupt``.
-    """
+    """Reads notes at *now*, aware; damaged ones go to *unreadable*, else ``StoreCorrupt``."""
 
     def __init__(self, tx: Tx, repo: int, now: datetime, unreadable: Passed | None = None) -> None:
         self.now = now

@@ -1,9 +1,4 @@
-"""
-The four note tools: their schemas, and the toolbox that carries out calls.
-
-A toolbox remembers which version of a note it has shown, so that nothing is replaced
-that its user has not read. It is for one user: an update, or the host's own agent.
-"""
+"""The four note tools, and the toolbox of one user; nothing is replaced that it has not shown."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""
-Run one update that is due within its budget: the model, then the rule, then the marks.
-
-Requests begin with the very messages of the task, so that the provider's prompt cache is
-used; the question comes in one message behind them.
-"""
+"""Run a due update in its budget: model, rule, marks; requests share the task's prompt prefix."""
 
 from __future__ import annotations
 
@@ -199,11 +194,7 @@ class UpdateRun:
         self._malformed: list[bool] = []
 
     async def work(self) -> None:
-        """
-        Ask the model, if there is one; then keep by rule what was asked for and is not kept.
-
-        *Raises* whatever ended the model's part, after the rule's. *Cancellation*: safe.
-        """
+        """Ask the model, then keep by rule; *raises* the model's error. *Cancellation*: safe."""
         await self._progress.start()
         failure: Exception | None = None
         if self._parts.chat_model is not None:

@@ -1,9 +1,4 @@
-"""
-Schedule updates: one at a time per conversation, a few at once, held while debounced.
-
-Nothing but cancellation leaves an update: an exception becomes its ``error``, a log line
-and an event, wherever it was raised.
-"""
+"""Schedule updates: one per conversation, a few at once; nothing but cancellation leaves one."""
 
 from __future__ import annotations
 

@@ -24,11 +24,7 @@ T = TypeVar("T")
 
 
 class Caller:
-    """
-    A chat model, with a *meter* that counts every call and may refuse one.
-
-    *timeout_s* is of each call: a model that keeps time itself is told, any other cut off.
-    """
+    """A chat model with a *meter* that may refuse a call; *timeout_s* is of each call."""
 
     def __init__(
         self, model: ChatModel, *, meter: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS

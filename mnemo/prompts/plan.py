@@ -101,11 +101,7 @@ class TagsReply(Reply):
 
 
 def _reads(asked: AskedQuestion, most: int) -> Callable[[TagsReply], tuple[str, ...]]:
-    """
-    What reads the first *most* tags that say something, each once; case and accents aside.
-
-    They are one line each; the question itself is none.
-    """
+    """What reads the first *most* distinct tags, one line each; the question is none."""
 
     def read(reply: TagsReply) -> tuple[str, ...]:
         found = {_key(asked.query): ""}

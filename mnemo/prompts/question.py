@@ -62,11 +62,7 @@ def question(
     read: Callable[[R], T],
     **most: int,
 ) -> Question[T]:
-    """
-    The question of *purpose*: standing instructions, to which *profile* may add, and paragraphs.
-
-    *read* makes the answer of a reply of *shape*, see ``Question``; *most* is as of ``schema_of``.
-    """
+    """The question of *purpose*, to whose instructions *profile* may add; *read*: its answer."""
     return Question(
         purpose,
         asked(standing, purpose, profile, parts),
@@ -118,11 +114,7 @@ def _bare(part: Any) -> Any:
 
 
 def json_of(reply: ChatReply) -> Any:
-    """
-    The JSON value of *reply*: ``parsed``, else the last object of its text, whatever is around it.
-
-    *Raises* ``ValueError``: there is no complete JSON object, or it is a JSON schema.
-    """
+    """``parsed``, else the last JSON object of the text; ``ValueError``: none, or a JSON schema."""
     value = reply.parsed if reply.parsed is not None else _last_object(reply.text)
     if isinstance(value, Mapping) and "properties" in value and "type" in value:
         raise ValueError("this is the schema itself, not a reply that follows it")

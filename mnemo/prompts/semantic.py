@@ -86,11 +86,7 @@ class SemanticReply(Reply):
 def semantic_question(
     trajectory: Trajectory, stored: Sequence[StoredFact], profile: Profile | None, *, max_facts: int
 ) -> Question[list[Fact]]:
-    """
-    Ask for the facts of *trajectory*, and which *stored* ones they replace or end.
-
-    The model is shown the numbers of those; others, and facts that it does not give, are ignored.
-    """
+    """Ask for facts of *trajectory*, and which *stored* ones, by number, they replace or end."""
     known = ({"number": n, "fact": fact.proposition} for n, fact in enumerate(stored, 1))
     return question(
         "semantic",

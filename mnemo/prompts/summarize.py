@@ -82,11 +82,7 @@ def shorter_request(before: ChatRequest, text: str, max_tokens: int) -> ChatRequ
 
 
 def summary_of(reply: ChatReply) -> str:
-    """
-    The summary that *reply* is; what a model thought before it is left out.
-
-    *Raises* ``InvalidReply``: it is blank, or was cut off at the output limit.
-    """
+    """The summary of *reply*, without thoughts. *Raises* ``InvalidReply``: blank, or cut off."""
     text = _THOUGHT.sub("", clean(reply.text), count=1).strip()
     if reply.truncated:
         raise _unusable("was cut off at the output limit", reply)

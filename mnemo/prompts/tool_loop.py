@@ -1,9 +1,4 @@
-"""
-The tool loop: call a model, carry out its tool calls, until it stops or a bound is reached.
-
-Every call of a reply gets an answer, whatever its shape: what a model says is untrusted,
-and both protocols refuse a conversation in which a call stays unanswered.
-"""
+"""The tool loop: call a model, carry out its tool calls, answer every one, within bounds."""
 
 from __future__ import annotations
 
@@ -31,11 +26,7 @@ _NO_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """
-    One call of the model; *name* ``""``: it gave none; *arguments* ``None``: it gave no object.
-
-    Its id is unique in the loop; made up where the model gave none, or one twice.
-    """
+    """One call with a unique id; *name* ``""``: none given; *arguments* ``None``: no object."""
 
     id: str
     name: str

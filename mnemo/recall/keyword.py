@@ -1,9 +1,4 @@
-"""
-Keyword search over everything said or observed, ranked by relevance and age, with excerpts.
-
-The query language knows words, phrases, ``OR`` and ``NOT``; no string that a user or a
-model can type is a syntax error.
-"""
+"""Keyword search over everything said or observed; no string is a syntax error."""
 
 from __future__ import annotations
 
@@ -238,11 +233,7 @@ Match: TypeAlias = tuple[int, int, int]
 
 
 class Excerpts:
-    """
-    Excerpts of several lengths of one text around *operands*; it is looked through once.
-
-    *substrings*: each was found as a part of words, not only those of scripts without blanks.
-    """
+    """Excerpts of a text around *operands*; *substrings*: each may be a part of a word."""
 
     def __init__(self, text: str, operands: Sequence[str], *, substrings: bool = False) -> None:
         self._text = one_line(text)

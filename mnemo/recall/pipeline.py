@@ -1,9 +1,4 @@
-"""
-The recall pipeline: plan, score, expand, trace back to sources, reason.
-
-Raw steps are first-class evidence, the graph adds candidates, metadata nudges their
-order. A chat model improves plan and answer; recall goes on without it when it fails.
-"""
+"""The recall pipeline: plan, score, expand, trace, reason; goes on when a chat model fails."""
 
 from __future__ import annotations
 
@@ -297,12 +292,7 @@ Searches the items of all namespaces, as ``Items.search`` does, with the keyword
 
 
 async def items_found(run: RecallRun, config: Config, find: FindItems) -> list[Candidate]:
-    """
-    List the best *k* of the nearest items that match the filters, best first; none lives longer.
-
-    An item's relevance is absolute: the share of the question's words that its texts hold and
-    its cosine, weighted as the embedding space says.
-    """
+    """The best *k* of the nearest items that match the filters; relevance is absolute."""
     request = run.request
     terms = frozenset(index_terms(request.query))
     enough = page = max(LEAST_PAGE, 2 * request.k)
@@ -369,11 +359,7 @@ REPETITION = 0.8
 
 
 def reason_embedded(candidates: Sequence[Candidate], count: Count = count_tokens) -> ReasonedMemory:
-    """
-    Put the best *candidates* of each type into words that do not repeat and fit 512 tokens.
-
-    Facts and episodes in order of time; every line is a candidate's own text.
-    """
+    """The best *candidates* of each type, own texts, by time, without repeats, 512 tokens."""
     facts = sorted(_chosen(candidates, "semantic", count), key=_date)
     instructions = _chosen(candidates, "procedural", count)
     episodes = sorted(_chosen(candidates, "episodic", count), key=_date)
@@ -432,12 +418,7 @@ def purposes_of(candidates: Iterable[Candidate]) -> list[ReasonPurpose]:
 
 
 async def reason_by_model(run: RecallRun, candidates: Sequence[Candidate]) -> ReasonedMemory:
-    """
-    Put *candidates* into words, all types among them at the same time; one that fails has none.
-
-    Raises:
-        ModelError: All of them failed. *Cancellation*: safe; the calls are dropped.
-    """
+    """Put *candidates* into words; ``ModelError``: all types failed. *Cancellation*: safe."""
     wanted = {purpose: _shown(candidates, purpose) for purpose in purposes_of(candidates)}
     words: dict[ReasonPurpose, str | None] = {}
 
@@ -499,11 +480,7 @@ class AccessLog:
             await self.flush()
 
     async def flush(self) -> None:
-        """
-        Write what was noted; where the store fails, keep it: it is tried again with the next.
-
-        *Cancellation*: the counts are written or kept, and counted twice at worst.
-        """
+        """Write what was noted, or keep it. *Cancellation*: it is counted twice at worst."""
         counts, self._counts = self._counts, Counter()
         self._noted = anyio.Event()
         if not counts:

@@ -87,12 +87,7 @@ class RecallRequest:
     def checked(
         cls, query: str, *, types: Sequence[str] | None = None, **given: Any
     ) -> RecallRequest:
-        """
-        Check the arguments: the attributes, and those of ``Filters.checked``.
-
-        Raises:
-            ValueError: The query is blank, or an argument is out of range.
-        """
+        """Check attributes and filters; ``ValueError``: blank query or out of range."""
         wanted = None if types is None else checked_types(types, _TYPES)
         filters = {name: given.pop(name) for name in _FILTERS if name in given}
         return cls(
@@ -207,11 +202,7 @@ class RecallRun:
             group.start_soon(ask_tags)
 
     async def ask(self, question: Question[T], otherwise: D) -> T | D:
-        """
-        Answer *question* by the chat model, or give *otherwise*; never raises but on cancellation.
-
-        *Cancellation*: safe; the call is dropped.
-        """
+        """Answer *question*, or give *otherwise*; raises nothing. *Cancellation*: safe."""
         purpose = question.purpose
         try:
             if self._asker is not None and not self.hangs:

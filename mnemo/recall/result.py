@@ -403,11 +403,7 @@ _ORDER: tuple[tuple[NodeType, ...], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """
-    One line: its *rank* by score, its *place* in the text, the *head* above it.
-
-    It is *yearless* in a text all of whose dates are of one year.
-    """
+    """One line: *rank* by score, *place* in the text, *head* above it; *yearless* dates or not."""
 
     candidate: Candidate
     rank: int
@@ -553,11 +549,7 @@ def _full_text(candidate: Candidate, see: int | None) -> str:
 
 
 def _compact_text(candidate: Candidate, see: int | None = None, *, with_year: bool = True) -> str:
-    """
-    Render *candidate* as one line: its text, then in brackets the day and the speaker.
-
-    Of what holds no longer, until when it held, and the number of what to *see*.
-    """
+    """*candidate* as one line: text, day, speaker; until when it held and what to *see*."""
     node, source = candidate.node, candidate.sources[0]
     said, who = _text(node), one_line(source.actor or "")
 

@@ -138,11 +138,7 @@ def outdated(
 
 
 def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
-    """
-    Older and newer of each two of one speaker, or naming one name, that are near each other.
-
-    The newer is not far from the question: beyond that the weights were not fitted.
-    """
+    """Older and newer of near pairs of one speaker or name, the newer near the question."""
     said = list(zip(given.times, given.numbers, strict=True))
     best = sorted(range(min(BEST, len(given.texts))), key=said.__getitem__)
     return [

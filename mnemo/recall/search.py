@@ -346,11 +346,7 @@ class Search:
         return sorted(found, key=lambda f: (-f.relevance, f.id))
 
     async def refine(self, tags: Sequence[str], hop: int) -> float:
-        """
-        Add what refined *tags* find after *hop*; return the best relevance among new ones.
-
-        A candidate has the greater of its own relevance and half of that for the tags.
-        """
+        """Add what *tags* find after *hop*, at half relevance; the best relevance of new ones."""
         question = await self._embedded(score.ask(", ".join(tags), tags))
         zero = await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
         known = {(f.type, f.id) for f in self.ranked}

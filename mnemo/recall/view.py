@@ -1,9 +1,4 @@
-"""
-Drill-down: a record with its neighbours, rendered within a token budget.
-
-Neighbours are shortened and dropped from the edges towards the target, which always stays.
-One line each; no text can forge the frame.
-"""
+"""Drill-down: a record with its neighbours within a token budget; no text forges the frame."""
 
 from __future__ import annotations
 

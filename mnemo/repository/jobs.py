@@ -357,12 +357,7 @@ class _Open:
 
 @dataclass(eq=False, kw_only=True)
 class Worker:
-    """
-    Works off the jobs of many repositories; see ``Mnemo.work``.
-
-    *owing* gives the repositories with a job of these kinds that is due; *open_repo* says False
-    where one is open already.
-    """
+    """Works off the jobs that *owing* finds; *open_repo* gives False for what is open already."""
 
     clock: Clock
     poll_s: float

@@ -93,11 +93,7 @@ def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portio
 def _up_to_cut(
     tx: TranscriptReader, scope: ThreadScope, start: int, deadline_s: float
 ) -> tuple[list[StoredMessage], int, float]:
-    """
-    Messages from *start* on and the seq behind them; no tool group goes on there.
-
-    Or none, and the seconds until the first call counts as abandoned.
-    """
+    """Whole groups from *start* and the seq behind; or none, and seconds till abandonment."""
     thread = scope.thread
     for most in (MOST_MESSAGES, LONGEST_GROUP):
         end = min(thread.next_seq, start + most)

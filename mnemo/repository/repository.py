@@ -861,15 +861,7 @@ class Repository(MemoryCalls):
     # ── The end ──────────────────────────────────────────────────────────────────────────
 
     async def _aclose(self, grace_s: float, why: str | None = None) -> None:
-        """
-        End its sessions (resumable) and what follows the store. Idempotent.
-
-        For the service; to close a repository, call ``memory.close_repo(repo_id)``.
-
-        Args:
-            grace_s: Seconds that extraction and background commits may still take.
-            why: What calls are told from now on; default: that it is closed.
-        """
+        """End sessions and followers within *grace_s*; calls are told *why*. Idempotent."""
         closed = f"repository {self.id!r} is closed; open it again with open_repo"
         self._home.closed = self._home.closed or why or closed
         grace_s = await self._jobs.end(grace_s)

@@ -179,11 +179,7 @@ class SessionCore(ABC):
                 timer.stop()
 
     async def perform(self, operation: str, act: Act, then: Callable[[], None]) -> None:
-        """
-        Write the act that ``aim`` reserved the state for, and call *then* once it is durable.
-
-        *Raises* ``StoreError``; if that leaves it in doubt, the next operation reads the journal.
-        """
+        """Write the act ``aim`` reserved, then call *then*. *Raises* ``StoreError``."""
         aimed = self.life.aimed
         assert aimed is not None
 
@@ -515,12 +511,7 @@ class StateWaiters:
 
 @dataclass(slots=True, eq=False)
 class Timer:
-    """
-    Awaits *fire* *period_s* after it was last restarted, disarmed before; ``None``: never.
-
-    A restart costs one assignment: the task sleeps to its deadline, looks whether it has
-    moved meanwhile, and sleeps on.
-    """
+    """Awaits *fire* *period_s* after its last restart, a mere assignment; ``None``: never."""
 
     period_s: float | None
     fire: Callable[[], Awaitable[None]]

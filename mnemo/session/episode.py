@@ -1,8 +1,4 @@
-"""
-The episode in memory: steps, annotations, staged results, as the journal holds them.
-
-Only the session's work writes it: steps, annotations and results once they are durable.
-"""
+"""The episode in memory, written by the session's work alone, once things are durable."""
 
 from __future__ import annotations
 
@@ -306,11 +302,7 @@ class AnnotationLane:
         self._annotated(durable)
 
     async def finish(self, *, closing: bool) -> None:
-        """
-        Annotate every step, those whose batch had failed included; *closing*: score the last one.
-
-        *Raises* ``MnemoError``: a step could not be annotated now either.
-        """
+        """Annotate every step; *closing*: score the last. *Raises* ``MnemoError``."""
         self._hurry, self._closing = True, closing
         self._pauses.end()
         try:
@@ -345,11 +337,7 @@ def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
 def step_drafts(
     given: Sequence[Given], *, now: datetime, default_actor: str, is_fed: bool = False
 ) -> list[StepDraft]:
-    """
-    Turn chat messages into drafts, in order; those that say and do nothing are left out.
-
-    *Raises* ``ValueError``: one of *given* is no message.
-    """
+    """Drafts of chat messages, in order, without empty ones. *Raises* ``ValueError``."""
     make = partial(_draft_of, now=now, default_actor=default_actor, is_fed=is_fed)
     return [draft for message in messages_of(given) if (draft := make(message)) is not None]
 

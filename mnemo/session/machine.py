@@ -218,11 +218,7 @@ class Lifecycle:
         return allowed and self.aimed is None and not self.closing
 
     def require(self, operation: str) -> None:
-        """
-        Let *operation* pass, or raise the ``SessionError`` of the table.
-
-        An act in flight counts with the state it leads to as well as the one it left.
-        """
+        """Let *operation* pass or raise ``SessionError``; an act in flight counts both states."""
         now = self.state
         if self.closing:
             raise SessionClosed(state=now, operation=operation)
@@ -271,11 +267,7 @@ VALUES: dict[str, str] = {
 
 @dataclass(eq=False, kw_only=True)
 class PendingQueue:
-    """
-    The operations that wait, at most *max_pending*, and the one that runs.
-
-    *changed* is called after something was accepted, ended or withdrawn.
-    """
+    """At most *max_pending* waiting operations, and one that runs; *changed* is told."""
 
     max_pending: int
     callbacks: CallbackRunner
@@ -312,11 +304,7 @@ class PendingQueue:
         return self.running is not None and not self.running._begun
 
     def accept(self, operation: PendingOperation, life: Lifecycle) -> PendingOperation:
-        """
-        Take *operation*, to be run at once if nothing is ahead and the session is not busy.
-
-        *Raises* ``InvalidOperation``, and where it is legal ``PendingQueueFull``.
-        """
+        """Take *operation*. *Raises* ``InvalidOperation``, ``PendingQueueFull``."""
         at_once = self.nothing_ahead and not life.occupied
         projected = self._projected(life.projected, auto=life.auto)
         if project(projected, operation.name, auto=life.auto) is None:

@@ -1,9 +1,4 @@
-"""
-Checkpoints of graphs: the state of a thread after each superstep, as opaque bytes.
-
-A framework's saver writes and reads them. What a channel holds is kept once for each of its
-versions, and checkpoints name the versions that they consist of.
-"""
+"""Checkpoints of graphs as opaque bytes; a channel's value is kept once per version."""
 
 from __future__ import annotations
 
@@ -186,11 +181,7 @@ def is_of_version(kept: str, version: str) -> bool:
 
 
 def matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """
-    Whether *metadata* has all that is *wanted*, each key with an equal value.
-
-    A key that is not there descends at its dots; one that is nowhere equals ``None``.
-    """
+    """Whether *metadata* has all *wanted*; absent keys descend at dots, or equal ``None``."""
     return all(_found(metadata, key) == value for key, value in wanted.items())
 
 

@@ -78,11 +78,7 @@ def fitted(shown: Callable[[int], str], budget_tokens: int, count: Count) -> str
 
 
 def tokens_of(message: Message, count: Count) -> int:
-    """
-    The tokens of *message*: its text, its calls, and its blocks by their type or size.
-
-    An opaque message counts as the item that it keeps.
-    """
+    """The tokens of *message*: text, calls, blocks; an opaque one counts as its item."""
     content = message.content
     if message.is_opaque and message.extra is not None:
         content = [json.loads(message.extra)]

@@ -1,8 +1,4 @@
-"""
-What is derived from a thread's messages, each naming the range or message it comes from.
-
-None of these is the truth: the messages are. They can be erased with their range.
-"""
+"""What is derived from a thread's messages, each naming its range, and erased with it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-What stands for messages where no model wrote about them: their first sentences.
-
-A pure function of the messages: the same ones give the same bytes, at whatever time.
-"""
+"""What stands for messages where no model wrote: first sentences; pure, the same bytes."""
 
 from __future__ import annotations
 

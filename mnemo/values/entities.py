@@ -68,11 +68,7 @@ COUNTS = Entity(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredNode:
-    """
-    The row of a node: what it is found, and by an erasure judged by; *at*: when it was said.
-
-    All that it says, ``NODE_FIELDS`` of its type, is in *body*, as JSON.
-    """
+    """The row of a node; *body* is ``NODE_FIELDS`` of its type as JSON, *at* when it was said."""
 
     id: str
     type: NodeType

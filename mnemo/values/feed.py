@@ -1,9 +1,4 @@
-"""
-The feed of a repository: every searchable text, in order of change, and messages as documents.
-
-What was said to the agent is observed, what it said is acted. A message and the step
-that a session made of it say the same, so they are one document of recall.
-"""
+"""The feed of a repository by change; a message and the step made of it are one document."""
 
 from __future__ import annotations
 
@@ -97,11 +92,7 @@ def document_number(id: str) -> int | None:
 
 
 def is_document(message: Message) -> bool:
-    """
-    Whether recall finds *message*: what a user or an agent said or thought, in words.
-
-    What serves the agent's window (prompts, calls, results) would stand before what was said.
-    """
+    """Whether recall finds *message*: words of a user or agent, no prompts, calls or results."""
     said = message.kind in EMBEDDED and not is_view_made(message)
     return said and not is_blank(told_text(message))
 

@@ -1,8 +1,4 @@
-"""
-Entity descriptors: the fields of a stored value, declared once, by its dataclass.
-
-A store makes columns of them (``store.table``), and an archive lines of its rows.
-"""
+"""Entity descriptors: fields of stored values, for columns and archives, by dataclass."""
 
 from __future__ import annotations
 

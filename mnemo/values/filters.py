@@ -1,8 +1,4 @@
-"""
-Filters of recall, search and listings: which evidence a call may use.
-
-``where=`` is read once into a ``Where``, whose conditions hold of a metadata object or not.
-"""
+"""Filters of recall, search and listings: ``where=`` is read once into a ``Where``."""
 
 from __future__ import annotations
 
@@ -43,12 +39,7 @@ def kind_of(value: object) -> ScalarKind | None:
 
 
 def members(metadata: Mapping[str, Any], path: Sequence[str]) -> list[Any] | None:
-    """
-    What *metadata* holds at *path*: the value, or the members of a list; ``None``: absent.
-
-    A key that holds the rest of the path, dots and all, is preferred to descending; through
-    a list the path descends into each of its objects.
-    """
+    """What *metadata* holds at *path*, dotted keys first; ``None``: absent."""
     whole = ".".join(path)
     if whole in metadata and not isinstance(metadata[whole], list | tuple):
         return [metadata[whole]]

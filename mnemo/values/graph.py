@@ -1,9 +1,4 @@
-"""
-Graph nodes: frozen values of seven stored types, and keyed items as recall returns them.
-
-Nodes do not save themselves and know no store. An id left out is generated, prefixed by
-type; a vector left out is made at commit.
-"""
+"""Graph nodes: frozen values of seven stored types, and keyed items as recall returns them."""
 
 from __future__ import annotations
 

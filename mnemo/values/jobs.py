@@ -69,12 +69,7 @@ class Job:
         return self.state is JobState.RUNNING and self.token == token
 
     def demanded(self, due_at: datetime, *, now: datetime, at_once: bool) -> Job:
-        """
-        The job with more work behind it, due at *due_at*.
-
-        A pause after a failure is not made shorter, unless *at_once*, which also forgets the
-        failure. A dead job gets its tries anew.
-        """
+        """The job with more work, due at *due_at*; *at_once* ends a pause after a failure."""
         error = None if at_once else self.error
         if self.state in (JobState.DONE, JobState.DEAD):
             return replace(self, state=JobState.WAITING, due_at=due_at, tries=0, error=error)
@@ -160,11 +155,7 @@ class WorkerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """
-    What the ``extract`` job of a thread took in by the claim *token*: everything before *to_seq*.
-
-    The transaction that commits it is refused unless all of *message_ids* are still there.
-    """
+    """What an ``extract`` job took in by claim *token*; refused unless *message_ids* are there."""
 
     thread_id: str
     token: int

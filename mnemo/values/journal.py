@@ -1,8 +1,4 @@
-"""
-What a session's journal holds: the record, the acts that change it, and its replay.
-
-Each act is one transaction. What a session resumes as is decided by these alone.
-"""
+"""What a session's journal holds: the record, its acts, one transaction each, the replay."""
 
 from __future__ import annotations
 
@@ -78,11 +74,7 @@ class RepositoryRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """
-    Which running service, of a unique *token*, may write a session.
-
-    *host* is the machine and its boot; *started*, in its ticks, tells a reused *pid*.
-    """
+    """Which service may write a session; *host* has its boot, *started* tells a reused *pid*."""
 
     token: str
     host: str
@@ -126,11 +118,7 @@ class EpisodeClosed(Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTrajectory:
-    """
-    The result of extracting the steps of some indexes, waiting to be committed.
-
-    Its key, of the trajectory's id and its first step's index, is unique per episode.
-    """
+    """An extraction's result, to be committed; its key is unique per episode."""
 
     key: str
     trajectory_id: str
@@ -269,11 +257,7 @@ class GraphWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """
-    What a graph write left; *again* if its changeset had been applied before.
-
-    *removed* are the ids that its upkeep deleted; told the first time only.
-    """
+    """What a graph write left; *again*: had been applied; *removed* is told the first time."""
 
     revision: Revision
     node_ids: tuple[str, ...]

@@ -1,9 +1,4 @@
-"""
-A message: what one side of a conversation said, saw or called.
-
-A ``Message`` that exists is valid: everything about its shape is checked where it is
-made, so a store and a model never meet one that cannot be kept or sent.
-"""
+"""A message: what one side of a conversation said, saw or called; valid once it exists."""
 
 from __future__ import annotations
 
@@ -236,11 +231,7 @@ def is_view_made(message: Message) -> bool:
 
 
 def answered_ids(message: Message) -> tuple[str, ...]:
-    """
-    The ids of the calls that *message* answers; empty unless it is a tool message.
-
-    One message of Anthropic's format may answer several calls, by blocks.
-    """
+    """The ids of the calls that *message* answers; several by blocks of Anthropic's format."""
     if message.tool_call_id is None:
         return ()
     blocks = message.content if isinstance(message.content, list) else ()

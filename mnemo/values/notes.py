@@ -1,9 +1,4 @@
-"""
-Notes as values: what is shown of them, their versions, and what their texts must be like.
-
-Nothing is cut or renamed to fit: what does not fit is refused with a code and a message
-that says what would be accepted.
-"""
+"""Notes as values, and what their texts must be like; what does not fit is refused."""
 
 from __future__ import annotations
 
@@ -150,11 +145,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRow:
-    """
-    What is known of a conversation's updates: so many *failures* in a row, over *part*.
-
-    The last one with a model, failed or not, has *ended_at*.
-    """
+    """A conversation's updates: *failures* in a row over *part*; the last *ended_at*."""
 
     key: str
     ended_at: datetime | None = None
@@ -225,11 +216,7 @@ def suggested_topic(text: str) -> str | None:
 
 
 def check_length(name: str, text: object, limit: int) -> None:
-    """
-    Refuse at a glance what is far too long; what is taken out of a text may be beyond *limit*.
-
-    *Raises* ``InvalidNote``: ``body_too_long`` or ``bad_description``.
-    """
+    """Refuse what is far too long. *Raises* ``InvalidNote``: text or description."""
     if isinstance(text, str) and len(text) > LONGEST * limit:
         reason = "body_too_long" if name == "body" else "bad_description"
         message = f"a {name} has at most {limit} characters; this has {len(text)}"
@@ -281,12 +268,7 @@ def _is_hidden(character: str) -> bool:
 
 
 def check_neighbours(topic: str, others: Sequence[str], *, known: frozenset[str] | None) -> None:
-    """
-    Keep one topic in one note, beside *others*, of which the writer has read those *known*.
-
-    *Raises* ``InvalidNote``: ``split_topic`` or ``similar_topic`` (unless *known* is ``None``: it
-    need not have looked); ``.topic`` is the other note's.
-    """
+    """One topic, one note. *Raises* ``InvalidNote``: ``split_topic``, ``similar_topic``."""
     present = set(others) - {topic}
     continued = _CONTINUED.fullmatch(topic)
     if continued and continued["base"] in present:

@@ -1,9 +1,4 @@
-"""
-Records: single things said or observed, as keyword search and drill-down see them.
-
-A record's place is its stream: one session's steps (each half a record of its own) or
-one thread's messages.
-"""
+"""Records: what was said or observed, in streams of a session's steps or a thread's messages."""
 
 from __future__ import annotations
 

@@ -25,11 +25,7 @@ PARTS: tuple[Part, ...] = ("observation", "action")
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDraft:
-    """
-    A step before the store gave it its index; see ``Step``.
-
-    One that a feed made (*is_fed*) is refused if its message was erased.
-    """
+    """A step without its index; *is_fed*: refused if its message was erased. See ``Step``."""
 
     observation: str
     action: str
@@ -154,11 +150,7 @@ _appended = attrgetter(*_APPENDED)
 
 
 def when_and_who(at: datetime, actor: str) -> str:
-    """
-    The head of an evidence text, e.g. ``[Friday 1 March 2024 14:30] Ana:``.
-
-    Words beat an ISO date in recall; the zone is the step's own, no locale is asked.
-    """
+    """The head of an evidence text, ``[Friday 1 March 2024 14:30] Ana:``, in its own zone."""
     return f"[{date_in_words(at)} {at.hour:02}:{at.minute:02}] {one_line(actor)}:"
 
 

@@ -125,21 +125,12 @@ class Unit:
 
 
 def leads(message: Message) -> bool:
-    """
-    Whether *message* belongs to the one behind it, and means nothing alone.
-
-    So does an item of a wire format that is no speech: a reasoning item must be sent with
-    the item that follows, and an opaque one has nothing to show.
-    """
+    """Whether *message* means nothing without the one behind it; reasoning must be sent with it."""
     return message.is_opaque or (message.kind == "thought" and message.extra is not None)
 
 
 def units_of(messages: Iterable[StoredMessage]) -> list[Unit]:
-    """
-    Sort messages into units, ordered by the first seq of each.
-
-    Every message is in exactly one unit. *messages* may come in any order; each once.
-    """
+    """Sort messages, in any order, each once, into units, ordered by the first seq of each."""
     ascending = sorted(messages, key=lambda message: message.seq)
     members: dict[int, list[StoredMessage]] = {}
     home = _callers_of_results(ascending)
@@ -197,12 +188,7 @@ def clean_cuts(units: Sequence[Unit], *, now: datetime, deadline_s: float) -> li
 def nearest_whole_ranges(
     units: Sequence[Unit], start_seq: int, end_seq: int
 ) -> list[tuple[int, int]]:
-    """
-    The ranges nearest to one, both ends inclusive, that cut none of *units*, which share it.
-
-    The range itself if it is whole. Otherwise the widest inside it, if one is left, then the
-    narrowest around it.
-    """
+    """Ranges nearest to one that cut none of *units*: the widest inside, narrowest around."""
     inside = _shrunk(units, start_seq, end_seq)
     around = _grown(units, start_seq, end_seq)
     if around == (start_seq, end_seq):
@@ -286,12 +272,7 @@ def placed(unit: Unit, *, left_open: bool, count: Count) -> list[tuple[int, Mess
 
 
 def stands_last(unit: Unit, units: Iterable[Unit]) -> bool:
-    """
-    Whether nothing of *units* is shown behind the call of *unit*, itself one of them.
-
-    Something may be even behind the newest unit: a call whose result came first, or a
-    second result of some call.
-    """
+    """Whether nothing of *units* is shown behind the call of *unit*, though units may be."""
     later = (one for one in units if one.last_seq > unit.seq)
     places = (seq for one in later for seq, _ in placed(one, left_open=True, count=len))
     return all(seq <= unit.seq for seq in places)
@@ -343,12 +324,7 @@ def call_text(call: ToolCall) -> str:
 
 
 def told_text(message: Message) -> str:
-    """
-    What *message* says and does, in words; ``""``: nothing.
-
-    Its text, then a line for each call that is not just the thought that the text tells;
-    of a failed tool call it says that it failed.
-    """
+    """What *message* says and does in words, calls a line each, failures too; ``""``: nothing."""
     said = message.text.strip()
     told = message.kind == "thought" and is_blank(message._own_text())
     calls = [

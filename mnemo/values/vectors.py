@@ -1,8 +1,4 @@
-"""
-Vectors: their rows, checked once on the way in, and the passages that they are of.
-
-A passage is one of the overlapping parts of a long text, which get a vector each.
-"""
+"""Vectors: rows checked on the way in, and the passages of long texts they are of."""
 
 from __future__ import annotations
 
@@ -23,11 +19,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float32]:
-    """
-    Give an embedder's reply, of any kind that NumPy takes, as float32 rows of length 1.
-
-    *Raises* ``InvalidReply``: a row is missing, of wrong width, zero, not finite or no numbers.
-    """
+    """An embedder's reply as float32 rows of length 1. *Raises* ``InvalidReply``."""
     try:
         vectors = np.asarray(reply, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -285,12 +285,7 @@ class OpenRepositories:
         return None
 
     async def _close_one_of(self, token_name: str | None = None) -> bool:
-        """
-        Close the least recently used that nobody needs open; whether there was one.
-
-        Args:
-            token_name: Of those that this token used last; of all.
-        """
+        """Close the least recently used idle one, of *token_name* or all; whether one was."""
         owing: set[str] = set()
         while True:
             free = (

@@ -104,11 +104,7 @@ class Call:
 
 
 class ShortRoute(BaseRoute):
-    """
-    Answers well-formed requests as *routes* do, without the frames of FastAPI between.
-
-    What it does not understand goes to *full*: there is one place for refusals.
-    """
+    """Answers well-formed requests as *routes*, without FastAPI's frames; others go to *full*."""
 
     def __init__(self, routes: Iterable[BaseRoute], full: ASGIApp) -> None:
         calls = [Call.of(route) for route in routes if isinstance(route, APIRoute)]

@@ -73,11 +73,7 @@ class Listener:
 
 
 class Live:
-    """
-    Follows the repositories that somebody listens to, with one reader for all listeners.
-
-    Its task, ``run``, belongs to the application's lifespan.
-    """
+    """Follows listened-to repositories, one reader for all; ``run`` is of the app's lifespan."""
 
     def __init__(self, memory: Mnemo) -> None:
         self._memory = memory
@@ -142,12 +138,7 @@ class Live:
             yield entry.encoded
 
     async def changes(self, repo: Repository, after: str) -> AsyncIterator[bytes]:
-        """
-        The durable changes of *repo* behind the cursor *after*, and its events.
-
-        The first message, ``ready``, has that cursor. Followed by the ids of its messages no
-        change is left out, and no message, step or removal comes twice.
-        """
+        """Durable changes of *repo* behind cursor *after*, none twice, and its events."""
         self._heads.setdefault(repo.id, (await repo.inspection.changes()).cursor)
         listener = Listener(lambda repo_id: repo_id == repo.id, repo.id)
         async for entry in self._listened(listener, self._followed(listener, repo, after)):
