@@ -94,7 +94,11 @@ def memory_server(
 
 
 async def serve_stdio(repo: Repository, *, thread_id: str = "default", write: bool = False) -> None:
-    """Serve *repo* over standard streams until the client closes them. *Cancellation*: safe."""
+    """
+    Serve *repo* over the process's standard streams until the client closes them.
+
+    *Cancellation*: safe; what a tool call acknowledged is stored.
+    """
     await memory_server(repo, thread_id=thread_id, write=write).run_stdio_async()
 
 

@@ -1,10 +1,4 @@
-"""
-Facts in their speaker's words: how they are written, and their clauses in the third person.
-
-A fact is kept as it was said, behind the name of who said it: ``Nora: I quit the
-hospital, I now teach biology``. Slots and comparisons read its clauses instead:
-``Nora quit the hospital``, ``Nora now teaches biology``.
-"""
+"""Facts in their speaker's words behind the name, and their clauses in the third person."""
 
 from __future__ import annotations
 

@@ -135,12 +135,7 @@ _FUTURE = re.compile(
 
 
 def with_dates(text: str, at: datetime) -> str:
-    """
-    Add to every relative date of *text* what it means, seen from *at* in its own zone.
-
-    Examples: ``last Friday [2024-02-23]`` (the latest before that day), ``next month
-    [2024-04]``, ``two years ago [2022]``, ``last week [week of 2024-02-19]``.
-    """
+    """Add to each relative date of *text* what it means at *at*: ``last Friday [2024-02-23]``."""
     if not _HINT.search(text):
         return text
     today = at.date()

@@ -1,10 +1,4 @@
-"""
-Endings without a new value: what was sold, quit, finished, mended or cancelled, and who died.
-
-A clause that says so names a thing ("Nora sold the car"). A statement of how things stand
-("Nora drives a red Honda car") names things too. An ending closes the statements about its
-thing, of the same person, that it is an end of: a sale what is owned, a repair what is broken.
-"""
+"""Endings without a new value: what was sold, quit, finished, mended, cancelled, and who died."""
 
 from __future__ import annotations
 
@@ -60,8 +54,6 @@ class Standing:
         person: Of whom it is said, or whose thing it is about, folded; empty: nobody.
         owned: Stems of the subject's words behind its owner: "Nora's old CAR is red".
         verb: Its first verb, folded.
-        words: Stems of all its words.
-        said: All its words, folded.
         heads: Stems of the nouns that it is about.
         names: Stems of its names but for the person.
         is_sure: Whether it is so, and not only planned or wished.

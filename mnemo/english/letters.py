@@ -1,10 +1,4 @@
-"""
-Tell random letters from language, by pairs of letters.
-
-``letters.json`` has, for each family of languages in Latin script, how much likelier a pair
-of neighbouring letters is in the family than among random letters, and the common words of
-all. ``scripts/fit_letters`` makes it from ``scripts/letters.txt``.
-"""
+"""Tell random letters from language by pairs; ``scripts/fit_letters`` makes ``letters.json``."""
 
 from __future__ import annotations
 

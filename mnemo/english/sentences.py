@@ -33,13 +33,7 @@ _QUOTES = {"“": "”", "«": "»", "「": "」"}
 
 
 def sentences(text: str) -> list[str]:
-    """
-    Split *text* into sentences, in order, trimmed, none blank.
-
-    Abbreviations, decimals, versions, URLs, file names and ellipses do not end one;
-    quoted speech stays whole; each list item is a sentence.
-    A stage direction in square brackets is a sentence of its own.
-    """
+    """Split *text* into sentences, in order, trimmed, none blank; each list item is one."""
     found: list[str] = []
     for block in _blocks(text):
         found.extend(_split_block(block))

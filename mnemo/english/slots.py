@@ -274,7 +274,7 @@ def clash(a: SlotClaim, b: SlotClaim) -> bool:
 
 
 def outdates(newer: str, older: str) -> bool:
-    """Whether *newer* gives another value than *older*, or its end; in doubt it does."""
+    """Whether *older* holds no longer by *newer*: another value, or its end; in doubt it holds."""
     mine, theirs = claims(newer), claims(older)
     ended = {claim.slot for claim in mine if claim.is_event}
     return (

@@ -1,10 +1,4 @@
-"""
-Find the finite verb of an English clause by the order and the endings of its words.
-
-No list of verbs decides: after "I" a word that belongs to no closed class is a verb,
-whatever it is, and so is "kindles" before "the". Only where order and ending leave a
-noun possible ("my dog barks at night", "my travel plans for May") common verbs count.
-"""
+"""Find the finite verb of an English clause by order and endings of words; no list decides."""
 
 from __future__ import annotations
 
@@ -118,12 +112,7 @@ def tokens_of(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def finite_verb(words: tuple[str, ...], *, sure: bool = True) -> int | None:
-    """
-    Find the index of the first finite verb in *words*, which ``tokens_of`` gave.
-
-    ``None``: a fragment, an order, or too short to tell. Unless *sure*, a word that may as well
-    be a plural counts: "my dog barks at night".
-    """
+    """Index of the first finite verb in *words*; ``None``: none. *sure*: nothing like a plural."""
     clause = _Clause(words, [word.lower() for word in words], sure)
     before: int | None = None
     for at, word in enumerate(clause.lower):

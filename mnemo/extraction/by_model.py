@@ -99,7 +99,10 @@ class StoredFacts:
     embedder: Embedder
 
     async def __call__(self, text: str, limit: int) -> Sequence[StoredFact]:
-        """The *limit* nearest, best first. *Raises* ``ModelError``, ``StoreError``."""
+        """
+        At most *limit*, best first.
+        *Raises* ``ModelError`` of the embedder, ``StoreError``. *Cancellation*: safe.
+        """
         reply = await self.embedder.embed([text])
         rows = unit_rows(reply, rows=1, dimensions=self.embedder.space.dimensions)
         await self.index.catch_up()

@@ -79,7 +79,7 @@ class KnownFact:
 
 
 def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
-    """Drop what cannot stand alone, complete the rest, and join equal wordings."""
+    """Drop what cannot stand alone, complete the rest (confidence in [0, 1]), join equal ones."""
     kept: dict[str, Fact] = {}
     dropped = 0
     support = _Support(steps)

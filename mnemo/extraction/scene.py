@@ -1,9 +1,4 @@
-"""
-Read the sides of steps without a model: speech or tool output, calls, outcomes; who takes part.
-
-Only an excerpt is ever analysed: the first ``HEAD`` and the last ``TAIL`` characters,
-so that a huge observation costs no more than a long one.
-"""
+"""Read sides of steps without a model, by the first ``HEAD`` and last ``TAIL`` characters."""
 
 from __future__ import annotations
 
@@ -393,7 +388,6 @@ class Parties:
     The names that a configuration gives to roles.
 
     Attributes:
-        agent: Who acts.
         agents: Folded actors of the agent's side.
         unnamed: The actor of an observation whose step names none.
     """
@@ -427,9 +421,7 @@ class Scene:
     The parties of a run of steps.
 
     Attributes:
-        steps: The run, ascending.
         people: Distinct people whose words are observations, in order of appearance.
-        agent: Who acts, under the name that it has here.
         with_agent: Whether the agent takes part.
         names: The folded words of all parties' names.
         called: Folded names of the tools that were called.

@@ -1,11 +1,4 @@
-"""
-The searchable documents of one repository, in memory.
-
-``index.corpus_writer`` adds and removes; readers take a ``CorpusView``, which does not change.
-
-A *document* is one searchable text: a fact, an instruction, a subgoal, a tag, an
-intent, or one side of a raw step. *Document numbers* count up within a type.
-"""
+"""The searchable documents of one repository, in memory; numbers count up within a type."""
 
 from __future__ import annotations
 
@@ -327,7 +320,6 @@ class DocumentsView:
         nodes: ``None`` for steps, which the store gives.
         lengths: In index terms; *log_words*: logarithm of that in words.
         alive: False for what was removed or replaced.
-        metadata: Number in *facets*.
         linked: Row of a document's first vector, which may come later than the view; else -1.
         vectors: Unit rows of the documents named by *vector_documents*, one for each
             passage, *vector_passages* its number from 0: see ``values.vectors``.

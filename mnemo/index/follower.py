@@ -1,11 +1,4 @@
-"""
-The index of one repository: what its store holds, searchable in memory.
-
-The store is the truth. The index carries the cursor it has reached in the store's feed, reads
-on from there before every answer (so it sees what other processes wrote), and starts again
-from nothing when in doubt. Documents without a vector are embedded in the background; their
-vectors go to the store first and come back with the feed, the only way into the index.
-"""
+"""The index of one repository: what its store holds, searchable; it follows the store's feed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""
-Chat models over HTTP: put the request in a form its server takes, read the answer.
-
-Servers differ in which forms they accept, and say so in different ways: some refuse an
-unknown form with a client error, llama.cpp's answers ``json_schema`` with 500. What was
-learned is kept per instance, so that later calls take one request.
-"""
+"""Chat models over HTTP: ask in a form the server takes, and keep what was learnt of it."""
 
 from __future__ import annotations
 

@@ -64,10 +64,8 @@ def batches(
 
 def read_rows(payload: Any, *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:
     """
-    Read the vectors of *rows* texts; shape ``(rows, dimensions)``, unit rows, ordered by ``index``.
-
-    They may be numbers or base64 of little-endian float32. *Raises* ``InvalidReply``: one lacks, is
-    of another width, zero or not finite.
+    Unit rows ``(rows, dimensions)``, ordered by ``index``; numbers or base64 of float32.
+    *Raises* ``InvalidReply``: one lacks, is of another width, zero or not finite.
     """
     entries = _entries(payload, rows, model)
     vectors = [_vector(entry.get("embedding"), model) for entry in entries]

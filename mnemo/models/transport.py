@@ -344,7 +344,11 @@ class HttpModel:
         return self._transport.server
 
     async def aclose(self) -> None:
-        """Close the connections as the last call ends. Idempotent. *Cancellation*: completes."""
+        """
+        Close the connections; with calls in flight, as the last of them has ended.
+
+        Idempotent; the next call opens new ones. *Cancellation*: completes.
+        """
         await self._transport.aclose()
 
 
@@ -534,7 +538,10 @@ class Lane:
 
     @asynccontextmanager
     async def lend(self, make: Callable[[], Any]) -> AsyncIterator[Any]:
-        """Lend the client, made at first use in a worker thread. *Cancellation*: safe."""
+        """
+        Lend the client, which *make* makes at first use in a worker thread: it reads files.
+        *Cancellation*: safe; the last borrower of a closed client closes its connections.
+        """
         async with self._making:
             if self._shared is None:
                 self._shared = _Shared(await anyio.to_thread.run_sync(make))

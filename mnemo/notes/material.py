@@ -1,9 +1,4 @@
-"""
-The conversation an update looks back over: its new part, its speakers, its requests.
-
-A mark names a message by its id, thread and text, or where it has no id by everything
-up to it: so it is found again although the history before was compacted.
-"""
+"""The conversation an update looks back over; marks find a message again after compaction."""
 
 from __future__ import annotations
 

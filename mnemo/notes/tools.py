@@ -232,12 +232,7 @@ class NoteToolbox:
             return self._met(changed)
 
     def _met(self, changed: Changed) -> Answer:
-        """
-        Answer a conflict with the present note, which the caller has read then.
-
-        A note that was created since the toolbox was made, or since it looked which there are,
-        could not be read before: that is a conflict as well.
-        """
+        """Answer a conflict with the present note, which counts as read then."""
         row = changed.row
         if row is None:
             self._shown[changed.topic] = 0

@@ -59,7 +59,6 @@ class Progress:
 
     Attributes:
         phase: ``started``, ``turn``, ``tool`` or ``finished``.
-        label: One line for a person.
         turn: The call of the model that is meant, from 1; 0: none yet.
         topic: The note that a tool is at work on, if it names one.
     """

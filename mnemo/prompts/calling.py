@@ -133,10 +133,7 @@ class Asker(Caller):
     async def ask(self, question: Question[T]) -> T:
         """
         Answer *question*; a reply that does not fit is corrected by one more call.
-
-        Raises:
-            InvalidReply: The correction did not fit either.
-            ModelError: As of ``call``. *Cancellation*: safe; the call is dropped.
+        *Raises* ``InvalidReply``, ``ModelError``. *Cancellation*: safe; the call is dropped.
         """
         try:
             answer = await self._answer(question)

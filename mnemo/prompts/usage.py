@@ -54,7 +54,6 @@ class UsageMeter:
     pass it by theirs. *whole* counts all that this one counts, too.
 
     Attributes:
-        total: Of all purposes together.
         left_out: Facts that ``config.extraction.max_facts`` left out.
     """
 

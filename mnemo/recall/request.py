@@ -126,7 +126,6 @@ class RecallRun:
 
     Attributes:
         dense_weight: What a cosine counts in the embedding space.
-        plans: Whether a chat model plans and refines.
         timeout_s: Seconds per question to it, a correction and its own retries included.
         hangs: Whether it did not answer in time: one that hangs costs one timeout a recall.
     """

@@ -1,11 +1,6 @@
 """
-Rivals: of two statements that give different answers to a question, the newer holds.
-
-Pairs of the best candidates are judged by a logistic over numbers of the pair; its
-weights are a table that ``scripts/fit_rivals`` fits and ``rivals.json`` holds. From one
-probability on the newer is placed before the older, from another the older is marked.
-The store says which facts have ended besides. Nothing else makes a statement better for
-being recent.
+Rivals: of two answers to a question the newer holds, by a logistic over numbers of the pair.
+Its weights, in ``rivals.json``, are fitted by ``scripts/fit_rivals``.
 """
 
 from __future__ import annotations
@@ -350,12 +345,7 @@ async def answered(search: Search) -> list[Candidate]:
 
 
 def _placed(search: Search) -> tuple[list[Found], list[str]]:
-    """
-    Give the best candidates a place each, and name their steps, which are to be read.
-
-    A step and what was made of it share one place. What was worded by hand takes it: the
-    step says what was corrected.
-    """
+    """Places of the best candidates, a step's shared with what was made of it; steps to read."""
     request = search.run.request
     unites = request.types is None or not {"semantic", "episodic"} <= {*request.types}
     places: list[Found] = []
@@ -472,12 +462,7 @@ def _rivals(
 
 
 def _worth_reading(search: Search, places: Sequence[Found]) -> list[Found]:
-    """
-    The first *k* of *places*, without what is far below the best.
-
-    A note behind the fifth place needs ``config.recall.cut`` of the best value; a turn, whose
-    scores lie closer, its square.
-    """
+    """The first *k* of *places*, less those far below the best, by ``config.recall.cut``."""
     cut, kept = search.config.recall.cut, list[Found]()
     best = max(places, key=lambda place: place.value)
     for place in places:

@@ -134,10 +134,8 @@ def hop_zero(
     corpus: CorpusView, question: score.RecallQuestion, run: RecallRun, config: Config
 ) -> HopZero:
     """
-    Score every document of the types that *run* searches, and of those that its hops go over.
-
-    Filters decide what is found, and change the score of nothing that is: words are counted
-    over all that exists at ``until``. Of each type at least *k* are found, if there are as many.
+    Score every document of *run*'s types; of each at least *k* are found, if there are.
+    Filters decide what is found, and change the score of nothing that is.
     """
     filters, searched = run.request.filters, tuple(run.weights)
     until = filters.until
@@ -203,12 +201,7 @@ _TENTH = 10
 
 
 def evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> dict[str, float]:
-    """
-    Return what tells whether a question is answered, as of ``RecallTrace``.
-
-    Of the eligible steps, which all else restates; where there are none, of the first of the
-    *searched* types that has any. Without vectors ``size`` and ``words`` alone.
-    """
+    """What tells whether a question is answered, as of ``RecallTrace``, of eligible steps first."""
     for kind in ("episodic", *searched):
         hits = scored.get(kind)
         if hits is None or not (ok := np.isfinite(hits.scores)).any():
@@ -346,7 +339,11 @@ class Search:
         return sorted(found, key=lambda f: (-f.relevance, f.id))
 
     async def refine(self, tags: Sequence[str], hop: int) -> float:
-        """Add what *tags* find after *hop*, at half relevance; the best relevance of new ones."""
+        """
+        Add what refined *tags* find after *hop*; return the best relevance among new ones.
+
+        A candidate has the greater of its own relevance and half of that for the tags.
+        """
         question = await self._embedded(score.ask(", ".join(tags), tags))
         zero = await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
         known = {(f.type, f.id) for f in self.ranked}
@@ -501,10 +498,7 @@ class Search:
 async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
     """
     Expand ``max_hops`` times, or until a hop adds nothing and no refinement is left.
-
-    A hop that gains less than ``plateau_delta`` is followed by a refinement, as long as the
-    budget lasts. One without tags does not count against it; a model that returns none is
-    asked at most once more per refinement.
+    A hop that gains less than ``plateau_delta`` is refined, while the budget lasts.
     """
     trace, in_vain = run.trace, 0
     budget = min(config.refinement_budget, run.request.max_hops)

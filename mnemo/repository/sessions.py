@@ -54,12 +54,7 @@ class SessionTask:
 
 @dataclass(eq=False)
 class RepositorySessions:
-    """
-    Starts, resumes and ends sessions; ``Repository`` documents the promises.
-
-    A service without places for jobs has workers extract its closed episodes, but under
-    auto-commit and for sessions with models of their own.
-    """
+    """Starts, resumes and ends sessions; ``Repository`` documents the promises."""
 
     parts: RepositoryParts
     lane: CommitLane

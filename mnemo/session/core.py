@@ -1,14 +1,6 @@
 """
-The session core: state, present episode, appends, timers, and the writing of acts.
-
-A step that was handed to the store is not taken back: its caller may be cancelled, the step
-becomes durable all the same, and everything that follows from it (events, timers, annotation)
-follows.
-
-Every act follows one pattern: it is decided synchronously from the table, the store
-writes it in one transaction, and only then does the state move and the event go out.
-A write that fails leaves the state as it was. If the store does not say whether it made
-the write, the session is in doubt, and its next operation reads the journal.
+The session core: an act is decided by the table, written once, then state and event move.
+Cancelling a caller takes no step back; an act in doubt is read from the journal next.
 """
 
 from __future__ import annotations
@@ -77,7 +69,6 @@ class SessionCore(ABC):
 
     Attributes:
         keys: What every key was given to, durable or on its way.
-        in_flight: Steps that are on their way to the store.
     """
 
     def __init__(
@@ -208,11 +199,7 @@ class SessionCore(ABC):
             self._doubt = _Doubt("commit", SessionState.IDLE, lambda: None)
 
     async def resolve_doubt(self, operation: str) -> bool:
-        """
-        Where in doubt, take over what the journal holds; whether that has done *operation*.
-
-        *Raises* ``StoreError``: it cannot be read, the doubt remains. *Cancellation*: safe.
-        """
+        """In doubt, read the journal; whether *operation* is done. *Raises* ``StoreError``."""
         if not self.in_doubt:
             return False
         async with self._reading_journal:
@@ -334,12 +321,7 @@ class SessionCore(ABC):
             return self.submit(draft)
 
     def _found(self, draft: StepDraft) -> tuple[StepDraft, Step | Appending | None]:
-        """
-        Give the draft, with the key to write it under, and what has that key already.
-
-        A message of a thread gets a key of its own where its id is another step's: the same
-        id in two threads is two messages, and the second one's key names its thread.
-        """
+        """The draft with its key, and what has that already; a second thread's same id names it."""
         while draft.key is not None and (known := self.keys.get(draft.key)) is not None:
             same = known.draft if isinstance(known, Appending) else known
             if draft.thread_id is None or is_of(draft, same):
@@ -511,7 +493,7 @@ class StateWaiters:
 
 @dataclass(slots=True, eq=False)
 class Timer:
-    """Awaits *fire* *period_s* after its last restart, a mere assignment; ``None``: never."""
+    """Awaits *fire* *period_s* after its last restart, one assignment each; ``None``: never."""
 
     period_s: float | None
     fire: Callable[[], Awaitable[None]]

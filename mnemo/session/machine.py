@@ -1,13 +1,4 @@
-"""
-The session state machine: one transition table, and what is decided from it without awaiting.
-
-Legality of awaited calls, acceptance of queued ones, their projection and the
-diagram in the guide are derived from the table; ``require`` adds what depends on work in
-the background. Nothing outside of this file decides what is legal.
-
-An operation's trigger is fired after its effect is durable; the other triggers are
-what extraction and commit report.
-"""
+"""The session state machine: one transition table, from which all legality follows, no await."""
 
 from __future__ import annotations
 
@@ -180,8 +171,6 @@ class Lifecycle:
     Attributes:
         state: What the last durable act led to; read and written by the machine.
         aimed: Where the act in flight leads, a target that is reserved; ``None``: no act is.
-        committing: Whether a commit is in flight.
-        extracting: Whether the closed episode is being extracted.
         background: Trajectories of the open episode being extracted and committed.
         closing: Whether every operation is refused, because the session ends.
     """

@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 class EpisodeWork(SessionCore):
-    """The episodes of a session; *waits_for_others*: another process extracts."""
+    """The episodes of a session and their work; *waits_for_others*: another process extracts."""
 
     def __init__(
         self, parts: SessionParts, journal: Journal, expired: Callable[[], Awaitable[None]]

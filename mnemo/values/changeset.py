@@ -1,10 +1,4 @@
-"""
-A changeset: what extraction wants to add to the graph, before it met the graph.
-
-Immutable. ``merge`` is associative with ``Changeset()`` as its unit; its order is
-that of trajectories. ``validate`` refuses what could not be stored as it stands.
-``Upkeep`` is what maintenance does to stored nodes.
-"""
+"""A changeset: what extraction wants to add to the graph. Immutable; ``merge`` is associative."""
 
 from __future__ import annotations
 
@@ -40,7 +34,6 @@ class NodeChange:
     New values for some fields of a stored node.
 
     Attributes:
-        id: A node that is stored already.
         fields: Field name → new value, e.g. ``{"reward": 0.9}`` on an episodic node.
     """
 

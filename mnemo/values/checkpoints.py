@@ -90,7 +90,6 @@ class Checkpoint:
     A checkpoint with all that hangs on it.
 
     Attributes:
-        values: Channel → what it holds.
         writes: By task path, task id and index.
     """
 

@@ -39,7 +39,7 @@ def kind_of(value: object) -> ScalarKind | None:
 
 
 def members(metadata: Mapping[str, Any], path: Sequence[str]) -> list[Any] | None:
-    """What *metadata* holds at *path*, dotted keys first; ``None``: absent."""
+    """What *metadata* holds at *path*, or a list's members; whole keys first; ``None``: absent."""
     whole = ".".join(path)
     if whole in metadata and not isinstance(metadata[whole], list | tuple):
         return [metadata[whole]]

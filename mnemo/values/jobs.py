@@ -69,7 +69,10 @@ class Job:
         return self.state is JobState.RUNNING and self.token == token
 
     def demanded(self, due_at: datetime, *, now: datetime, at_once: bool) -> Job:
-        """The job with more work, due at *due_at*; *at_once* ends a pause after a failure."""
+        """
+        More work, due at *due_at*; a dead job's tries begin anew.
+        A pause after a failure is not made shorter, unless *at_once*, which forgets the failure.
+        """
         error = None if at_once else self.error
         if self.state in (JobState.DONE, JobState.DEAD):
             return replace(self, state=JobState.WAITING, due_at=due_at, tries=0, error=error)
@@ -118,7 +121,6 @@ class JobLevels:
     How many jobs of a repository stand where.
 
     Attributes:
-        running: Claimed, by whatever process.
         dead: Given up after ``config.jobs.max_tries``.
         errors: Kind and subject → the last error, of those that are dead; 100 at most.
     """

@@ -216,7 +216,7 @@ def suggested_topic(text: str) -> str | None:
 
 
 def check_length(name: str, text: object, limit: int) -> None:
-    """Refuse what is far too long. *Raises* ``InvalidNote``: text or description."""
+    """Refuse what is far too long: ``InvalidNote`` ``body_too_long`` or ``bad_description``."""
     if isinstance(text, str) and len(text) > LONGEST * limit:
         reason = "body_too_long" if name == "body" else "bad_description"
         message = f"a {name} has at most {limit} characters; this has {len(text)}"
@@ -268,7 +268,12 @@ def _is_hidden(character: str) -> bool:
 
 
 def check_neighbours(topic: str, others: Sequence[str], *, known: frozenset[str] | None) -> None:
-    """One topic, one note. *Raises* ``InvalidNote``: ``split_topic``, ``similar_topic``."""
+    """
+    Keep one topic in one note, beside *others*, of which the writer has read those *known*.
+
+    *Raises* ``InvalidNote``: ``split_topic`` or ``similar_topic`` (unless *known* is ``None``: it
+    need not have looked); ``.topic`` is the other note's.
+    """
     present = set(others) - {topic}
     continued = _CONTINUED.fullmatch(topic)
     if continued and continued["base"] in present:

@@ -199,7 +199,6 @@ class SurfacingQuery:
 
     Attributes:
         terms: Words or short runs, at most 32; a record must match *min_terms* of them.
-        excluded: ``(session id, message id)`` of records to leave out.
     """
 
     terms: tuple[str, ...]

@@ -57,11 +57,9 @@ class Annotation:
     What annotation found out about one step.
 
     Attributes:
-        index: The step's index in its episode.
         state: What was the case; at most 600 characters.
         subgoal: Why the action was taken; at most 200 characters.
         reward: In [0, 1], or ``None``: unknown, never replaced by a number.
-        trajectory_id: The trajectory the step belongs to.
         boundary: Whether a trajectory begins with this step (never for the first).
         vector: The subgoal's embedding, unit norm; ``None`` where it is that of the step before.
         embedded: Whether the embedded annotator stood in for a failing model.
@@ -188,7 +186,6 @@ class AnnotationRequest:
     Steps to annotate.
 
     Attributes:
-        goal: The episode's goal.
         before: Steps just before *fresh*, annotated as far as known, ascending.
         fresh: Steps to annotate, ascending, at most the annotator's batch size. May be
             empty when *closing*: then only the last reward is asked for.
@@ -228,7 +225,6 @@ class Trajectory:
 
     Attributes:
         steps: Annotated, ascending by index, never empty.
-        goal: The episode's goal.
         context: Steps of the same episode just before the first one, for resolving words.
     """
 

@@ -188,7 +188,7 @@ def clean_cuts(units: Sequence[Unit], *, now: datetime, deadline_s: float) -> li
 def nearest_whole_ranges(
     units: Sequence[Unit], start_seq: int, end_seq: int
 ) -> list[tuple[int, int]]:
-    """Ranges nearest to one that cut none of *units*: the widest inside, narrowest around."""
+    """Whole ranges nearest to one: itself, or the widest inside and the narrowest around it."""
     inside = _shrunk(units, start_seq, end_seq)
     around = _grown(units, start_seq, end_seq)
     if around == (start_seq, end_seq):
@@ -272,7 +272,7 @@ def placed(unit: Unit, *, left_open: bool, count: Count) -> list[tuple[int, Mess
 
 
 def stands_last(unit: Unit, units: Iterable[Unit]) -> bool:
-    """Whether nothing of *units* is shown behind the call of *unit*, though units may be."""
+    """Whether nothing of *units* is shown behind the call of *unit*; results may come first."""
     later = (one for one in units if one.last_seq > unit.seq)
     places = (seq for one in later for seq, _ in placed(one, left_open=True, count=len))
     return all(seq <= unit.seq for seq in places)

@@ -82,10 +82,8 @@ _FURTHER = frozenset(PASSAGE_KEYS[1:])
 
 def passages(text: str, tokens: int | None) -> list[str]:
     """
-    Cut *text* into 1 to 8 overlapping passages in order, at white space where there is some.
-
-    Of a text that is too long for 8 they are evenly chosen. Each has at most *tokens* (see
-    ``EmbeddingSpace.passage_tokens``), by the estimate; ``None``: the text is one.
+    Cut *text* into 1 to 8 overlapping passages of at most *tokens*; ``None``: it is one.
+    Of a text that is too long for 8 they are evenly chosen.
     """
     text = text[:MAX_CHARACTERS]
     if tokens is None or len(text) <= tokens:

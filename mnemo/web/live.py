@@ -138,7 +138,12 @@ class Live:
             yield entry.encoded
 
     async def changes(self, repo: Repository, after: str) -> AsyncIterator[bytes]:
-        """Durable changes of *repo* behind cursor *after*, none twice, and its events."""
+        """
+        The durable changes of *repo* behind the cursor *after*, and its events.
+
+        The first message, ``ready``, has that cursor. Followed by the ids of its messages no
+        change is left out, and no message, step or removal comes twice.
+        """
         self._heads.setdefault(repo.id, (await repo.inspection.changes()).cursor)
         listener = Listener(lambda repo_id: repo_id == repo.id, repo.id)
         async for entry in self._listened(listener, self._followed(listener, repo, after)):

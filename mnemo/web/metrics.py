@@ -85,7 +85,12 @@ class Metrics:
         classes[bisect_left(BUCKETS_S, seconds)] += 1
 
     async def totals(self, memory: Mnemo, permits: Callable[[str], bool]) -> Counter[str]:
-        """Levels of open repositories that *permits* takes, added up. *Cancellation*: safe."""
+        """
+        The levels of the open repositories that *permits* takes, added up.
+
+        Of more than ``MOST_READ``, those that were read longest ago are read, the others stand as
+        they were then. *Cancellation*: safe.
+        """
         open_now = frozenset(memory.list_repos())
         self._levels = {id: known for id, known in self._levels.items() if id in open_now}
         permitted = [id for id in open_now if permits(id)]
