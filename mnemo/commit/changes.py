@@ -62,12 +62,10 @@ def named_ids(changeset: Changeset) -> tuple[str, ...]:
 
 def tidied(changeset: Changeset, stored: Mapping[str, Node]) -> Changeset:
     """
-    Give *changeset* without the steps and subgoals that are stored, or said twice in it.
+    Drop steps and subgoals of *changeset* that are stored or repeated; their ids are derived.
 
-    Their ids follow from what they stand for, so one met again is the same node: a step stays as it
-    is, and its differences, added with it, are dropped; a subgoal gets its latest description.
-
-    *Raises* ``ValueError``: the id of any other node is taken.
+    A stored step stays as it is; a subgoal gets its latest description. *Raises* ``ValueError``:
+    the id of any other node is taken.
     """
     new: dict[str, Node] = {}
     again: dict[str, Node] = {}
@@ -150,12 +148,7 @@ def texts_to_embed(changeset: Changeset, stored: Mapping[str, Node]) -> list[str
 def with_vectors(
     changeset: Changeset, stored: Mapping[str, Node], vectors: Mapping[str, Vector]
 ) -> Changeset:
-    """
-    *changeset* with the vectors of its texts, as far as *vectors* has them.
-
-    A node that is reworded without a new vector loses the old one: it would say
-    something else than its text. Steps never carry one.
-    """
+    """*changeset* with its *vectors*; a reworded node without one loses its old one."""
     reworded = _reworded(changeset, stored)
     changes = (
         Change(c.id, {**c.fields, "vector": vectors.get(reworded[c.id].text)})
@@ -196,14 +189,7 @@ def _reworded(changeset: Changeset, stored: Mapping[str, Node]) -> dict[str, Nod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """
-    What reconciling must know of the store.
-
-    Attributes:
-        keys: Type → lookup keys of what may be the same, or contradict.
-        vectors: Type → ids and unit rows whose neighbours matter.
-        rewarded: Steps whose reward became known.
-    """
+    """What reconciling reads: lookup keys and vectors by type, and steps with a late reward."""
 
     keys: Mapping[NodeType, tuple[str, ...]]
     vectors: Mapping[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]
@@ -242,10 +228,7 @@ def questions(
 
 def _keys_to_compare(node: Node) -> tuple[str, ...]:
     """
-    Keys of what says the same as *node*, said so once, or contradicts it.
-
-    Not all of its own ``lookup_keys``: other activities of one person neither restate nor
-    contradict it, and are many.
+    Keys of what restates or contradicts *node*: not those of other activities, which are many.
     """
     match node:
         case Semantic(proposition=text):
@@ -264,11 +247,8 @@ class Known:
     """
     The stored nodes and edges that a changeset concerns, of one revision.
 
-    Attributes:
-        nodes: Stored nodes by id.
-        keys: Type and lookup key → stored nodes, oldest first.
-        near: New node's id → stored neighbours of its type with cosines, best first.
-        edges: What the looked-up facts and instructions rest on, and their intents.
+    *keys*: By type and lookup key, oldest first. *near*: By new node's id, with cosines, best
+    first.
     """
 
     revision: Revision = 0
@@ -288,10 +268,9 @@ async def look_up(
     thresholds: Mapping[NodeType, float],
 ) -> Known:
     """
-    Look up *asked* in the store and the index; *stored* are the nodes that the changeset names.
+    Look up *asked* in store and index; *thresholds* are the least near cosines, per type.
 
-    Reads may straddle another write: *revision* must be taken before, and whoever writes must
-    expect it. *thresholds* are the least cosines that count as near, per type.
+    Take *revision* before, and expect it when writing: the reads may straddle another write.
     """
     nodes = dict(stored)
     found: dict[tuple[NodeType, str], dict[str, Node]] = {}
@@ -322,10 +301,7 @@ async def look_up(
 async def _surroundings(
     asked: Questions, graph: StoredGraph, nodes: Mapping[str, Node]
 ) -> tuple[Edge, ...]:
-    """
-    Provenance of facts, instructions and rewarded steps, intents of instructions, and tags of
-    the facts that have several steps, which a late contradiction may cut in two.
-    """
+    """Provenance of facts, instructions and rewarded steps; intents; tags of facts with steps."""
     supported = [id for id, n in nodes.items() if n.type in ("semantic", "procedural")]
     edges: list[Edge] = []
     if supported or asked.rewarded:

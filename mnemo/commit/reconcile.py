@@ -1,10 +1,8 @@
 """
 Reconcile a changeset with the stored graph: unite what is the same, add the rest.
 
-``plan_intents`` asks the model and the embedder first; ``reconcile`` asks nobody. In order:
-late rewards, tags, intents, facts said again or contradicted, instructions; against the
-store and within the changeset. What is replaced disappears with its id; its edges and
-differences go to the survivor.
+``plan_intents`` asks model and embedder first; ``reconcile`` asks nobody. In order: late rewards,
+tags, intents, facts, instructions. A replaced node's edges and differences go to the survivor.
 """
 
 from __future__ import annotations
@@ -44,12 +42,7 @@ from mnemo.values.vectors import COSINE_ROUNDING
 def reconcile(
     changeset: Changeset, known: Known, intents: IntentPlan, *, config: CommitConfig, now: datetime
 ) -> GraphWrite:
-    """
-    Decide what *changeset* writes into the graph that *known* shows; for a worker thread.
-
-    *changeset*: Tidied and checked, with an id and with all vectors that there are. *now*: Creation
-    time of nodes that have none.
-    """
+    """Decide what *changeset*, tidied and checked, writes into the graph; for a worker thread."""
     draft = Draft(changeset, known, now=now)
     support = Support(changeset, known)
     near = Neighbours(changeset, known, threshold=config.duplicate_threshold)
@@ -162,14 +155,7 @@ VectorsOf = Callable[[Sequence[str]], Awaitable[Mapping[str, Vector]]]
 
 @dataclass(slots=True)
 class IntentPlan:
-    """
-    What becomes of the intents of a changeset.
-
-    Attributes:
-        same: Id of a new intent → the stored or earlier new one that stands for it.
-        reworded: Id of a surviving intent → its new description and vector.
-        worded: Id of a surviving intent → its wordings, where they are new.
-    """
+    """Merged intents: new id → survivor; survivor's id → new description, vector, wordings."""
 
     same: dict[str, str] = field(default_factory=dict)
     reworded: dict[str, tuple[str, Vector]] = field(default_factory=dict)
@@ -185,12 +171,10 @@ async def plan_intents(
     vectors_of: VectorsOf,
 ) -> IntentPlan:
     """
-    Decide for each new intent, in order, whether one that is known stands for it.
+    Decide for each new intent, in order, whether a known one stands for it.
 
-    An intent that is reworded keeps the vectors of what it was called before, so that what was near
-    it stays near.
-
-    *merge*: ``None`` where there is no model: then the known one is used as it is.
+    A reworded intent keeps the vectors of its old names. *merge*: ``None``: the known one stays as
+    is.
     """
     planner = _Planner(known, config, merge, vectors_of, _sources(changeset))
     for intent in changeset.nodes:

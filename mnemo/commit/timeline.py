@@ -257,9 +257,7 @@ class Support:
 
     def positions(self, fact: Semantic) -> list[Position]:
         """
-        Its statements, ascending; of a fact without steps, its start and its own id.
-
-        A wording that the hand gave it is its one statement: its steps say something else.
+        Statements, ascending; of a fact without steps or edited by hand: its start and its id.
         """
         steps = () if fact.worded_at is not None else self._steps.get(fact.id, ())
         found = {

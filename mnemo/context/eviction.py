@@ -1,8 +1,7 @@
 """
 Eviction: move the boundary of a window and write its outcome, in one transaction.
 
-Plain functions over a transaction; none of them asks a model. A verdict on a range is
-checked against the stored messages of that range before it is written.
+No model is asked here. A verdict is written only if the messages of its range are unchanged.
 """
 
 from __future__ import annotations
@@ -54,11 +53,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionVerdict:
-    """
-    The verdict on a zone: ``snapshot`` keeps *text*, ``ok`` nothing, ``fallback`` a rule's.
-
-    *attempts*: Runs that it took, this one included.
-    """
+    """``snapshot`` keeps *text*, ``ok`` nothing, ``fallback`` a rule's; *attempts*: runs so far."""
 
     kind: OutcomeKind
     attempts: int
@@ -68,12 +63,7 @@ class EvictionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """
-    The rows that an eviction wrote.
-
-    *snapshot*: The one that stands for the range now, if one does. *moved*: Whether the boundary
-    moved; it did not where a fallback's text was replaced.
-    """
+    """The rows that an eviction wrote; not *moved*: the text of a fallback was replaced."""
 
     outcome: EvictionOutcome
     snapshot: Snapshot | None
@@ -146,11 +136,7 @@ def still_there(
 def attach_all(
     tx: TranscriptWriter, scope: ThreadScope, links: Sequence[Links], count: Count
 ) -> bool:
-    """
-    Pin the messages of *links* to their goals; goals completed meanwhile are skipped.
-
-    ``False``: a message is not there any more; nothing was pinned.
-    """
+    """Pin messages to their goals unless completed; ``False``: one is gone, nothing was pinned."""
     if not links:
         return True
     active = {goal.id for goal in scope.all(tx, Goal, live=True)}
@@ -246,11 +232,7 @@ def rewritten(snapshot: Snapshot, text: str, count: Count) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class DueEviction:
-    """
-    A thread whose window is above its trigger, as it was read at *now*.
-
-    *deadline_s*: Seconds until an unanswered call counts as abandoned.
-    """
+    """A thread above its trigger as of *now*; calls unanswered for *deadline_s* are abandoned."""
 
     thread: Thread
     budget: Budget
@@ -291,11 +273,7 @@ class DueEviction:
 def due_eviction(
     tx: TranscriptReader, thread_id: str, config: Config, *, notes: bool = False
 ) -> DueEviction | None:
-    """
-    Read the thread if its window is above the trigger and a range can leave it.
-
-    What is not due costs the thread's row and one aggregate. With *notes* the window is smaller.
-    """
+    """Read the thread if its window, smaller with *notes*, is above the trigger and can shrink."""
     scope = ThreadScope.stored(tx, thread_id, config)
     thread = scope.thread
     if thread.budget_tokens is None:
@@ -348,8 +326,7 @@ def due_fold(tx: TranscriptReader, thread_id: str, config: Config) -> DueFold | 
     """
     Find what to fold next: level 1 first, then level 2 where it exceeds its share.
 
-    A model that wanted no level 2 is not asked again before as many snapshots are new as
-    it takes to be asked at all.
+    After a refusal of level 2 the model is asked again only when enough snapshots are new.
     """
     scope = ThreadScope.stored(tx, thread_id, config)
     thread = scope.thread
@@ -369,11 +346,7 @@ def due_fold(tx: TranscriptReader, thread_id: str, config: Config) -> DueFold | 
 def commit_fold(
     tx: TranscriptWriter, fold: DueFold, text: str, origin: Origin, config: Config
 ) -> Snapshot | None:
-    """
-    Insert one level-2 snapshot and mark those that it covers; they stay.
-
-    ``None``: nothing was written; they are not what they were, or hidden already.
-    """
+    """Insert a level-2 snapshot and mark those it covers; ``None``: they changed, none written."""
     if not _unchanged(tx, fold, config):
         return None
     made_of = fold.snapshots
@@ -441,11 +414,7 @@ def offered(
 def commit_offer(
     tx: TranscriptWriter, offered: Offer, verdict: EvictionVerdict, config: Config
 ) -> Snapshot | None:
-    """
-    Replace the fallback's text by the model's, and pin the messages that it links.
-
-    ``None``: nothing was written; the snapshot or its messages are not what they were.
-    """
+    """Replace a fallback's text by the model's and pin its links; ``None``: something changed."""
     scope = ThreadScope.stored(tx, offered.snapshot.thread_id, config)
     count = config.conversation.count
     is_same = offered.snapshot in scope.all(tx, Snapshot, live=True)

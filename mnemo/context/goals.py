@@ -1,8 +1,7 @@
 """
-Goals of a thread, the messages they pin, and how both are told.
+Goals of a thread, the messages they pin, and their rendering.
 
-Goals do not expire, and only the caller creates, changes or completes them. A pin lives as
-long as an active goal holds it; it shows an excerpt, the message itself stays.
+Only the caller changes goals. A pin shows an excerpt and lives while an active goal holds it.
 """
 
 from __future__ import annotations
@@ -181,11 +180,9 @@ def goals_text(
     goals: Iterable[Goal], pins: Iterable[Pin], *, boundary: int, share: int, count: Count
 ) -> str:
     """
-    The active goals with their sub-goals, each with its pins, in at most *share* tokens.
+    The active goals with sub-goals and pins older than *boundary*, in at most *share* tokens.
 
-    Goals go before pins. Only pins older than *boundary* are told: the others are in the
-    window. Where not all fit, the newest pins do; then goals are clipped, then the oldest
-    sub-goals are counted, at last the oldest goals.
+    Where not all fit, oldest pins go first, then goals are clipped, then the oldest are counted.
     """
     pursued = _not_completed(goals)
     outside = sorted((pin for pin in pins if pin.seq < boundary), key=lambda pin: pin.seq)
@@ -336,11 +333,7 @@ def attach_pins(
     *,
     count: Count,
 ) -> int:
-    """
-    Pin every message to every goal; how many links that makes, existing ones included.
-
-    *Raises* ``ValueError``: what ``check_pins`` finds; so ``NotFound`` and ``Conflict``.
-    """
+    """Pin every message to every goal; return the number of links. Raises as ``check_pins``."""
     if refusal := check_pins(tx, scope, seqs, goal_ids):
         raise refusal.error()
     existing = {pin.seq: pin for pin in scope.all(tx, Pin)}

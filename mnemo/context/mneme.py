@@ -1,10 +1,8 @@
 """
 Mneme: the background agent that evicts from the windows of a repository's threads.
 
-Per thread at most one run; what is due is read from the store each time, so nothing is
-lost with the process. A run asks a model what to keep; where it brings no verdict the
-range is tried again, and then leaves with a text by rule. Whoever appends or reads never
-waits for any of it, and never hears of its failures but by events and counts.
+At most one run per thread; due work is read from the store, so nothing is lost with the process. A
+range without a verdict is retried, then leaves by rule. Failures are events and counts only.
 """
 
 from __future__ import annotations
@@ -144,10 +142,9 @@ class Mneme:
 
     async def evict(self, thread_id: str) -> EvictionOutcome | None:
         """
-        Run now if the thread is due, or join the run in flight. *Cancellation*: only the wait ends.
+        Run if the thread is due, or join the run; give the last outcome, if any.
 
-        Gives the last outcome of it; ``None``: the thread was not due, or there was none. *Raises*
-        ``UsageError``: the repository was closed meanwhile.
+        *Raises* ``UsageError``: the repository was closed. *Cancellation*: only the wait ends.
         """
         self._unwatched.pop(thread_id, None)
         self._backoff.end(_eviction(thread_id))
@@ -155,10 +152,7 @@ class Mneme:
         return await self._flights.join(thread_id)
 
     async def settled(self, thread_id: str) -> None:
-        """
-        Wait until nothing of the thread runs, is due (as an earlier process left it, too), or waits
-        for another attempt. *Cancellation*: safe.
-        """
+        """Wait until nothing of the thread runs, is due or is retried. *Cancellation*: safe."""
         await self._flights.settled(thread_id)
         if thread_id not in self._unwatched and not self._backoff.holds(_eviction(thread_id)):
             self.poke(thread_id)
@@ -171,11 +165,7 @@ class Mneme:
             await self._backoff.over(waiting[0])
 
     async def resume(self) -> None:
-        """
-        Check every watched thread, as at opening. *Cancellation*: safe.
-
-        *Raises* ``StoreError``: the threads could not be read.
-        """
+        """Check every watched thread. *Raises* ``StoreError``. *Cancellation*: safe."""
         if not self._config.auto_evict:
             return
         watched = await self._parts.store.reading(lambda tx: tx.threads(watched=True))
@@ -434,11 +424,7 @@ class Runs:
         self._threads = Threads()
 
     async def evict(self, due: DueEviction, *, attempt: int) -> tuple[Zone, EvictionVerdict]:
-        """
-        Have a verdict on what is to leave *due*'s window, and what that is.
-
-        *Raises* ``NoOutcome``: there is none. *Cancellation*: safe; nothing is written.
-        """
+        """Give *due*'s verdict and zone, or raise ``NoOutcome``. *Cancellation*: safe; no write."""
         view = await self._threads.run(lambda: due.view(self._parts.config))
         if view.zone is None:
             raise NoOutcome("nothing of the window can leave it", retryable=False)
@@ -508,12 +494,9 @@ CheckLinks = Callable[[Sequence[int], Sequence[int]], Awaitable[Refusal]]
 @dataclass
 class Desk:
     """
-    Carries out a model's tool calls on a *range* and holds what they staged.
+    Carries out a model's tool calls on a *range*; *text*: the last valid snapshot.
 
-    Attributes:
-        max_chars: Of a snapshot's text.
-        check_links: ``None``: there is no goal to attach anything to, and no tool for it.
-        text: Of the last valid snapshot; ``None``: none was saved.
+    Without *check_links* there is no tool to link goals. *max_chars*: Of a snapshot's text.
     """
 
     range: tuple[int, int]

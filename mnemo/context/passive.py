@@ -1,9 +1,8 @@
 """
-Passive recall: memories that a turn brings up without being asked for.
+Passive recall: memories that a turn brings up without being asked for; no model judges.
 
-No model judges. A memory must share enough telling words with the turn, must be new to
-it, and must fit; mostly nothing does. What surfaced is recorded once per turn, so every
-rendering of the turn tells the same.
+A memory must share enough telling words with the turn, be new to it, and fit. It is stored once per
+turn, so that every rendering of the turn is the same.
 """
 
 from __future__ import annotations
@@ -54,12 +53,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """
-    The beginning of a thread's latest turn, as of one moment.
-
-    *recent*: What surfaced in the turns of the cooldown. *stored*: What was surfaced in this turn
-    before; ``None``: it is the first time.
-    """
+    """A thread's latest turn; *recent*: surfaced in the cooldown; *stored*: in this turn."""
 
     scope: ThreadScope
     message: StoredMessage

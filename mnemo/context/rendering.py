@@ -1,8 +1,4 @@
-"""
-Render a viewport as messages: memory, window, state, turn; the rarely changing first.
-
-A function of stored state alone, so that a server's cache of the prefix stays good.
-"""
+"""Render a viewport as messages: memory, window, state, turn; stable parts first, for caching."""
 
 from __future__ import annotations
 
@@ -62,11 +58,7 @@ def _fits(text: str, *, before: str, share: int, room: int, count: Count) -> boo
 def _level(
     heading: str, snapshots: Sequence[Snapshot], fits: Callable[[str], bool]
 ) -> tuple[str, Sequence[Snapshot]]:
-    """
-    Render the snapshots of one level, oldest first, as many of the newest as fit.
-
-    If none does, the newest is cut behind the last sentence that fits.
-    """
+    """Render one level, oldest first: as many of the newest as fit, or the newest one cut."""
 
     def framed(entries: Sequence[str]) -> str:
         return "\n".join([heading, *_older(len(snapshots) - len(entries)), *entries])
@@ -118,9 +110,7 @@ ATTEMPTS = 8
 
 async def notes_text(overview: Overview, share: int, count: Count) -> str:
     """
-    The overview under its heading, wrapped as data, with the gap behind it within *share* tokens.
-
-    ``""``: there are no notes, or the share is too small to say anything.
+    The overview under its heading, wrapped as data, in at most *share* tokens; or ``""``.
 
     *Raises* ``StoreError``: the notes could not be read. *Cancellation*: safe.
     """
@@ -233,11 +223,7 @@ def render(
     notes: str = "",
     recalled: Callable[[int], str] | None = None,
 ) -> RenderedViewport:
-    """
-    Put *scene* into messages, with *notes* as ``notes_text`` gave them.
-
-    *recalled*: Tells what came to mind in at most so many tokens; ``""``: nothing did.
-    """
+    """Put *scene* and ``notes_text`` into messages; *recalled* tells memories within a budget."""
     window = scene.window
     memory, _ = memory_text(scene.snapshots, budget, count)
     memory = with_notes(notes, memory, budget, count)
@@ -328,9 +314,7 @@ def look(
     tx: TranscriptReader, settings: ThreadSettings, config: Config, budget_tokens: int | None
 ) -> WindowLook:
     """
-    Read the whole window of a thread, however long, in numbers and zones.
-
-    Without a budget by that which it is watched with, or else as *config* says.
+    Read the whole window of a thread in numbers and zones, by default of its watched budget.
 
     *Raises* ``ValueError``: the budget is below 1.
     """
@@ -394,10 +378,8 @@ async def hidden_in(
 
 def seen_by(tx: TranscriptReader, scope: ThreadScope, config: Config) -> Hidden:
     """
-    Return what the agent of a thread, or of a session of that id, sees.
-
-    Of a thread: its messages from the boundary on, all of the epoch if it never had a
-    viewport, and the snapshots shown in its memory. Of a session: its last five steps.
+    Return what the agent of a thread sees: its window and shown snapshots; of a session: the last
+    five steps.
     """
     thread, shown = scope.thread, list[Snapshot]()
     if thread.budget_tokens is not None and (current := scope.all(tx, Snapshot, live=True)):

@@ -1,9 +1,7 @@
 """
 The budget of a viewport, the zones of its window, and the window as shown to Mneme.
 
-Nothing but cost and clean cuts decides what leaves next: no clock but a call's deadline, no
-message count. In the compressed viewport what was said stands in full, one line per message;
-tool calls are only counted.
+Cost and clean cuts alone decide what leaves next. Texts stand in full, tool calls are counted.
 """
 
 from __future__ import annotations
@@ -149,12 +147,7 @@ def eviction_zone(
 
 
 def torn_zone(units: Sequence[Unit], *, from_seq: int) -> Zone | None:
-    """
-    Return what leaves a window that is too long without a clean cut; ``None``: one unit.
-
-    The oldest group is cut: what of it lies before the next unit leaves, and what lies behind
-    is shown as late results, or as a call without one.
-    """
+    """Return what leaves a window without a clean cut, its oldest group cut; ``None``: one unit."""
     return zone_up_to(units, units[1].first_seq, from_seq=from_seq) if len(units) > 1 else None
 
 
@@ -239,8 +232,7 @@ def compress(
     """
     Show a window of *units* from *from_seq* on in three zones, in at most *max_tokens*.
 
-    What is too long is shortened where the middle meets the recent zone; if that is not
-    enough, fewer units leave; if one is still too long, its texts show head and tail.
+    If it is too long the middle is shortened, then fewer units leave, then texts are clipped.
     """
     zone = eviction_zone(units, budget, from_seq=from_seq, now=now, deadline_s=deadline_s)
     view = _Zones.of(units, zone)
@@ -293,11 +285,7 @@ class _Zones:
         return len(self.middle) + len(self.recent)
 
     def shortened(self, fits: Callable[[str], bool]) -> CompressedViewport:
-        """
-        Its view with as little left out as there must be.
-
-        At last the eviction zone alone, of every text as much head and tail as fits.
-        """
+        """Shorten as little as necessary; at last to head and tail of the texts that leave."""
         fewest = range(self.remaining + 1)
         left_out = bisect_left(fewest, True, key=lambda n: fits(self.text(n)))
         if left_out < len(fewest):

@@ -1,8 +1,4 @@
-"""
-Compaction records: which ranges may be one, and the history seen through them.
-
-A record stands for the messages of its range in what is loaded; they themselves stay.
-"""
+"""Compaction records: which ranges may be one, and the history seen through them."""
 
 from __future__ import annotations
 
@@ -24,11 +20,7 @@ from mnemo.values.untrusted import untrusted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecord:
-    """
-    A record to be made; its *text* is not blank.
-
-    *replacing*: Live records within the range that it takes the place of.
-    """
+    """A record to be made, *text* not blank; *replacing*: live records within its range."""
 
     start_seq: int
     end_seq: int
@@ -61,11 +53,9 @@ def insert_record(
     """
     Insert *new* and mark what it replaces; give the record, and whether it was inserted.
 
-    Whether the range cuts a tool group is not looked at: see ``require_whole``.
-
-    *Raises* ``ValueError``: the range is not all given yet, reaches into an earlier epoch, or has
-    no message left; ``Conflict``: another live record shares a seq with it, or one of *replacing*
-    is live no more.
+    Tool groups are not checked, see ``require_whole``. *Raises* ``ValueError``: the range is not
+    all given yet, reaches into an earlier epoch, or has no message left; ``Conflict``: another live
+    record shares a seq with it, or one of *replacing* is live no more.
     """
     existing = existing_record(tx, scope, new)
     if existing is not None:
@@ -152,12 +142,7 @@ def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_
 def reconstructed(
     placed: Iterable[tuple[int, Message]], records: Sequence[Compaction], count: Count
 ) -> list[Message]:
-    """
-    Replace each record's range in a history by its summary message, whatever is given of it.
-
-    *placed*: Messages with the seq at which they stand, ascending. *records*: Live ones, no two
-    sharing a seq; in any order.
-    """
+    """Replace each record's range in *placed*, ascending by seq, by its summary message."""
     due = sorted(records, key=lambda record: record.start_seq, reverse=True)
     shown: list[Message] = []
     covered_to = -1

@@ -48,11 +48,7 @@ BYTES_PER_TOKEN = 4
 
 
 class ChatSummarizer:
-    """
-    Asks a chat model; purpose ``summarize``, free text, no tools.
-
-    A text that is too long is asked for once more, shorter, and then cut.
-    """
+    """Ask a chat model (``summarize``); a text too long is asked for once more, then cut."""
 
     def __init__(
         self,
@@ -123,12 +119,7 @@ def _extract(asked: SummaryRequest, count: Count) -> str:
 
 
 def cut_to(text: str, most: int, count: Count) -> str:
-    """
-    Cut *text* at the last end of a sentence within *most* tokens.
-
-    Where not even the first sentence fits, up to the last word that does; at least one
-    character stays, whatever *count* says.
-    """
+    """Cut *text* at the last sentence, or else word, within *most* tokens; never to nothing."""
     if count(text) <= most:
         return text
     ends = sentence_ends(text)
@@ -155,8 +146,7 @@ class Compressing:
     """
     Compresses the threads of one repository, each at most once at a time.
 
-    *summarizer*: In place of the shipped ones: the chat model if there is one, else the embedded
-    one. A model that fails is not replaced by the latter.
+    *summarizer* replaces the chat model or embedded one; a failing model has no substitute.
     """
 
     def __init__(self, parts: ConversationParts, *, summarizer: Summarizer | None = None) -> None:
@@ -462,10 +452,9 @@ def is_unchanged(tx: TranscriptReader, scope: ThreadScope, due: DueRange) -> boo
 
 def due_fold(tx: TranscriptReader, scope: ThreadScope, summary: Summary) -> tuple[Compaction, ...]:
     """
-    Return the records that are due to be merged: the oldest adjacent ones; or none.
+    Return the oldest adjacent records to merge, at least two; or none.
 
-    Due are they when the live summaries have more than half of ``max_tokens``. No more
-    are taken than a model can be shown, and at least two.
+    Due if the live summaries exceed half of ``max_tokens``; no more than a model can be shown.
     """
     records = scope.all(tx, Compaction, live=True)
     if 2 * sum(record.token_count for record in records) <= summary.max_tokens:

@@ -28,10 +28,9 @@ PAGE = 64
 
 class Uncovered:
     """
-    The live messages of a thread's epoch that none of *records* (live, ascending) covers.
+    Live messages of the epoch that no record covers, paged in lazily from the newest on.
 
-    Read page by page from the newest on, only as far as somebody asks: what a load costs
-    does not grow with the history. Valid within one transaction.
+    Valid within one transaction; *records* are live and ascending.
     """
 
     def __init__(
@@ -193,22 +192,16 @@ def _in_place(message: StoredMessage, text: str) -> str | list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Nearness:
-    """
-    The nearness of messages to a query.
-
-    *vector*: Of the query, unit norm, shape ``(d,)``; ``None``: there is no query. *failure*: Why
-    nearness cannot be told, once the embedder or the index failed.
-    """
+    """Nearness of messages to a query: its unit *vector*, shape ``(d,)``, or the *failure*."""
 
     vector: NDArray[np.float32] | None = None
     failure: Exception | None = None
 
     def ranked(self, live: Uncovered, newest: int | None) -> list[int] | None:
         """
-        Seqs that have a vector, the nearest first, ties newest first; ``None``: it failed.
+        Seqs among the *newest* vectors, nearest first, ties newest first; ``None``: it failed.
 
-        A message of several passages is as near as the nearest of them; only the *newest* vectors
-        count.
+        The nearest passage of a message counts.
         """
         if self.failure is not None or self.vector is None:
             return None
@@ -244,8 +237,7 @@ def choose(strategy: Retrieval, live: Uncovered, near: Nearness) -> Choice:
     """
     Choose among the units that are not pinned.
 
-    Where nearness cannot be told, a ``Nearest`` chooses as ``Recent`` of its ``k``; as a
-    part of a ``Composite`` it leaves the choice to the other parts.
+    If nearness fails, ``Nearest`` chooses as ``Recent``; within a ``Composite`` it is skipped.
     """
     choice = _choice(strategy, live, near)
     return choice or Choice(tuple(live.newest(2 * _first_k(strategy))))
@@ -287,11 +279,9 @@ def _first_k(strategy: Retrieval) -> int:
 
 def fitting(choice: Choice, room: int, cost: Callable[[Unit], int]) -> list[Unit]:
     """
-    Return the units of *choice* whose *cost* fits the *room*; always with the newest one.
+    Return the units of *choice* whose *cost* fits *room*, newest first; the newest one always.
 
-    Units are taken newest first, up to the first that does not fit. Each part of a
-    composite has its weight's share of the room, and what the parts before it left; what
-    another part took already costs it nothing.
+    Each part of a composite has its weight's share and what the parts before it left.
     """
     units = choice.every_unit()
     if not units:

@@ -1,8 +1,4 @@
-"""
-The message log: one thread's history, appended to, loaded, compacted and purged.
-
-A message is new because its id is not in the thread, never because of its place or words.
-"""
+"""One thread's message log; a message is new if its id is not in the thread."""
 
 from __future__ import annotations
 
@@ -45,14 +41,7 @@ class MessageDraft:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """
-    The result of an append.
-
-    Attributes:
-        messages: One per message of the batch that was not left out, in order.
-        stored: How many of them are new.
-        is_due: Whether a job that was demanded for them is due now.
-    """
+    """The *messages* kept, in order; how many are new (*stored*); whether a job is due."""
 
     messages: list[StoredMessage]
     stored: int
@@ -84,11 +73,8 @@ def append_drafts(
     """
     Store the new messages of a batch at the end of the thread; return every stored one.
 
-    What is there already is given as it is stored; an id that was erased, or whose message has
-    expired, is left out.
-
-    *search_tools*: Whether calls and results are searched for as well. *Raises* ``Conflict``: an id
-    stands for something else already, or *expected_seq* is not next.
+    Erased ids and expired messages are left out. *search_tools*: index calls and results as well.
+    *Raises* ``Conflict``: an id stands for something else, or *expected_seq* is not next.
     """
     ids = [draft.id for draft in drafts if draft.message.id is not None]
     known = tx.by_id(scope.thread.id, ids) if ids else {}
@@ -509,14 +495,7 @@ class _Swept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """
-    What one reading of a thread found.
-
-    Attributes:
-        expired: Seq and time of what has expired, ascending.
-        then: What is known once that is deleted.
-        done: Whether nothing else can have expired.
-    """
+    """One reading: *expired* by seq; *then*: what is known after it; *done*: nothing else is."""
 
     expired: tuple[tuple[int, datetime], ...]
     then: _Swept

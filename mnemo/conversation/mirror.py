@@ -1,8 +1,7 @@
 """
-Mirroring: appends a thread's messages to a session as the thread grows.
+Mirroring: append a thread's messages to a session as the thread grows.
 
-Every message becomes a step under its own key, so that a feed which begins again where it is not
-sure adds nothing twice, and one that begins where the last one ended misses nothing.
+Each message is a step under its own key, so feeding one twice adds nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class FeedTarget(Protocol):
 
     async def _take_fed(self, messages: Sequence[StoredMessage], /) -> None:
         """
-        Keep *messages*, in one transaction where there is room for all of them, but for those
-        that it knows, were erased, or a job has extracted.
+        Keep *messages* but for known, erased or extracted ones; in one transaction if they fit.
         """
         ...
 
@@ -192,16 +190,11 @@ class Feeding:
         self, thread_id: str, session: FeedTarget, *, from_seq: int | None = None
     ) -> Feed:
         """
-        Have *session* take every message of the thread, in the order of their seqs.
+        Append every message of the thread to *session*, by seq, in the background.
 
-        What says nothing and what has expired is passed over. It goes on in the background until it
-        is cancelled, the session takes no more or the repository is closed; a later feed of the two
-        goes on there.
-
-        *from_seq*: At least 0. ``None``: behind the last message of the thread that the session
-        holds, or if it holds none, with the next one that is appended. *Raises* ``ValueError``:
-        *from_seq* is no seq; ``UsageError``: the repository is closed. *Cancellation*: safe;
-        nothing is fed.
+        Blank and expired messages are skipped. *from_seq*: At least 0; ``None``: behind the last
+        message that the session holds, or from the next append. *Raises* ``ValueError``: *from_seq*
+        is no seq; ``UsageError``: the repository is closed. *Cancellation*: safe; nothing is fed.
         """
         if from_seq is None:
             held = list(session.held_messages(thread_id))

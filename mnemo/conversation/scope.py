@@ -1,8 +1,7 @@
 """
-Settings of a conversation handle, what a repository's handles share, and what one may see.
+Settings of a conversation handle, shared parts, and the messages that a handle may see.
 
-Messages of the present epoch that have not expired. What was derived from an expired
-message goes with it at once, not when it is swept.
+Messages of the present epoch that have not expired, and what was derived from these alone.
 """
 
 from __future__ import annotations
@@ -40,12 +39,7 @@ D = TypeVar("D", bound=Derived)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
-    """
-    The settings of one handle, configuration included.
-
-    *ttl_s*: Seconds; ``None``: as the configuration says; 0: for ever. *remember*: Whether what is
-    appended is demanded to be extracted as well.
-    """
+    """One handle's settings with the configuration; *ttl_s*: seconds, 0 for ever."""
 
     thread_id: str
     retrieval: Retrieval
@@ -62,17 +56,11 @@ class ThreadSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationParts:
     """
-    What the conversations of one repository depend on.
+    What the conversations of one repository depend on; all but *forget* are plain calls.
 
-    Attributes:
-        publish: Sends an event to whoever listens; a plain call.
-        spawn: Starts a task that is cancelled when the repository closes; a plain call.
-        meter: Counts what calls of models cost.
-        forget: Erases what is selected, with all that was derived from it alone.
-        appended: To be called after every append that stored something; a plain call.
-        demand: Demands the job of messages that are remembered, in the transaction that stores
-            them; whether it is due now.
-        poke_jobs: To be called then, once that is durable; a plain call.
+    *appended* is called after each append that stored something; *demand* requests the extraction
+    job in the storing transaction and returns whether it is due; *poke_jobs* is called once that is
+    durable.
     """
 
     repo_id: str
@@ -143,13 +131,9 @@ def _ttl(ttl_s: object) -> float:
 @dataclass(frozen=True, slots=True)
 class ThreadScope:
     """
-    A thread as one handle sees it in one transaction.
+    A thread as one handle sees it in one transaction; *thread* has the handle's ``ttl_s``.
 
-    Attributes:
-        thread: Its row, with the handle's ``ttl_s`` where the handle has one.
-        since: Messages recorded before it are expired; ``None``: none is.
-        is_new: Whether nobody has written to the thread yet.
-        is_stale: Whether the stored row has another ``ttl_s`` than the handle gives it.
+    *since*: Messages recorded before are expired. *is_stale*: The stored row has another ``ttl_s``.
     """
 
     thread: Thread
@@ -202,21 +186,13 @@ class ThreadScope:
         return self.since is None or message.recorded_at >= self.since
 
     def all(self, tx: TranscriptReader, kind: type[D], *, live: bool = False) -> list[D]:
-        """
-        What of *kind* the present epoch has, ascending; see ``TranscriptReader.all``.
-
-        What was derived from a range that holds an expired message is gone for every reader,
-        whether or not the sweep has come to it.
-        """
+        """The rows of *kind* in the present epoch, ascending, without those of expired messages."""
         found = tx.all(kind, self.thread.id, epoch=self.thread.epoch, live=live)
         return [one for one in found if self.since is None or self._lives(tx, *_ends(one))]
 
     def _lives(self, tx: TranscriptReader, *ends: int) -> bool:
         """
-        Whether no message of a range has expired.
-
-        Messages are recorded in the order of their seqs, but for a clock that is set back, so
-        the ends tell; where one of them was erased, the whole range is read.
+        Whether no message of a range has expired; without its *ends*, the whole range is read.
         """
         found = [m for seq in sorted({*ends}) for m in self._at(tx, seq, seq)]
         if len(found) < len({*ends}):
