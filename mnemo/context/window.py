@@ -1,8 +1,7 @@
 """
 The window: every live message from the boundary on; room is made before it is read.
 
-What would not fit is dealt with in the transaction that reads, so a message is summarised
-before it is absent, never after. One aggregate decides; no list of what is visible is kept.
+A message is summarised, in the transaction that reads, before it is absent; one aggregate decides.
 """
 
 from __future__ import annotations
@@ -42,12 +41,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class ThreadWindow:
-    """
-    A window, or what of it can be shown, as of *now*.
-
-    *units*: Ascending; *messages*: theirs, completed. *missing*: Seqs, both inclusive, that belong
-    to the window and are not in it.
-    """
+    """A window as of *now*; *units* ascending; *missing*: seqs, inclusive, that it cannot show."""
 
     scope: ThreadScope
     now: datetime
@@ -153,11 +147,10 @@ def make_room(
     tx: TranscriptWriter, reader: WindowReader, config: Config
 ) -> tuple[list[Committed], bool]:
     """
-    Evict from the window until it fits, or nothing can leave it any more.
+    Evict until the window fits; give what left, and whether that is all it could.
 
-    An unanswered call does not hold the window open here, unless it is in the newest unit.
-
-    Gives what left, and whether that is all: in one transaction so many zones leave at most.
+    Unanswered calls do not hold the window open here, unless in the newest unit. The number of
+    zones per transaction is bounded.
     """
     head, thread_id = reader.head(), reader.thread.id
     left: list[Committed] = []
@@ -182,11 +175,7 @@ def _torn_cuts(ascending: Sequence[StoredMessage], behind: int, tokens: int) -> 
 
 
 class _Head:
-    """
-    The beginning of a window of *span* stored tokens: enough of it to say what leaves first.
-
-    *is_whole*: Whether it is all of the window.
-    """
+    """The first units of a window of *span* stored tokens; *is_whole*: they are all of it."""
 
     def __init__(
         self, reader: WindowReader, units: Sequence[Unit], *, span: int, is_whole: bool

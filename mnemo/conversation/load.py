@@ -192,7 +192,7 @@ def _in_place(message: StoredMessage, text: str) -> str | list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Nearness:
-    """Nearness of messages to a query: its unit *vector*, shape ``(d,)``, or the *failure*."""
+    """Nearness to a query, unit *vector* ``(d,)`` if there is one; *failure*: why it fails."""
 
     vector: NDArray[np.float32] | None = None
     failure: Exception | None = None

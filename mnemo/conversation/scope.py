@@ -39,7 +39,7 @@ D = TypeVar("D", bound=Derived)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
-    """One handle's settings with the configuration; *ttl_s*: seconds, 0 for ever."""
+    """One handle's settings; *ttl_s*: seconds, 0 for ever, ``None`` as the configuration says."""
 
     thread_id: str
     retrieval: Retrieval
@@ -56,11 +56,11 @@ class ThreadSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationParts:
     """
-    What the conversations of one repository depend on; all but *forget* are plain calls.
+    What the conversations of one repository depend on; all callbacks but *forget* are plain.
 
-    *appended* is called after each append that stored something; *demand* requests the extraction
-    job in the storing transaction and returns whether it is due; *poke_jobs* is called once that is
-    durable.
+    *spawn* starts a task that is cancelled when the repository closes. *appended* is called after
+    each append that stored something; *demand* requests the extraction job in the transaction that
+    stores, and returns whether it is due; *poke_jobs* is called once that is durable.
     """
 
     repo_id: str
@@ -191,9 +191,7 @@ class ThreadScope:
         return [one for one in found if self.since is None or self._lives(tx, *_ends(one))]
 
     def _lives(self, tx: TranscriptReader, *ends: int) -> bool:
-        """
-        Whether no message of a range has expired; without its *ends*, the whole range is read.
-        """
+        """Whether no message of a range has expired: by its *ends*, or all if one was erased."""
         found = [m for seq in sorted({*ends}) for m in self._at(tx, seq, seq)]
         if len(found) < len({*ends}):
             found = self._at(tx, *ends)

@@ -1,8 +1,4 @@
-"""
-Erasure: end the sessions, read the rows, plan by ``plan``, delete in one transaction.
-
-Numbers go into statements as JSON lists: as many statements for a thousand rows as for one.
-"""
+"""Erasure: end sessions, read rows, plan by ``plan``, delete in one transaction."""
 
 from __future__ import annotations
 
@@ -66,12 +62,9 @@ MOST_TEXTS = 100
 @dataclass(eq=False, kw_only=True)
 class Forgetting:
     """
-    Erases from one repository.
+    Erases from one repository, in the turn of its *lane*; *end_sessions*: those open here.
 
-    Attributes:
-        lane: Whose turn it takes while it erases, and who publishes what became of it.
-        end_sessions: Ends those of the named sessions that are open here.
-        drop: Called when the store has changed: nothing erased may be found afterwards.
+    *drop*: Called when the store has changed: nothing erased may be found afterwards.
     """
 
     rows: StoredErasure
@@ -241,11 +234,7 @@ def _erase_steps(
     *,
     shows: bool,
 ) -> tuple[ErasureReport, tuple[str, ...], frozenset[str]]:
-    """
-    Plan from what is there, then write: nothing is read that was changed before.
-
-    *ids* are the sessions', by number. Gives also the ids of nodes and sessions that are gone.
-    """
+    """Plan, then write; give also the ids of nodes and sessions gone. *ids*: of sessions."""
     graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
     step_ids = [row[3] for row in chosen.steps]
     episodes = _episodes(tx, chosen)

@@ -1,8 +1,7 @@
 """
 Erasure plan: which rows go with erased steps and messages, and what shared knowledge keeps.
 
-Pure functions over rows; ``erase`` reads them and carries the plan out. A text stays only if no
-content word of it is known from erased steps alone.
+Pure functions; a text stays only if no content word of it is known from erased steps alone.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ _LEAST = 1e-9
 
 
 class Said:
-    """
-    The content words of the erased steps, per episode; counted when first asked for.
-
-    *texts_of* gives an episode's erased texts by its id: of steps and, if it goes whole, its goal.
-    """
+    """Content words of the erased steps per episode, counted lazily from *texts_of* its id."""
 
     def __init__(self, texts_of: Callable[[str | None], Iterable[str | None]]) -> None:
         self._texts_of = texts_of
@@ -70,15 +65,10 @@ def _words(texts: Iterable[str | None]) -> frozenset[str]:
 @dataclass(slots=True)
 class Deletions:
     """
-    What an erasure does to the graph.
+    What an erasure does to the graph; nodes by number.
 
-    Attributes:
-        gone: Nodes that are deleted, by number.
-        changed: Nodes as they are from now on, by number.
-        counts: Metadata as it is from now on, by number; of some of *changed*.
-        words: What the claims that go themselves said.
-        reworded: Numbers of *changed* whose vectors do not fit their texts any more.
-        unreadable: Damaged rows that could not be judged; they stay as they are.
+    *words*: Of the claims that go. *reworded*: Changed nodes whose vectors do not fit any more.
+    *unreadable*: Damaged rows that could not be judged; they stay as they are.
     """
 
     gone: dict[int, NodeRow] = field(default_factory=dict)
@@ -120,12 +110,9 @@ def plan_graph(
     rows: GraphRows, step_ids: Collection[str], said: Said, claims: Iterable[NodeRow] = ()
 ) -> Deletions:
     """
-    Plan what goes from the graph with erased steps and claims, and how the rest changes.
+    Plan what goes from the graph with erased steps and *claims*, and how the rest changes.
 
-    Args:
-        step_ids: Ids of the episodic nodes of the erased steps, committed or not.
-        said: What was said in the erased steps.
-        claims: Facts and instructions that go themselves, whatever they rest on.
+    *step_ids*: Episodic nodes, committed or not. *claims*: Go whatever they rest on.
     """
     claims, plan = list(claims), Deletions()
     plan.words = _words(text for row in claims for text in _wordings(rows, row))
@@ -349,11 +336,9 @@ def _reworded(
     node: Node, members: Sequence[Node], lost: Callable[[], frozenset[str]]
 ) -> Node | None:
     """
-    A routing node that lost members, as it may stay.
+    A routing node as it may stay with *members*, reworded if need be; ``None``: it goes.
 
-    *members*: What remains of them. *lost*: Gives the words said in the erased steps behind the
-    others. Gives *node* itself where it is worded from what remains; an intent or subgoal in other
-    words; ``None`` if nothing remaining names it.
+    *lost*: Gives the words said in the erased steps behind the lost members.
     """
     said = [
         text
@@ -374,11 +359,7 @@ def _reworded(
 
 
 def _unworded(intent: Intent, members: Sequence[Node], step_ids: Container[str]) -> Intent:
-    """
-    *intent* without the wordings that only *step_ids* gave it.
-
-    Its description changes if it has words of theirs that nothing remaining says.
-    """
+    """*intent* without the wordings (and words in its description) of *step_ids* alone."""
     kept, gone = [], []
     for one in intent.wordings:
         left = tuple(source for source in one.sources if source not in step_ids)
@@ -422,12 +403,9 @@ class SessionPlan:
     """
     What an erasure does to sessions; numbers.
 
-    Attributes:
-        gone: Sessions that go, with all their episodes.
-        gone_episodes: These, and those that lost their last step.
-        shortened: Touched episodes: the work that was staged for them goes.
-        ended: Those of *shortened* that were not over: they are discarded.
-        shaken: Sessions that stay: their owner loses them, and they come to rest.
+    *gone_episodes*: Of gone sessions, or without a step left. *shortened*: Touched; their staged
+    work goes. *ended*: Those of *shortened* that were not over: discarded. *shaken*: Sessions that
+    stay, without their owner, and come to rest.
     """
 
     gone: list[int]
@@ -440,11 +418,7 @@ class SessionPlan:
 def plan_sessions(
     episodes: Sequence[TouchedEpisode], touched: Collection[int], whole: Container[int]
 ) -> SessionPlan:
-    """
-    Plan what becomes of the sessions that steps are erased from.
-
-    *episodes* are all of the *touched* sessions; *whole* ones go with everything they have.
-    """
+    """Plan the fate of *touched* sessions, given all their episodes; *whole* ones go."""
     living = {
         episode.session
         for episode in episodes
@@ -476,10 +450,9 @@ def plan_annotations(
     steps: Sequence[AnnotatedStep], goal: str, lost: frozenset[str]
 ) -> list[AnnotatedStep]:
     """
-    The steps of an episode whose annotation changes: it loses what only erased steps said.
+    The steps whose annotation loses what only erased steps said (*lost*, words).
 
-    *goal* is their episode's, and stands for a subgoal that cannot stay; *lost* are the words said
-    in its erased steps.
+    *goal* is their episode's, and stands for a subgoal that cannot stay.
     """
     after = [_stripped(step, goal, lost) for step in steps]
     return [new for new, old in zip(after, steps, strict=True) if new != old]

@@ -135,13 +135,10 @@ StepRow = tuple[int, int, int, str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """
-    What is erased: steps, messages by thread and seq, facts and instructions themselves.
+    What is erased; *whole*: a session's number; *thread*: a whole thread's, or 0.
 
-    Attributes:
-        whole: The number of the session that goes with everything it has.
-        thread: The number of the thread that goes whole; 0: none does.
-        applied: Ids of nodes of steps that were applied by hand, and are in no session.
-        newest: The messages that were chosen from the end of a thread.
+    *applied*: Nodes of steps applied by hand, without a session. *newest*: Chosen from a thread's
+    end.
     """
 
     steps: Sequence[StepRow] = ()
@@ -190,11 +187,7 @@ def choose(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Chose
 
 
 def _taken_by(selection: Selection, place: int) -> Callable[[Sequence[Any]], Any]:
-    """
-    Give a row back if it is selected, by its time at *place* and its thread's id behind that.
-
-    As text, times do not sort as the instants do. Where no time was given, none is read.
-    """
+    """Return a row if selected by time, compared as instants, at *place* and by thread."""
 
     def taken(row: Sequence[Any]) -> Any:
         at = _ANY_TIME if selection.before is None else decode_time(row[place])

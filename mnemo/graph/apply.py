@@ -1,8 +1,7 @@
 """
 The graph's one transaction: nodes, edges, metadata, vectors, session, changeset id.
 
-``prepare`` makes rows in a worker thread, so that ``apply_write``, in the writer, waits for
-nothing but the store; it computes what depends on the rows that it reads there.
+``prepare`` makes rows in a worker thread; ``apply_write``, in the writer, waits for the store only.
 """
 
 from __future__ import annotations
@@ -81,15 +80,7 @@ _HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN $texts"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """
-    A write with its rows made.
-
-    Attributes:
-        nodes: The values of ``NODES.columns`` of each.
-        keys: Lookup key and node id.
-        vectors: Key → bytes.
-        changed: Body and id of what upkeep changes.
-    """
+    """A write with its rows made; *keys*: lookup key and node id; *changed*: body and id."""
 
     write: GraphWrite
     nodes: list[tuple[Any, ...]]
@@ -259,11 +250,7 @@ def _write_graph(
 def _numbers(
     tx: Tx, repo: int, ids: Sequence[str], *, leaving: Collection[str] = ()
 ) -> dict[str, int]:
-    """
-    Row numbers of the nodes *ids*.
-
-    *Raises* ``CommitFailed``: one does not exist, or is a raw step among those that are *leaving*.
-    """
+    """Row numbers of *ids*. *Raises* ``CommitFailed``: one is unknown, or a leaving raw step."""
     numbers: dict[str, int] = {}
     for id, number, type in tx.run(_NUMBERS, (repo, listed(ids))).fetchall():
         if type in RAW and id in leaving:
@@ -357,11 +344,7 @@ def episodes_of(steps: Iterable[Episodic]) -> set[Episode]:
 
 
 def credit(steps: Sequence[Episodic]) -> MetadataDelta:
-    """
-    The counts of what rests on *steps*: episodes, 1 where none is known, and rewards.
-
-    These are the mean of the known ones of each trajectory.
-    """
+    """Episodes behind *steps* (at least 1) and rewards, the known means of each trajectory."""
     rewards: dict[tuple[str | None, str | None], list[float]] = {}
     for step in steps:
         if step.reward is not None:

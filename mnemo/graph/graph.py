@@ -89,10 +89,9 @@ class StoredGraph(OfRepository):
         self, changeset_id: str, owner: Owner, settlement: Settlement | None = None
     ) -> Applied | None:
         """
-        The answer to a changeset when it was applied, its session settled; ``None``: it never was.
+        The answer when a changeset was applied; ``None``: never. Waits for other writers.
 
-        It waits for whoever writes the graph, as a commit in doubt may do. *Raises* as ``apply``.
-        *Cancellation*: completes.
+        *Raises* as ``apply``. *Cancellation*: completes.
         """
         return await self._committed(
             lambda tx: applied_before(tx, self._repo_id, changeset_id, settlement, owner.token),
@@ -115,11 +114,7 @@ class StoredGraph(OfRepository):
             raise kind(f"nothing was written: {error}") from error
 
     async def take_turn(self, changeset_id: str) -> bool:
-        """
-        Let no other changeset be written until this one is, for at most some seconds.
-
-        False: another one has its turn; ask again. *Cancellation*: completes.
-        """
+        """Reserve the next write for some seconds; False: retry. *Cancellation*: completes."""
 
         def asked(tx: Tx) -> dict[str, Any]:
             now = self._lease_time(tx).timestamp()
@@ -239,11 +234,7 @@ def _by_keys(
     newest: int | None,
     passed: Passed | None,
 ) -> list[Node]:
-    """
-    First the places, then the nodes by them alone.
-
-    As one statement, a server that has not counted its rows yet may read the whole repository.
-    """
+    """First places, then nodes: one statement may scan the repository on a fresh server."""
     numbers: set[int] = set()
     if newest is None:
         numbers.update(no for (no,) in tx.run(_OF_KEYS, (repo, listed(keys))))
@@ -297,11 +288,7 @@ def _walk(
     limit: int,
     among: Collection[int] | None,
 ) -> tuple[str, list[Any]]:
-    """
-    The statement that reads the next places of *listing*, filters aside: number, time and id.
-
-    Each type is read in the order of its index, up to the limit.
-    """
+    """The statement for the next places of *listing*, unfiltered; each type by its index."""
     # The few that were superseded by something are found by that; an expression keeps SQL from
     # reading a whole type in order instead.
     type = "n.type" if listing.superseded_by is None else "n.type || ''"

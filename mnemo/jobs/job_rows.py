@@ -70,8 +70,7 @@ def still_owns(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
     """
     Whether the holder *token* of a session keeps it from *me*.
 
-    Dead on this host: no. Another process that runs on this host: yes. Elsewhere, stopped,
-    or another service of this very process: as long as its lease runs.
+    Dead here: no. Another running process here: yes. Otherwise: as long as its lease runs.
     """
     row = tx.run(_FIND, (token,)).fetchone()
     if row is None:
@@ -208,11 +207,7 @@ def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) ->
 
 
 def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
-    """
-    Whether the service *token* keeps its claims from *me*.
-
-    One whose row is damaged does not: the job's token refuses what it may still write.
-    """
+    """Whether the service *token* keeps its claims from *me*; not if its row is damaged."""
     try:
         return still_owns(tx, token, me=me, now=now)
     except StoreCorrupt as damage:

@@ -20,12 +20,7 @@ class Wakeful(Protocol):
 
 
 class JobSlots:
-    """
-    Places for jobs that a service runs at once; *most* ``None``: as each repository says.
-
-    *running* jobs hold a place, *busy* of them in each repository; *done* jobs ended, *failed*
-    tries did not.
-    """
+    """Places for jobs that run at once, at most *most*; *busy*: per repository; *failed*: tries."""
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most

@@ -1,9 +1,4 @@
-"""
-Erasure of messages, and of what was derived from ranges that held them.
-
-The rows alone: the words of the full text stay in the index until ``merge_texts``, the bytes
-in the file until it is scrubbed.
-"""
+"""Erase messages and what derives from their ranges; rows only, no index words, no bytes."""
 
 from __future__ import annotations
 

@@ -161,13 +161,10 @@ def demand_extraction(
     needs: Mapping[str, Any] | None = None,
 ) -> bool:
     """
-    Have *messages*, of one thread, be extracted, with all that is still due there.
+    Have *messages* of one thread extracted, with all still due there; whether it is due now.
 
-    That is due after *quiet_s* seconds without another demand, or now: if *most_waiting* messages
-    wait, or *at_once*. A thread that is demanded for the first time begins here. Whoever does it
-    has what *needs* names.
-
-    Gives whether it is due now; not if all of them are extracted.
+    Due after *quiet_s* seconds without another demand, or now: if *most_waiting* messages wait, or
+    *at_once*. A thread's first demand begins here. *needs*: What the worker must have.
     """
     thread = tx.thread(messages[0].thread_id)
     start = thread.extracted_seq
@@ -202,11 +199,7 @@ def finish_job(tx: TranscriptWriter, job: Job) -> None:
 
 
 def finish_extraction(tx: TranscriptWriter, done: Intake) -> None:
-    """
-    Advance the thread's ``extracted_seq`` and finish its job.
-
-    *Raises* ``Conflict``: another worker has claimed the job since, or a message was erased.
-    """
+    """Advance ``extracted_seq``, finish the job. *Raises* ``Conflict``: claimed or erased since."""
     job = tx.job("extract", done.thread_id)
     if job is None or not job.is_held(done.token):
         raise Conflict(f"the job of thread {done.thread_id!r} was taken over by another worker")

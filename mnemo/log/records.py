@@ -65,11 +65,7 @@ class StoredRecords(OfRepository):
 
 @dataclass(slots=True)
 class _Best:
-    """
-    The best rows so far, at most *limit*; rows come by falling score if *is_ranked*.
-
-    Else by falling relevance: age only lowers a score, which is that at most.
-    """
+    """The best *limit* rows so far; they come by falling score if *is_ranked*, else relevance."""
 
     ranking: Ranking
     limit: int
@@ -86,11 +82,7 @@ class _Best:
         del self.rows[self.limit :]
 
     def hopeful(self, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-        """
-        Those of *rows* that may be among the best.
-
-        Of a common word most are too old, which raw times tell sooner than a row is read further.
-        """
+        """Those of *rows* that may be among the best; most are too old, told by raw times."""
         if self.is_ranked:
             yield from rows
             return

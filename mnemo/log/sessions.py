@@ -90,10 +90,9 @@ class StoredSessions:
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
         """
-        Record a new session with its open episode.
+        Record a session with its open episode. *Cancellation*: completes.
 
-        Raises:
-            Conflict: The repository ever had a session of this id. *Cancellation*: completes.
+        *Raises* ``Conflict``: the repository ever had this id.
         """
         if record.episode_id is None:
             raise ValueError("a new session needs the id of its episode")
@@ -138,11 +137,7 @@ class StoredSessions:
         )
 
     async def load(self, session_id: str) -> Journal | None:
-        """
-        The session as its last durable act left it; ``None`` if unknown. *Cancellation*: safe.
-
-        *Raises* ``StoreCorrupt``: a row of it is damaged.
-        """
+        """The last durable state, or ``None``. *Raises* ``StoreCorrupt``. *Cancellation*: safe."""
         return await self._engine.reading(
             partial(_load, repo_id=self._repo_id, session_id=session_id)
         )

@@ -1,9 +1,4 @@
-"""
-The conversations of one repository: what work on them reads and writes, in one transaction.
-
-The store runs such work in the thread where its connection lives. What the rows mean is
-decided by that work.
-"""
+"""The conversations of one repository: what work on them reads and writes, in one transaction."""
 
 from __future__ import annotations
 
@@ -98,11 +93,7 @@ def _put_threads(count: int) -> str:
 
 
 class TranscriptReader:
-    """
-    Messages and what was derived from them, as of one moment: rows out, plain calls.
-
-    *lease_time*: Default: always *now*.
-    """
+    """Messages and derived rows as of one moment; *lease_time*: default: always *now*."""
 
     def __init__(
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None
@@ -156,11 +147,7 @@ class TranscriptReader:
         role: Role | None = None,
         since: datetime | None = None,
     ) -> list[StoredMessage]:
-        """
-        Messages of the range (both ends inclusive), ascending; fresh copies.
-
-        Only the *newest* so many; only those recorded *since* then: what was before is expired.
-        """
+        """Fresh copies of the range, inclusive, ascending; not expired if *since* is given."""
         query = (_BY_ROLE[role] if role else BY_PLACE) + " AND m.seq >= ?"
         values: list[Any] = [self._number(thread_id), min(from_seq, LAST_SEQ)]
         last = None if to_seq is None else min(to_seq, LAST_SEQ)
@@ -224,11 +211,7 @@ class TranscriptReader:
         since: datetime | None = None,
         newest: int | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """
-        The *newest* vectors of messages as recall has them, shape ``(n, d)``, and the seq of each.
-
-        A long message has several. The last messages come first.
-        """
+        """The *newest* vectors, several per long message, ``(n, d)``, newest last; and seqs."""
         dimensions = self._dimensions or 0
         recorded = "" if since is None else utc_text(since)
         values = (self._number(thread_id), from_seq, recorded, newest or LAST_SEQ)
@@ -299,12 +282,7 @@ class TranscriptReader:
         live: bool = False,
         newest: int | None = None,
     ) -> list[D]:
-        """
-        What of *kind* was derived from the thread, ascending by range, seq or goal id.
-
-        Only of the *epoch*; only what ``is_live`` (by an index, at a cost that does not grow with
-        what is not); only the *newest* so many.
-        """
+        """Derived rows of *kind*, ascending; *live* by an index, at no cost for the others."""
         return table_of(kind).all(
             self._tx, self._number(thread_id), thread_id, epoch=epoch, live=live, newest=newest
         )
@@ -314,12 +292,7 @@ _FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE thread = ? AND id = ?
 
 
 class TranscriptWriter(TranscriptReader):
-    """
-    One transaction on the threads of a repository, for the works of several callers in turn.
-
-    Rows of threads and new messages are kept until ``flush``; whatever else reads or writes
-    what they are part of calls it first.
-    """
+    """One transaction for several callers in turn; ``flush`` precedes other uses of its rows."""
 
     def __init__(
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None
@@ -469,11 +442,7 @@ class StoredTranscript(OfRepository):
     """The conversations of one repository."""
 
     async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
-        """
-        Run *work*, plain code, in a worker thread, on one moment. *Cancellation*: safe.
-
-        *Raises* ``StoreError``: it could not be read.
-        """
+        """Run *work* in a thread, on one moment. *Raises* ``StoreError``. *Cancellation*: safe."""
 
         def read(tx: Tx) -> T:
             return work(TranscriptReader(tx, self._repo_id, self._clock.now(), self._lease_time))

@@ -48,13 +48,9 @@ def messages_at(
 @dataclass(frozen=True, slots=True)
 class Around:
     """
-    What belongs together in a thread, among the messages that somebody may see.
+    What belongs together among the messages somebody may see, recorded *since* then, in *runs*.
 
-    Attributes:
-        thread: Its number.
-        since: Messages recorded before it are not seen.
-        runs: Where messages are seen.
-        passed: Gets damaged rows, which are left out then; ``None``: they raise.
+    *passed*: Gets damaged rows, which are left out then; ``None``: they raise.
     """
 
     tx: Tx
@@ -66,11 +62,7 @@ class Around:
     def units(
         self, messages: Iterable[StoredMessage], known: Iterable[StoredMessage] = ()
     ) -> list[Unit]:
-        """
-        The units that *messages*, which are seen, are of; whole, ascending.
-
-        *known*: Others that were read, and are seen.
-        """
+        """The whole units, ascending, of seen *messages*; *known* are others already read."""
         wanted = {message.seq: message for message in messages}
         found = {message.seq: message for message in known} | wanted
         looked_at = set[int]()

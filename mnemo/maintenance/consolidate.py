@@ -1,8 +1,7 @@
 """
-Consolidation: merge facts that say the same.
+Consolidation: of two near facts that the guard lets pass, the lower decay score loses.
 
-Near facts that the guard lets pass are a pair; of a pair the one with the lower decay score
-loses, once. What a loser has goes to the end of its chain of losses.
+What a loser has goes to the end of its chain of losses.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ Pair: TypeAlias = tuple[float, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation(Plan):
-    """
-    Which facts lose to which.
-
-    *losses*: Loser → the fact that it loses to, which may lose itself. *facts*: Those that occur in
-    *losses*, as they were when it was planned.
-    """
+    """*losses*: loser → survivor, which may lose itself; *facts*: these, as planned."""
 
     losses: Mapping[str, str]
     facts: Mapping[str, Semantic]
@@ -93,11 +87,7 @@ def _placed(view: CorpusView, facts: Sequence[tuple[str, int]]) -> tuple[list[Se
 
 
 class _Merging:
-    """
-    Decides which of *facts* lose; *hood* has their vectors at the same places.
-
-    *losses*: Loser → the fact that it loses to. *involved*: Those that occur in *losses*.
-    """
+    """Decides which of *facts* lose (*losses*: loser → survivor); *hood* has their vectors."""
 
     def __init__(self, sources: Sources, facts: list[Semantic], hood: Neighbourhood) -> None:
         self._sources = sources
@@ -108,12 +98,7 @@ class _Merging:
         self.involved: dict[str, Semantic] = {}
 
     async def run(self) -> None:
-        """
-        Look at the nearest facts of each; again where some of them lost.
-
-        Only then may a fact have others near it that were not looked at, and a second
-        consolidation would find them.
-        """
+        """Look at each fact's nearest, again where some lost, so that a second run finds none."""
         places = np.arange(len(self._facts))
         while len(places):
             pairs: list[Pair] = []

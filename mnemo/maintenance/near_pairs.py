@@ -47,11 +47,7 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """
-    Pairs of one band, each from an earlier place to a later one.
-
-    *truncated*: Places of the band that have more than ``NEIGHBOURS`` near them.
-    """
+    """Pairs of a band, earlier to later; *truncated*: places with over ``NEIGHBOURS``."""
 
     left: Ints
     right: Ints
@@ -60,14 +56,7 @@ class Near:
 
 
 class Neighbourhood:
-    """
-    The vectors of *rows*, which have places 0, 1, 2 … in that order.
-
-    Args:
-        vectors: Unit rows.
-        rows: Which of them, each once.
-        threshold: Cosine that a pair must exceed.
-    """
+    """Unit *vectors* of *rows* (places 0, 1 …); pairs exceed the cosine *threshold*."""
 
     def __init__(self, vectors: Floats, rows: Ints, *, threshold: float) -> None:
         self._vectors = vectors

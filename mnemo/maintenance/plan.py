@@ -25,14 +25,7 @@ PIECE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """
-    What plans are made from.
-
-    Attributes:
-        config: With the profile's scoring in force.
-        threads: One thread for all that computes.
-        passed: Gets the damaged rows that were passed by.
-    """
+    """What plans are made from; *config* has the profile's scoring, *passed* gets damaged rows."""
 
     graph: StoredGraph
     index: RepositoryIndex
@@ -58,11 +51,7 @@ class Plan(ABC):
 
     @abstractmethod
     def upkeep(self, view: CorpusView) -> Upkeep:
-        """
-        What is to be done to the graph as *view* shows it, for a worker thread.
-
-        A node that changed since the plan was made is left for the next run.
-        """
+        """What to do to the graph; nodes changed since planning are left. For a worker thread."""
 
     def counts(self, upkeep: Upkeep) -> dict[str, int]:
         """Fields of the report if *upkeep* was done; for a worker thread, too."""
@@ -84,11 +73,7 @@ def living(documents: DocumentsView | None) -> list[Node]:
 
 
 def holds_still(view: CorpusView, node: Node) -> bool:
-    """
-    Whether *node*, seen in an earlier view, is what it was.
-
-    The index holds one object per node until the node, its tags or its provenance change.
-    """
+    """Whether *node* is unchanged: the index keeps one object per node until it changes."""
     documents = view.of_type(node.type)
     return documents is not None and any(
         documents.nodes[number] is node for number in documents.of(node.id)

@@ -1,9 +1,8 @@
 """
 Re-embed a repository: give every text a vector of another space, then switch.
 
-The new vectors wait in a place of their own, each with a digest of its text, so that a
-second run goes on where the first one ended. Until the switch, which is one
-transaction, the old space is in force.
+New vectors are staged with a digest of their text, so a second run continues the first. The old
+space is in force until the switch, which is one transaction.
 """
 
 from __future__ import annotations
@@ -85,12 +84,9 @@ class ReembeddingReport:
 
 class Reembedding:
     """
-    Moves one repository to the space of *embedder*.
+    Moves one repository to *embedder*'s space; *tell* is called after each batch.
 
-    Args:
-        texts: Gives the texts of the documents in a piece of the feed, by vector key.
-        switching: Around the switch: keeps others from writing vectors of the old space.
-        tell: Called after each batch.
+    *texts*: By vector key, of a piece of the feed. *switching*: Keeps others from writing vectors.
     """
 
     def __init__(
@@ -201,11 +197,7 @@ class StoredOverhaul(StoredErasure):
     """What is written to a repository while nobody else writes: erasure, another space."""
 
     async def begin_move(self, space: EmbeddingSpace) -> None:
-        """
-        Say where the vectors go; what was staged for another space is dropped.
-
-        *Cancellation*: completes.
-        """
+        """Set the target space; staging for another is dropped. *Cancellation*: completes."""
 
         def begin(tx: Tx) -> None:
             repo = repo_number(tx, self._repo_id)

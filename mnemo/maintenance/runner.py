@@ -1,8 +1,7 @@
 """
 Run maintenance of one repository: one operation at a time, each all or nothing.
 
-An operation reads a revision and plans beside whoever writes; then it takes the commit
-lane's turn and writes what of its plan still holds, in one transaction.
+It plans at a revision beside writers, then writes what still holds in the commit lane's turn.
 """
 
 from __future__ import annotations
@@ -40,16 +39,10 @@ _EVENTS: dict[
 @dataclass(eq=False, kw_only=True)
 class Maintenance:
     """
-    Consolidates, decays and validates one repository.
+    Consolidates, decays and validates one repository; writes in the turn of *lane*.
 
-    Attributes:
-        lane: Where its commits are written; plans are written in their turn.
-        sources: What it plans from.
-        root: Hosts the write, which outlives a caller that is cancelled.
-        settle: Awaited before planning and before writing: writes the access counts that
-            are still in memory.
-        sweep: Awaited first: erases the messages that have expired.
-        check_usable: Raises where the repository was closed meanwhile.
+    *root*: Hosts the write, which outlives a cancelled caller. *settle*: Writes access counts still
+    in memory, before planning and writing. *sweep*: Erases expired messages first.
     """
 
     lane: CommitLane

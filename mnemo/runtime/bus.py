@@ -1,8 +1,7 @@
 """
 The event bus: publishing to observers and streams without waiting for them.
 
-Synchronous observers are called at once. Each asynchronous observer and each stream has
-a bounded queue of its own, which drops its oldest events and reports how many.
+Asynchronous observers and streams have bounded queues, which drop and count their oldest events.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ OBSERVER_BUFFER = 1_024
 
 
 class Inbox(Generic[E]):
-    """
-    A bounded queue that drops its oldest events and counts them.
-
-    *context*: the publisher's context variables for the event that it gave last.
-    """
+    """A bounded queue that drops and counts its oldest; *context*: the last publisher's."""
 
     def __init__(self, size: int, drop_report: DropReport[E]) -> None:
         self._events: deque[tuple[E, Context]] = deque()

@@ -1,8 +1,7 @@
 """
 The system clock, time helpers and ids; the only door to time and chance.
 
-Wall time (aware, UTC) is for what is stored; monotonic time is for timers. Both
-come from one ``Clock``, so a test can hold them still.
+Wall time (aware, UTC) is for what is stored, monotonic time for timers; a test can hold both.
 """
 
 from __future__ import annotations
@@ -38,12 +37,7 @@ def as_utc(at: datetime) -> datetime:
 
 
 def in_utc(at: datetime) -> datetime:
-    """
-    The same moment in UTC; what lies outside the years 1 to 9999 there, their nearest end.
-
-    Times are refused at the door that have no place in UTC; one that an earlier version
-    has stored must not make reading fail.
-    """
+    """*at* in UTC; beyond years 1 to 9999 their nearest end, so that old rows can be read."""
     if at.tzinfo is UTC:
         return at
     at = as_utc(at)
@@ -82,12 +76,9 @@ PAUSE_S = 0.000_2
 
 class Breather:
     """
-    Lets other threads run while this one computes.
+    Lets other threads run while this one computes: ``breathe`` sleeps every ``SLICE_S``.
 
-    A worker thread that runs pure Python holds the interpreter for whole switch
-    intervals (5 ms by default), which the event loop feels as lag. Called often in a
-    loop, ``breathe`` sleeps for a moment whenever ``SLICE_S`` has passed: the loop waits
-    for one slice of every thread that computes, at most.
+    Pure Python holds the interpreter for whole switch intervals (5 ms), felt as lag by the loop.
     """
 
     __slots__ = ("_next",)
@@ -107,12 +98,7 @@ MAX_DEBT_MINUTES = 5
 
 
 class Bucket:
-    """
-    A budget that refills steadily and may be overdrawn.
-
-    *per_minute*: What flows in; ``None`` is no limit. *size*: What it holds at most; a minute's
-    flow if left out.
-    """
+    """An overdrawable budget; *per_minute*: inflow, ``None`` no limit; *size*: default a minute."""
 
     def __init__(
         self,

@@ -20,11 +20,7 @@ R = TypeVar("R")
 
 
 class _Flight(Generic[R]):
-    """
-    One run in progress, and whether another has to follow it.
-
-    *begun*: it has started, and may have judged what is due; *next*: the run that followed it.
-    """
+    """One run; *begun*: it may have judged what is due; *next*: the run that followed it."""
 
     def __init__(self) -> None:
         self.landed = anyio.Event()
@@ -135,11 +131,7 @@ async def _ended(flight: _Flight[R]) -> R | None:
 
 @dataclass(eq=False)
 class Backoff:
-    """
-    Counts failed attempts by key, and waits before the next one.
-
-    *backoff_s*: seconds before the second attempt, doubled for each after it.
-    """
+    """Counts failures by key; waits *backoff_s* seconds before a retry, doubled each time."""
 
     sleep: Callable[[float], Awaitable[None]]
     spawn: Callable[..., object]

@@ -1,8 +1,4 @@
-"""
-Pending operations: the handle that a caller gets, and the task that runs callbacks.
-
-Whoever accepts an operation decides when it runs and ends it exactly once.
-"""
+"""Pending operations: the handle a caller gets, and the task that runs callbacks."""
 
 from __future__ import annotations
 

@@ -32,12 +32,7 @@ T = TypeVar("T")
 
 
 class _LoopThread(threading.Thread):
-    """
-    A thread with an event loop, which ends once ``leave`` was called and all is closed.
-
-    A daemon, and so are the worker threads that its loop starts: a process that ends waits
-    for it in ``Portal`` alone, where that is bounded.
-    """
+    """A daemon thread with an event loop until ``leave``; only ``Portal`` waits for it."""
 
     def __init__(self) -> None:
         super().__init__(name="mnemo", daemon=True)
@@ -171,11 +166,7 @@ class Portal:
             log.error("a mnemo.sync service could not be closed: %s", thread.error)
 
     def check(self) -> None:
-        """
-        Let a call pass that may block its thread: one of no event loop, in no forked process.
-
-        A notebook's loop is let through with one ``RuntimeWarning``.
-        """
+        """Refuse a blocking call in a loop's thread (a notebook's: warned) or a forked process."""
         if self.is_forked:
             raise UsageError("the service belongs to the process that forked; open one per process")
         if threading.current_thread() is self._thread:

@@ -1,9 +1,8 @@
 """
-OpenTelemetry spans; the only door to that package, which is optional.
+OpenTelemetry spans; the only door to that optional package.
 
-Names of spans and attributes follow OpenTelemetry's conventions for generative AI,
-memory operations included; others begin with ``mnemo.``. A span never changes the work
-in it: a tracer that raises is logged once and passed over.
+Names follow its conventions for generative AI, others begin with ``mnemo.``. A span never changes
+the work in it: a tracer that raises is logged once.
 """
 
 from __future__ import annotations
@@ -25,12 +24,7 @@ Value: TypeAlias = str | bool | int | float | Sequence[str]
 
 
 class Span:
-    """
-    A span; this one records nothing.
-
-    As a context manager it is the parent of what is begun inside, and ends with the
-    block and its error. Without ``with`` it is nobody's parent and ``end`` ends it.
-    """
+    """A span that records nothing; parent of its ``with`` block, else ended by ``end``."""
 
     __slots__ = ()
 
@@ -64,11 +58,7 @@ class Spans:
     def span(
         self, name: str, *, kind: Kind = "internal", attributes: Mapping[str, Value] | None = None
     ) -> Span:
-        """
-        Begin a span, a child of the present one; *name* is of low cardinality.
-
-        Its *attributes* are what a sampler may decide by; worth keeping where they do not change.
-        """
+        """Begin a child of the present span; low-cardinality *name*, *attributes* for samplers."""
         return _NO_SPAN
 
     def here(self) -> object:
@@ -221,12 +211,7 @@ def _version() -> str | None:
 
 
 def model_attributes(operation: str, model: object) -> dict[str, Value]:
-    """
-    Say who is asked, where and for what, of any call of *model*.
-
-    A model says it by ``provider``, ``model`` and ``server`` (host and port), as far as
-    it has them; without a provider its class is named.
-    """
+    """Attributes of a call of *model*: ``provider`` (or class), ``model`` and ``server``."""
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": _text(model, "provider") or type(model).__name__,

@@ -1,9 +1,4 @@
-"""
-Text normalisation: cleaning, token counts, folding, stop words and stems.
-
-Everything that compares texts (keyword recall, the guard of a commit, the
-embedded extractors) uses these functions, so that all agree on what a word is.
-"""
+"""Text normalisation shared by all comparisons: cleaning, counts, folding, stop words, stems."""
 
 from __future__ import annotations
 

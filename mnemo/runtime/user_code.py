@@ -1,10 +1,8 @@
 """
 Calls into user code: observers, callbacks, models, embedders, functions of a config.
 
-Whatever user code raises leaves here as an ``Exception``, so that it can end neither a
-task of the service nor a loop callback. A ``CancelledError`` that the user's code raised
-is told from a cancellation of the running task, which passes. ``KeyboardInterrupt`` and
-``SystemExit`` leave the event loop in its next turn, after the caller settled its state.
+What it raises leaves as an ``Exception``; its own ``CancelledError`` is told from a cancellation of
+the task. ``KeyboardInterrupt`` and ``SystemExit`` leave the event loop in its next turn.
 """
 
 from __future__ import annotations
@@ -35,11 +33,7 @@ class Interrupted(Exception):
 
 
 def traceback_of(error: Exception) -> Exception | None:
-    """
-    *error*, as ``exc_info`` of the log; ``None`` for an error of mnemo.
-
-    The message of an error of mnemo says what to do; of any other, the place is wanted.
-    """
+    """*error* as ``exc_info`` of the log; ``None`` for mnemo's own, whose message suffices."""
     return None if isinstance(error, MnemoError) else error
 
 

@@ -1,9 +1,7 @@
 """
-Validation of values from outside: what no store can keep is cleaned or refused.
+Validation of values from outside; whatever they are is a ``ValueError`` at most.
 
-Texts lose the characters that stores do not keep reliably. Ids of repositories, sessions
-and threads are compared exactly, so they are refused instead of changed. Every public call
-takes its arguments through these functions, so whatever they are is a ``ValueError`` at most.
+Texts lose characters that stores do not keep reliably; ids, compared exactly, are refused.
 """
 
 from __future__ import annotations
@@ -111,11 +109,7 @@ def known_ids(ids: Iterable[str], most: int = MOST_AT_ONCE) -> list[str]:
 
 
 def every(name: str, values: Iterable[T], most: int = MOST_AT_ONCE) -> list[T]:
-    """
-    Return *values* as a list; no more are read than may be given.
-
-    *Raises* ``ValueError``: one text, nothing to iterate over, or more than *most* of them.
-    """
+    """*values* as a list. *Raises* ``ValueError``: a text, not iterable, or more than *most*."""
     if isinstance(values, str | bytes):
         kind = "text" if isinstance(values, str) else "bytes"
         raise ValueError(

@@ -1,8 +1,4 @@
-"""
-Check a store: the file is sound, every row can be decoded, and rows agree with each other.
-
-The check changes nothing; a repair puts right what other rows contradict.
-"""
+"""Check a store: file, rows and their agreement; a repair mends what other rows contradict."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Values to columns and back: nodes and changesets as JSON, vectors as float32 bytes.
-
-What is written here is what later versions have to read; a change of a shape is a migration.
-"""
+"""Values to columns and back; JSON and float32. A change of a shape is a migration."""
 
 from __future__ import annotations
 
@@ -150,13 +146,9 @@ _WRITES: dict[Type, Callable[[Any], Any]] = {
 @dataclass(frozen=True, slots=True)
 class _Field:
     """
-    A field of a node's body.
+    A field of a node's body; *kinds*: the classes of its value.
 
-    Attributes:
-        write: Makes JSON of a value; ``None``: it is JSON.
-        kinds: The classes that its value may have.
-        default: What it is where the body does not name it.
-        unnamed: What the body does not name, though a default may change.
+    *write*: Makes JSON of a value. *default*: Of a body without it. *unnamed*: Left out of bodies.
     """
 
     name: str

@@ -1,8 +1,4 @@
-"""
-Engines: what runs the rules of the store, each over one transaction, and the writer they share.
-
-An engine knows a database and its driver; rooms know the rules.
-"""
+"""Engines run the rules of the store, each over one transaction; ``GroupWriter`` is shared."""
 
 from __future__ import annotations
 
@@ -99,9 +95,7 @@ class Staging(Protocol):
     """Tables beside those of the store, in the schema ``staging``, for one import."""
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
-        """
-        Run *work* on staged tables; what it wrote stays, raise or not. *Cancellation*: completes.
-        """
+        """Run *work* on staged tables; writes stay, raise or not. *Cancellation*: completes."""
 
     async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
         """Run *work* as ``Engine.writing`` does, with the staged tables in sight."""
@@ -149,11 +143,7 @@ class Engine(Protocol):
         """Hold one revision, to be read again and again; writers go on. *Cancellation*: safe."""
 
     def staging(self, tables: Mapping[str, str]) -> AbstractAsyncContextManager[Staging]:
-        """
-        Make room for one import; the next one waits until the context ends.
-
-        *tables* are definitions of columns; nothing of them outlives the context.
-        """
+        """Make room for one import in temporary *tables* (columns' definitions); imports queue."""
 
 
 class ManagedEngine(Engine, Protocol):
@@ -228,11 +218,7 @@ class OfRepository:
 
 
 async def compute(work: Callable[[], T]) -> T:
-    """
-    Run *work*, which needs no transaction, in a worker thread. *Cancellation*: safe.
-
-    One at a time: it is pure Python, and a second thread would only make the event loop wait.
-    """
+    """Run *work* in a worker thread, one at a time for the loop's sake. *Cancellation*: safe."""
     return await shared_threads("mnemo.store").run(work)
 
 
@@ -259,16 +245,13 @@ class Unit:
 
 class GroupWriter(ABC):
     """
-    One thread, one writing connection, one commit for all that wait.
+    One thread, one writing connection (from ``start`` to ``aclose``), one commit for all that wait.
 
-    Units of work wait in a queue. The thread takes all that wait, runs each in a savepoint of one
-    transaction, commits once, and only then wakes the callers, a few in each turn of the loop. A
-    unit that fails is rolled back alone; if the commit fails, every unit of the batch has failed.
+    Each unit of work runs in a savepoint. A unit that fails is rolled back alone; if the commit
+    fails, every unit of the batch has failed. Callers are woken after the commit, a few in each
+    loop turn.
 
-    The connection is owned from ``start`` to ``aclose``.
-
-    *limit*: Units that may wait before awaited callers are held back. Plain ``post`` always enters:
-    whoever uses it bounds itself.
+    *limit*: Units that may wait before awaited callers are held back. ``post`` always enters.
     """
 
     def __init__(self, *, limit: int) -> None:

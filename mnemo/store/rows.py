@@ -30,14 +30,10 @@ _KINDS: dict[str, set[type]] = {"i": {int}, "f": {float, int}, "s": {str}, "b": 
 
 class Rows(Generic[T]):
     """
-    Decodes the rows of a query, and says which row of which table is damaged.
+    Decodes the rows of a query, and says which row of which table is damaged, by *key*.
 
-    Args:
-        table: Where the rows are.
-        columns: A word per column: ``i`` integer, ``f`` number, ``s`` text, ``b`` bytes, with
-            ``?`` where it may be NULL. Further columns are not looked at.
-        read: The value of a row.
-        key: The columns that name a row.
+    *columns*: A word per column: ``i`` integer, ``f`` number, ``s`` text, ``b`` bytes, ``?``
+    nullable.
     """
 
     def __init__(
@@ -148,11 +144,7 @@ def listed(values: Iterable[int | str]) -> str:
 
 
 def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
-    """
-    Number, revision, and the name and dimensions of the embedding space.
-
-    A repository that was never written has number 0, which no row refers to.
-    """
+    """Number (0: never written), revision, and the embedding space's name and dimensions."""
     row = tx.run(_REPO, (repo_id,)).fetchone()
     return _REPOS.one(row)[1:] if row is not None else (0, 0, None, None)
 

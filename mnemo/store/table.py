@@ -1,8 +1,4 @@
-"""
-Table descriptors: the columns, DDL, upsert and reads of an entity, from its declaration.
-
-What differs by the type of a field is in this module.
-"""
+"""Table descriptors: the columns, DDL, upsert and reads of an entity, from its declaration."""
 
 from __future__ import annotations
 
@@ -195,11 +191,7 @@ class Table(Generic[T]):
         return (*self._owners(value), *self.values(value))
 
     def _compiled(self, make: Callable[..., V], **more: str) -> Callable[[Sequence[Any]], V]:
-        """
-        Compile ``make(id=row[0], at=load(row[1]), …)``, which a loop takes twice as long for.
-
-        *more*: Further arguments of *make*, as expressions of ``row`` and ``table``.
-        """
+        """Compile ``make(id=row[0], …)``, twice as fast as a loop; *more* are expressions."""
         values = {
             name: f"load{place}(row[{place}])" if place in self._loads else f"row[{place}]"
             for place, name in enumerate(self._names)

@@ -45,12 +45,7 @@ class _Messages(Table[StoredMessage]):
 
 
 class _Steps(Table[Step]):
-    """
-    Steps: the columns of the annotation may all be NULL.
-
-    Its rows read the ids of session and episode, ``columns``, the ordinal, and the columns of
-    ``ANNOTATIONS``.
-    """
+    """Steps; the columns of the annotation may all be NULL and come last, after the ordinal."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -72,12 +67,9 @@ class _Steps(Table[Step]):
 
 class _Nodes(Table[StoredNode]):
     """
-    Nodes: what a node says is in its body, whatever its type.
+    Nodes, whose body says all; *whole* reads id, type, body and vector, *counted* the metadata.
 
-    Attributes:
-        whole: Reads id, type, body and, where there is one, the vector of a node.
-        counted: The columns that *counts* reads: the id and the metadata of a node.
-        change: Sets ``said`` of a node and its revision, by its number.
+    *change*: Sets ``said`` and revision of a node, by its number.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -1,8 +1,4 @@
-"""
-Tombstones: salted digests of erased ids, so that nothing erased comes back.
-
-A changeset that was extracted before still names the steps and the session that it came from.
-"""
+"""Tombstones: salted digests of erased ids, so that no late changeset brings them back."""
 
 from __future__ import annotations
 

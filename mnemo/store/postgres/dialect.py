@@ -1,8 +1,7 @@
 """
-The dialect of PostgreSQL, this module itself: what ``Dialect`` says, without any extension.
+The dialect of PostgreSQL: this module itself implements ``Dialect``, without extensions.
 
-The words are those of the library's own analyser. They are found by GIN and weighed by BM25 as
-FTS5 has it, in SQL.
+Words of the library's own analyser are found by GIN and weighed by BM25 as in FTS5, in SQL.
 """
 
 from __future__ import annotations
@@ -192,12 +191,9 @@ _HOLDS = "SELECT 1 FROM texts f WHERE f.rowid = ? AND {condition}"
 @dataclass(frozen=True, slots=True)
 class _Operand:
     """
-    What a text may hold.
+    What a text may hold: *found*, a condition on ``texts f``; *count*, an expression.
 
-    Attributes:
-        found: The condition on ``texts f`` by which it is looked up; *given* are its values.
-        count: How often the text holds it, as an expression; *counted* are its values.
-        is_sure: Whether what is looked up holds it.
+    *given* and *counted* are their values. *is_sure*: What is found needs no recheck.
     """
 
     found: str

@@ -1,9 +1,8 @@
 """
-The dialect of SQLite, this module itself: what ``Dialect`` says, over FTS5.
+The dialect of SQLite: this module itself implements ``Dialect``, over FTS5.
 
-A table of texts of its own keeps a repository's scores free of what others say. Words are
-stemmed and folded the same way in every query; of scripts written without blanks, where a word
-index sees one long word, every three characters are found.
+Each repository has its own table, so that scores do not depend on others. Words are stemmed and
+folded; scripts without blanks are found by trigrams.
 """
 
 from __future__ import annotations
@@ -65,12 +64,7 @@ _MOST_STRUCTURE_BYTES = 500
 
 @dataclass(frozen=True, slots=True)
 class TextTables:
-    """
-    Where a repository's texts are; names of tables.
-
-    *words*: ``None``: it has no text yet. *grams*: Of those with a character of a script written
-    without blanks, again; ``None``: it has none of them.
-    """
+    """Tables of a repository's texts, or ``None``; *grams*: of scripts without blanks."""
 
     words: str | None
     grams: str | None

@@ -48,10 +48,7 @@ _CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
 
 class SqliteEngine:
     """
-    ``ManagedEngine`` over one SQLite database; nothing touches the disk before ``open``.
-
-    *path*: The file; made if it is not there, its folder is not. ``None`` is a database in memory
-    with one connection, which ends with ``aclose``.
+    ``ManagedEngine`` over a SQLite file, made by ``open``, not its folder; ``None``: in memory.
     """
 
     version = VERSION

@@ -1,9 +1,4 @@
-"""
-The schema in a SQLite file: how it is made and migrated.
-
-``application_id`` says that a file is ours, ``user_version`` is the schema version;
-both live in the file's header and change with the transaction.
-"""
+"""Make and migrate the schema of a SQLite file (``application_id``, ``user_version``)."""
 
 from __future__ import annotations
 
@@ -35,11 +30,7 @@ SELECT (SELECT application_id FROM pragma_application_id),
 
 
 def stored_version(connection: sqlite3.Connection) -> int:
-    """
-    The file's schema version; 0 for an empty file.
-
-    *Raises* ``StoreCorrupt``, ``SchemaTooNew`` or ``StoreError``: who else wrote it.
-    """
+    """The schema version; 0: empty. *Raises* ``StoreCorrupt``, ``SchemaTooNew``, ``StoreError``."""
     application, version, tables = connection.execute(_IDENTITY).fetchone()
     if application == _DEVELOPMENT_ID:
         raise schema.of_development(version)
