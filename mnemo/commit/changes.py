@@ -148,7 +148,7 @@ def texts_to_embed(changeset: Changeset, stored: Mapping[str, Node]) -> list[str
 def with_vectors(
     changeset: Changeset, stored: Mapping[str, Node], vectors: Mapping[str, Vector]
 ) -> Changeset:
-    """*changeset* with its *vectors*; a reworded node without one loses its old one."""
+    """*changeset* with *vectors*; reworded nodes without one lose theirs, steps never have one."""
     reworded = _reworded(changeset, stored)
     changes = (
         Change(c.id, {**c.fields, "vector": vectors.get(reworded[c.id].text)})

@@ -63,7 +63,7 @@ class EvictionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The rows that an eviction wrote; not *moved*: the text of a fallback was replaced."""
+    """What an eviction wrote; boundary not *moved*: only a fallback's text was replaced."""
 
     outcome: EvictionOutcome
     snapshot: Snapshot | None

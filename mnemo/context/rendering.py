@@ -314,7 +314,7 @@ def look(
     tx: TranscriptReader, settings: ThreadSettings, config: Config, budget_tokens: int | None
 ) -> WindowLook:
     """
-    Read the whole window of a thread in numbers and zones, by default of its watched budget.
+    Read the whole window in numbers and zones; default: its watched, else configured budget.
 
     *Raises* ``ValueError``: the budget is below 1.
     """

@@ -20,7 +20,11 @@ class Wakeful(Protocol):
 
 
 class JobSlots:
-    """Places for jobs that run at once, at most *most*; *busy*: per repository; *failed*: tries."""
+    """
+    Places for jobs that a service runs at once; *most* ``None``: as each repository says.
+
+    *running* hold a place, *busy* of them per repository; *done* ended, *failed* tries did not.
+    """
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most

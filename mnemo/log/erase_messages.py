@@ -1,4 +1,8 @@
-"""Erase messages and what derives from their ranges; rows only, no index words, no bytes."""
+"""
+Erasure of messages, and of what was derived from ranges that held them; rows only.
+
+Words stay in the index until ``merge_texts``, bytes in the file until it is scrubbed.
+"""
 
 from __future__ import annotations
 
