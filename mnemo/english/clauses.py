@@ -27,7 +27,7 @@ _LEAD = re.compile(
     r"|fyi|that being said|that said|on another note|for example|now|look|listen"
     r"|however|sorry|please|nice one|good one)"
     r"(?:\s+(?:so much|a lot|again|everyone|guys|there))?"
-    r"(?:\s*[,!:;…—–-]+\s*|\s*\.{2,}\s*|\s*$))+",
+    r"(?:\s*[,!:;…—–]+\s*|\s*-+\s+|\s*\.{2,}\s*|\s*$))+",
     re.IGNORECASE,
 )
 # The same words without a comma behind them: only those that can never begin a clause.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnemo.english.clauses import split_clauses
+from mnemo.english.clauses import split_clauses, without_lead
 from mnemo.english.sentences import sentences
 
 
@@ -72,3 +72,23 @@ def test_stage_directions_and_wide_marks_split():
 def test_what_has_no_subject_behind_a_semicolon_stays(sentence: str, parts: int) -> None:
     """Alone it would be no fact, and nothing that was said may be lost."""
     assert len(split_clauses(sentence)) == parts
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Well-known recipes are in the blue folder.",
+        "No-code tools are banned at my work.",
+        "So-called smart meters cost more.",
+        "Right-handed people sit there.",
+    ],
+)
+def test_a_word_with_a_hyphen_is_no_interjection(sentence: str) -> None:
+    """Without its first part it says another thing, or the contrary."""
+    assert without_lead(sentence) == sentence
+
+
+@pytest.mark.parametrize("lead", ["Well, ", "Well - ", "Well – ", "No -- ", "Oh... ", "So: "])
+def test_an_interjection_goes_with_its_mark(lead: str) -> None:
+    """Whatever mark it is."""
+    assert without_lead(f"{lead}I moved to Leeds.") == "I moved to Leeds."
