@@ -354,7 +354,8 @@ class DocumentsView:
     @cached_property
     def rows(self) -> Ints:
         """Row of a document's first vector; -1 without one."""
-        return np.where(self.linked < len(self.vectors), self.linked, np.int32(-1))
+        linked = np.array(self.linked)  # a copy: the writer may link a document meanwhile
+        return np.where(linked < len(self.vectors), linked, np.int32(-1))
 
     def first_of(self, values: Floats) -> Floats:
         """A document's first of *values*, of which each vector has one; 0 without any."""

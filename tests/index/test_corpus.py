@@ -153,6 +153,24 @@ def test_a_node_keeps_its_passages_while_its_text_stays():
     assert corpus.add_vectors({"fact#1": _TURNED[1]}) == {"fact#1"}
 
 
+class _LinkedMeanwhile(np.ndarray):
+    """Rows of vectors that the writer sets as soon as somebody has compared them."""
+
+    def __lt__(self, other):
+        found = np.asarray(self) < other
+        self[:] = other
+        return found
+
+
+def test_a_document_that_is_linked_meanwhile_has_no_row_yet():
+    """Its vector came later than the view's: there is none at its row."""
+    corpus, breather = Corpus(dimensions=4), Breather()
+    corpus.add_side(_side(0), breather)
+    steps = corpus.view(0, breather).steps
+    steps = replace(steps, linked=steps.linked.copy().view(_LinkedMeanwhile))
+    assert steps.rows.tolist() == [-1]
+
+
 def test_a_view_finds_the_node_that_was_put_anew_since():
     """As it was: a commit that confirms a fact takes it from no answer that is under way."""
     corpus, breather = Corpus(dimensions=4), Breather()
