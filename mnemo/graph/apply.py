@@ -54,7 +54,9 @@ _MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
 _LEFT = f"{_MOVE_ON} AND turn_until <= ?"
 _ADD_NODE = NODES.insert_with("revision")
 _FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN $texts"
-_NUMBERS = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN $texts"
+_NUMBERS = """
+SELECT id, no, type FROM nodes $by(idx_nodes_repo_id) WHERE repo = ? AND id IN $texts
+"""
 _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _DROP_KEYS = "DELETE FROM node_keys WHERE node IN $numbers"
 _ADD_EDGE = f"{EDGES.insert} ON CONFLICT DO NOTHING"

@@ -7,6 +7,7 @@ import pytest
 from contracts.talk import said
 from world import opened
 
+from mnemo.graph.apply import _NUMBERS
 from mnemo.log.record_rows import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS, Scope
 from mnemo.store.sqlite.dialect import _BY_RELEVANCE, spelled
 from mnemo.values.records import Hidden
@@ -53,3 +54,8 @@ def test_looking_around_goes_by_indexes(file, statement):
     plan = _plan(file, statement)
     assert plan
     assert not any("TEMP B-TREE" in step or step.startswith("SCAN") for step in plan)
+
+
+def test_nodes_are_found_by_their_ids(file):
+    """However many others the repository has: a commit holds the writer meanwhile."""
+    assert any("idx_nodes_repo_id (repo=? AND id=?)" in step for step in _plan(file, _NUMBERS))
