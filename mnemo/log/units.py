@@ -22,9 +22,10 @@ from mnemo.values.units import Unit, leads, units_of
 
 _AT = BY_PLACE + "AND m.seq IN $numbers ORDER BY m.seq"
 _USES = """
-SELECT call_id, seq, 1 FROM message_calls WHERE thread = ? AND call_id IN $texts
-UNION ALL SELECT tool_call_id, seq, 0 FROM messages $by(messages_answers)
-WHERE thread = ? AND tool_call_id IN $texts ORDER BY 2
+SELECT c.call_id, c.seq, 1 FROM message_calls AS c JOIN messages AS m
+ON m.thread = c.thread AND m.seq = c.seq WHERE c.thread = ? AND c.call_id IN $texts {since}
+UNION ALL SELECT m.tool_call_id, m.seq, 0 FROM messages AS m $by(messages_answers)
+WHERE m.thread = ? AND m.tool_call_id IN $texts {since} ORDER BY 2
 """
 
 Runs: TypeAlias = Sequence[tuple[int, int]]
@@ -88,8 +89,9 @@ class Around:
         if not asked:
             return ()
         uses, calls = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
-        ids = listed(asked)
-        for id, seq, is_call in self.tx.run(_USES, (self.thread, ids) * 2):
+        since = () if self.since is None else (utc_text(self.since),)
+        query = _USES.format(since="AND m.recorded_at >= ?" if since else "")
+        for id, seq, is_call in self.tx.run(query, (self.thread, listed(asked), *since) * 2):
             if lies_in(self.runs, seq):
                 uses[id].append(seq)
                 calls[id] += [seq] if is_call else []
@@ -99,8 +101,7 @@ class Around:
             for seq in seqs
             for use in _near(uses[id], calls[id], seq)
         }
-        read = messages_at(self.tx, self.thread, near - found.keys(), self.passed)
-        return (one for one in read if self.since is None or one.recorded_at >= self.since)
+        return messages_at(self.tx, self.thread, near - found.keys(), self.passed)
 
     def _beside(
         self, message: StoredMessage, found: Mapping[int, StoredMessage]

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import anyio
 from helpers import examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from talk_kit import open_talk
 from world import store_at
@@ -48,6 +48,7 @@ def message(seq: int, word: str) -> StoredMessage:
     picks=some.sets(some.integers(0, 23), min_size=1, max_size=4),
     known=some.integers(0, 24),
 )
+@example(said=["c:a", "r:a", "c:a"], covered=(24, 0), expired=1, picks={1}, known=24)
 def test_the_units_are_those_of_all_that_is_seen(said, covered, expired, picks, known):
     """Whatever is erased, expired or covered, and whatever part of the thread was read before."""
     messages = [message(seq, word) for seq, word in enumerate(said) if word != "."]
