@@ -124,8 +124,9 @@ class CallbackRunner:
         """Run *callback* after all that were added before it."""
         self._due.append((callback, outcome))
         if self._idle is None:
-            self._idle = anyio.Event()
-            self._spawn(self._run, self._idle)
+            idle = anyio.Event()
+            self._spawn(self._run, idle)  # where this is refused, nothing is under way
+            self._idle = idle
 
     async def _run(self, idle: anyio.Event) -> None:
         self.task_id = anyio.get_current_task().id

@@ -6,6 +6,7 @@ Cancelling a caller takes no step back; an act in doubt is read from the journal
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from mnemo.session.parts import CommitReceipt, SessionParts
 from mnemo.values.journal import Act, Journal, SessionState
 from mnemo.values.steps import Annotation, Step, StepDraft
 
+log = logging.getLogger("mnemo")
+
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
@@ -44,9 +47,14 @@ _LACKS_STEPS = _Doubt("", None, lambda: None)
 
 @dataclass(slots=True, eq=False)
 class Appending:
-    """One step on its way to the store: who is given the *result*, its answer once it is final."""
+    """
+    One step on its way to the store, and its *result*, once that is final.
+
+    *waiters* go on first; *listeners* are given the result last, when the session has taken it.
+    """
 
     draft: StepDraft
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
     listeners: list[Callable[[Step | BaseException], None]] = field(default_factory=list)
     result: Step | BaseException | None = None
 
@@ -54,7 +62,7 @@ class Appending:
         """Wait for the answer. *Cancellation*: only the wait ends."""
         if self.result is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.listeners.append(lambda _: None if waiter.done() else waiter.set_result(None))
+            self.waiters.append(waiter)
             await waiter
         answer = self.result
         assert answer is not None
@@ -365,20 +373,33 @@ class SessionCore(ABC):
         self.in_flight -= 1
         appending.result = result
         # Callers go on in the next turn of the loop, when all is noted, and before what is woken.
-        for listener in appending.listeners:
-            listener(result)
+        for waiter in appending.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         key = appending.draft.key
-        if isinstance(result, Step):
-            if key is not None:
-                self.keys[key] = result
-            self._step_written(result)
-        else:
-            if key is not None:
-                del self.keys[key]
-            self.pulse()
+        if key is not None and isinstance(result, Step):
+            self.keys[key] = result
+        elif key is not None:
+            del self.keys[key]
         if not self.in_flight and self._drained is not None:
             self._drained.set()
             self._drained = None
+        try:
+            if isinstance(result, Step):
+                self._step_written(result)
+            else:
+                self.pulse()
+        finally:
+            for listener in appending.listeners:
+                self._tell(listener, result)
+
+    def _tell(
+        self, listener: Callable[[Step | BaseException], None], result: Step | BaseException
+    ) -> None:
+        try:
+            listener(result)
+        except Exception:  # its callback cannot be started any more
+            log.exception("an append of session %s was answered, and nobody told", self.id)
 
     async def drained(self) -> None:
         """Wait until no step is on its way to the store."""

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from mnemo import Config, PendingQueueFull, SessionState
+from mnemo import Config, PendingQueueFull, SessionState, UsageError
 from mnemo.events import StepAppended
 
 
@@ -141,3 +141,38 @@ async def test_a_time_without_zone_is_utc_and_may_go_backwards(session):
     step = await session.append("earlier", "", at=datetime(2023, 5, 1))
     assert step.at == datetime(2023, 5, 1, tzinfo=UTC)
     assert step.index == 1
+
+
+async def test_a_step_is_taken_in_although_its_callback_cannot_be_started(collecting):
+    """The step, its key and who waits for it are well; the next callback runs them all."""
+    kit, session = collecting
+    work, heard = session._work, []
+    spawn = work.callbacks._spawn
+
+    def refuse(*_: object) -> None:
+        raise UsageError("it is closed")
+
+    work.callbacks._spawn = refuse
+    first = session.append_async("said", "done", heard.append, key="k")
+    again = session.append_async("said", "done", heard.append, key="k")
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(work.drained)
+            assert (await session.append("said", "done", key="k")).index == 0
+        assert [await first, await again] == ["appended", "appended"]
+        assert session.statistics().steps == 1
+        assert (await session.append("other words", "", key="k")).index == 0
+        work.callbacks._spawn = spawn
+        await session.append_async("more", "", heard.append)
+        await kit.until(lambda: len(heard) == 3)
+
+
+async def test_what_listens_to_an_append_sees_its_step_in_the_session(collecting):
+    """Callers that wait go on in a later turn; those who listen are told when all is noted."""
+    _, session = collecting
+    work, seen = session._work, []
+    appending = work.submit(session._draft("said", "done", None, None, "k", None))
+    appending.listeners.append(lambda step: seen.append((work.keys["k"] is step, work.in_flight)))
+    appending.listeners.append(lambda step: seen.append(work.the_book().steps == [step]))
+    assert (await appending.wait()).index == 0
+    assert seen == [(True, 0), True]
