@@ -40,7 +40,7 @@ from mnemo.values.steps import Step
 RECALL_CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
 MOST_IN_DOUBT = 100
-"""Starts whose outcome is unknown; with so many, the next one first has the store say it (S)."""
+"""Starts whose outcome is unknown; with so many, the next has the store say the oldest's (S)."""
 NO_AUTO_COMMIT = Config(session={"auto_commit": False})
 
 
@@ -110,7 +110,9 @@ class RepositorySessions:
         if earlier is not None and earlier.goal == record.goal and await self._is_written(earlier):
             return doubted.pop(record.id)
         if may_come_again and len(doubted) >= MOST_IN_DOUBT:
-            await self._look_for_doubted()
+            oldest = next(iter(doubted))
+            await self._is_written(doubted[oldest])
+            del doubted[oldest]  # the store can say it: made, it is resumed; else it is started
 
         async def create() -> bool:
             now, owner = record.updated_at, self.parts.owner
@@ -124,17 +126,6 @@ class RepositorySessions:
         await confirmed(create, partial(self._is_written, record), doubt)
         doubted.pop(record.id, None)
         return record
-
-    async def _look_for_doubted(self) -> None:
-        """Forget the starts that were not made. *Raises* ``StoreError``: as many are left."""
-        for id, record in [*self._in_doubt.items()]:
-            if not await self._is_written(record):
-                del self._in_doubt[id]
-        if len(self._in_doubt) >= MOST_IN_DOUBT:
-            raise StoreError(
-                f"{MOST_IN_DOUBT} starts of sessions were made without an answer: start or resume "
-                f"them again ({next(iter(self._in_doubt))!r} is the first)"
-            )
 
     async def _is_written(self, record: SessionRecord) -> bool:
         journal = await self.parts.sessions.load(record.id)

@@ -328,7 +328,7 @@ async def test_a_session_whose_start_was_made_is_given(failing_kit):
 
 
 async def test_starts_in_doubt_are_bounded_and_none_is_forgotten(failing_kit, monkeypatch):
-    """A full list has the store say which were made; what it cannot say refuses the next start."""
+    """With a full list the store says one outcome, that of the oldest, or refuses the start."""
     monkeypatch.setattr("mnemo.repository.sessions.MOST_IN_DOUBT", 2)
     kit, store = failing_kit
 
@@ -345,13 +345,38 @@ async def test_starts_in_doubt_are_bounded_and_none_is_forgotten(failing_kit, mo
     store.fail("load")
     with pytest.raises(StoreError, match="load"):
         await kit.started("one goal", session_id="other")
-    assert (await kit.started("one goal", session_id="other")).id == "other"
+    assert (await kit.started("one goal", session_id="made")).state == "collecting"
     await fails(made=True, session_id="third")
-    with pytest.raises(StoreError, match="2 starts"):
-        await kit.started("one goal", session_id="fourth")
-    for id in ("made", "third"):
+    assert (await kit.started("one goal", session_id="other")).id == "other"
+    for id in ("third", "not made"):
         assert (await kit.started("one goal", session_id=id)).state == "collecting"
-    assert (await kit.started("one goal", session_id="fourth")).id == "fourth"
+
+
+async def test_starts_that_were_made_keep_no_other_from_starting(failing_kit, monkeypatch):
+    """Nobody asks for them again: one look for each start; the oldest can still be resumed."""
+    monkeypatch.setattr("mnemo.repository.sessions.MOST_IN_DOUBT", 3)
+    kit, store = failing_kit
+    for number in range(3):
+        store.fail("create", before=False)
+        store.fail("load")
+        with pytest.raises(StoreError):
+            await kit.started("one goal", session_id=f"made {number}")
+    loaded = []
+    sessions, load = kit.repo._parts.sessions, kit.repo._parts.sessions.load
+
+    async def load_noted(session_id: str) -> Any:
+        loaded.append(session_id)
+        return await load(session_id)
+
+    monkeypatch.setattr(sessions, "load", load_noted)
+    for id in ("new", "newer"):
+        assert (await kit.started("one goal", session_id=id)).id == id
+    assert loaded == ["made 0"]
+    with pytest.raises(Conflict):
+        await kit.started("one goal", session_id="made 0")
+    assert (await kit.repo.resume_session("made 0")).state == "collecting"
+    for id in ("made 1", "made 2"):
+        assert (await kit.started("one goal", session_id=id)).state == "collecting"
 
 
 async def test_a_session_whose_start_was_made_is_not_started_beside_its_resumption(failing_kit):
