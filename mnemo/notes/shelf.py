@@ -316,23 +316,26 @@ class Shelf:
         await self.settle_debts()
         (vector,) = await self._embedded([query], "query")
         wanted, space = list(dict.fromkeys(terms(query))), self.parts.embedder.space
-        rows, matching, vectors = await self.store.reading(
-            lambda tx: (tx.rows(), tx.matching(wanted), tx.vectors(space))
-        )
-        weights = {
-            term: math.log(1 + (len(rows) + 1) / (len(held) + 0.5))
-            for term, held in matching.items()
-        }
-        whole, now = sum(weights.values()) or 1.0, self.parts.clock.now()
-        ranked = []
-        for row in rows:
-            shared = frozenset(term for term, held in matching.items() if row.topic in held)
-            cosine = _cosine(vector, vectors.get(row.topic))
-            relevance = max(sum(weights[term] for term in shared) / whole, cosine)
-            days = max(0.0, (now - last_use(row)).total_seconds() / 86_400)
-            recency = 0.5 ** (days / self.config.recency_half_life_d)
-            ranked.append(Ranked(row, RELEVANCE * relevance + RECENCY * recency, shared, cosine))
-        return sorted(ranked, key=lambda one: (-one.score, one.row.topic))
+
+        def rank(tx: NoteReader) -> list[Ranked]:
+            rows, matching, vectors = tx.rows(), tx.matching(wanted), tx.vectors(space)
+            weights = {
+                term: math.log(1 + (len(rows) + 1) / (len(held) + 0.5))
+                for term, held in matching.items()
+            }
+            whole, now = sum(weights.values()) or 1.0, self.parts.clock.now()
+            ranked = []
+            for row in rows:
+                shared = frozenset(term for term, held in matching.items() if row.topic in held)
+                cosine = _cosine(vector, vectors.get(row.topic))
+                relevance = max(sum(weights[term] for term in shared) / whole, cosine)
+                days = max(0.0, (now - last_use(row)).total_seconds() / 86_400)
+                recency = 0.5 ** (days / self.config.recency_half_life_d)
+                score = RELEVANCE * relevance + RECENCY * recency
+                ranked.append(Ranked(row, score, shared, cosine))
+            return sorted(ranked, key=lambda one: (-one.score, one.row.topic))
+
+        return await self.store.reading(rank)
 
     # ── Vectors ──────────────────────────────────────────────────────────────────────
 

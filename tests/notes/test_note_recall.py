@@ -1,11 +1,16 @@
 """Listing, ranking and recall of notes; no model is needed for any of it."""
 
+import threading
+from datetime import datetime
+
 import pytest
 from helpers import Moody
 
 from mnemo.errors import ModelUnavailable
+from mnemo.notes import shelf
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder
+from mnemo.values.notes import NoteRow
 
 
 async def test_only_what_is_returned_counts_as_read(kit):
@@ -51,6 +56,21 @@ async def test_recent_use_weighs_beside_relevance(kit):
     hits = (await kit.notes.recall("tea")).hits
     assert [hit.note.topic for hit in hits] == ["new-tea", "old-tea"]
     assert hits[0].score > hits[1].score
+
+
+async def test_notes_are_ranked_apart_from_the_event_loop(kit, monkeypatch):
+    """All that are there are compared with the query, in the thread that has read them."""
+    await kit.notes.write("tea", "- green tea", "Drinks")
+    threads, last_use = [], shelf.last_use
+
+    def noted(row: NoteRow) -> datetime:
+        threads.append(threading.get_ident())
+        return last_use(row)
+
+    monkeypatch.setattr(shelf, "last_use", noted)
+    assert (await kit.notes.recall("tea")).hits
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 async def test_nothing_found_says_so(kit):
