@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from operator import add, attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,6 +39,7 @@ _VECTORED: frozenset[NodeType] = frozenset(("semantic", "procedural", "subgoal",
 _DERIVED: frozenset[NodeType] = frozenset(("episodic", "source", "subgoal"))
 _FOUND_BY_KEY: frozenset[NodeType] = frozenset(("tag", "intent", "semantic", "procedural"))
 _FOUND_BY_VECTOR: tuple[NodeType, ...] = ("semantic", "intent")
+_ROUNDING = 1e-9
 NEIGHBOURS = 12
 """Stored nodes that each new one is compared with, by vector; the nearest."""
 MOST_PER_KEY = 200
@@ -119,6 +121,19 @@ def check(
     for node in (*changeset.nodes, *changed) if given else ():
         check_readable(node)
         breather.breathe()
+
+
+_counts = attrgetter("cumulative_reward", "reward_count", "support_count")
+
+
+async def check_sums(changeset: Changeset, graph: StoredGraph) -> None:
+    """Refuse negative differences. *Raises* ``ValueError``: they bring a count below 0."""
+    lowered = {id: delta for id, delta in changeset.metadata.items() if min(_counts(delta)) < 0}
+    stored = await graph.metadata([*lowered]) if lowered else {}
+    for id, delta in lowered.items():
+        sums = map(add, _counts(delta), _counts(stored.get(id, _NOTHING)))
+        if min(sums) < -_ROUNDING:
+            raise ValueError(f"a difference would bring the counts of {id!r} below 0")
 
 
 def without(changeset: Changeset, ids: Collection[str]) -> Changeset:

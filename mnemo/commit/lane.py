@@ -19,6 +19,7 @@ from anyio import CancelScope, Lock, sleep
 
 from mnemo.commit.changes import (
     check,
+    check_sums,
     look_up,
     named_ids,
     questions,
@@ -317,6 +318,7 @@ class _Reconciling:
         ids = await threads.run(named_ids, changeset)
         stored = {node.id: node for node in await graph.nodes(ids, intact=True)}
         changeset, texts = await threads.run(self._checked, changeset, stored)
+        await check_sums(changeset, graph)
         vectors = await self._vectors_of(texts)
         changeset, asked = await threads.run(questions, changeset, stored, vectors)
         thresholds: dict[NodeType, float] = {

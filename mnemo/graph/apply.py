@@ -65,9 +65,10 @@ DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ? AND id = ?
 AND target = (SELECT no FROM nodes WHERE repo = ? AND id = ?) AND kind = ?
 """
 _CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
+# Rounding must not bring a sum of rewards below 0.
 _ADD_METADATA = """
-UPDATE nodes SET cumulative_reward = cumulative_reward + ?, reward_count = reward_count + ?,
-                 support_count = support_count + ?
+UPDATE nodes SET cumulative_reward = $greatest(cumulative_reward + ?, 0.0),
+                 reward_count = reward_count + ?, support_count = support_count + ?
 WHERE no = ?
 """
 _NEIGHBOURS = """

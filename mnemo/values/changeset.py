@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from mnemo.runtime.validation import (
+    MOST_NUMBER,
     every,
     exact_id,
     exact_text,
     finite_number,
     instance_of,
-    seconds,
     stored_time,
     whole_number,
 )
@@ -117,9 +117,9 @@ class Changeset:
         for id in (*(node.id for node in self.nodes), *ends, *self.metadata, *self.replaces):
             exact_id("an id of a changeset", id)
         for id, delta in self.metadata.items():
-            whole_number(f"reward_count of {id!r}", delta.reward_count, 0)
-            whole_number(f"support_count of {id!r}", delta.support_count, 0)
-            seconds(f"cumulative_reward of {id!r}", delta.cumulative_reward)
+            whole_number(f"reward_count of {id!r}", delta.reward_count, -MOST_NUMBER)
+            whole_number(f"support_count of {id!r}", delta.support_count, -MOST_NUMBER)
+            finite_number(f"cumulative_reward of {id!r}", delta.cumulative_reward)
         for node in self.nodes:
             if node.vector is not None:
                 instance_of(f"the vector of {node.id!r}", node.vector, np.ndarray)

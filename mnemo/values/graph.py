@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
+from numbers import Integral
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -362,11 +363,21 @@ class NodeMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataDelta:
-    """A difference to be added to a node's stored counts; never overwrites them."""
+    """
+    A difference to be added to a node's stored counts; never overwrites them.
+
+    It may be negative where no sum is; a new node's counts are 0 before it.
+    """
 
     cumulative_reward: float = 0.0
     reward_count: int = 0
     support_count: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("reward_count", "support_count"):
+            count = getattr(self, name)
+            if isinstance(count, Integral) and not isinstance(count, bool):  # NumPy's too
+                object.__setattr__(self, name, int(count))
 
     def __add__(self, other: MetadataDelta) -> MetadataDelta:
         return MetadataDelta(

@@ -175,6 +175,15 @@ class GraphStoreContract(StoreContract):
             )
         }
 
+    async def test_rounding_leaves_no_reward_below_nothing(self, kit):
+        """0.3 - 0.1 - 0.2 is a little less than 0 as floats are added."""
+        await kit.apply(FACT, metadata={"fact": MetadataDelta(cumulative_reward=0.3)})
+        for number, taken in enumerate((0.1, 0.2)):
+            delta = MetadataDelta(cumulative_reward=-taken)
+            await kit.apply(id=f"less {number}", metadata={"fact": delta})
+        counts = (await kit.store.graph("r").metadata(["fact"]))["fact"]
+        assert counts.cumulative_reward == 0.0
+
     async def test_stored_nodes_change_field_by_field(self, kit):
         """A change keeps the id and all other fields; lookup keys follow the text."""
         intent = Intent("book a flight", id="i", created_at=NOON)
