@@ -316,7 +316,9 @@ async def look_up(
 async def _surroundings(
     asked: Questions, graph: StoredGraph, nodes: Mapping[str, Node]
 ) -> tuple[Edge, ...]:
-    """Provenance of facts, instructions and rewarded steps; intents; tags of facts with steps."""
+    """
+    Provenance of facts, instructions, rewarded steps; intents; tags of facts with several steps.
+    """
     supported = [id for id, n in nodes.items() if n.type in ("semantic", "procedural")]
     edges: list[Edge] = []
     if supported or asked.rewarded:

@@ -1,8 +1,9 @@
 """
 The commit lane: writes to the graph of one repository, one after another, each with its event.
 
-Models, embeddings and look-ups come before the transaction, against a revision; if another write
-came between, only look-up and reconciling are repeated.
+Everything that can wait (models, embeddings, look-ups, reconciling) happens before the transaction,
+against a revision. If somebody else wrote meanwhile, another process for example, it is looked up
+and reconciled again; what models answered is kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """
 Reconcile a changeset with the stored graph: unite what is the same, add the rest.
 
-``plan_intents`` asks model and embedder first; ``reconcile`` asks nobody. In order: late rewards,
-tags, intents, facts, instructions. A replaced node's edges and differences go to the survivor.
+``plan_intents`` asks the model and the embedder first; ``reconcile`` asks nobody. In order: late
+rewards, tags, intents, facts said again or contradicted, instructions; against the store and within
+the changeset. What is replaced disappears with its id; its edges and differences go to the
+survivor.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ from mnemo.values.vectors import COSINE_ROUNDING
 def reconcile(
     changeset: Changeset, known: Known, intents: IntentPlan, *, config: CommitConfig, now: datetime
 ) -> GraphWrite:
-    """Decide what *changeset*, tidied and checked, writes into the graph; for a worker thread."""
+    """
+    Decide what *changeset* (tidied and checked, with an id and all vectors) writes into the graph
+    that *known* shows; for a worker thread. *now*: Creation time of nodes that have none.
+    """
     draft = Draft(changeset, known, now=now)
     support = Support(changeset, known)
     near = Neighbours(changeset, known, threshold=config.duplicate_threshold)
@@ -155,7 +160,12 @@ VectorsOf = Callable[[Sequence[str]], Awaitable[Mapping[str, Vector]]]
 
 @dataclass(slots=True)
 class IntentPlan:
-    """Merged intents: new id → survivor; survivor's id → new description, vector, wordings."""
+    """
+    What becomes of the intents of a changeset.
+
+    *same*: Id of a new intent → the stored or earlier new one that stands for it. By the id of a
+    surviving intent, *reworded*: its new description and vector; *worded*: its wordings, if new.
+    """
 
     same: dict[str, str] = field(default_factory=dict)
     reworded: dict[str, tuple[str, Vector]] = field(default_factory=dict)
@@ -173,8 +183,8 @@ async def plan_intents(
     """
     Decide for each new intent, in order, whether a known one stands for it.
 
-    A reworded intent keeps the vectors of its old names. *merge*: ``None``: the known one stays as
-    is.
+    A reworded intent keeps the vectors of its old names, so that what was near it stays near.
+    *merge*: ``None``, without a model: the known one stays as it is.
     """
     planner = _Planner(known, config, merge, vectors_of, _sources(changeset))
     for intent in changeset.nodes:

@@ -273,7 +273,10 @@ class DueEviction:
 def due_eviction(
     tx: TranscriptReader, thread_id: str, config: Config, *, notes: bool = False
 ) -> DueEviction | None:
-    """Read the thread if its window, smaller with *notes*, is above the trigger and can shrink."""
+    """
+    Read the thread if its window is above the trigger and a range can leave it. What is not due
+    costs the thread's row and one aggregate. With *notes* the window is smaller.
+    """
     scope = ThreadScope.stored(tx, thread_id, config)
     thread = scope.thread
     if thread.budget_tokens is None:

@@ -1,8 +1,10 @@
 """
 Mneme: the background agent that evicts from the windows of a repository's threads.
 
-At most one run per thread; due work is read from the store, so nothing is lost with the process. A
-range without a verdict is retried, then leaves by rule. Failures are events and counts only.
+Per thread at most one run; what is due is read from the store each time, so nothing is lost with
+the process. A run asks a model what to keep; where it brings no verdict the range is tried again,
+and then leaves with a text by rule. Whoever appends or reads never waits for any of it, and never
+hears of its failures but by events and counts.
 """
 
 from __future__ import annotations

@@ -53,7 +53,10 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A thread's latest turn; *recent*: surfaced in the cooldown; *stored*: in this turn."""
+    """
+    The beginning of a thread's latest turn; *recent*: what surfaced in the turns of the cooldown;
+    *stored*: what surfaced in this turn before, ``None`` at the first look.
+    """
 
     scope: ThreadScope
     message: StoredMessage

@@ -1,4 +1,4 @@
-"""Render a viewport as messages: memory, window, state, turn; stable parts first, for caching."""
+"""Render a viewport from stored state alone, rarely changing parts first, for servers' caches."""
 
 from __future__ import annotations
 
@@ -378,8 +378,9 @@ async def hidden_in(
 
 def seen_by(tx: TranscriptReader, scope: ThreadScope, config: Config) -> Hidden:
     """
-    Return what the agent of a thread sees: its window and shown snapshots; of a session: the last
-    five steps.
+    Return what the agent of a thread, or of a session of that id, sees. Of a thread: its messages
+    from the boundary on, all of the epoch if it never had a viewport, and the snapshots shown in
+    its memory. Of a session: its last five steps.
     """
     thread, shown = scope.thread, list[Snapshot]()
     if thread.budget_tokens is not None and (current := scope.all(tx, Snapshot, live=True)):

@@ -1,7 +1,8 @@
 """
 The window: every live message from the boundary on; room is made before it is read.
 
-A message is summarised, in the transaction that reads, before it is absent; one aggregate decides.
+What would not fit is dealt with in the transaction that reads, so a message is summarised before it
+is absent, never after. One aggregate decides; no list of what is visible is kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """
 The budget of a viewport, the zones of its window, and the window as shown to Mneme.
 
-Cost and clean cuts alone decide what leaves next. Texts stand in full, tool calls are counted.
+Nothing but cost and clean cuts decides what leaves next: no clock but a call's deadline, no message
+count. In the compressed viewport what was said stands in full, one line per message; tool calls are
+only counted.
 """
 
 from __future__ import annotations
@@ -147,7 +149,11 @@ def eviction_zone(
 
 
 def torn_zone(units: Sequence[Unit], *, from_seq: int) -> Zone | None:
-    """Return what leaves a window without a clean cut, its oldest group cut; ``None``: one unit."""
+    """
+    Return what leaves a window that is too long without a clean cut; ``None``: one unit. The oldest
+    group is cut: what of it lies before the next unit leaves, and what lies behind is shown as late
+    results, or as a call without one.
+    """
     return zone_up_to(units, units[1].first_seq, from_seq=from_seq) if len(units) > 1 else None
 
 
@@ -230,9 +236,9 @@ def compress(
     count: Count = count_tokens,
 ) -> CompressedViewport:
     """
-    Show a window of *units* from *from_seq* on in three zones, in at most *max_tokens*.
-
-    If it is too long the middle is shortened, then fewer units leave, then texts are clipped.
+    Show a window of *units* from *from_seq* on in three zones, in at most *max_tokens*. What is too
+    long is shortened where the middle meets the recent zone; if that is not enough, fewer units
+    leave; if one is still too long, its texts show head and tail.
     """
     zone = eviction_zone(units, budget, from_seq=from_seq, now=now, deadline_s=deadline_s)
     view = _Zones.of(units, zone)

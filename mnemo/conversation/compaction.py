@@ -1,4 +1,4 @@
-"""Compaction records: which ranges may be one, and the history seen through them."""
+"""Compaction records: ranges that a summary stands for in what is loaded; their messages stay."""
 
 from __future__ import annotations
 
@@ -142,7 +142,10 @@ def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_
 def reconstructed(
     placed: Iterable[tuple[int, Message]], records: Sequence[Compaction], count: Count
 ) -> list[Message]:
-    """Replace each record's range in *placed*, ascending by seq, by its summary message."""
+    """
+    Replace each record's range in *placed*, ascending by seq, by its summary message; of *records*,
+    live and in any order, no two share a seq.
+    """
     due = sorted(records, key=lambda record: record.start_seq, reverse=True)
     shown: list[Message] = []
     covered_to = -1

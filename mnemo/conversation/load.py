@@ -28,9 +28,9 @@ PAGE = 64
 
 class Uncovered:
     """
-    Live messages of the epoch that no record covers, paged in lazily from the newest on.
-
-    Valid within one transaction; *records* are live and ascending.
+    The live messages of a thread's epoch that none of *records* (live, ascending) covers. Read page
+    by page from the newest on, only as far as somebody asks: what a load costs does not grow with
+    the history. Valid within one transaction.
     """
 
     def __init__(
@@ -192,7 +192,10 @@ def _in_place(message: StoredMessage, text: str) -> str | list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Nearness:
-    """Nearness to a query, unit *vector* ``(d,)`` if there is one; *failure*: why it fails."""
+    """
+    The nearness of messages to a query of unit *vector*, shape ``(d,)``; *failure*: why it cannot
+    be told, once the embedder or the index failed.
+    """
 
     vector: NDArray[np.float32] | None = None
     failure: Exception | None = None
@@ -279,9 +282,11 @@ def _first_k(strategy: Retrieval) -> int:
 
 def fitting(choice: Choice, room: int, cost: Callable[[Unit], int]) -> list[Unit]:
     """
-    Return the units of *choice* whose *cost* fits *room*, newest first; the newest one always.
+    Return the units of *choice* whose *cost* fits the *room*; always with the newest one.
 
-    Each part of a composite has its weight's share and what the parts before it left.
+    Units are taken newest first, up to the first that does not fit. Each part of a composite has
+    its weight's share of the room, and what the parts before it left; what another part took
+    already costs it nothing.
     """
     units = choice.every_unit()
     if not units:

@@ -41,7 +41,10 @@ class MessageDraft:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The *messages* kept, in order; how many are new (*stored*); whether a job is due."""
+    """
+    The result of an append: *messages*, one per message of the batch that was not left out, in
+    order; how many of them are new (*stored*); whether a job that was demanded for them is due now.
+    """
 
     messages: list[StoredMessage]
     stored: int
@@ -71,10 +74,11 @@ def append_drafts(
     search_tools: bool = False,
 ) -> Appended:
     """
-    Store the new messages of a batch at the end of the thread; return every stored one.
+    Store the new messages of a batch at the end of the thread; what is there already is given as it
+    is stored, an id that was erased, or whose message has expired, is left out.
 
-    Erased ids and expired messages are left out. *search_tools*: index calls and results as well.
-    *Raises* ``Conflict``: an id stands for something else, or *expected_seq* is not next.
+    *search_tools*: Whether calls and results are searched for as well. *Raises* ``Conflict``: an id
+    stands for something else already, or *expected_seq* is not next.
     """
     ids = [draft.id for draft in drafts if draft.message.id is not None]
     known = tx.by_id(scope.thread.id, ids) if ids else {}
@@ -495,7 +499,10 @@ class _Swept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """One reading: *expired* by seq; *then*: what is known after it; *done*: nothing else is."""
+    """
+    What one reading of a thread found: seq and time of what has *expired*, ascending; *then*: what
+    is known once that is deleted; *done*: nothing else can have expired.
+    """
 
     expired: tuple[tuple[int, datetime], ...]
     then: _Swept

@@ -1,7 +1,8 @@
 """
-Mirroring: append a thread's messages to a session as the thread grows.
+Mirroring: appends a thread's messages to a session as the thread grows.
 
-Each message is a step under its own key, so feeding one twice adds nothing.
+Every message becomes a step under its own key, so that a feed which begins again where it is not
+sure adds nothing twice, and one that begins where the last one ended misses nothing.
 """
 
 from __future__ import annotations
@@ -190,11 +191,13 @@ class Feeding:
         self, thread_id: str, session: FeedTarget, *, from_seq: int | None = None
     ) -> Feed:
         """
-        Append every message of the thread to *session*, by seq, in the background.
+        Have *session* take every message of the thread, by seq, but for blank and expired ones.
 
-        Blank and expired messages are skipped. *from_seq*: At least 0; ``None``: behind the last
-        message that the session holds, or from the next append. *Raises* ``ValueError``: *from_seq*
-        is no seq; ``UsageError``: the repository is closed. *Cancellation*: safe; nothing is fed.
+        It goes on in the background until it is cancelled, the session takes no more or the
+        repository is closed; a later feed of the two goes on there. *from_seq*: At least 0;
+        ``None``: behind the last message that the session holds, or if it holds none from the next
+        append on. *Raises* ``ValueError``: *from_seq* is no seq; ``UsageError``: the repository is
+        closed. *Cancellation*: safe; nothing is fed.
         """
         if from_seq is None:
             held = list(session.held_messages(thread_id))

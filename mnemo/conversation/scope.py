@@ -1,7 +1,8 @@
 """
-Settings of a conversation handle, shared parts, and the messages that a handle may see.
+Settings of a conversation handle, what a repository's handles share, and what one may see.
 
-Messages of the present epoch that have not expired, and what was derived from these alone.
+Messages of the present epoch that have not expired. What was derived from an expired message goes
+with it at once, not when it is swept.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ D = TypeVar("D", bound=Derived)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
-    """One handle's settings; *ttl_s*: seconds, 0 for ever, ``None`` as the configuration says."""
+    """
+    One handle's settings; *ttl_s*: seconds, 0 for ever, ``None`` as the configuration says;
+    *remember*: what is appended is also to be extracted.
+    """
 
     thread_id: str
     retrieval: Retrieval
@@ -191,7 +195,11 @@ class ThreadScope:
         return [one for one in found if self.since is None or self._lives(tx, *_ends(one))]
 
     def _lives(self, tx: TranscriptReader, *ends: int) -> bool:
-        """Whether no message of a range has expired: by its *ends*, or all if one was erased."""
+        """
+        Whether no message of a range has expired. Messages are recorded in the order of their seqs,
+        but for a clock that is set back, so the ends tell; where one of them was erased, the whole
+        range is read.
+        """
         found = [m for seq in sorted({*ends}) for m in self._at(tx, seq, seq)]
         if len(found) < len({*ends}):
             found = self._at(tx, *ends)

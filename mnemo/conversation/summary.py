@@ -1,7 +1,8 @@
 """
-The engine for a summary of a range; compaction, eviction and folding are cases of it.
+The engine for a summary of a range: compaction, eviction and folding are cases of it.
 
-No transaction is held while the text is made; it is kept only if the range is unchanged.
+What is due is read, its text is made with no transaction held, and that is kept only if the range
+is still what was read; otherwise what is due is judged anew.
 """
 
 from __future__ import annotations

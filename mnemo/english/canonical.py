@@ -1,4 +1,4 @@
-"""Facts in their speaker's words behind the name, and their clauses in the third person."""
+"""Facts as they were said, ``Nora: I teach``, and their clauses as read, ``Nora teaches``."""
 
 from __future__ import annotations
 
@@ -131,7 +131,10 @@ _LONGEST_CERTAIN = 16  # words and marks
 
 
 def is_certain(clause: str) -> bool:
-    """Whether *clause* is one of "I" or "my" of which ``third_person`` keeps every word's part."""
+    """
+    Whether ``third_person`` of *clause* keeps every word's part: it is one clause of "I" or "my",
+    its verb of a known form, without another person or a list.
+    """
     words = tokens_of(clause)
     folded = [word.lower() for word in words]
     if len(words) > _LONGEST_CERTAIN or not _UNCERTAIN.isdisjoint(folded):

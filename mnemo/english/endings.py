@@ -1,4 +1,9 @@
-"""Endings without a new value: what was sold, quit, finished, mended, cancelled, and who died."""
+"""
+Endings without a new value: what was sold, quit, finished, mended, cancelled, and who died.
+
+An ending closes the statements about its thing, of the same person, that it is an end of: a sale
+what is owned, a repair what is broken.
+"""
 
 from __future__ import annotations
 

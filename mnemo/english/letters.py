@@ -1,4 +1,9 @@
-"""Tell random letters from language by pairs; ``scripts/fit_letters`` makes ``letters.json``."""
+"""
+Tell random letters from language, by pairs of letters.
+
+``letters.json`` has, for each family of languages in Latin script, how much likelier a pair is
+there than among random letters; ``scripts/fit_letters`` makes it from ``scripts/letters.txt``.
+"""
 
 from __future__ import annotations
 

@@ -54,8 +54,11 @@ def equal_text(a: str, b: str) -> bool:
 
 def same_claim_guard(a: str, b: str) -> bool:
     """
-    Whether *a* and *b* may be the same fact, however near their vectors; ``True`` is no proof.
-    Not if numbers, dates, negation, subject or parties differ; nor what two people say.
+    Decide whether *a* and *b* may be the same fact, however near their vectors are.
+
+    ``False`` as soon as numbers, dates, negation, the subject or the order of the parties differ,
+    if each names somebody or something that the other does not, or if they have few words in
+    common. ``True`` is no proof. What two people say is never the same.
     """
     if equal_text(a, b):
         return True

@@ -112,7 +112,11 @@ def tokens_of(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def finite_verb(words: tuple[str, ...], *, sure: bool = True) -> int | None:
-    """Index of the first finite verb in *words*; ``None``: none. *sure*: nothing like a plural."""
+    """
+    Find the index of the first finite verb in *words*, which ``tokens_of`` gave. ``None``: a
+    fragment, an order, or too short to tell. Unless *sure*, a word that may as well be a plural
+    counts: "my dog barks at night".
+    """
     clause = _Clause(words, [word.lower() for word in words], sure)
     before: int | None = None
     for at, word in enumerate(clause.lower):

@@ -235,8 +235,8 @@ _INDEXED = BASES | {plural: noun for noun, plurals in _entries(_PLURALS) for plu
 
 def index_terms(text: str) -> Iterator[str]:
     """
-    Stems of *text* as index terms, in order, repeats kept; irregular forms by their base.
-    NDCG@10 of short chat turns rose by 0.8 (95 %: 0.3 to 1.3), ``scripts/bench_questions``.
+    Stems of *text* as index terms, in order, repeats kept; irregular forms by their base: NDCG@10
+    of short chat turns rose by 0.8 points (95 %: 0.3 to 1.3; ``scripts/bench_questions``).
     """
     return index_terms_of(words(text))
 

@@ -1,4 +1,8 @@
-"""Erasure: end sessions, read rows, plan by ``plan``, delete in one transaction."""
+"""
+Erasure: end the sessions, read the rows, plan by ``plan``, delete in one transaction.
+
+Numbers go into statements as JSON lists: as many statements for a thousand rows as for one.
+"""
 
 from __future__ import annotations
 
@@ -234,7 +238,10 @@ def _erase_steps(
     *,
     shows: bool,
 ) -> tuple[ErasureReport, tuple[str, ...], frozenset[str]]:
-    """Plan, then write; give also the ids of nodes and sessions gone. *ids*: of sessions."""
+    """
+    Plan from what is there, then write: nothing is read that was changed before. *ids* are the
+    sessions', by number. Gives also the ids of nodes and sessions that are gone.
+    """
     graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
     step_ids = [row[3] for row in chosen.steps]
     episodes = _episodes(tx, chosen)

@@ -1,7 +1,8 @@
 """
 Erasure plan: which rows go with erased steps and messages, and what shared knowledge keeps.
 
-Pure functions; a text stays only if no content word of it is known from erased steps alone.
+Pure functions over rows; ``erase`` reads them and carries the plan out. A text stays only if no
+content word of it is known from erased steps alone.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ _LEAST = 1e-9
 
 
 class Said:
-    """Content words of the erased steps per episode, counted lazily from *texts_of* its id."""
+    """
+    The content words of the erased steps, per episode; counted when first asked for. *texts_of*
+    gives an episode's erased texts by its id: of steps and, if it goes whole, its goal.
+    """
 
     def __init__(self, texts_of: Callable[[str | None], Iterable[str | None]]) -> None:
         self._texts_of = texts_of
@@ -65,10 +69,11 @@ def _words(texts: Iterable[str | None]) -> frozenset[str]:
 @dataclass(slots=True)
 class Deletions:
     """
-    What an erasure does to the graph; nodes by number.
+    What an erasure does to the graph; nodes are named by number.
 
-    *words*: Of the claims that go. *reworded*: Changed nodes whose vectors do not fit any more.
-    *unreadable*: Damaged rows that could not be judged; they stay as they are.
+    *gone* are deleted; *changed* are nodes as they are from now on, *counts* the metadata of some
+    of them. *words*: What the claims said that go themselves. *reworded*: Those of *changed* whose
+    vectors do not fit their texts any more. *unreadable*: Damaged rows, which stay as they are.
     """
 
     gone: dict[int, NodeRow] = field(default_factory=dict)
@@ -359,7 +364,10 @@ def _reworded(
 
 
 def _unworded(intent: Intent, members: Sequence[Node], step_ids: Container[str]) -> Intent:
-    """*intent* without the wordings (and words in its description) of *step_ids* alone."""
+    """
+    *intent* without the wordings that only *step_ids* gave it. Its description changes if it has
+    words of theirs that nothing remaining says.
+    """
     kept, gone = [], []
     for one in intent.wordings:
         left = tuple(source for source in one.sources if source not in step_ids)

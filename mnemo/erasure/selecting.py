@@ -135,10 +135,11 @@ StepRow = tuple[int, int, int, str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """
-    What is erased; *whole*: a session's number; *thread*: a whole thread's, or 0.
+    What is erased: steps, messages by thread and seq, facts and instructions themselves.
 
-    *applied*: Nodes of steps applied by hand, without a session. *newest*: Chosen from a thread's
-    end.
+    *whole*: The number of the session that goes with everything it has. *thread*: That of the
+    thread that goes whole, or 0. *applied*: Ids of nodes of steps that were applied by hand and are
+    in no session. *newest*: Messages chosen from the end of a thread.
     """
 
     steps: Sequence[StepRow] = ()

@@ -112,7 +112,10 @@ def distinct_facts(
     same_claim: Callable[[str, str], bool],
     limit: int,
 ) -> tuple[list[KnownFact], int]:
-    """Unite facts that are one claim, keep the *limit* most confident, count the rest."""
+    """
+    Unite facts that are one claim by *same_claim*, the guard of a commit, keep the *limit* most
+    confident in their order, count the rest. *vectors*: One unit row per fact.
+    """
     kept: list[KnownFact] = []
     breather = Breather()
     for fact, vector in zip(facts, vectors, strict=True):

@@ -144,7 +144,10 @@ class ExtractionPipeline:
         )
 
     async def extract(self, trajectory: Trajectory) -> Changeset:
-        """Distil facts and instructions. *Raises* ``ModelError``. *Cancellation*: safe."""
+        """
+        Distil facts and instructions side by side and build the changeset. *Raises* ``ModelError``
+        of the stage that failed; the other one ends. *Cancellation*: safe.
+        """
         facts: list[Fact] = []
         instructions: list[Instruction] = []
         try:

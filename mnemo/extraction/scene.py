@@ -114,7 +114,7 @@ def parsed_json(text: str) -> Any:
 
 
 def kind_of(text: str, *, said: bool = False) -> Kind:
-    """Whether *text* looks like tool output or speech; *said* text is no key and value."""
+    """Whether *text* looks like tool output or speech; if *said*, ``Decision: ship`` is speech."""
     first, _, rest = text.partition("\n")
     if parsed_json(text) is not None or text.startswith("$ ") or (rest and call_name(first)):
         return Kind.TOOL

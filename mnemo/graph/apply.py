@@ -1,7 +1,8 @@
 """
 The graph's one transaction: nodes, edges, metadata, vectors, session, changeset id.
 
-``prepare`` makes rows in a worker thread; ``apply_write``, in the writer, waits for the store only.
+``prepare`` makes rows in a worker thread, so that ``apply_write``, in the writer, waits for nothing
+but the store; it computes what depends on the rows that it reads there.
 """
 
 from __future__ import annotations

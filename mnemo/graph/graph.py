@@ -89,9 +89,9 @@ class StoredGraph(OfRepository):
         self, changeset_id: str, owner: Owner, settlement: Settlement | None = None
     ) -> Applied | None:
         """
-        The answer when a changeset was applied; ``None``: never. Waits for other writers.
-
-        *Raises* as ``apply``. *Cancellation*: completes.
+        The answer to a changeset when it was applied, its session settled; ``None``: it never was.
+        It waits for whoever writes the graph, as a commit in doubt may do. *Raises* as ``apply``.
+        *Cancellation*: completes.
         """
         return await self._committed(
             lambda tx: applied_before(tx, self._repo_id, changeset_id, settlement, owner.token),
@@ -114,7 +114,10 @@ class StoredGraph(OfRepository):
             raise kind(f"nothing was written: {error}") from error
 
     async def take_turn(self, changeset_id: str) -> bool:
-        """Reserve the next write for some seconds; False: retry. *Cancellation*: completes."""
+        """
+        Let no other changeset be written until this one is, for at most some seconds. False:
+        another one has its turn; ask again. *Cancellation*: completes.
+        """
 
         def asked(tx: Tx) -> dict[str, Any]:
             now = self._lease_time(tx).timestamp()

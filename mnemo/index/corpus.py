@@ -1,4 +1,9 @@
-"""The searchable documents of one repository, in memory; numbers count up within a type."""
+"""
+The searchable documents of one repository, in memory; a reader's ``CorpusView`` never changes.
+
+A *document* is one searchable text: a fact, an instruction, a subgoal, a tag, an intent, or one
+side of a raw step. *Document numbers* count up within a type.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +100,11 @@ _FIRST_CAPACITY = 64
 
 
 class Column:
-    """A growable array of one writer; views stay as they were: no row changes in place."""
+    """
+    A growable array: one writer appends, readers keep the views they took. Growing copies into a
+    new buffer, so a view stays as it was; rows below a view's length are never written again,
+    except by ``replace``, which copies first.
+    """
 
     __slots__ = ("_data", "count")
 

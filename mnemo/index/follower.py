@@ -1,4 +1,11 @@
-"""The index of one repository: what its store holds, searchable; it follows the store's feed."""
+"""
+The index of one repository: what its store holds, searchable in memory.
+
+The store is the truth. The index carries the cursor it has reached in the store's feed, reads on
+from there before every answer (so it sees what other processes wrote), and starts again from
+nothing when in doubt. Documents without a vector are embedded in the background; their vectors go
+to the store first and come back with the feed, the only way into the index.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +169,10 @@ class RepositoryIndex:
     # ── Reading ──────────────────────────────────────────────────────────────────────
 
     async def catch_up(self) -> Revision:
-        """Read what is new, once for all. *Raises* ``StoreError``. *Cancellation*: safe."""
+        """
+        Read what is new in the store, also of other processes, once for all that wait for it.
+        *Raises* ``StoreError``: the feed could not be read. *Cancellation*: safe.
+        """
         self._asked = ticket = self._asked + 1
         async with self._lock:
             if self._served < ticket:
@@ -192,7 +202,10 @@ class RepositoryIndex:
         return self._view
 
     async def renew(self) -> None:
-        """Read all anew while the old serves on. *Raises* and *Cancellation* as ``catch_up``."""
+        """
+        Read everything anew, maybe in another space; what serves meanwhile serves on if it fails.
+        *Raises* and *Cancellation* as ``catch_up``.
+        """
         fresh = replace(self, advise=None)
         self._renewing = True
         try:
@@ -342,8 +355,9 @@ class RepositoryIndex:
 
     async def embed_waiting(self) -> None:
         """
-        Embed all that has no vector; ``ModelError`` or ``StoreError`` keep what was saved.
-        *Cancellation*: safe.
+        Catch up, and embed every document that has no vector. *Cancellation*: safe.
+
+        *Raises* ``ModelError``, ``StoreError``; what was saved before stays.
         """
         await self.catch_up()
         while len(self._corpus.owed):

@@ -207,7 +207,10 @@ def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) ->
 
 
 def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
-    """Whether the service *token* keeps its claims from *me*; not if its row is damaged."""
+    """
+    Whether the service *token* keeps its claims from *me*. One whose row is damaged does not: the
+    job's token refuses what it may still write.
+    """
     try:
         return still_owns(tx, token, me=me, now=now)
     except StoreCorrupt as damage:

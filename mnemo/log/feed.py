@@ -120,7 +120,8 @@ class StoredFeed(OfRepository):
 
     async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
         """
-        Changes behind *after*, of one transaction, at most *limit* per kind; *removed* go first.
+        What came after *after*, of one read transaction; *removed* goes before the rest. At most
+        *limit* steps, messages, nodes and vectors each.
         """
         return await self._engine.reading(
             partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
@@ -439,7 +440,8 @@ def leave_recall(tx: Tx, repo: int, ids: Sequence[str]) -> None:
 
 def removals_behind(tx: Tx, repo: int, after: int) -> tuple[list[tuple[int, str]], bool]:
     """
-    Numbers and ids behind *after*; whether some are logged no more (``KEPT`` later ones stay).
+    The numbers and ids behind the number *after*, and whether some of them are logged no more. Rows
+    go only while ``KEPT`` later ones stay; who stands where the log still is has missed none.
     """
     rows = tx.run(_BEHIND, (repo, after)).fetchall()
     return rows, len(rows) >= KEPT and after < tx.run(_FIRST, (repo,)).fetchone()[0]

@@ -161,10 +161,11 @@ def demand_extraction(
     needs: Mapping[str, Any] | None = None,
 ) -> bool:
     """
-    Have *messages* of one thread extracted, with all still due there; whether it is due now.
+    Have *messages* of one thread be extracted, with all that is still due there.
 
     Due after *quiet_s* seconds without another demand, or now: if *most_waiting* messages wait, or
-    *at_once*. A thread's first demand begins here. *needs*: What the worker must have.
+    *at_once*. A thread's first demand begins here. *needs*: What the worker must have. Gives
+    whether it is due now; not if all of them are extracted.
     """
     thread = tx.thread(messages[0].thread_id)
     start = thread.extracted_seq
@@ -199,7 +200,11 @@ def finish_job(tx: TranscriptWriter, job: Job) -> None:
 
 
 def finish_extraction(tx: TranscriptWriter, done: Intake) -> None:
-    """Advance ``extracted_seq``, finish the job. *Raises* ``Conflict``: claimed or erased since."""
+    """
+    Advance the thread's ``extracted_seq`` and finish its job.
+
+    *Raises* ``Conflict``: another worker has claimed the job since, or a message was erased.
+    """
     job = tx.job("extract", done.thread_id)
     if job is None or not job.is_held(done.token):
         raise Conflict(f"the job of thread {done.thread_id!r} was taken over by another worker")

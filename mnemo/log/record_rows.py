@@ -64,7 +64,10 @@ PARTS = ("observation", "action")
 
 
 class Lean(NamedTuple):
-    """A row as far as ranking needs it; of a step that repeats a message, with its numbers."""
+    """
+    A row that matches, as far as it takes to rank it. Of a step that repeats a stored message
+    *message_thread*, its id, *message_seq* and *message_no* are of that.
+    """
 
     row: int
     relevance: float
@@ -106,7 +109,10 @@ class Expiry:
         return self.known[ttl_s]
 
     def living(self, lean: Lean) -> Lean | None:
-        """The row to show for *lean*, a living message before its step; ``None``: expired."""
+        """
+        The row of the record that *lean* is shown as; ``None`` if that is expired. A step that
+        repeats a message is shown as the message while that lives, and as itself afterwards.
+        """
         lives = lean.recorded_at is None or lean.recorded_at >= self.since(lean.ttl_s)
         if lean.message_no is None:
             return lean if lives else None

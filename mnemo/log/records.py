@@ -65,7 +65,10 @@ class StoredRecords(OfRepository):
 
 @dataclass(slots=True)
 class _Best:
-    """The best *limit* rows so far; they come by falling score if *is_ranked*, else relevance."""
+    """
+    The best rows so far, at most *limit*; rows come by falling score if *is_ranked*. Else by
+    falling relevance: age only lowers a score, which is that at most.
+    """
 
     ranking: Ranking
     limit: int

@@ -93,7 +93,10 @@ def _put_threads(count: int) -> str:
 
 
 class TranscriptReader:
-    """Messages and derived rows as of one moment; *lease_time*: default: always *now*."""
+    """
+    Messages and what was derived from them, as of one moment: rows out, plain calls. *lease_time*:
+    What leases are compared with; default: always *now*.
+    """
 
     def __init__(
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None
@@ -147,7 +150,10 @@ class TranscriptReader:
         role: Role | None = None,
         since: datetime | None = None,
     ) -> list[StoredMessage]:
-        """Fresh copies of the range, inclusive, ascending; not expired if *since* is given."""
+        """
+        Messages of the range (both ends inclusive), ascending; fresh copies. Only the *newest* so
+        many; only those recorded *since* then: what was before is expired.
+        """
         query = (_BY_ROLE[role] if role else BY_PLACE) + " AND m.seq >= ?"
         values: list[Any] = [self._number(thread_id), min(from_seq, LAST_SEQ)]
         last = None if to_seq is None else min(to_seq, LAST_SEQ)
@@ -211,7 +217,9 @@ class TranscriptReader:
         since: datetime | None = None,
         newest: int | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The *newest* vectors, several per long message, ``(n, d)``, newest last; and seqs."""
+        """
+        The *newest* vectors, ``(n, d)``, and their seqs, last message first; it may have several.
+        """
         dimensions = self._dimensions or 0
         recorded = "" if since is None else utc_text(since)
         values = (self._number(thread_id), from_seq, recorded, newest or LAST_SEQ)
@@ -282,7 +290,11 @@ class TranscriptReader:
         live: bool = False,
         newest: int | None = None,
     ) -> list[D]:
-        """Derived rows of *kind*, ascending; *live* by an index, at no cost for the others."""
+        """
+        What of *kind* was derived from the thread, ascending by range, seq or goal id. Only of the
+        *epoch*; only what ``is_live`` (by an index, at a cost that does not grow with what is not);
+        only the *newest* so many.
+        """
         return table_of(kind).all(
             self._tx, self._number(thread_id), thread_id, epoch=epoch, live=live, newest=newest
         )
@@ -292,7 +304,11 @@ _FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE thread = ? AND id = ?
 
 
 class TranscriptWriter(TranscriptReader):
-    """One transaction for several callers in turn; ``flush`` precedes other uses of its rows."""
+    """
+    One transaction on the threads of a repository, for the works of several callers in turn. Rows
+    of threads and new messages are kept until ``flush``; whatever else reads or writes what they
+    are part of calls it first.
+    """
 
     def __init__(
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None

@@ -1,7 +1,8 @@
 """
-Consolidation: of two near facts that the guard lets pass, the lower decay score loses.
+Consolidation: merge facts that say the same.
 
-What a loser has goes to the end of its chain of losses.
+Near facts that the guard lets pass are a pair; of a pair the one with the lower decay score loses,
+once. What a loser has goes to the end of its chain of losses.
 """
 
 from __future__ import annotations

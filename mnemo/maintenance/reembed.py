@@ -1,8 +1,9 @@
 """
 Re-embed a repository: give every text a vector of another space, then switch.
 
-New vectors are staged with a digest of their text, so a second run continues the first. The old
-space is in force until the switch, which is one transaction.
+The new vectors wait in a place of their own, each with a digest of its text, so that a second run
+goes on where the first one ended. Until the switch, which is one transaction, the old space is in
+force.
 """
 
 from __future__ import annotations
@@ -84,9 +85,10 @@ class ReembeddingReport:
 
 class Reembedding:
     """
-    Moves one repository to *embedder*'s space; *tell* is called after each batch.
+    Moves one repository to the space of *embedder*; *tell* is called after each batch.
 
-    *texts*: By vector key, of a piece of the feed. *switching*: Keeps others from writing vectors.
+    *texts*: Gives the texts of a piece of the feed by vector key. *switching*: Held around the
+    switch, keeps others from writing vectors of the old space.
     """
 
     def __init__(

@@ -1,4 +1,9 @@
-"""Chat models over HTTP: ask in a form the server takes, and keep what was learnt of it."""
+"""
+Chat models over HTTP: put the request in a form its server takes, read the answer.
+
+Servers refuse a form in different ways: llama.cpp's answers ``json_schema`` with 500. What was
+learned is kept per instance, so that later calls take one request.
+"""
 
 from __future__ import annotations
 

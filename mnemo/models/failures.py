@@ -249,7 +249,11 @@ def _number(text: str) -> float | None:
 
 
 def _words_of(headers: Mapping[str, str], body: bytes) -> str:
-    """The message in an error's body, nothing else: no text of a memory gets into errors."""
+    """
+    The message in an error's body, if it has one. Nothing of a web page, and nothing of JSON but
+    messages: some servers send back the request that they refuse, and texts of a memory do not
+    belong in errors.
+    """
     if "html" in headers.get("content-type", ""):
         return ""
     text = body.decode("utf-8", "replace")

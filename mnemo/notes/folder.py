@@ -1,4 +1,8 @@
-"""Export notes to a folder of Markdown, and merge one back; links are never followed."""
+"""
+Export notes to a folder of Markdown files, and merge such a folder back in.
+
+File names are made of topics only, links are never followed, other files are left alone.
+"""
 
 from __future__ import annotations
 
@@ -401,7 +405,10 @@ def _may_go(target: Path, found: bytes | None, before: _Exported | None) -> bool
 
 
 def _opened(path: Path, limit: int = MAX_FILE) -> bytes | None:
-    """The content of a regular file; ``None``: a link, anything else, nothing, or too much."""
+    """
+    The content of a regular file, opened without following a link or waiting for a pipe; ``None``
+    for anything else, nothing, or too much.
+    """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         number = os.open(path, flags | getattr(os, "O_BINARY", 0))

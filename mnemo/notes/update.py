@@ -193,7 +193,10 @@ class UpdateRun:
         self._malformed: list[bool] = []
 
     async def work(self) -> None:
-        """Ask the model, then keep by rule; *raises* the model's error. *Cancellation*: safe."""
+        """
+        Ask the model, if there is one; then keep by rule what was asked for and is not kept.
+        *Raises* whatever ended the model's part, after the rule's. *Cancellation*: safe.
+        """
         await self._progress.start()
         failure: Exception | None = None
         if self._parts.chat_model is not None:

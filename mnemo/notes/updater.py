@@ -1,4 +1,8 @@
-"""Schedule updates: one per conversation, a few at once; nothing but cancellation leaves one."""
+"""
+Schedule updates: one at a time per conversation, a few at once, held while debounced.
+
+An exception becomes an update's ``error``, a log line and an event; only cancellation leaves it.
+"""
 
 from __future__ import annotations
 

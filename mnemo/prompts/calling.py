@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 
 class Caller:
-    """A chat model with a *meter* that may refuse a call; *timeout_s* is of each call."""
+    """
+    A chat model, with a *meter* that counts every call and may refuse one. *timeout_s* is of each
+    call: a model that keeps time itself is told, any other cut off.
+    """
 
     def __init__(
         self, model: ChatModel, *, meter: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
@@ -133,7 +136,9 @@ class Asker(Caller):
     async def ask(self, question: Question[T]) -> T:
         """
         Answer *question*; a reply that does not fit is corrected by one more call.
-        *Raises* ``InvalidReply``, ``ModelError``. *Cancellation*: safe; the call is dropped.
+
+        *Raises* ``InvalidReply``: the correction did not fit either; ``ModelError``: as of
+        ``call``. *Cancellation*: safe; the call is dropped.
         """
         try:
             answer = await self._answer(question)

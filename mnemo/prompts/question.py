@@ -80,7 +80,11 @@ def asked(
 
 
 def schema_of(shape: type[Reply], **most: int) -> dict[str, Any]:
-    """The schema of *shape* without titles and docstrings; *most*: field → bound of its list."""
+    """
+    The JSON schema of *shape*, bare of titles and of its classes' docstrings. Those are for readers
+    of the code; small models copy them into their replies. *most*: field → most items of its list,
+    at which some servers end it; a longer one is no mistake.
+    """
     schema: dict[str, Any] = _bare(_generated(shape))  # a copy of the caller's own
     for name, items in most.items():
         schema["properties"][name]["maxItems"] = items

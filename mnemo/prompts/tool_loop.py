@@ -1,4 +1,9 @@
-"""The tool loop: call a model, carry out its tool calls, answer every one, within bounds."""
+"""
+The tool loop: call a model, carry out its tool calls, until it stops or a bound is reached.
+
+What a model says is untrusted, whatever its shape. Every call of a reply gets an answer: both
+protocols refuse a conversation in which one stays unanswered.
+"""
 
 from __future__ import annotations
 

@@ -292,7 +292,11 @@ Searches the items of all namespaces, as ``Items.search`` does, with the keyword
 
 
 async def items_found(run: RecallRun, config: Config, find: FindItems) -> list[Candidate]:
-    """The best *k* of the nearest items that match the filters; relevance is absolute."""
+    """
+    List the best *k* of the nearest items that match the filters, best first; none lives longer. An
+    item's relevance is absolute: the share of the question's words that its texts hold and its
+    cosine, weighted as the embedding space says.
+    """
     request = run.request
     terms = frozenset(index_terms(request.query))
     enough = page = max(LEAST_PAGE, 2 * request.k)

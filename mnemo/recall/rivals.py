@@ -1,6 +1,10 @@
 """
-Rivals: of two answers to a question the newer holds, by a logistic over numbers of the pair.
-Its weights, in ``rivals.json``, are fitted by ``scripts/fit_rivals``.
+Rivals: of two statements that give different answers to a question, the newer holds.
+
+Pairs of the best candidates are judged by a logistic over numbers of the pair; its weights are a
+table that ``scripts/fit_rivals`` fits and ``rivals.json`` holds. From one probability on the newer
+is placed before the older, from another the older is marked. The store says which facts have ended
+besides. Nothing else makes a statement better for being recent.
 """
 
 from __future__ import annotations
@@ -133,7 +137,10 @@ def outdated(
 
 
 def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
-    """Older and newer of near pairs of one speaker or name, the newer near the question."""
+    """
+    Older and newer of each two of one speaker, or naming one name, that are near each other. The
+    newer is not far from the question: beyond that the weights were not fitted.
+    """
     said = list(zip(given.times, given.numbers, strict=True))
     best = sorted(range(min(BEST, len(given.texts))), key=said.__getitem__)
     return [
@@ -462,7 +469,10 @@ def _rivals(
 
 
 def _worth_reading(search: Search, places: Sequence[Found]) -> list[Found]:
-    """The first *k* of *places*, less those far below the best, by ``config.recall.cut``."""
+    """
+    The first *k* of *places*, without what is far below the best. A note behind the fifth place
+    needs ``config.recall.cut`` of the best value; a turn, whose scores lie closer, its square.
+    """
     cut, kept = search.config.recall.cut, list[Found]()
     best = max(places, key=lambda place: place.value)
     for place in places:

@@ -294,7 +294,11 @@ class Scorer:
         return np.asarray(np.asarray(weights, np.float32)[self.pieces.kind] * values, np.float32)
 
     def with_steps(self, nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> tuple[Hits, Floats]:
-        """Score nodes as the steps behind them plus a share of what they say better; the gains."""
+        """
+        Score nodes as the steps behind them, and by what they say better; what each gains. A fact
+        says what a turn means by "it" or "tomorrow": of what its cosine or its words are better, a
+        share counts. Fact and step are one candidate.
+        """
         node, step = pairs[:, 0], pairs[:, 1]
         kind = self.pieces.kind[step]
         gain = np.zeros(len(pairs), np.float32)

@@ -498,7 +498,10 @@ class Search:
 async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
     """
     Expand ``max_hops`` times, or until a hop adds nothing and no refinement is left.
-    A hop that gains less than ``plateau_delta`` is refined, while the budget lasts.
+
+    A hop that gains less than ``plateau_delta`` is followed by a refinement, as long as the budget
+    lasts. One without tags does not count against it; a model that returns none is asked at most
+    once more per refinement.
     """
     trace, in_vain = run.trace, 0
     budget = min(config.refinement_budget, run.request.max_hops)

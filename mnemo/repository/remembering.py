@@ -1,4 +1,10 @@
-"""Remembering: makes messages of what is given, and works off jobs of threads and sessions."""
+"""
+Remembering: makes messages of what is given, and works off the jobs of threads and sessions.
+
+The job takes in what its thread has new through a session of its own, whose commit says how far the
+thread is extracted. A worker that dies leaves a session that the next one takes up. A closed
+episode can be handed over: a worker claims its session and extracts it.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,11 @@ class SessionTask:
 
 @dataclass(eq=False)
 class RepositorySessions:
-    """Starts, resumes and ends sessions; ``Repository`` documents the promises."""
+    """
+    Starts, resumes and ends sessions; ``Repository`` documents the promises. A service without
+    places for jobs has workers extract its closed episodes, but under auto-commit and for sessions
+    with models of their own.
+    """
 
     parts: RepositoryParts
     lane: CommitLane

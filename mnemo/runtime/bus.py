@@ -1,7 +1,8 @@
 """
 The event bus: publishing to observers and streams without waiting for them.
 
-Asynchronous observers and streams have bounded queues, which drop and count their oldest events.
+Synchronous observers are called at once. Each asynchronous observer and each stream has a bounded
+queue of its own, which drops its oldest events and reports how many.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ OBSERVER_BUFFER = 1_024
 
 
 class Inbox(Generic[E]):
-    """A bounded queue that drops and counts its oldest; *context*: the last publisher's."""
+    """A bounded queue, which drops and counts its oldest; *context*: the last publisher's."""
 
     def __init__(self, size: int, drop_report: DropReport[E]) -> None:
         self._events: deque[tuple[E, Context]] = deque()

@@ -76,9 +76,12 @@ PAUSE_S = 0.000_2
 
 class Breather:
     """
-    Lets other threads run while this one computes: ``breathe`` sleeps every ``SLICE_S``.
+    Lets other threads run while this one computes.
 
-    Pure Python holds the interpreter for whole switch intervals (5 ms), felt as lag by the loop.
+    A worker thread that runs pure Python holds the interpreter for whole switch intervals (5 ms by
+    default), which the event loop feels as lag. Called often in a loop, ``breathe`` sleeps for a
+    moment whenever ``SLICE_S`` has passed: the loop waits for one slice of every thread that
+    computes, at most.
     """
 
     __slots__ = ("_next",)
@@ -98,7 +101,10 @@ MAX_DEBT_MINUTES = 5
 
 
 class Bucket:
-    """An overdrawable budget; *per_minute*: inflow, ``None`` no limit; *size*: default a minute."""
+    """
+    A budget that refills steadily and may be overdrawn. *per_minute*: What flows in, ``None`` is no
+    limit; *size*: what it holds at most, a minute's flow if left out.
+    """
 
     def __init__(
         self,

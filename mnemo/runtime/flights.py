@@ -20,7 +20,10 @@ R = TypeVar("R")
 
 
 class _Flight(Generic[R]):
-    """One run; *begun*: it may have judged what is due; *next*: the run that followed it."""
+    """
+    One run in progress, and whether another has to follow it. *begun*: it has started, and may have
+    judged what is due; *next*: the run that followed it.
+    """
 
     def __init__(self) -> None:
         self.landed = anyio.Event()

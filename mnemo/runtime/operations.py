@@ -1,4 +1,4 @@
-"""Pending operations: the handle a caller gets, and the task that runs callbacks."""
+"""Pending operations: whoever accepts one decides when it runs, and ends it exactly once."""
 
 from __future__ import annotations
 

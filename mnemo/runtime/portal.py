@@ -32,7 +32,11 @@ T = TypeVar("T")
 
 
 class _LoopThread(threading.Thread):
-    """A daemon thread with an event loop until ``leave``; only ``Portal`` waits for it."""
+    """
+    A thread with an event loop, which ends once ``leave`` was called and all is closed. A daemon,
+    and so are the worker threads that its loop starts: a process that ends waits for it in
+    ``Portal`` alone, where that is bounded.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="mnemo", daemon=True)

@@ -1,9 +1,11 @@
 """
 Task roots and cancel handles: the only place where a task without a parent starts.
 
-A service may be opened by one task and closed by another, which an anyio task group does not allow;
-it also ends all its tasks when one fails. So these are plain tasks, each in a cancel scope, started
-and cancelled by plain calls, from loop callbacks as well.
+A service may be opened by one task and closed by another (a pytest fixture, a web framework's
+lifespan hooks), which an anyio task group does not allow: it belongs to the task that entered it.
+It also ends all its tasks when one of them fails. So the tasks of a service are plain tasks of the
+event loop, each in a cancel scope of its own. They are started and cancelled by plain calls, which
+loop callbacks make as well: nothing here needs a running task.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ T = TypeVar("T")
 
 
 class Home:
-    """The event loop and process of *what*; *closed*: what late calls are told; ``None``: open."""
+    """
+    The event loop, of one process, that something (*what*, to people) belongs to. *closed* is what
+    calls are told that come too late; ``None``: it is open.
+    """
 
     __slots__ = ("_loop", "_process", "_what", "closed")
 
@@ -58,9 +63,9 @@ class Home:
 
 class CancelHandle:
     """
-    Cancels the work inside its ``with`` block from outside; made anywhere, as in callbacks.
-
-    The block may be entered again, and is cancelled at once if ``cancel`` was ever called.
+    Cancels the work inside its ``with`` block from outside; made anywhere. An ``anyio.CancelScope``
+    cannot be made where no task runs, as in a loop callback. The block may be entered again after
+    it was left, and is cancelled at once then if ``cancel`` was called at any time.
     """
 
     __slots__ = ("_called", "_scope")
@@ -131,7 +136,10 @@ class TaskRoot:
     def spawn(
         self, work: Callable[..., Awaitable[Any]], *args: Any, handle: CancelHandle | None = None
     ) -> asyncio.Task[None]:
-        """Start *work* in the caller's context. *Raises* ``UsageError``: not open on this loop."""
+        """
+        Start *work* as a task in the caller's context, which *handle* cancels; a plain call.
+        *Raises* ``UsageError``: the root is not open on the running event loop.
+        """
         if self._loop is None or running_loop() is not self._loop:
             raise UsageError("the service is not open, or belongs to another event loop")
         handle = handle or CancelHandle()
@@ -248,7 +256,9 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 async def computed(work: Callable[[], T], *values: object) -> T:
-    """*work*, in a worker thread if *values* are large. *Cancellation*: the result is dropped."""
+    """
+    *work*, in a thread if *values* are large. *Cancellation*: completes; the result is dropped.
+    """
     return work() if is_small(values) else await anyio.to_thread.run_sync(work)
 
 

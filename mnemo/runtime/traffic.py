@@ -26,7 +26,10 @@ FOREGROUND_SHARE = 4.0
 
 
 class Traffic:
-    """Counts writes of a loop, resolves waiters at a pause; *elsewhere*: of other processes."""
+    """
+    Counts the writes of one event loop, and resolves waiters at a pause in them. *elsewhere*:
+    writes of other processes that were read: they may need the same machine.
+    """
 
     __slots__ = ("_last", "_seen", "_waiters", "elsewhere", "writes")
 

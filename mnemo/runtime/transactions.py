@@ -1,8 +1,10 @@
 """
 Guard transactions, and confirm those whose answer may be lost by asking the store.
 
-A write that fails is looked for once, at once. Found: it counts as made. Not found: its error is
-raised. If the store cannot be asked, it is in doubt: its error is raised, the caller asks later.
+A store may make a transaction and fail to say so. One rule for all of them: a write that fails is
+looked for once, at once. Found, it counts as made. Not found, its error is raised. If the store
+cannot be asked either, the write is in doubt: its error is raised, and whoever wrote remembers to
+ask again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """
 Calls into user code: observers, callbacks, models, embedders, functions of a config.
 
-What it raises leaves as an ``Exception``; its own ``CancelledError`` is told from a cancellation of
-the task. ``KeyboardInterrupt`` and ``SystemExit`` leave the event loop in its next turn.
+Whatever user code raises leaves here as an ``Exception``, so that it can end neither a task of the
+service nor a loop callback. A ``CancelledError`` that the user's code raised is told from a
+cancellation of the running task, which passes. ``KeyboardInterrupt`` and ``SystemExit`` leave the
+event loop in its next turn, after the caller settled its state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """
-Validation of values from outside; whatever they are is a ``ValueError`` at most.
+Validation of values from outside: what no store can keep is cleaned or refused.
 
-Texts lose characters that stores do not keep reliably; ids, compared exactly, are refused.
+Texts lose the characters that stores do not keep reliably. Ids of repositories, sessions and
+threads are compared exactly, so they are refused instead of changed. Every public call takes its
+arguments through these functions, so whatever they are is a ``ValueError`` at most.
 """
 
 from __future__ import annotations

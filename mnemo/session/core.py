@@ -1,6 +1,13 @@
 """
-The session core: an act is decided by the table, written once, then state and event move.
-Cancelling a caller takes no step back; an act in doubt is read from the journal next.
+The session core: state, present episode, appends, timers, and the writing of acts.
+
+A step that was handed to the store is not taken back: its caller may be cancelled, the step becomes
+durable all the same, and everything that follows from it (events, timers, annotation) follows.
+
+Every act follows one pattern: it is decided synchronously from the table, the store writes it in
+one transaction, and only then does the state move and the event go out. A write that fails leaves
+the state as it was. If the store does not say whether it made the write, the session is in doubt,
+and its next operation reads the journal.
 """
 
 from __future__ import annotations
@@ -178,7 +185,10 @@ class SessionCore(ABC):
                 timer.stop()
 
     async def perform(self, operation: str, act: Act, then: Callable[[], None]) -> None:
-        """Write the act ``aim`` reserved, then call *then*. *Raises* ``StoreError``."""
+        """
+        Write the act that ``aim`` reserved the state for, and call *then* once it is durable.
+        *Raises* ``StoreError``; if that leaves it in doubt, the next operation reads the journal.
+        """
         aimed = self.life.aimed
         assert aimed is not None
 
@@ -207,7 +217,10 @@ class SessionCore(ABC):
             self._doubt = _Doubt("commit", SessionState.IDLE, lambda: None)
 
     async def resolve_doubt(self, operation: str) -> bool:
-        """In doubt, read the journal; whether *operation* is done. *Raises* ``StoreError``."""
+        """
+        Where in doubt, take over what the journal holds; whether that has done *operation*.
+        *Raises* ``StoreError``: it cannot be read, the doubt remains. *Cancellation*: safe.
+        """
         if not self.in_doubt:
             return False
         async with self._reading_journal:
@@ -329,7 +342,11 @@ class SessionCore(ABC):
             return self.submit(draft)
 
     def _found(self, draft: StepDraft) -> tuple[StepDraft, Step | Appending | None]:
-        """The draft with its key, and what has that already; a second thread's same id names it."""
+        """
+        Give the draft, with the key to write it under, and what has that key already. A message of
+        a thread gets a key of its own where its id is another step's: the same id in two threads is
+        two messages, and the second one's key names its thread.
+        """
         while draft.key is not None and (known := self.keys.get(draft.key)) is not None:
             same = known.draft if isinstance(known, Appending) else known
             if draft.thread_id is None or is_of(draft, same):

@@ -302,7 +302,10 @@ class AnnotationLane:
         self._annotated(durable)
 
     async def finish(self, *, closing: bool) -> None:
-        """Annotate every step; *closing*: score the last. *Raises* ``MnemoError``."""
+        """
+        Annotate every step, those whose batch had failed included; *closing*: score the last one.
+        *Raises* ``MnemoError``: a step could not be annotated now either.
+        """
         self._hurry, self._closing = True, closing
         self._pauses.end()
         try:

@@ -1,4 +1,13 @@
-"""The session state machine: one transition table, from which all legality follows, no await."""
+"""
+The session state machine: one transition table, and what is decided from it without awaiting.
+
+Legality of awaited calls, acceptance of queued ones, their projection and the diagram in the guide
+are derived from the table; ``require`` adds what depends on work in the background. Nothing outside
+of this file decides what is legal.
+
+An operation's trigger is fired after its effect is durable; the other triggers are what extraction
+and commit report.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +216,10 @@ class Lifecycle:
         return allowed and self.aimed is None and not self.closing
 
     def require(self, operation: str) -> None:
-        """Let *operation* pass or raise ``SessionError``; an act in flight counts both states."""
+        """
+        Let *operation* pass, or raise the ``SessionError`` of the table. An act in flight counts
+        with the state it leads to as well as the one it left.
+        """
         now = self.state
         if self.closing:
             raise SessionClosed(state=now, operation=operation)
@@ -256,7 +268,7 @@ VALUES: dict[str, str] = {
 
 @dataclass(eq=False, kw_only=True)
 class PendingQueue:
-    """At most *max_pending* waiting operations, and one that runs; *changed* is told."""
+    """The waiting operations, at most *max_pending*, and the running one; *changed* is called."""
 
     max_pending: int
     callbacks: CallbackRunner
@@ -293,7 +305,10 @@ class PendingQueue:
         return self.running is not None and not self.running._begun
 
     def accept(self, operation: PendingOperation, life: Lifecycle) -> PendingOperation:
-        """Take *operation*. *Raises* ``InvalidOperation``, ``PendingQueueFull``."""
+        """
+        Take *operation*, to be run at once if nothing is ahead and the session is not busy.
+        *Raises* ``InvalidOperation``, and where it is legal ``PendingQueueFull``.
+        """
         at_once = self.nothing_ahead and not life.occupied
         projected = self._projected(life.projected, auto=life.auto)
         if project(projected, operation.name, auto=life.auto) is None:

@@ -1,4 +1,10 @@
-"""The session: the write side of a repository, over ``machine``, ``core`` and ``work``."""
+"""
+The session: the write side of a repository.
+
+Awaited calls act now or raise; queued calls are accepted or raise, and are run by the session's own
+task, one at a time. What is legal is in ``machine``; what they do, in ``core`` (appends) and
+``work`` (all else).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The work on an episode. Auto-commit takes marked steps, so each is committed once."""
+"""
+The work on an episode: its acts, extraction, commit, and auto-commit while it is open.
+
+Auto-commit chooses work by step, never by trajectory, and marks what it has taken, so that each
+step is committed once whatever fails in between.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +35,10 @@ A = TypeVar("A")
 
 
 class EpisodeWork(SessionCore):
-    """The episodes of a session and their work; *waits_for_others*: another process extracts."""
+    """
+    Starts, closes, discards, extracts and commits the episodes of one session. *waits_for_others*:
+    another process extracts; *running_workers*: trajectories at work here.
+    """
 
     def __init__(
         self, parts: SessionParts, journal: Journal, expired: Callable[[], Awaitable[None]]
@@ -396,7 +404,11 @@ class EpisodeWork(SessionCore):
     async def _extract_all(
         self, book: EpisodeBook, trajectories: Sequence[Trajectory]
     ) -> list[ExtractionFailed]:
-        """Extract *trajectories* in parallel, staging each at once; give the failures."""
+        """
+        Extract *trajectories*, ``config.extraction.max_parallel`` at a time; give the failures.
+        Each result is staged as it arrives, and never extracted again; one that fails stops no
+        other.
+        """
         failures: dict[int, ExtractionFailed] = {}
         waiting = iter(enumerate(trajectories))
 

@@ -1,8 +1,9 @@
 """
 One repository as lines of text, out and in: ``StoredArchive`` over an engine.
 
-JSON Lines in ASCII, in bounded memory: a head, then records of the kinds of ``archive_rows``. An
-import is staged, checked and moved over in one transaction; a broken archive leaves nothing.
+In bounded memory, whatever its size. JSON Lines in ASCII: a head, then a record each, of the kinds
+of ``archive_rows``. What comes in is staged, in tables of its own, checked, and moved over in one
+transaction: writers wait for the last move only, and a broken archive leaves nothing in the store.
 """
 
 from __future__ import annotations

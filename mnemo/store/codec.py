@@ -148,7 +148,8 @@ class _Field:
     """
     A field of a node's body; *kinds*: the classes of its value.
 
-    *write*: Makes JSON of a value. *default*: Of a body without it. *unnamed*: Left out of bodies.
+    *write*: Makes JSON of a value; ``None``: it is JSON. *default*: What it is where the body does
+    not name it. *unnamed*: What the body does not name, though a default may change.
     """
 
     name: str

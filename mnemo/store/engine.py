@@ -143,7 +143,10 @@ class Engine(Protocol):
         """Hold one revision, to be read again and again; writers go on. *Cancellation*: safe."""
 
     def staging(self, tables: Mapping[str, str]) -> AbstractAsyncContextManager[Staging]:
-        """Make room for one import in temporary *tables* (columns' definitions); imports queue."""
+        """
+        Make room for one import; the next one waits until the context ends. *tables* are
+        definitions of columns; nothing of them outlives the context.
+        """
 
 
 class ManagedEngine(Engine, Protocol):
@@ -218,7 +221,10 @@ class OfRepository:
 
 
 async def compute(work: Callable[[], T]) -> T:
-    """Run *work* in a worker thread, one at a time for the loop's sake. *Cancellation*: safe."""
+    """
+    Run *work*, which needs no transaction, in a worker thread. *Cancellation*: safe. One at a time:
+    it is pure Python, and a second thread would only make the event loop wait.
+    """
     return await shared_threads("mnemo.store").run(work)
 
 
@@ -247,11 +253,12 @@ class GroupWriter(ABC):
     """
     One thread, one writing connection (from ``start`` to ``aclose``), one commit for all that wait.
 
-    Each unit of work runs in a savepoint. A unit that fails is rolled back alone; if the commit
-    fails, every unit of the batch has failed. Callers are woken after the commit, a few in each
-    loop turn.
+    The thread takes all units of work that wait, runs each in a savepoint of one transaction,
+    commits once, and only then wakes the callers, a few in each turn of the loop. A unit that fails
+    is rolled back alone; if the commit fails, every unit of the batch has failed.
 
-    *limit*: Units that may wait before awaited callers are held back. ``post`` always enters.
+    *limit*: Units that may wait before awaited callers are held back. Plain ``post`` always enters:
+    whoever uses it bounds itself.
     """
 
     def __init__(self, *, limit: int) -> None:

@@ -30,10 +30,10 @@ _KINDS: dict[str, set[type]] = {"i": {int}, "f": {float, int}, "s": {str}, "b": 
 
 class Rows(Generic[T]):
     """
-    Decodes the rows of a query, and says which row of which table is damaged, by *key*.
+    Decodes the rows of a query, and says by *key* which row of which *table* is damaged.
 
-    *columns*: A word per column: ``i`` integer, ``f`` number, ``s`` text, ``b`` bytes, ``?``
-    nullable.
+    *columns*: A word per column: ``i`` integer, ``f`` number, ``s`` text, ``b`` bytes, with ``?``
+    where it may be NULL; further columns are not looked at. *read*: Makes the value of a row.
     """
 
     def __init__(

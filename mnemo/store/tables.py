@@ -67,9 +67,10 @@ class _Steps(Table[Step]):
 
 class _Nodes(Table[StoredNode]):
     """
-    Nodes, whose body says all; *whole* reads id, type, body and vector, *counted* the metadata.
+    Nodes: what a node says is in its body, whatever its type.
 
-    *change*: Sets ``said`` and revision of a node, by its number.
+    *whole* reads id, type, body and, where there is one, the vector; *counted* are the columns that
+    *counts* reads, id and metadata. *change*: Sets ``said`` and revision of a node, by its number.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

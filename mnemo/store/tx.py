@@ -72,10 +72,9 @@ class Column(NamedTuple):
 
 class Texts(Protocol):
     """
-    The full text of one repository; conditions are on ``text_rows.BASE``.
-
-    Rows are number, relevance and ``LEAN``. *unspaced*: of scripts without blanks, found by any
-    part.
+    The full text of one repository. A condition is one on ``text_rows.BASE``, and rows are of
+    number, relevance and ``text_rows.LEAN``. Texts of scripts without blanks are found by every
+    part of them, *unspaced*; others by their words.
     """
 
     is_ranked: ClassVar[bool]
@@ -90,7 +89,10 @@ class Texts(Protocol):
         *,
         unspaced: bool,
     ) -> Iterator[Sequence[Any]]:
-        """Matching rows, best first, read lazily. *Raises* ``ValueError``: refused query."""
+        """
+        Rows that match, best first, read as they are asked for; see ``is_ranked``. *Raises*
+        ``ValueError``: the query is refused.
+        """
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         """Of steps, messages and snapshots the newest *limit* each, of those *unspaced*."""
@@ -103,7 +105,8 @@ class Texts(Protocol):
         values: Sequence[Any],
     ) -> Iterator[Sequence[Any]]:
         """
-        Rows with *least* of the terms, by falling sum of weights, and a bit mask of the terms.
+        Rows that hold *least* of the terms, by the falling sum of their weights. Behind ``LEAN`` is
+        the sum of ``1 << place`` of the terms that the row holds.
         """
 
     def count(self, term: str | None = None) -> int:
@@ -148,20 +151,31 @@ class Dialect(Protocol):
 
     def reserve(self, tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
         """
-        Reserve *count* numbers of *table*, ascending by commit in *repos*; give the one before.
+        The number before the next *count* numbers of *table*, which are this transaction's. Whoever
+        follows one of *repos* by number sees them in ascending order of commits.
         """
 
     def last_number(self, tx: Tx, table: str, repo: int) -> int:
-        """The number up to which everything of *table* is committed for a follower of *repo*."""
+        """
+        The number up to which a follower of *repo* has seen everything of *table*. Where several
+        write at once, another repository's number may be greater than one that is not committed
+        yet.
+        """
 
     def note_erased(self, tx: Tx) -> None:
         """Note, in the transaction that erases, that the storage has to be scrubbed."""
 
     def note_expired(self, tx: Tx, repo: int) -> None:
-        """Note that messages of the repository expired, which is not worth a scrub of its own."""
+        """
+        Note that messages of the repository were deleted because of their age. That happens at any
+        append, and is not worth what a scrub of an erasure takes.
+        """
 
     def make_scratch(self, tx: Tx, table: str, columns: str) -> None:
-        """Make an empty table of this transaction, counted by *seq*; its user empties it again."""
+        """
+        Make an empty table that this transaction alone sees; *seq* counts its rows. Whoever uses it
+        empties it again.
+        """
 
     def columns(self, tx: Tx) -> dict[str, list[Column]]:
         """The columns of the tables that the schema makes, full text aside."""

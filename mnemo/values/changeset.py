@@ -1,4 +1,9 @@
-"""A changeset: what extraction wants to add to the graph. Immutable; ``merge`` is associative."""
+"""
+A changeset: what extraction wants to add to the graph, before it met the graph. Immutable.
+
+``merge`` is associative with ``Changeset()`` as its unit, in the order of trajectories;
+``validate`` refuses what could not be stored. ``Upkeep`` is what maintenance does to stored nodes.
+"""
 
 from __future__ import annotations
 

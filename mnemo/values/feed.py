@@ -1,4 +1,9 @@
-"""The feed of a repository by change; a message and the step made of it are one document."""
+"""
+The feed of a repository: every searchable text, in order of change, and messages as documents.
+
+What was said to the agent is observed, what it said is acted. A message and the step that a session
+made of it say the same, so they are one document of recall.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Graph nodes: frozen values of seven stored types, and keyed items as recall returns them."""
+"""
+Graph nodes: frozen values of seven stored types, and keyed items as recall returns them.
+
+An id left out is generated, prefixed by type; a vector left out is made at commit.
+"""
 
 from __future__ import annotations
 

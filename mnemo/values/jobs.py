@@ -157,7 +157,10 @@ class WorkerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What an ``extract`` job took in by claim *token*; refused unless *message_ids* are there."""
+    """
+    What the ``extract`` job of a thread took in by the claim *token*: everything before *to_seq*.
+    The transaction that commits it is refused unless all of *message_ids* are still there.
+    """
 
     thread_id: str
     token: int

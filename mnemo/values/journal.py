@@ -74,7 +74,10 @@ class RepositoryRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Which service may write a session; *host* has its boot, *started* tells a reused *pid*."""
+    """
+    Which running service, of a unique *token*, may write a session. *host* is the machine and its
+    boot; *started*, in its ticks, tells a reused *pid*.
+    """
 
     token: str
     host: str

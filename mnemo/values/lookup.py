@@ -1,4 +1,10 @@
-"""The keys a commit finds stored nodes by; they say "look here", never "is the same"."""
+"""
+The keys that a commit finds stored nodes by, so that its cost does not grow with the graph.
+
+A store keeps ``lookup_keys`` of every node in an index and answers ``StoredGraph.nodes(types=…,
+keys=…)`` from it. Keys say "look here", never "is the same": whoever finds a node by one still
+compares.
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,10 @@ _appended = attrgetter(*_APPENDED)
 
 
 def when_and_who(at: datetime, actor: str) -> str:
-    """The head of an evidence text, ``[Friday 1 March 2024 14:30] Ana:``, in its own zone."""
+    """
+    The head of an evidence text, e.g. ``[Friday 1 March 2024 14:30] Ana:``. Words beat an ISO date
+    in recall; the zone is the step's own, no locale is asked.
+    """
     return f"[{date_in_words(at)} {at.hour:02}:{at.minute:02}] {one_line(actor)}:"
 
 

@@ -58,7 +58,10 @@ def escaped(text: str) -> str:
 
 
 def untrusted(tag: str, text: str, attributes: Mapping[str, object] | None = None) -> str:
-    """Wrap *text* in a ``trusted="false"`` *tag*, named by code, never by data; escaped."""
+    """
+    Wrap *text* in a tag that says ``trusted="false"``; exactly one tag opens and one closes. *tag*
+    and the names of *attributes* are given by code, never by data; values are escaped.
+    """
     named = {**(attributes or {}), "trusted": "false"}
     written = "".join(f' {name}="{_quoted(value)}"' for name, value in named.items())
     return f"<{tag}{written}>\n{escaped(text)}\n</{tag}>"

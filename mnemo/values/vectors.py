@@ -19,7 +19,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 def unit_rows(reply: object, *, rows: int, dimensions: int) -> NDArray[np.float32]:
-    """An embedder's reply as float32 rows of length 1. *Raises* ``InvalidReply``."""
+    """
+    Give an embedder's reply, of any kind that NumPy takes, as float32 rows of length 1. *Raises*
+    ``InvalidReply``: a row is missing, of wrong width, zero, not finite or no numbers.
+    """
     try:
         vectors = np.asarray(reply, dtype=np.float32)
     except (TypeError, ValueError) as error:

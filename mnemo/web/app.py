@@ -39,7 +39,11 @@ MOST_THREAD = 512
 
 
 class McpEndpoint:
-    """``/mcp?repo=R&thread=T``: an MCP server per request, so no session can be taken over."""
+    """
+    An ASGI application: ``/mcp?repo=R&thread=T`` is an MCP server of that repository. Each request
+    has a server of its own, so nothing is kept between two of them, and no session can be taken
+    over or run out. A token that may only read is offered the reading tools.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)

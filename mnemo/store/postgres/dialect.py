@@ -191,9 +191,11 @@ _HOLDS = "SELECT 1 FROM texts f WHERE f.rowid = ? AND {condition}"
 @dataclass(frozen=True, slots=True)
 class _Operand:
     """
-    What a text may hold: *found*, a condition on ``texts f``; *count*, an expression.
+    What a text may hold. *found*: The condition on ``texts f`` that looks it up, with values
+    *given*.
 
-    *given* and *counted* are their values. *is_sure*: What is found needs no recheck.
+    *count*: How often the text holds it, an expression with values *counted*. *is_sure*: Whatever
+    is looked up holds it, so that nothing is checked again.
     """
 
     found: str

@@ -107,7 +107,10 @@ class _Refused(Exception):
 
 
 class Writer(GroupWriter):
-    """``GroupWriter`` over a PostgreSQL connection, reconnecting; *channel*: told of jobs."""
+    """
+    ``GroupWriter`` over a PostgreSQL connection, which *connect* opens anew when it is lost.
+    *begin* begins a transaction in the schema; *channel* is notified when jobs were written.
+    """
 
     def __init__(
         self, connect: Callable[[], Connection], begin: str, *, channel: str, limit: int

@@ -1,8 +1,9 @@
 """
-The dialect of SQLite: this module itself implements ``Dialect``, over FTS5.
+The dialect of SQLite, this module itself: what ``Dialect`` says, over FTS5.
 
-Each repository has its own table, so that scores do not depend on others. Words are stemmed and
-folded; scripts without blanks are found by trigrams.
+A table of texts of its own keeps a repository's scores free of what others say. Words are stemmed
+and folded the same way in every query; of scripts written without blanks, where a word index sees
+one long word, every three characters are found.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ _MOST_STRUCTURE_BYTES = 500
 
 @dataclass(frozen=True, slots=True)
 class TextTables:
-    """Tables of a repository's texts, or ``None``; *grams*: of scripts without blanks."""
+    """
+    Names of the tables of a repository's texts, ``None`` where it has none; *grams* holds the texts
+    with characters of scripts written without blanks again.
+    """
 
     words: str | None
     grams: str | None

@@ -48,7 +48,10 @@ _CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
 
 class SqliteEngine:
     """
-    ``ManagedEngine`` over a SQLite file, made by ``open``, not its folder; ``None``: in memory.
+    ``ManagedEngine`` over one SQLite database; nothing touches the disk before ``open``.
+
+    *path*: The file, made if it is not there, its folder is not. ``None``: in memory, over one
+    connection; it ends with ``aclose``.
     """
 
     version = VERSION

@@ -1,4 +1,8 @@
-"""Make and migrate the schema of a SQLite file (``application_id``, ``user_version``)."""
+"""
+The schema in a SQLite file: how it is made and migrated.
+
+``application_id`` says that it is ours, ``user_version`` which; both change with the transaction.
+"""
 
 from __future__ import annotations
 
