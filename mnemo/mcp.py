@@ -143,7 +143,10 @@ class MemoryServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult:
-        """Call a tool; what the model sent wrong is a result. *Raises* ``MCPError``: it is none."""
+        """
+        Call a tool; what the model sent wrong is a result. *Raises* ``MCPError``: there is no such
+        tool. *Cancellation*: as of the repository's own call.
+        """
         tool = self._agent_tools.get(name)
         if tool is None:
             known = ", ".join(self._agent_tools)

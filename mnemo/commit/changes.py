@@ -375,7 +375,7 @@ _NOTHING = MetadataDelta()
 
 
 class Draft:
-    """Collects decisions about a changeset; *now* is ``created_at`` of nodes that have none."""
+    """Decisions about a changeset, for one thread; *now* is ``created_at`` of nodes without one."""
 
     def __init__(self, changeset: Changeset, known: Known, *, now: datetime) -> None:
         self._changeset = changeset

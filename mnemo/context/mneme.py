@@ -444,7 +444,7 @@ class Runs:
         return view.zone, verdict
 
     async def fold(self, snapshots: Sequence[Snapshot]) -> str | None:
-        """One text in place of several snapshots; ``None``: they stay. *Raises*: as ``evict``."""
+        """One text for snapshots; ``None``: they stay. *Raises* and *Cancellation* as ``evict``."""
         desk = Desk((snapshots[0].from_seq, snapshots[-1].to_seq), self._config.snapshot_max_chars)
         room = self._config.max_input_tokens * CHARACTERS_PER_TOKEN // len(snapshots)
         longest = max(LEAST_SHOWN, room)

@@ -1,9 +1,4 @@
-"""
-Endings without a new value: what was sold, quit, finished, mended, cancelled, and who died.
-
-An ending closes the statements about its thing, of the same person, that it is an end of: a sale
-what is owned, a repair what is broken.
-"""
+"""Endings (sold, quit, mended, died, …) and which statements about their thing each closes."""
 
 from __future__ import annotations
 

@@ -435,11 +435,7 @@ _WORKS = re.compile(r"\b(?:work(?:s|ed|ing)?|fixed|solved|resolved)\b", re.IGNOR
 
 
 def verdict_of_reply(reply: str, action: str) -> OutcomeVerdict:
-    """
-    The signs in *reply*, a person's words, that speak of *action*, maybe blank. Thanks always do;
-    others where the clause points back ("it works"), is about software or shares a topic with
-    *action*, and behind a call where it is not about people and what is theirs.
-    """
+    """The signs in *reply*, a person's words, that speak of *action*; thanks always do."""
     if not may_have_signs(reply):
         return OutcomeVerdict()
     reply = with_apostrophes(reply)

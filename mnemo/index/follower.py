@@ -300,7 +300,10 @@ class RepositoryIndex:
     async def nearest(
         self, vectors: NDArray[np.float32], *, type: NodeType, threshold: float, limit: int = 12
     ) -> list[list[tuple[str, float]]]:
-        """Ids and cosines ≥ *threshold* of one type for each row of *vectors*, best first."""
+        """
+        Ids and cosines ≥ *threshold* of one type for each row of *vectors*, best first, of what
+        ``catch_up`` reached last. *Cancellation*: safe.
+        """
         view = self._view.of_type(type)
         if view is None or not view.count or not len(vectors):
             return [[] for _ in vectors]

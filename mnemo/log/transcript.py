@@ -93,10 +93,7 @@ def _put_threads(count: int) -> str:
 
 
 class TranscriptReader:
-    """
-    Messages and what was derived from them, as of one moment: rows out, plain calls. *lease_time*:
-    What leases are compared with; default: always *now*.
-    """
+    """Messages and derived rows as of one moment; *lease_time*: for leases, default *now*."""
 
     def __init__(
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None

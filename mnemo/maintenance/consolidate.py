@@ -47,7 +47,10 @@ class Consolidation(Plan):
 
 
 async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolidation:
-    """Find the facts that say the same: pairs whose cosine exceeds *threshold*, in [-1, 1]."""
+    """
+    Find the facts that say the same: pairs whose cosine exceeds *threshold*, in [-1, 1]. *Raises*
+    ``StoreError``: the store could not be read. *Cancellation*: safe.
+    """
     view = await sources.index.corpus()
     holding = await sources.threads.run(_holding, view)
     facts, rows = await sources.threads.run(_placed, view, holding)

@@ -1,4 +1,4 @@
-"""The HTTP transport to one server: limits, retries, typed errors; imported at first use."""
+"""HTTP to one server: limits, retries, typed errors; its packages are imported in a thread."""
 
 from __future__ import annotations
 

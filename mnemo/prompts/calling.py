@@ -55,7 +55,10 @@ class Caller:
     async def read(
         self, request: ChatRequest, understand: Callable[[ChatReply], Awaitable[T]]
     ) -> T:
-        """Put *request*, and give what *understand* makes of the reply, inside the call's span."""
+        """
+        Put *request*, and give what *understand* makes of the reply, inside the call's span.
+        *Raises* as ``call``, and what *understand* raises. *Cancellation*: safe.
+        """
         self._meter.started(request.purpose)
         with self._span(request) as span:
             reply = await self._complete(replace(request, timeout_s=self._timeout_s))

@@ -621,7 +621,10 @@ def nudged_relevance(
     parameters: TypeScoring,
     now: datetime,
 ) -> float:
-    """``relevance · R^a · F^b · W^c · (1 - penalty)`` with a, b, c of *scoring*."""
+    """
+    ``relevance · R^a · F^b · W^c · (1 - penalty)`` with a, b, c of *scoring*. Under the defaults
+    the three factors together lie between 0.98 and 1.01.
+    """
     by = nudges(node, metadata, parameters, now, scoring.recency_floor)
     factors = (
         math.pow(by.recency, scoring.recency_weight)

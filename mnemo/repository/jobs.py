@@ -122,7 +122,7 @@ class Jobs:
         self._pulse()
 
     async def end(self, grace_s: float) -> float:
-        """Claim nothing more; wait up to *grace_s* seconds for what runs, and give the rest."""
+        """Claim no more, wait up to *grace_s* s, give what still runs. *Cancellation*: safe."""
         self._stopped = True
         self.poke()
         self._pulse()

@@ -170,7 +170,7 @@ class Portal:
             log.error("a mnemo.sync service could not be closed: %s", thread.error)
 
     def check(self) -> None:
-        """Refuse a blocking call in a loop's thread (a notebook's: warned) or a forked process."""
+        """Raise ``UsageError`` in a loop's thread (a notebook's: warn once) or a forked process."""
         if self.is_forked:
             raise UsageError("the service belongs to the process that forked; open one per process")
         if threading.current_thread() is self._thread:

@@ -36,7 +36,7 @@ async def confirmed(
 
     *find*: Looks in the store for what *write* made; ``None`` or ``False``: nothing. A write that
     may be made twice is its own *find*. *in_doubt*: Called when the store cannot be asked; the
-    error of *write* is raised then.
+    error of *write* is raised then. *Cancellation*: as that of *write*.
     """
     try:
         return await write()

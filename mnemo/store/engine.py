@@ -140,7 +140,10 @@ class Engine(Protocol):
         """
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
-        """Hold one revision, to be read again and again; writers go on. *Cancellation*: safe."""
+        """
+        Hold one revision, to be read again and again; writers go on. *Raises* ``StoreError``: one
+        of its kinds. *Cancellation*: safe.
+        """
 
     def staging(self, tables: Mapping[str, str]) -> AbstractAsyncContextManager[Staging]:
         """

@@ -1,9 +1,4 @@
-"""
-The feed of a repository: every searchable text, in order of change, and messages as documents.
-
-What was said to the agent is observed, what it said is acted. A message and the step that a session
-made of it say the same, so they are one document of recall.
-"""
+"""The feed of a repository in order of change; a message and its step are one document."""
 
 from __future__ import annotations
 

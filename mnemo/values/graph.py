@@ -1,8 +1,4 @@
-"""
-Graph nodes: frozen values of seven stored types, and keyed items as recall returns them.
-
-An id left out is generated, prefixed by type; a vector left out is made at commit.
-"""
+"""Graph nodes: frozen values of seven types, vectors made at commit; and items as recalled."""
 
 from __future__ import annotations
 

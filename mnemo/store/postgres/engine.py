@@ -39,7 +39,10 @@ async def listen(
     is_own: Callable[[int], bool],
     woken: Callable[[], None],
 ) -> None:
-    """Call *woken* for what others write, until the connection is lost, which is ``StoreError``."""
+    """
+    Call *woken* for what others write, until the connection is lost, which is ``StoreError``.
+    *Cancellation*: safe.
+    """
     connection = await anyio.to_thread.run_sync(partial(_listening, connect, channel))
     try:
         woken()  # Something may have been written before.
