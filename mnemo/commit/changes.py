@@ -314,7 +314,7 @@ async def look_up(
 
 
 async def _surroundings(
-    asked: Questions, graph: StoredGraph, nodes: Mapping[str, Node]
+    asked: Questions, graph: StoredGraph, nodes: dict[str, Node]
 ) -> tuple[Edge, ...]:
     """
     Provenance of facts, instructions, rewarded steps; intents; tags of facts with several steps.
@@ -324,6 +324,11 @@ async def _surroundings(
     if supported or asked.rewarded:
         ids = tuple(dict.fromkeys((*supported, *asked.rewarded)))
         edges += await graph.edges(ids, kind=EdgeKind.PROVENANCE, intact=True)
+    rewarded = {edge.source for edge in edges if edge.target in asked.rewarded}
+    if paid := tuple(rewarded.difference(supported)):
+        # What a late reward changes follows from all that its claim rests on.
+        edges += await graph.edges(paid, kind=EdgeKind.PROVENANCE, intact=True)
+        await _add(nodes, graph, paid)
     steps = Counter(edge.source for edge in edges if isinstance(nodes.get(edge.source), Semantic))
     if several := [id for id, n in steps.items() if n > 1]:
         edges += await graph.edges(several, kind=EdgeKind.MEMBERSHIP, intact=True)
@@ -429,10 +434,14 @@ class Draft:
     def add(self, id: str, delta: MetadataDelta) -> None:
         self._deltas[id] = self._deltas.get(id, _NOTHING) + delta
 
-    def supported(self, id: str) -> None:
+    def given(self, id: str) -> MetadataDelta | None:
+        """All that a new node counts so far; ``None``: it is stored, and has more."""
+        return self._deltas.get(id, _NOTHING) if id in self._new else None
+
+    def supported(self, id: str, support: int) -> None:
         """Count the statement that a new fact or instruction comes with, if nobody has."""
-        if not self._deltas.get(id, _NOTHING).support_count:
-            self.add(id, MetadataDelta(support_count=1))
+        counted = self._deltas.get(id, _NOTHING).support_count
+        self.add(id, MetadataDelta(support_count=max(support, 1, counted) - counted))
 
     def replace(
         self,

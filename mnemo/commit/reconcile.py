@@ -29,7 +29,6 @@ from mnemo.values.graph import (
     Claim,
     EdgeKind,
     Intent,
-    MetadataDelta,
     Procedural,
     Semantic,
     Tag,
@@ -52,7 +51,7 @@ def reconcile(
     support = Support(changeset, known)
     near = Neighbours(changeset, known, threshold=config.duplicate_threshold)
     timeline, supersede = Timeline(draft, known, near, support), config.supersede
-    _pay_late_rewards(draft, changeset, known)
+    _pay_late_rewards(draft, known, support)
     _unite_tags(draft, known)
     for id, survivor in intents.same.items():
         draft.replace(id, survivor)
@@ -73,19 +72,12 @@ def reconcile(
     return draft.finished()
 
 
-def _pay_late_rewards(draft: Draft, changeset: Changeset, known: Known) -> None:
+def _pay_late_rewards(draft: Draft, known: Known, support: Support) -> None:
     """Give the reward of a stored step, known only now, to what was stored on it."""
-    late = {
-        change.id: float(change.fields["reward"])
-        for change in changeset.changes
-        if change.fields.get("reward") is not None
-        and getattr(known.nodes.get(change.id), "reward", 0.0) is None
-    }
-    for edge in known.edges:
-        if edge.kind is EdgeKind.PROVENANCE and edge.target in late:
-            draft.add(
-                edge.source, MetadataDelta(cumulative_reward=late[edge.target], reward_count=1)
-            )
+    for id, gained in support.late.items():
+        # What is known of a trajectory already, an instruction's score has judged.
+        if gained.reward_count or not isinstance(known.nodes.get(id), Procedural):
+            draft.add(id, gained)
 
 
 def _unite_tags(draft: Draft, known: Known) -> None:
@@ -115,7 +107,7 @@ def _unite_instructions(draft: Draft, changeset: Changeset, known: Known, suppor
         survivor = next(same, None) or _corrected(new, known)
         if survivor is None:
             kept.setdefault(key, []).append(new.id)
-            draft.supported(new.id)
+            draft.supported(new.id, support.credit(new.id).support_count)
         else:
             reinforce(draft, support, new.id, survivor)
 

@@ -12,7 +12,7 @@ before it and is closed by nothing that it ends. Nothing is deleted.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -20,10 +20,18 @@ from typing import TypeAlias
 from mnemo.commit.changes import Draft, Known, Neighbours
 from mnemo.english.similarity import equal_text, same_claim_guard
 from mnemo.english.slots import outdates
-from mnemo.graph.apply import Episode, credit, episodes_of
+from mnemo.graph.apply import credit
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
-from mnemo.values.graph import Claim, EdgeKind, Episodic, MetadataDelta, Semantic, united_confidence
+from mnemo.values.graph import (
+    Claim,
+    Edge,
+    EdgeKind,
+    Episodic,
+    MetadataDelta,
+    Semantic,
+    united_confidence,
+)
 from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 
 Position: TypeAlias = tuple[datetime, str, int, str]
@@ -37,9 +45,18 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 
 def reinforce(draft: Draft, support: Support, id: str, survivor: str) -> None:
     """Let *survivor* stand for *id*; an episode that states it again does not count twice."""
-    count = 0 if support.is_restated(id, by=survivor) else 1
+    own, before = support.credit(id), support.credit(survivor)
     support.unite(id, survivor)
-    draft.replace(id, survivor, adjust=lambda delta: replace(delta, support_count=count))
+    gained = support.credit(survivor) - before
+    # Without steps it is a statement of its own.
+    count = gained.support_count if own.support_count else 1
+    is_by_steps = own.reward_count and isinstance(draft.node(id), Semantic)
+
+    def adjust(delta: MetadataDelta) -> MetadataDelta:
+        rewards = gained if delta.reward_count and is_by_steps else delta
+        return replace(rewards, support_count=count)
+
+    draft.replace(id, survivor, adjust=adjust)
 
 
 def restates(claim: Claim, new: Claim) -> bool:
@@ -67,6 +84,7 @@ class Timeline:
         if kept is not None:
             self._reinforce(fact, kept)
             return
+        self._draft.supported(fact.id, self._support.credit(fact.id).support_count)
         same = {other.id: other for other in self._same(fact)}
         rivals = self._rivals(fact, replaced, same) if supersede else []
         for part in self._cut(fact, rivals):
@@ -156,11 +174,16 @@ class Timeline:
     def _split(self, fact: Semantic, run: Sequence[Position]) -> Semantic:
         """A fact of its own for the statements of *run*."""
         steps = [step for *_, step in run]
+        before, given = self._support.credit(fact.id), self._draft.given(fact.id)
         piece = self._draft.split(fact.id, steps, since=run[0][0])
-        gained = self._support.move(steps, fact.id, piece.id)
-        kept = self._support.shared_episodes(fact.id, piece.id)
+        self._support.move(steps, fact.id, piece.id)
+        gained, kept = map(self._support.credit, (piece.id, fact.id))
+        if given and not given.reward_count:
+            gained, kept = (
+                MetadataDelta(support_count=one.support_count) for one in (gained, kept)
+            )
         self._draft.add(piece.id, gained)
-        self._draft.add(fact.id, MetadataDelta(support_count=kept - gained.support_count))
+        self._draft.add(fact.id, kept - (given or before))
         self._remember(piece)
         return piece
 
@@ -173,7 +196,6 @@ class Timeline:
             if other and other.id != part.id and self._is_one_run(other, part, marks, closers):
                 self._reinforce(part, other)
                 return other
-        self._draft.supported(part.id)
         self._remember(part)
         return part
 
@@ -239,17 +261,33 @@ class Support:
     """The steps behind the facts and instructions of a changeset and of what it meets."""
 
     def __init__(self, changeset: Changeset, known: Known) -> None:
-        steps = {
-            node.id: node
-            for node in (*known.nodes.values(), *changeset.nodes)
-            if isinstance(node, Episodic)
-        }
-        self._steps: dict[str, list[Episodic]] = {}
+        self._steps: dict[str, dict[str, Episodic]] = {}
+        self.late: dict[str, MetadataDelta] = {}
+        steps = {node.id: node for node in known.nodes.values() if isinstance(node, Episodic)}
+        self._rest(known.edges, steps)
+        if paid := {
+            change.id: replace(steps[change.id], reward=float(change.fields["reward"]))
+            for change in changeset.changes
+            if change.fields.get("reward") is not None
+            and change.id in steps
+            and steps[change.id].reward is None
+        }:
+            before = {id: credit(on.values()) for id, on in self._steps.items() if on.keys() & paid}
+            steps |= paid
+            self._rest(known.edges, steps)
+            self.late = {id: self.credit(id) - credited for id, credited in before.items()}
+        steps |= {node.id: node for node in changeset.nodes if isinstance(node, Episodic)}
+        self._rest(changeset.edges, steps)
+
+    def _rest(self, edges: Iterable[Edge], steps: Mapping[str, Episodic]) -> None:
         breather = Breather()
-        for edge in (*known.edges, *changeset.edges):
+        for edge in edges:
             breather.breathe()
             if edge.kind is EdgeKind.PROVENANCE and edge.target in steps:
-                self._steps.setdefault(edge.source, []).append(steps[edge.target])
+                self._steps.setdefault(edge.source, {})[edge.target] = steps[edge.target]
+
+    def credit(self, id: str) -> MetadataDelta:
+        return credit(self._of(id))
 
     def latest(self, fact: Semantic) -> datetime:
         """When *fact* was last said: its latest step, else the best that it knows."""
@@ -259,7 +297,7 @@ class Support:
         """
         Statements, ascending; of a fact without steps or edited by hand: its start and its id.
         """
-        steps = () if fact.worded_at is not None else self._steps.get(fact.id, ())
+        steps = () if fact.worded_at is not None else self._of(fact.id)
         found = {
             (as_utc(step.at), step.episode_id or step.id, step.step_index or 0, step.id)
             for step in steps
@@ -272,24 +310,13 @@ class Support:
         at = fact.valid_from or fact.created_at
         return as_utc(at) if at is not None else _EVER
 
-    def is_restated(self, id: str, *, by: str) -> bool:
-        """Whether every episode behind *id*, of which there is one, is behind *by* too."""
-        mine = self._episodes(id)
-        return bool(mine) and mine <= self._episodes(by)
-
     def unite(self, id: str, survivor: str) -> None:
-        self._steps.setdefault(survivor, []).extend(self._steps.get(id, ()))
+        """Let *survivor* rest on the steps of *id*, too."""
+        self._steps.setdefault(survivor, {}).update(self._steps.get(id, {}))
 
-    def move(self, steps: Iterable[str], id: str, target: str) -> MetadataDelta:
-        """Let *steps* of *id* be those of *target*, which has none; give its counts."""
-        moved = set(steps)
-        before = self._steps.get(id, [])
-        self._steps[target] = [step for step in before if step.id in moved]
-        self._steps[id] = [step for step in before if step.id not in moved]
-        return credit(self._steps[target])
+    def move(self, steps: Iterable[str], id: str, target: str) -> None:
+        """Let *steps* of *id* be those of *target*, which has none."""
+        self._steps[target] = {step: self._steps[id].pop(step) for step in steps}
 
-    def shared_episodes(self, id: str, other: str) -> int:
-        return len(self._episodes(id) & self._episodes(other))
-
-    def _episodes(self, id: str) -> set[Episode]:
-        return episodes_of(self._steps.get(id, ()))
+    def _of(self, id: str) -> Collection[Episodic]:
+        return self._steps.get(id, {}).values()

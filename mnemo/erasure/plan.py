@@ -13,7 +13,7 @@ from datetime import datetime
 
 from mnemo.erasure.selecting import CLAIMS, GraphRows, NodeRow
 from mnemo.errors import StoreCorrupt
-from mnemo.graph.apply import credit
+from mnemo.graph.apply import credit, trajectories_of
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import terms
 from mnemo.values.changeset import RAW, ROUTING
@@ -34,7 +34,6 @@ MEMBERS_READ = 200
 """Members that are read to tell whether a tag, intent or subgoal is worded from what remains."""
 _MEMBERSHIP = (EdgeKind.MEMBERSHIP, EdgeKind.HIERARCHICAL)
 _PROVENANCE = (EdgeKind.PROVENANCE,)
-_LEAST = 1e-9
 
 # ── What was said ────────────────────────────────────────────────────────────────────
 
@@ -182,7 +181,7 @@ def _stays(
     if _leaks([_text(node)], remaining, lost):
         return False
     plan.changed[row.no] = _narrowed(node, remaining, lost)
-    plan.counts[row.no] = _counted(metadata, gone, remaining)
+    plan.counts[row.no] = _counted(node, metadata, gone, remaining)
     return True
 
 
@@ -310,18 +309,28 @@ def _unsaid(edit: Edit, remaining: Sequence[Episodic], lost: frozenset[str]) -> 
 
 
 def _counted(
-    metadata: NodeMetadata, gone: Sequence[Episodic], remaining: Sequence[Episodic]
+    node: Node, metadata: NodeMetadata, gone: Sequence[Episodic], remaining: Sequence[Episodic]
 ) -> NodeMetadata:
-    """*metadata* without the rewards and the support that came from the erased steps."""
+    """
+    *metadata* as if *remaining* alone had been committed; see ``credit``.
+
+    Which score of an instruction came from where is not known: it keeps their mean, once for
+    each remaining trajectory.
+    """
     before, after = credit([*gone, *remaining]), credit(remaining)
-    count = max(metadata.reward_count - before.reward_count + after.reward_count, 0)
-    less = before.cumulative_reward - after.cumulative_reward
-    total = min(max(metadata.cumulative_reward - less, 0.0), float(count))
+    count, total = metadata.reward_count, metadata.cumulative_reward
+    if isinstance(node, Procedural):
+        count = min(count, len(trajectories_of(remaining)))
+        total = (metadata.mean_reward or 0.0) * count
+    elif count and before.reward_count:
+        count, total = after.reward_count, after.cumulative_reward
     return replace(
         metadata,
-        cumulative_reward=total if total > _LEAST else 0.0,
+        cumulative_reward=total,
         reward_count=count,
-        support_count=after.support_count,
+        support_count=max(
+            after.support_count, metadata.support_count + (after - before).support_count
+        ),
     )
 
 

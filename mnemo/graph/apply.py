@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from statistics import fmean
 from typing import Any, TypeAlias
 
 from mnemo.errors import CommitFailed, StaleRevision
@@ -48,6 +47,7 @@ from mnemo.values.graph import (
 )
 from mnemo.values.journal import Settlement
 from mnemo.values.lookup import lookup_keys
+from mnemo.values.steps import mean_reward
 from mnemo.values.vectors import PASSAGE_KEYS, vector_keys
 
 _MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
@@ -66,10 +66,11 @@ DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ? AND id = ?
 AND target = (SELECT no FROM nodes WHERE repo = ? AND id = ?) AND kind = ?
 """
 _CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
-# Rounding must not bring a sum of rewards below 0.
+# Neither rounding nor a cut of a fact that came without its steps' rewards brings one below 0.
 _ADD_METADATA = """
 UPDATE nodes SET cumulative_reward = $greatest(cumulative_reward + ?, 0.0),
-                 reward_count = reward_count + ?, support_count = support_count + ?
+                 reward_count = $greatest(reward_count + ?, 0),
+                 support_count = $greatest(support_count + ?, 0)
 WHERE no = ?
 """
 _NEIGHBOURS = """
@@ -334,29 +335,40 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
 # ── What supports a claim ───────────────────────────────────────────────────────────────
 
 Episode: TypeAlias = tuple[str | None, str]
-"""Session and id."""
-
-
-def supporting(places: Iterable[tuple[str | None, str | None]]) -> set[Episode]:
-    """The episodes behind steps of these sessions and episodes; a step of none counts for none."""
-    return {(session, episode) for session, episode in places if episode}
+"""Session and id; of a step without an episode the step's own id."""
 
 
 def episodes_of(steps: Iterable[Episodic]) -> set[Episode]:
     """The episodes behind *steps*."""
-    return supporting((step.session_id, step.episode_id) for step in steps)
+    return {(step.session_id, step.episode_id or step.id) for step in steps}
 
 
-def credit(steps: Sequence[Episodic]) -> MetadataDelta:
-    """Episodes behind *steps* (at least 1) and rewards, the known means of each trajectory."""
-    rewards: dict[tuple[str | None, str | None], list[float]] = {}
+def trajectories_of(steps: Iterable[Episodic]) -> list[list[Episodic]]:
+    """*steps* by trajectory."""
+    found: dict[tuple[str | None, ...], list[Episodic]] = {}
     for step in steps:
-        if step.reward is not None:
-            rewards.setdefault((step.episode_id, step.trajectory_id), []).append(step.reward)
+        # An id that is missing is no name that steps share.
+        own = (step.trajectory_id,) if step.trajectory_id else (None, step.id)
+        found.setdefault((step.session_id, step.episode_id, *own), []).append(step)
+    return list(found.values())
+
+
+def credit(steps: Collection[Episodic]) -> MetadataDelta:
+    """
+    What *steps*, each given once, are worth to a fact that rests on them: the one rule.
+
+    Its support is the number of episodes behind them, its rewards are the means of what is known
+    of each trajectory; a step without an episode or trajectory is one of its own. Commits add the
+    difference that new steps make, cuts share it out, and an erasure leaves the credit of the
+    steps that remain, as if only they had been committed. Statements without steps (of
+    support 1) and the scores of instructions come on top.
+    """
+    means = [mean_reward(step.reward for step in group) for group in trajectories_of(steps)]
+    known = [mean for mean in means if mean is not None]
     return MetadataDelta(
-        cumulative_reward=sum(map(fmean, rewards.values())),
-        reward_count=len(rewards),
-        support_count=len(episodes_of(steps)) or 1,
+        cumulative_reward=sum(known),
+        reward_count=len(known),
+        support_count=len(episodes_of(steps)),
     )
 
 
@@ -419,10 +431,11 @@ FROM (SELECT m.survivor, sum(n.access_count) AS accesses, sum(n.cumulative_rewar
 WHERE nodes.no = g.survivor
 """
 _BEHIND = """
-SELECT m.survivor, s.session_id, s.episode_id FROM (SELECT DISTINCT survivor FROM merging) m
+SELECT m.survivor, s.session_id, s.episode_id, s.id FROM (SELECT DISTINCT survivor FROM merging) m
 $join edges e ON e.source = m.survivor AND e.kind = 'provenance' $join nodes s ON s.no = e.target
 """
 _SUPPORT = "UPDATE nodes SET support_count = ? WHERE no = ?"
+_LEAST_SUPPORT = "UPDATE nodes SET support_count = $greatest(support_count, ?) WHERE no = ?"
 
 # ── Removing ─────────────────────────────────────────────────────────────────────────
 
@@ -477,11 +490,15 @@ def _merge(tx: Tx, pairs: Sequence[tuple[int, int]], revision: Revision) -> None
     tx.run_many(_MERGE, pairs)
     tx.run(_MOVE_EDGES)
     tx.run(_UNITE_COUNTS, (revision,))
-    places: dict[int, set[tuple[str | None, str | None]]] = {}
-    for survivor, session, episode in tx.run(_BEHIND):
-        places.setdefault(survivor, set()).add((session, episode))
-    support = [(len(supporting(found)), survivor) for survivor, found in places.items()]
-    tx.run_many(_SUPPORT, [row for row in support if row[0]])
+    behind: dict[int, set[Episode]] = {}
+    named: set[int] = set()
+    for survivor, session, episode, step in tx.run(_BEHIND):
+        behind.setdefault(survivor, set()).add((session, episode or step))
+        if episode:
+            named.add(survivor)
+    support = [(len(episodes), survivor) for survivor, episodes in behind.items()]
+    tx.run_many(_SUPPORT, [row for row in support if row[1] in named])
+    tx.run_many(_LEAST_SUPPORT, [row for row in support if row[1] not in named])
     tx.run(_EMPTIED)
 
 

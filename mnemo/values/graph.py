@@ -386,6 +386,13 @@ class MetadataDelta:
             support_count=self.support_count + other.support_count,
         )
 
+    def __sub__(self, other: MetadataDelta) -> MetadataDelta:
+        return MetadataDelta(
+            cumulative_reward=self.cumulative_reward - other.cumulative_reward,
+            reward_count=self.reward_count - other.reward_count,
+            support_count=self.support_count - other.support_count,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:

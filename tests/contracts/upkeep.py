@@ -122,7 +122,7 @@ class UpkeepContract(StoreContract):
         assert (await kit.store.graph("r").metadata(["a"]))["a"].support_count == 2
 
     async def test_support_stays_where_no_episode_is_known(self, kit):
-        """Steps without an episode count for nothing: the greatest support there was stays."""
+        """Steps without an episode take nothing away: the greatest support there was stays."""
         nodes = [fact("a"), fact("b"), step("s", None)]
         support = {"a": MetadataDelta(support_count=1), "b": MetadataDelta(support_count=3)}
         edges = joined("b>s", kind=EdgeKind.PROVENANCE)

@@ -283,9 +283,10 @@ async def apply_known(kit: Kit, known: list[Known], committed: list[str]) -> Non
         nodes[group.id] = group
         kind = EdgeKind.MEMBERSHIP if one.is_fact else EdgeKind.HIERARCHICAL
         edges[Edge(group.id, id, kind)] = None
-        for ground in one.grounds if committed else ():
-            edges[Edge(id, committed[ground % len(committed)], EdgeKind.PROVENANCE)] = None
-        metadata[id] = MetadataDelta(cumulative_reward=0.5, reward_count=1, support_count=1)
+        grounds = {committed[ground % len(committed)] for ground in one.grounds if committed}
+        edges.update(dict.fromkeys(Edge(id, step, EdgeKind.PROVENANCE) for step in grounds))
+        support = len({step.partition("-")[0] for step in grounds}) or 1
+        metadata[id] = MetadataDelta(cumulative_reward=0.5, reward_count=1, support_count=support)
     await kit.apply(*nodes.values(), id="known", edges=list(edges), metadata=metadata, space=SPACE)
 
 
@@ -585,7 +586,7 @@ async def compare_claims(kit: Kit, model: Model, nodes: dict[str, Node]) -> None
         assert node.text == claim.text
         assert {edge.target for edge in edges if edge.source == id} == claim.grounds
         support = {model.steps[step].talk for step in claim.grounds}
-        assert counts[id].support_count in (1, len(support))
+        assert counts[id].support_count == (len(support) or 1)
         if isinstance(node, Semantic):
             assert node.superseded_by == claim.replaced_by
             assert (node.valid_to is None) == (claim.replaced_by is None)
