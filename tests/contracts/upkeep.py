@@ -121,6 +121,16 @@ class UpkeepContract(StoreContract):
         await self._keep(kit, merges={"b": "a"})
         assert (await kit.store.graph("r").metadata(["a"]))["a"].support_count == 2
 
+    @pytest.mark.parametrize("episode", [None, "1"])
+    async def test_support_counts_each_step_without_an_episode(self, kit, episode):
+        """Beside an episode or not: each is one of its own."""
+        nodes = [fact("a"), fact("b"), step("s", episode), step("t", None)]
+        support = {"a": MetadataDelta(support_count=1), "b": MetadataDelta(support_count=1)}
+        edges = joined("a>s", "b>t", kind=EdgeKind.PROVENANCE)
+        await kit.apply(*nodes, edges=edges, metadata=support, space=SPACE)
+        await self._keep(kit, merges={"b": "a"})
+        assert (await kit.store.graph("r").metadata(["a"]))["a"].support_count == 2
+
     async def test_support_stays_where_no_episode_is_known(self, kit):
         """Steps without an episode take nothing away: the greatest support there was stays."""
         nodes = [fact("a"), fact("b"), step("s", None)]

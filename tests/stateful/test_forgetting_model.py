@@ -15,7 +15,7 @@ from contracts.records import found
 from contracts.transcript import transcript_of
 from engines import emptied
 from helpers import examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from world import NOON, SPACE, Kit, opened, unit_vector
 
@@ -694,9 +694,13 @@ ANY_STORY = given(
 )
 
 
+THRICE = [Talk((Said(WORDS[0], 1, None, None),), WORDS[0], 2)] * 3
+
+
 @pytest.mark.slow
 @settings(ONCE, max_examples=examples(150))
 @ANY_STORY
+@example(THRICE, [Known(WORDS[0], (0, 1, 2), "l", True, -1)], [], [Selection(session_id="s0")])
 def test_forgetting_keeps_its_promises(
     talks: list[Talk],
     known: list[Known],
