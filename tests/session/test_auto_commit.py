@@ -4,8 +4,9 @@ import pytest
 from helpers import BUILD, TRIP, annotating
 
 from mnemo import Config, SessionClosed, SessionError, SessionState
-from mnemo.errors import CommitFailed, Conflict, ModelUnavailable, StoreError
+from mnemo.errors import CommitFailed, Conflict, ExtractionFailed, ModelUnavailable, StoreError
 from mnemo.events import (
+    AnnotationFailed,
     SessionExpired,
     SessionTransitioned,
     TrajectoryCommitted,
@@ -172,6 +173,25 @@ async def test_a_failed_background_extraction_is_done_again(open_kit):
     assert await stored(kit) == 0
     await kit.pass_time(120)
     assert await stored(kit) == 1
+    assert session.error is None
+
+
+async def test_a_flush_whose_annotations_cannot_be_written_comes_again(open_kit, failing_store):
+    """The failure is told, and the next flush stores all steps."""
+    store = failing_store()
+    config = Config(session={"auto_commit": True}, annotation={"batch_size": 2})
+    kit = await open_kit(store=store, config=config)
+    kit.model.script("annotate", ModelUnavailable("down"))
+    session = await kit.begun("one", "")
+    await session.append("two", "")
+    await kit.until(lambda: sum(len(e.step_indexes) for e in kit.seen.of(AnnotationFailed)) == 2)
+    kit.model.script("annotate", annotating([TRIP]))
+    store.fail("record", error=StoreError("the disk is full"), times=2)
+    await kit.pass_time(120)
+    assert isinstance(session.error, ExtractionFailed)
+    assert len(kit.seen.of(TrajectoryExtractionFailed)) == 1
+    await kit.pass_time(120)
+    assert await stored(kit) == 2
     assert session.error is None
 
 

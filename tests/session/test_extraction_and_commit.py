@@ -6,7 +6,7 @@ from helpers import BREAD, BUILD, TRIP, annotating, steps_of
 from world import PausingStore
 
 from mnemo import CommitFailed, Config, ExtractionFailed, InvalidReply, RateLimited, SessionState
-from mnemo.errors import ModelUnavailable
+from mnemo.errors import ModelUnavailable, SessionError
 from mnemo.events import ChangesetApplied, SessionTransitioned, WriteFailed
 from mnemo.testing import ScriptedChatModel
 
@@ -80,6 +80,20 @@ async def test_a_retry_asks_about_the_failed_trajectory_only(open_kit):
     assert ("failed", "extracting") in transitions(kit)
 
 
+async def test_a_close_asks_for_the_last_reward_with_the_steps_before_it(open_kit):
+    """What piled up behind a call takes one more."""
+    kit = await open_kit(config=Config(annotation={"batch_size": 2}))
+    kit.model.block("annotate")
+    session = await kit.begun("one", "")
+    await kit.until(lambda: kit.model.waiting > 0)
+    for said in ("two", "three"):
+        await session.append(said, "")
+    await session.close()
+    kit.model.unblock("annotate")
+    await session.wait_for("ready")
+    assert len(kit.model.calls("annotate")) == 2
+
+
 async def test_what_a_commit_names_can_be_read(kit):
     """After commit every id of the receipt exists, and the state is idle."""
     session = await kit.begun("Ana lives in Porto", "noted it")
@@ -128,7 +142,7 @@ async def test_a_commit_whose_answer_was_lost_has_happened(open_kit, failing_sto
 
 
 async def test_a_cancelled_commit_runs_to_its_end(open_kit):
-    """Cancelled while the transaction runs, the state is idle and each node is there once."""
+    """Cancelled while the transaction runs, each node is there once; no discard overtakes it."""
     store = PausingStore("apply")
     kit = await open_kit(store=store)
     session = await kit.closed(until="ready")
@@ -144,9 +158,13 @@ async def test_a_cancelled_commit_runs_to_its_end(open_kit):
         group.start_soon(commit, scope)
         await store.entered.wait()
         scope.cancel()
-        await kit.clock.advance(0)
-        assert ended == []
-        store.let_go.set()
+        try:
+            with pytest.raises(SessionError, match="not_discardable"):
+                await session.discard()
+            await kit.clock.advance(0)
+            assert ended == []
+        finally:
+            store.let_go.set()
     assert ended == [(True, SessionState.IDLE)]
     assert len(await kit.repo.get_nodes(["episodic"])) == 1
 

@@ -114,7 +114,8 @@ async def test_a_failed_commit_ends_what_was_accepted_after_it(open_kit, failing
         await first
     with pytest.raises(SessionError) as failed:
         await second
-    assert failed.value.reason == "preceding_op_failed"
+    refused = (failed.value.reason, failed.value.operation)
+    assert refused == ("preceding_op_failed", "start_episode")
     assert isinstance(failed.value.__cause__, CommitFailed)
     assert session.state is SessionState.READY
 
