@@ -100,12 +100,12 @@ class RecordStoreContract(StoreContract):
         assert {ids[id] for id in await self._search(kit, *groups)} == found
 
     async def test_each_half_of_a_step_is_a_record(self, kit):
-        """A word on both sides is found twice; words of different sides are not together."""
+        """A word on both sides is found twice, the later one first; words of both not together."""
         await kit.start()
         step = await kit.append("train to Kyoto", "booked the train")
         hits = await self._hits(kit, ["train"])
         records = {hit.record.kind: hit.record for hit in hits}
-        assert records.keys() == {"observation", "action"}
+        assert [*records] == ["action", "observation"]
         assert records["action"].message_id == f"{step.node_id}/action"
         assert records["action"].seq == records["observation"].seq + 1 == 2 * step.ordinal + 1
         assert all(hit.relevance > 0 for hit in hits)
@@ -420,13 +420,15 @@ class RecordStoreContract(StoreContract):
         )
 
     async def test_one_term_must_tell_something(self, kit):
-        """Two terms that every other record holds bring nothing up; a rare one with them does."""
+        """Two terms that every other record holds bring nothing up; with a rare one both count."""
         await self._say(kit, *(said(n, "tea with milk") for n in range(20)))
-        await self._say(kit, *(said(n, "x") for n in range(20, 40)), said(40, "tea and a zebra"))
+        await self._say(kit, *(said(n, "x") for n in range(20, 40)))
+        await self._say(kit, said(40, "tea, milk and a zebra"), said(41, "tea and a zebra"))
         assert (await self._surfacing(kit, "tea", "milk")).hits == ()
         found = await self._surfacing(kit, "tea", "milk", "zebra")
         assert [(h.record.message_id, set(own)) for h, own in found.hits] == [
-            ("m40", {"tea", "zebra"})
+            ("m40", {"tea", "milk", "zebra"}),
+            ("m41", {"tea", "zebra"}),
         ]
 
     async def test_with_few_records_every_term_tells(self, kit):
@@ -454,6 +456,15 @@ class RecordStoreContract(StoreContract):
         )
         ids = {(h.record.session_id, h.record.message_id) for h, _ in found.hits}
         assert ids == {("u", "m1"), ("s", f"{step.node_id}/observation")}
+
+    async def test_a_message_of_two_sessions_comes_up_once(self, kit):
+        """Both of its steps show it."""
+        await self._say(kit, said(0, "tea milk"))
+        for session in ("s", "u"):
+            await kit.start(session)
+            await kit.append("tea milk", session=session, thread_id="t", message_id="m0")
+        found = await self._surfacing(kit, "tea", "milk")
+        assert [hit.record.message_id for hit, _ in found.hits] == ["m0"]
 
     async def test_an_empty_repository_has_nothing_to_say(self, kit):
         """No record is found in it, none comes up."""

@@ -370,13 +370,15 @@ class SessionStoreContract(StoreContract):
     # ── Records ──────────────────────────────────────────────────────────────────────
 
     async def test_records_come_newest_act_first(self, kit):
-        """An append counts as an act; steps are counted."""
+        """An append counts as an act, and so does one that changes no state; steps are counted."""
         for session in ("a", "b", "c"):
             await kit.start(session)
             kit.clock.advance(1)
         await kit.append("x", session="a")
+        kit.clock.advance(1)
+        await kit.record(TrajectoryStaged(staged=staged("t-0:0", 0), **kit.place("b")))
         records = await kit.store.sessions("r").records(unfinished=False)
-        assert [(r.id, r.steps) for r in records] == [("a", 1), ("c", 0), ("b", 0)]
+        assert [(r.id, r.steps) for r in records] == [("b", 0), ("a", 1), ("c", 0)]
         assert records[0].updated_at == kit.clock.now()
 
     async def test_unfinished_sessions_are_those_not_idle(self, kit):

@@ -155,6 +155,7 @@ async def test_a_search_takes_the_same_filters(repo):
     assert await found(repo, actor="ADA") == ["green", "red"]
     assert await found(repo, actor="ada", thread_id="chat") == ["red"]
     assert await found(repo, actor="Agent") == ["blue", "white"]
+    assert await found(repo, actor="User", since=later, thread_id="chat") == []
     assert await found(repo, since=later, thread_id="chat") == ["blue"]
     assert await found(repo, types=["action", "assistant"]) == ["blue", "white"]
     assert await found(repo, session_id=session.id, where={"keep": {"exists": False}}) == ["white"]
