@@ -168,6 +168,12 @@ async def test_a_failing_migration_leaves_the_version_before_it(make, path, monk
     assert _tables(path) == (present + 1, {"second"})
     assert path.with_name(f"mnemo.db.v{present}.bak").exists()
 
+    # An error of another kind does not pass for a step that was made.
+    monkeypatch.setattr(schema, "MIGRATIONS", (*released, second, lambda tx: {}["bug"]))
+    with pytest.raises(KeyError, match="bug"):
+        await make().open()
+    assert _tables(path) == (present + 1, {"second"})
+
     # What SQLite takes alone is done by sqlite-utils, in the same transaction.
     monkeypatch.setattr(schema, "MIGRATIONS", (*released, second, lambda tx: None))
     on_file = {present + 2: lambda db: db["third"].create({"x": int}, pk="x")}
