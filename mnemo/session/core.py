@@ -107,6 +107,8 @@ class SessionCore(ABC):
         self._failed_appends: list[tuple[Appending, StoreError]] = []
         self._drained: anyio.Event | None = None
         self._pulsed: anyio.Event | None = None
+        self._furthest = -1
+        """Index of the furthest step that was answered; the book may lack some before it."""
         self._doubt: _Doubt | None = None
         self._reading_journal = anyio.Lock()
         self._for_room = anyio.Lock()
@@ -245,14 +247,19 @@ class SessionCore(ABC):
 
     async def _read_journal(self) -> Journal | None:
         """Load the journal and take over the steps and keys that the session lacks."""
-        journal = await self.parts.store.load(self.id)
+        while True:
+            journal = await self.parts.store.load(self.id)
+            if journal is None:
+                break
+            self.keys = {**journal.keys, **self.keys}
+            if self.book is None or journal.record.episode_id != self.book.id:
+                break
+            for step in journal.steps[len(self.book.steps) :]:
+                self._step_written(step)
+            if self._furthest < len(self.book.steps):
+                break  # else a step was answered that is younger than what was read
         if self._doubt is _LACKS_STEPS:
             self._doubt = None
-        if journal is not None:
-            if self.book is not None and journal.record.episode_id == self.book.id:
-                for step in journal.steps[len(self.book.steps) :]:
-                    self._step_written(step)
-            self.keys = {**journal.keys, **self.keys}
         return journal
 
     async def _find_failed_appends(self) -> None:
@@ -282,7 +289,7 @@ class SessionCore(ABC):
         """Collect into *book* from now on; ``None``: there is no episode."""
         if self.lane is not None:
             self.lane.stop()
-        self.book, self.lane = book, None
+        self.book, self.lane, self._furthest = book, None, -1
         if book is not None:
             self.goal, book.preceding = book.goal, self.parts.preceding
             self.lane = AnnotationLane(self.parts, book, annotated=self.annotated, room=self.pulse)
@@ -369,11 +376,11 @@ class SessionCore(ABC):
     def submit(self, draft: StepDraft) -> Appending:
         """Hand *draft* to the store in this turn of the loop."""
         appending = Appending(draft)
+        book, done = self.the_book(), partial(self._answered, appending)
+        self.parts.store.append(self.id, book.id, draft, self.parts.owner, done)  # or it raises
+        self.in_flight += 1
         if draft.key is not None:
             self.keys[draft.key] = appending
-        self.in_flight += 1
-        book, done = self.the_book(), partial(self._answered, appending)
-        self.parts.store.append(self.id, book.id, draft, self.parts.owner, done)
         return appending
 
     def _answered(self, appending: Appending, result: Step | BaseException) -> None:
@@ -428,6 +435,7 @@ class SessionCore(ABC):
     def _step_written(self, step: Step) -> None:
         """Take a durable step into the episode, once; a gap before it is filled later."""
         steps = self.the_book().steps
+        self._furthest = max(self._furthest, step.index)
         if step.index > len(steps):
             self._miss_steps()
         if step.index != len(steps):
@@ -435,9 +443,7 @@ class SessionCore(ABC):
         steps.append(step)
         if self.parts.bus.listeners:
             self.parts.tell(StepAppended, step_index=step.index)
-        if self.life.state is SessionState.COLLECTING:
-            for timer in self._timers:
-                timer.restart()
+        self.set_timers()
         if self.lane is not None and not self.life.closing:
             self.lane.wake()
         self.parts.written()

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from mnemo import Config, PendingQueueFull, SessionState, UsageError
+from mnemo import Config, PendingQueueFull, SessionState, StoreError, UsageError
 from mnemo.events import StepAppended
 
 
@@ -176,3 +176,19 @@ async def test_what_listens_to_an_append_sees_its_step_in_the_session(collecting
     appending.listeners.append(lambda step: seen.append(work.the_book().steps == [step]))
     assert (await appending.wait()).index == 0
     assert seen == [(True, 0), True]
+
+
+async def test_an_append_that_the_store_does_not_take_leaves_nothing(kit, monkeypatch):
+    """Its key is free again, and the session ends."""
+    session = await kit.started()
+    sessions = session._work.parts.store
+
+    def refuse(*given):
+        raise StoreError("the store is closed")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(sessions, "append", refuse)
+        with pytest.raises(StoreError):
+            await session.append("tea", "", key="k")
+    assert (await session.append("tea", "", key="k")).index == 0
+    await session.aclose()

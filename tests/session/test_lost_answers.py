@@ -228,6 +228,27 @@ async def test_an_append_that_was_made_leaves_no_gap(failing_kit):
     assert not kit.seen.of(AnnotationFailed)
 
 
+async def test_a_step_younger_than_the_look_for_a_lost_one_is_extracted(failing_kit, monkeypatch):
+    """Its answer comes while the journal is read that does not have it yet."""
+    kit, store = failing_kit
+    session = await kit.started()
+    sessions = session._work.parts.store
+    load = sessions.load
+
+    async def late(id):
+        found = await load(id)
+        monkeypatch.undo()
+        await session.append("second", "")
+        return found
+
+    monkeypatch.setattr(sessions, "load", late)
+    store.fail("append", before=False)
+    await session.append("first", "")
+    await session.close_and_commit()
+    found = await kit.repo.get_nodes(["episodic"])
+    assert [node.observation for node in found] == ["first", "second"]
+
+
 async def test_steps_behind_one_whose_answer_is_lost_keep_their_order(failing_kit):
     """Several appends at once, the first answer lost: each is acknowledged with its place."""
     kit, store = failing_kit
