@@ -340,7 +340,7 @@ class Shelf:
     # ── Vectors ──────────────────────────────────────────────────────────────────────
 
     async def settle_debts(self) -> None:
-        """Embed one batch of notes whose vector is missing. *Raises* ``StoreError``."""
+        """Embed one batch of notes whose vector is missing; if the store fails, they stay owed."""
         space = self.parts.embedder.space
         owed = await self.store.reading(lambda tx: tx.owed(space, limit=DEBTS))
         if not owed:
@@ -352,7 +352,10 @@ class Shelf:
             if vector is not None
         }
         if made:
-            await self.store.writing(lambda tx: tx.save_vectors(space, made))
+            try:
+                await self.store.writing(lambda tx: tx.save_vectors(space, made))
+            except StoreError as error:
+                log.warning("the vectors of notes were not stored: %s", error)
 
     async def _embedded(
         self, texts: Sequence[str], kind: Literal["document", "query"]

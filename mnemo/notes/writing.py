@@ -398,10 +398,17 @@ def _kept(tx: NoteReader, topic: str, version: int) -> NoteVersion | None:
 def _written_again(
     tx: NoteWriter, old: NoteVersion, source: NoteSource, config: NotesConfig
 ) -> NoteRow:
-    reason = f"version {old.version} again"
     change = Write(
         text=NoteText(topic=old.topic, description=old.description, body=old.body),
-        source=replace(source, trust=old.trust, reason=reason),
+        source=replace(
+            source,
+            trust=old.trust,
+            session_id=old.session_id,
+            thread_id=old.thread_id,
+            message_ids=old.message_ids,
+            evidence=old.evidence,
+            reason=f"version {old.version} again",
+        ),
         action="restored",
     )
     return write(tx, change, config).row

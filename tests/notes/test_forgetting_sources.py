@@ -77,6 +77,14 @@ async def test_a_session_is_a_source_where_no_thread_is_named(open_notes):
     assert (await forget(kit, session_ids=["s"])).notes == 1
 
 
+async def test_a_restored_text_goes_with_the_thread_that_it_is_from(kit):
+    """It rests on what its first version rested on."""
+    await noted(kit, "We fly to Tokyo in March", "t")
+    await kit.notes.delete("travel")
+    await kit.notes.restore("travel", 1)
+    assert (await forget(kit, thread_id="t")).notes == 1
+
+
 async def test_deletions_do_not_keep_a_note(kit):
     """A deleted note whose every text came from the erased goes with its history."""
     await noted(kit, "We fly to Tokyo in March", "t")

@@ -3,7 +3,7 @@
 import pytest
 from notes_kit import NOTHING, reply, task, writes
 
-from mnemo.errors import Conflict, InvalidNote, NotFound
+from mnemo.errors import Conflict, InvalidNote, NotFound, StoreError
 
 
 async def test_history_holds_every_version(kit):
@@ -164,3 +164,28 @@ async def test_a_limit_is_a_whole_number_from_one(open_notes, limit):
     """Anything else is a ``ValueError``."""
     with pytest.raises(ValueError, match="limit"):
         await (await open_notes()).notes.list(limit=limit)
+
+
+async def test_what_is_stored_is_done_although_its_vector_is_not(open_notes, monkeypatch):
+    """The vector is owed: an undo that was made is not refused, and a search answers by words."""
+    kit = await open_notes(reply(writes(topic="rex", body="- a dog")), NOTHING)
+    await kit.notes.write("travel", "- Tokyo", "Travel")
+    update = await kit.update()
+    await kit.notes.undo(update.id)
+    undone = (await kit.notes.history("rex"))[-1].update_id
+    store = kit.notes._parts.store
+    writing = store.writing
+
+    async def full(work):
+        def refused(tx):
+            monkeypatch.setattr(tx, "save_vectors", fails, raising=False)
+            return work(tx)
+
+        return await writing(work if "save_vectors" not in work.__code__.co_names else refused)
+
+    def fails(space, made):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(store, "writing", full)
+    assert await kit.notes.undo(undone)
+    assert (await kit.notes.recall("a dog")).hits
