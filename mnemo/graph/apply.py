@@ -234,12 +234,14 @@ def _write_graph(
     check_space(tx, repo_id, write.space, vectors.values())
     with tx.refusing(CommitFailed("nothing was written: a node id is in use already")):
         tx.run_many(_ADD_NODE, [(repo, *row, revision) for row in prepared.nodes])
-    ends = {end for edge in write.edges for end in (edge.source, edge.target)}
+    shown = (*write.edges, *write.dropped)
+    ends = {end for edge in shown for end in (edge.source, edge.target)}
     numbers = _numbers(tx, repo, list({*ends, *write.metadata, *(n.id for n in write.nodes)}))
     tx.run_many(_ADD_KEY, [(repo, key, numbers[id]) for key, id in prepared.keys])
     dropped = [(repo, e.source, repo, e.target, str(e.kind)) for e in write.dropped]
     tx.run_many(_DROP_EDGE, dropped)
-    edge_count = _add_edges(tx, write.edges, numbers, revision)
+    edge_count = _add_edges(tx, write.edges, numbers)
+    _touch_claims(tx, shown, numbers, revision)
     _change_nodes(tx, repo, write.changes, revision)
     tx.run_many(
         _ADD_METADATA,
@@ -266,22 +268,21 @@ def _numbers(
     return numbers
 
 
-def _add_edges(
-    tx: Tx,
-    edges: Sequence[Edge],
-    numbers: dict[str, int],
-    revision: Revision,
-) -> int:
+def _add_edges(tx: Tx, edges: Sequence[Edge], numbers: Mapping[str, int]) -> int:
     rows = [(numbers[e.source], numbers[e.target], *EDGES.values(e)) for e in edges]
-    added = tx.run_many(_ADD_EDGE, rows) if rows else 0
-    # An edge changes the document of the fact or instruction it says something of.
+    return max(tx.run_many(_ADD_EDGE, rows) if rows else 0, 0)
+
+
+def _touch_claims(
+    tx: Tx, edges: Sequence[Edge], numbers: Mapping[str, int], revision: Revision
+) -> None:
+    """Note that new or deleted *edges* change the documents of what they say something of."""
     touched = {
         numbers[edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target]
         for edge in edges
         if edge.kind is not EdgeKind.SIBLING
     }
     tx.run_many(_CHANGED, [(revision, number) for number in touched])
-    return max(added, 0)
 
 
 def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Revision) -> None:

@@ -255,7 +255,7 @@ class GraphWrite:
     @property
     def is_empty(self) -> bool:
         """Whether, upkeep aside, the graph stays as it is; then the revision stays too."""
-        return not (self.nodes or self.edges or self.metadata or self.changes)
+        return not (self.nodes or self.edges or self.dropped or self.metadata or self.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ class DocumentFeedContract(StoreContract):
         assert after.details["do"] == {"intents": ("travel by train",), "steps": ()}
 
     async def test_a_new_edge_shows_its_fact_again(self, kit):
-        """A fact whose tags or evidence grew has changed, though its own fields have not."""
+        """A fact with other tags or evidence has changed, though its own fields have not."""
         step = Episodic("o", id="e", at=NOON, created_at=NOON)
         await kit.apply(FACT, TAG, step)
         before = await kit.changes()
@@ -155,6 +155,8 @@ class DocumentFeedContract(StoreContract):
         supported = await kit.changes(tagged.cursor)
         assert (tagged.nodes, tagged.details["fact"]["tags"]) == ((FACT,), ("Porto",))
         assert supported.details["fact"]["latest_at"] == NOON
+        await kit.apply(id="f", dropped=(Edge("fact", "e", EdgeKind.PROVENANCE),))
+        assert (await kit.changes(supported.cursor)).details["fact"]["latest_at"] is None
 
     async def test_a_changed_node_comes_again(self, kit):
         """A fact that ceased to hold is in the feed as it is now."""
