@@ -127,7 +127,7 @@ _counts = attrgetter("cumulative_reward", "reward_count", "support_count")
 
 
 async def check_sums(changeset: Changeset, graph: StoredGraph) -> None:
-    """Refuse negative differences. *Raises* ``ValueError``: they bring a count below 0."""
+    """*Raises* ``ValueError``: a negative difference would bring a stored count below 0."""
     lowered = {id: delta for id, delta in changeset.metadata.items() if min(_counts(delta)) < 0}
     stored = await graph.metadata([*lowered]) if lowered else {}
     for id, delta in lowered.items():

@@ -366,7 +366,7 @@ class MetadataDelta:
     """
     A difference to be added to a node's stored counts; never overwrites them.
 
-    It may be negative where no sum is; a new node's counts are 0 before it.
+    A difference may be negative, a sum may not; the counts of a new node are 0 before it.
     """
 
     cumulative_reward: float = 0.0
