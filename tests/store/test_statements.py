@@ -102,7 +102,7 @@ async def test_a_batch_of_appends_costs_few_statements(kit, count):
 
     def append(tx: Tx) -> list[Step | UsageError]:
         handed = [
-            Handed("r", id, f"{id}-1", draft(f"kettle {n} 東京都"), kit.owner.token)
+            Handed("r", id, kit.owner.token, f"{id}-1", draft(f"kettle {n} 東京都"))
             for n in range(count)
             for id in ("s", "t")
         ]
