@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -300,7 +301,7 @@ def _field(purpose: str, key: str, value: Any) -> Any:
 # ── The chat model ──────────────────────────────────────────────────────────────────────
 
 
-class HttpChatModel(HttpModel):
+class HttpChatModel(HttpModel, ABC):
     """
     What the chat models of all protocols share; see ``OpenAIChatModel`` for the arguments.
 
@@ -332,13 +333,13 @@ class HttpChatModel(HttpModel):
         self._overrides = checked_overrides(overrides)
         self._lessons = defaultdict[str, Learned](Learned)
 
+    @abstractmethod
     def _body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
         """The request's JSON."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read(self, answer: Any, call: Call, form: Form) -> ChatReply:
         """Read an answer; its input tokens are counted whole. *Raises* ``WrongShape``."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
