@@ -30,19 +30,18 @@ JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 _NEW_STEPS = (
     _FROM_STEPS.format(tables.UNANNOTATED_STEP_COLUMNS)
     + """
-WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
+WHERE t.repo = ? AND t.ordinal > ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 """
 )
-# By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
 _SPOKEN = ", ".join(f"'{kind}'" for kind in sorted(EMBEDDED))
 _NEW_MESSAGES = f"""
 SELECT {tables.MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
-WHERE m.no > ? AND +m.repo = ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
+WHERE m.repo = ? AND m.no > ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
 """
 _REPEATS = f"""
 SELECT p.node_id, m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id = p.thread
 $join messages m ON m.thread = q.no AND m.id = p.message
-WHERE p.ordinal BETWEEN ? AND ? AND +p.repo = ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
+WHERE p.repo = ? AND p.ordinal BETWEEN ? AND ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
 """
 _MESSAGES_BY_NUMBER = f"""
 SELECT {tables.MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
@@ -237,7 +236,7 @@ def _new_steps(
     tx: Tx, repo: int, after: int, limit: int, passed: Passed
 ) -> tuple[list[Step], int, bool]:
     """Steps behind *after*, the ordinal up to which that is all, and whether more follow."""
-    rows = tx.run(_NEW_STEPS, (after, repo, limit)).fetchall()
+    rows = tx.run(_NEW_STEPS, (repo, after, limit)).fetchall()
     steps = tables.STEPS.rows.all(rows, passed)
     if len(rows) == limit:
         return steps, rows[-1][tables.STEPS.ordinal], True
@@ -248,7 +247,7 @@ def _new_messages(
     tx: Tx, repo: int, after: int, limit: int, passed: Passed
 ) -> tuple[dict[str, StoredMessage], int, bool]:
     """Messages behind *after* by document, the number up to which that is all, whether more."""
-    rows = tx.run(_NEW_MESSAGES, (after, repo, limit)).fetchall()
+    rows = tx.run(_NEW_MESSAGES, (repo, after, limit)).fetchall()
     found = {
         message_document(row[-1]): message
         for row in rows
@@ -265,7 +264,7 @@ def _repeats(tx: Tx, repo: int, steps: Sequence[Step]) -> dict[str, str]:
     ordinals = [step.ordinal for step in steps if step.message_id is not None]
     if not ordinals:
         return {}
-    rows = tx.run(_REPEATS, (min(ordinals), max(ordinals), repo))
+    rows = tx.run(_REPEATS, (repo, min(ordinals), max(ordinals)))
     return {node_id: message_document(no) for node_id, no in rows}
 
 

@@ -42,6 +42,7 @@ _JOURNAL = (
     "CREATE UNIQUE INDEX steps_place ON steps (episode, idx)",
     "CREATE UNIQUE INDEX steps_key ON steps (session, key) WHERE key IS NOT NULL",
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
+    "CREATE INDEX steps_followed ON steps (repo, ordinal)",
     "CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL",
 )
 _GRAPH = (
@@ -73,6 +74,7 @@ _CONVERSATIONS = (
     tables.MESSAGES.ddl,
     "CREATE UNIQUE INDEX messages_place ON messages (thread, seq)",
     "CREATE UNIQUE INDEX messages_id ON messages (thread, id)",
+    "CREATE INDEX messages_followed ON messages (repo, no)",
     "CREATE INDEX messages_system ON messages (thread, seq) WHERE role = 'system'",
     "CREATE INDEX messages_user ON messages (thread, seq) WHERE role = 'user'",
     """CREATE INDEX messages_answers ON messages (thread, tool_call_id)

@@ -72,10 +72,6 @@ _IN_ORDER = """
 CREATE TRIGGER in_order BEFORE INSERT ON {0}
 FOR EACH ROW EXECUTE FUNCTION number_in_order('{0}_seq_seq')
 """
-_FOLLOWED = """
-CREATE INDEX steps_followed ON steps (repo, ordinal);
-CREATE INDEX messages_followed ON messages (repo, no);
-"""
 _NUMBERED = ("vectors", "removals", "item_vectors")
 # PostgreSQL 15 has no ``IS JSON``.
 _JSON = """
@@ -190,7 +186,6 @@ def _make(connection: Connection) -> None:
         _LOCKS,
         _COMMITS,
         _TEXTS,
-        _FOLLOWED,
         _NUMBERS,
         _JSON_SINCE_16 if since_16 else _JSON,
     ):
