@@ -438,15 +438,15 @@ UPDATE episodes SET erased = erased + ?, changeset = NULL, changeset_steps = NUL
 WHERE no = ?
 """
 _DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"
-_OF_SESSIONS = """ kind = 'session' AND EXISTS
-(SELECT 1 FROM sessions s WHERE s.repo = jobs.repo AND s.id = jobs.subject AND s.no IN $numbers)
+_OF_SESSIONS = """ repo = ? AND kind = 'session'
+AND subject IN (SELECT id FROM sessions WHERE no IN $numbers)
 """
 _DROP_JOBS = f"DELETE FROM jobs WHERE{_OF_SESSIONS}"
 # It may quote what was said; as may what a worker of now would still write.
 _FORGET_ERRORS = f"UPDATE jobs SET error = NULL WHERE{_OF_SESSIONS}"
 _TAKE_BACK = f"""
 UPDATE jobs SET state = 'waiting', tries = tries - 1, token = token + 1, owner = NULL
-WHERE state = 'running' AND{_OF_SESSIONS}
+WHERE{_OF_SESSIONS} AND state = 'running'
 """
 _DROP_SESSIONS = "DELETE FROM sessions WHERE no IN $numbers"
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE no IN $numbers"
@@ -483,7 +483,10 @@ def _end_sessions(tx: Tx, repo: int, plan: SessionPlan) -> None:
     # What is left of an episode that was not over stays in the record.
     hide_uncommitted(tx, repo, [episode.no for episode in plan.ended])
     tx.run(_DROP_EPISODES, (dropped,))
-    tx.run(_DROP_JOBS, (listed(plan.gone),))
-    tx.run(_DROP_SESSIONS, (listed(plan.gone),))
-    for statement in (_RELEASE, _COME_TO_REST, _FORGET_ERRORS, _TAKE_BACK):
-        tx.run(statement, (listed(plan.shaken),))
+    gone, shaken = listed(plan.gone), listed(plan.shaken)
+    tx.run(_DROP_JOBS, (repo, gone))
+    tx.run(_DROP_SESSIONS, (gone,))
+    for statement in (_RELEASE, _COME_TO_REST):
+        tx.run(statement, (shaken,))
+    for statement in (_FORGET_ERRORS, _TAKE_BACK):
+        tx.run(statement, (repo, shaken))
