@@ -55,6 +55,7 @@ class Kind:
         owners: The columns with numbers of owners, which *source* joins under these names.
         source: *d* and its owners; default: what each owner has, in the order of their ids.
         repo: What is the repository's number.
+        by: The number whose order the rows have, of *d* or an owner; it comes with nothing sorted.
         order: Of the rows; default: that of the table.
         said: Of columns that are not said as they are stored, how they are said.
         more: Columns that the table's entity does not know: the type, and what judges them.
@@ -70,6 +71,7 @@ class Kind:
         owners: Sequence[str] | None = None,
         source: str = "",
         repo: str = "",
+        by: str = "",
         order: str = "",
         said: Mapping[str, str] | None = None,
         more: Mapping[str, tuple[str, Rule | None]] | None = None,
@@ -96,12 +98,17 @@ class Kind:
         owned = "".join(f"{o.name} {c} $join " for c, o in self.owners.items())
         linked = "".join(f" ON d.{c} = {c}.no" for c in self.owners)
         self.source = source or f"{owned}{table.name} d{linked}"
-        self.repo = repo or f"{given[0] if given else 'd'}.repo"
+        alias, _, number = by.partition(".")
+        self.repo = repo or f"{alias or (given[0] if given else 'd')}.repo"
+        where = f"{self.repo} = ?"
+        if by:
+            numbered = _OWNERS.get(alias, table).name
+            where = f"{by} IN (SELECT {number} FROM {numbered} WHERE repo = ?)"
         ids = {column: f"{column}.{owner.key[0]}" for column, owner in self.owners.items()}
         expressions = {c: f"d.{c}" for c in self.columns} | ids | dict(said or {})
         self.query = (
-            f"SELECT {', '.join(expressions.values())} FROM {self.source} WHERE {self.repo} = ? "
-            f"ORDER BY {order or ', '.join((*ids.values(), *(f'd.{c}' for c in table.order)))}"
+            f"SELECT {', '.join(expressions.values())} FROM {self.source} WHERE {where} ORDER BY "
+            + (order or by or ", ".join((*ids.values(), *(f"d.{c}" for c in table.order))))
         )
 
     # ── Rows to lines ────────────────────────────────────────────────────────────────
@@ -185,27 +192,24 @@ _ANNOTATION = {
     for column, type in zip(tables.ANNOTATIONS.columns, tables.ANNOTATIONS.types, strict=True)
 }
 
-# A plus before a column keeps its index out of it: tables are read in the order they
-# are in, with nothing to sort.
 _ALL = (
     Kind(
         "session",
         tables.SESSIONS,
-        repo="+d.repo",
-        order="d.no",
+        by="d.no",
         # It was last active when its last step was recorded, if that is later.
         said={
             "updated_at": "$greatest(d.updated_at, coalesce((SELECT recorded_at FROM steps "
             "WHERE episode = d.episode ORDER BY idx DESC LIMIT 1), d.updated_at))"
         },
     ),
-    Kind("episode", tables.EPISODES, repo="+session.repo", order="session.no, d.no"),
+    Kind("episode", tables.EPISODES, by="session.no", order="session.no, d.no"),
     Kind(
         "trajectory",
         tables.STAGED,
         source="sessions session $join episodes episode ON episode.session = session.no "
         "$join staged d ON d.episode = episode.no",
-        repo="+session.repo",
+        by="session.no",
         order=f"session.no, episode.no, d.{ARRIVAL}",
     ),
     Kind(
@@ -214,15 +218,14 @@ _ALL = (
         owners=("session", "episode"),
         source="steps d $join episodes episode ON episode.no = d.episode "
         "$join sessions session ON session.no = d.session",
-        repo="+d.repo",
+        repo="d.repo",
         order="d.ordinal",
         more={"committed": _FLAG, "gone": _FLAG, **_ANNOTATION},
     ),
     Kind(
         "node",
         tables.NODES,
-        repo="+d.repo",
-        order="d.no",
+        by="d.no",
         more={"revision": ("INTEGER NOT NULL", count)},
     ),
     Kind(
@@ -230,18 +233,18 @@ _ALL = (
         tables.EDGES,
         source="nodes source $join edges d ON d.source = source.no "
         "$join nodes target ON target.no = d.target",
-        repo="+source.repo",
+        by="source.no",
         order="source.no, d.target, d.kind",
     ),
     # Messages have other numbers where they are imported: recall embeds them anew.
     Kind("vector", tables.VECTORS, repo="d.key NOT LIKE 'message-%' AND d.repo", order="d.seq"),
-    Kind("changeset", tables.CHANGESETS, repo="+d.repo", order=f"d.{ARRIVAL}"),
+    Kind("changeset", tables.CHANGESETS, by=f"d.{ARRIVAL}"),
     Kind("thread", tables.THREADS),
     Kind(
         "message",
         tables.MESSAGES,
         source="messages d $join threads thread ON thread.no = d.thread",
-        repo="+d.repo",
+        repo="d.repo",
         order="d.no",
         said={"searched": f"CASE WHEN {SEARCHED} THEN 1 ELSE 0 END"},
         more={"searched": _FLAG},
@@ -253,7 +256,13 @@ _ALL = (
     Kind("pin", tables.PINS),
     Kind("note", tables.NOTES),
     Kind("note_version", tables.NOTE_VERSIONS),
-    Kind("note_change", tables.NOTE_CHANGES, order="coalesce(d.update_id, ''), d.seq"),
+    Kind(
+        "note_change",
+        tables.NOTE_CHANGES,
+        source="note_journal d $join notes note ON note.no = d.note",
+        repo="d.repo",
+        order="coalesce(d.update_id, ''), d.seq",
+    ),
     Kind("note_mark", tables.NOTE_MARKS, order="d.seq"),
     # The topic of a note that was purged would be a trace of it.
     Kind(

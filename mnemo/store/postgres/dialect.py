@@ -527,7 +527,6 @@ _TOKENS = re.compile(
     | (?<![:\w]):(?P<name>[a-z_]+)
     | CREATE\ INDEX\ staging\.(?P<index>\w+)\s+ON\ (?P<staged>\w+)
     | (?P<staging>\bstaging\.)
-    | (?P<plus>(?<=\s)\+(?=[a-z]+\.))
     """,
     re.VERBOSE,
 )
@@ -558,7 +557,7 @@ def spelled(statement: str) -> tuple[str, tuple[str, ...]]:
             if name not in names:
                 names.append(name)
             return f"${names.index(name) + 1}"
-        return {"staging": "pg_temp.", "plus": ""}.get(match.lastgroup or "", match.group())
+        return "pg_temp." if match["staging"] else match.group()
 
     made = _TOKENS.sub(spell, statement)
     if statement.lstrip().startswith(("CREATE TABLE", "ALTER TABLE")):
