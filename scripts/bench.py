@@ -25,13 +25,14 @@ import bench_adapters
 import bench_http
 import bench_postgres
 import bench_read
+import bench_scale
 import bench_workers
 import bench_write
 from bench_kit import Figure, Row, headline, machine
 
 from mnemo.runtime import settle_collector
 
-ROOMS = (bench_write, bench_read, bench_workers, bench_postgres, bench_adapters)
+ROOMS = (bench_write, bench_read, bench_workers, bench_postgres, bench_adapters, bench_scale)
 ROWS: dict[str, Row] = {n: row for room in (*ROOMS, bench_http) for n, row in room.ROWS.items()}
 USUAL = [n for n in (*bench_write.ROWS, *bench_read.ROWS, "threads") if n != "maintenance"]
 """What is measured where no row is named, but for what takes hours and rows that want a setting."""

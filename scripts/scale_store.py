@@ -1,0 +1,303 @@
+"""
+Large stores, written by the rooms' own functions, for ``scripts/bench scale``; files of bare arrays
+of the same texts, as an index at rest could be at best.
+
+Words follow Zipf's law, lengths are log-normal around twenty words, times cover two years; one text
+in five is a fact, the others are messages of four speakers in threads. A vector is the weighted sum
+of two of a bank and noise; the bank is sentences of the guide, embedded once by the default
+embedder. A repository's texts depend on its number alone, so it can be made again by itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from bench_kit import Words, at_once, batches
+from numpy.typing import NDArray
+
+import mnemo
+from mnemo import Config, Message, Semantic
+from mnemo.conversation.log import append_drafts, drafts_of
+from mnemo.conversation.scope import ThreadScope
+from mnemo.graph.apply import apply_write, prepare
+from mnemo.log.transcript import TranscriptWriter
+from mnemo.models.local import MiniLMEmbedder
+from mnemo.protocols import GraphWrite
+from mnemo.runtime.text import STOP_WORDS
+from mnemo.store.codec import encode_vector
+from mnemo.store.rows import listed, repo_number, repo_row
+from mnemo.store.tables import check_space, put_vectors
+from mnemo.store.tx import Tx
+from mnemo.values.feed import message_document
+
+Rows: TypeAlias = NDArray[np.float32]
+SPACE = replace(MiniLMEmbedder.space, passage_tokens=None)
+BANK, PART, FACTS = 2_000, 10_000, 5
+"""Texts of the bank; texts of a repository that are drawn at once; every how manieth is a fact."""
+NOISE, NEARNESS = 0.3, 0.5
+"""Lengths of what is added to the vector of a text, and to that of a question about it."""
+BEGIN, DAYS = datetime(2024, 1, 1, tzinfo=UTC), 730.0
+SPEAKERS = ("Ana", "Bo", "Chen", "Dara")
+_CONFIG = Config()
+_NUMBERS = """
+SELECT m.no FROM messages m JOIN threads t ON t.no = m.thread
+WHERE t.repo = ? AND t.id IN $texts ORDER BY m.no
+"""
+
+
+class ManyWords(Words):
+    """A vocabulary of 50,000."""
+
+    VOCABULARY = 50_000
+
+
+class Drawn(NamedTuple):
+    """Texts, the numbers of their words end to end, and a vector for each."""
+
+    texts: list[str]
+    lengths: NDArray[np.int64]
+    words: NDArray[np.int64]
+    vectors: Rows
+
+
+class Source:
+    """Draws the texts of repositories, the same for the same number; *folder* keeps the bank."""
+
+    def __init__(self, folder: Path) -> None:
+        self._bank = _bank(folder / "bank.npy")
+        words = ManyWords().commonest(ManyWords.VOCABULARY)
+        self.numbers = {word: number for number, word in enumerate(words)}
+        self._spelled = np.array(words, object)
+        shares = np.cumsum(1 / np.arange(1, len(words) + 1))
+        self._shares = shares / shares[-1]
+
+    def parts(self, repo: int, count: int) -> Iterator[Drawn]:
+        """The *count* texts of a repository."""
+        for first in range(0, count, PART):
+            yield self._drawn(min(PART, count - first), np.random.default_rng([repo, first]))
+
+    def _drawn(self, count: int, chance: np.random.Generator) -> Drawn:
+        lengths = np.clip(chance.lognormal(np.log(20), 0.6, count), 1, 200).astype(np.int64)
+        words = np.searchsorted(self._shares, chance.random(lengths.sum()))
+        spelled, ends = self._spelled[words].tolist(), lengths.cumsum().tolist()
+        begins = [0, *ends[:-1]]
+        texts = [" ".join(spelled[a:b]) + "." for a, b in zip(begins, ends, strict=True)]
+        one, other = chance.integers(len(self._bank), size=(2, count))
+        share = chance.uniform(0.3, 0.7, (count, 1)).astype(np.float32)
+        mixed = share * self._bank[one] + (1 - share) * self._bank[other]
+        return Drawn(texts, lengths, words, noisy(mixed, NOISE, chance))
+
+    def questions(self, repo: int, count: int, most: int) -> list[Question]:
+        """At most so many questions about texts of a repository's first part."""
+        drawn = next(self.parts(repo, count))
+        telling = ([w for w in text[:-1].split() if w not in STOP_WORDS] for text in drawn.texts)
+        able = [(n, words[:4]) for n, words in enumerate(telling) if len(words) >= 4]
+        about = [able[n] for n in np.linspace(0, len(able) - 1, min(most, len(able))).astype(int)]
+        rows = drawn.vectors[[n for n, _ in about]]
+        rows = noisy(rows, NEARNESS, np.random.default_rng(repo))
+        return [Question(words, row) for (_, words), row in zip(about, rows, strict=True)]
+
+
+class Question(NamedTuple):
+    """Words that are looked up, and a vector."""
+
+    words: list[str]
+    row: Rows
+
+    @property
+    def text(self) -> str:
+        """What is asked; around the words all is left out of a search."""
+        return f"What was said about {' '.join(self.words)}?"
+
+
+def noisy(rows: Any, size: float, chance: np.random.Generator) -> Rows:
+    """Unit rows beside those of *rows*, with noise of this length added to each."""
+    noise = chance.standard_normal(rows.shape, np.float32) * np.float32(size / rows.shape[1] ** 0.5)
+    mixed = rows / np.linalg.norm(rows, axis=1, keepdims=True) + noise
+    unit: Rows = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
+    return unit
+
+
+def _bank(path: Path) -> Rows:
+    """The vectors of sentences of the guide, kept at *path*."""
+    if not path.exists():
+        pages = sorted((Path(mnemo.__file__).parent / "guide").glob("*.md"))
+        said = "\n".join(page.read_text("utf-8") for page in pages).replace(". ", ".\n").split("\n")
+        sentences = list(dict.fromkeys(s for s in said if len(s.split()) > 5))
+        np.save(path, MiniLMEmbedder.load().embed(sentences[:BANK]))
+    rows: Rows = np.load(path)
+    return rows
+
+
+class Given:
+    """An embedder at no cost: it knows the vectors of questions, and gives any for other texts."""
+
+    space = SPACE
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._rows = {question.text: question.row for question in questions}
+        self._other = questions[0].row
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> Rows:
+        return np.array([self._rows.get(text, self._other) for text in texts], np.float32)
+
+
+# ── Filling ──────────────────────────────────────────────────────────────────────────
+
+
+def repo_name(number: int) -> str:
+    """The id of the repository of a number."""
+    return f"user {number}"
+
+
+async def fill(store: Any, source: Source, repos: Sequence[int], each: int) -> None:
+    """Write *each* texts to each of *repos* of a store that is not open yet; close it."""
+    owner = await store.open()
+
+    async def write(repo: int) -> None:
+        for place, drawn in enumerate(source.parts(repo, each)):
+            work = partial(_write, repo=repo_name(repo), first=place * PART, each=each, drawn=drawn)
+            await store.engine.writing(work)
+
+    try:
+        for some in batches(repos, max(1, PART // each)):  # which are written together
+            await at_once(write, some)
+        await store.release(owner)
+    finally:
+        await store.aclose()
+
+
+def _write(tx: Tx, repo: str, first: int, each: int, drawn: Drawn) -> None:
+    at = [BEGIN + timedelta(DAYS * (first + n) / each) for n in range(len(drawn.texts))]
+    messages = len(at) - len(at) // FACTS
+    _say(tx, repo, first, drawn, at[:messages])
+    facts = zip(drawn.texts[messages:], drawn.vectors[messages:], at[messages:], strict=True)
+    _learn(tx, repo, [Semantic(t, vector=v, valid_from=a) for t, v, a in facts])
+
+
+def _say(tx: Tx, repo: str, first: int, drawn: Drawn, at: Sequence[datetime]) -> None:
+    writer = TranscriptWriter(tx, repo, datetime.now(UTC))
+    counts, threads = drawn.lengths.tolist(), list[str]()
+    said = [
+        Message(
+            "assistant" if n % 2 else "user",
+            drawn.texts[n],
+            id=f"message {first + n}",
+            actor=None if n % 2 else SPEAKERS[n // 2 % len(SPEAKERS)],
+            at=when,
+            token_count=counts[n],
+        )
+        for n, when in enumerate(at)
+    ]
+    for some in batches(said, max(20, min(500, len(said) // 4))):
+        threads.append(f"thread of {some[0].id}")
+        scope = ThreadScope.stored(writer, threads[-1], _CONFIG)
+        append_drafts(writer, scope, drafts_of(some, len))
+    writer.flush()
+    number = repo_number(tx, repo)
+    rows = tx.run(_NUMBERS, (number, listed(threads))).fetchall()
+    sides = ("observation", "action")
+    vectors = {
+        f"{message_document(no)}/{sides[n % 2]}": encode_vector(drawn.vectors[n])
+        for n, (no,) in enumerate(rows)
+    }
+    check_space(tx, repo, SPACE, vectors.values())
+    put_vectors(tx, number, vectors)
+
+
+def _learn(tx: Tx, repo: str, facts: Sequence[Semantic]) -> None:
+    revision, now = repo_row(tx, repo)[1], datetime.now(UTC)
+    write = GraphWrite(
+        changeset_id=f"changeset {revision}",
+        expected_revision=revision,
+        nodes=tuple(facts),
+        node_ids=tuple(fact.id for fact in facts),
+        space=SPACE,
+    )
+    apply_write(tx, repo, prepare(write, now), "", lambda _: now)
+
+
+# ── Bare files ───────────────────────────────────────────────────────────────────────
+
+BEST, NEAR = 200, 4_000
+"""Candidates by words and by vectors; by sign bits, of which these are the nearest."""
+_FULL_TEXT = """
+CREATE VIRTUAL TABLE texts USING fts5(text, content = '', tokenize = 'porter unicode61')
+"""
+_BY_WORDS = f"SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT {BEST}"
+
+
+def write_bare(folder: Path, source: Source, count: int) -> None:
+    """Write arrays, vectors, and a full text, of the first *count* texts of the repository 0."""
+    parts = list(source.parts(0, count))
+    rows = np.concatenate([drawn.vectors for drawn in parts])
+    words = np.concatenate([drawn.words for drawn in parts])
+    lengths = np.concatenate([drawn.lengths for drawn in parts])
+    told = ((text,) for drawn in parts for text in drawn.texts)
+    with closing(sqlite3.connect(folder / "texts.db")) as texts, texts:
+        texts.execute(_FULL_TEXT)
+        texts.executemany("INSERT INTO texts (text) VALUES (?)", told)
+    pairs = words << 32 | np.repeat(np.arange(count), lengths)
+    pairs, times = np.unique(pairs, return_counts=True)
+    arrays = {
+        "begins": np.searchsorted(pairs >> 32, np.arange(len(source.numbers) + 1)),
+        "holding": (pairs & 0xFFFFFFFF).astype(np.int32),
+        "times": np.minimum(times, 255).astype(np.uint8),
+        "lengths": lengths.astype(np.float32),
+        "small": np.rint(rows * 127).astype(np.int8),
+        "bits": np.ascontiguousarray(np.packbits(rows > 0, axis=1).view(np.uint64).T),
+        "vectors": rows,
+    }
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+
+
+def ask_bare(folder: Path, terms: Sequence[int], row: Rows) -> list[int]:
+    """Map the arrays, and give the ten best: BM25, and sign bits before eight bits a number."""
+    names = ("begins", "holding", "times", "lengths", "small", "bits")
+    begins, holding, times, lengths, small, bits = (
+        np.load(folder / f"{name}.npy", mmap_mode="r") for name in names
+    )
+    scores, usual = np.zeros(len(lengths), np.float32), float(lengths.mean())
+    for term in terms:
+        place = slice(begins[term], begins[term + 1])
+        documents, tf = holding[place], times[place].astype(np.float32)
+        idf = np.log(1 + (len(lengths) - len(tf) + 0.5) / (len(tf) + 0.5))
+        scores[documents] += idf * tf * 2.2 / (tf + 0.3 + 0.9 * lengths[documents] / usual)
+    asked = np.packbits(row > 0).view(np.uint64)
+    away = sum(np.bitwise_count(column ^ part) for column, part in zip(bits, asked, strict=True))
+    near = best(-away.astype(np.int16), NEAR)
+    scores[near] += small[near].astype(np.float32) @ row / 127
+    return best(scores, 10).tolist()
+
+
+class Exact:
+    """All vectors in memory, and FTS5 over the same texts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rows, self._texts = (
+            np.load(folder / "vectors.npy"),
+            sqlite3.connect(folder / "texts.db"),
+        )
+
+    def ask(self, words: Sequence[str], row: Rows) -> tuple[Any, list[Any]]:
+        """The best by cosine, and by words."""
+        query = " OR ".join(f'"{word}"' for word in words)
+        return best(self._rows @ row, BEST), self._texts.execute(_BY_WORDS, (query,)).fetchall()
+
+
+def best(scores: Any, most: int) -> NDArray[np.int64]:
+    """The places of the highest scores, at most so many, falling."""
+    some = np.argpartition(-scores, most)[:most] if most < len(scores) else np.arange(len(scores))
+    found: NDArray[np.int64] = some[np.argsort(-scores[some], kind="stable")]
+    return found
