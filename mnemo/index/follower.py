@@ -106,6 +106,7 @@ class RepositoryIndex:
         default_actor: Who speaks, in the text of a user's message without a name.
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
         advise: Called once with ``IndexStatistics.advice``, when there is some.
+        wake: Has ``run`` embed in the background; called where vectors are owed.
     """
 
     feed: StoredFeed
@@ -114,6 +115,7 @@ class RepositoryIndex:
     default_actor: str = "User"
     owed_s: float = 0.03
     advise: Callable[[str], None] | None = None
+    wake: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self._lock = anyio.Lock()
@@ -122,7 +124,6 @@ class RepositoryIndex:
         self._threads = Threads(2)
         self._own = self._asked = self._served = 0
         self._traffic = traffic()
-        self._poked = anyio.Event()
         self._failing: str | None = None
         self._renewing = False
         self._start_again()
@@ -197,8 +198,9 @@ class RepositoryIndex:
                     await self._pay_for(query)
             except Exception as error:
                 log.debug("the background embeds what is new: %s", error)
-                self.poke()
             await self.catch_up()
+        if self._view.owed:
+            self.wake()
         return self._view
 
     async def renew(self) -> None:
@@ -315,7 +317,7 @@ class RepositoryIndex:
     async def is_behind(self, thread_id: str) -> bool:
         """Catch up as ``catch_up``, and tell whether vectors of the thread are to be made."""
         await self.catch_up()
-        self._poked.set()
+        self.wake()
         async with self._lock:
             waits = await self._threads.run(self._corpus.waits_in, thread_id)
         return waits and self._failing is None
@@ -325,17 +327,14 @@ class RepositoryIndex:
         self._own += 1
         if not by_job:
             self._traffic.passed()
-        self._poked.set()
+        self.wake()
 
     async def run(self) -> None:
-        """Embed what has no vector, when poked; failures are waited out. *Cancellation*: safe."""
-        while True:
-            self._poked = anyio.Event()
-            if await self._attempt():
-                await self._poked.wait()
-            else:
-                # Also while appends go on: each of them would ask a server that is down.
-                await anyio.sleep(min(MAX_RETRY_S, RETRY_S * 2 ** (self._failures - 1)))
+        """Embed what has no vector, at a pause; failures are waited out. *Cancellation*: safe."""
+        await self._traffic.pause(PATIENCE_S)
+        while not await self._attempt():
+            # Also while appends go on: each of them would ask a server that is down.
+            await anyio.sleep(min(MAX_RETRY_S, RETRY_S * 2 ** (self._failures - 1)))
             await self._traffic.pause(PATIENCE_S)
 
     async def _attempt(self) -> bool:

@@ -41,6 +41,7 @@ from mnemo.recall.result import (
 from mnemo.recall.rivals import answered
 from mnemo.recall.search import Search, confidence, expand
 from mnemo.runtime.clock import elapsed
+from mnemo.runtime.flights import Errand
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import count_tokens, one_line, terms
@@ -465,28 +466,24 @@ def _recalled(candidate: Candidate) -> Recalled:
 class AccessLog:
     """Gathers which nodes recalls returned, and adds it to their counts in the store."""
 
-    def __init__(self, graph: StoredGraph, clock: Clock) -> None:
+    def __init__(self, graph: StoredGraph, clock: Clock, spawn: Callable[..., object]) -> None:
         self._graph = graph
         self._clock = clock
         self._counts: Counter[str] = Counter()
-        self._noted = anyio.Event()
+        self._writing = Errand(spawn, self._write)
 
     def note(self, ids: Iterable[str]) -> None:
         """Count one access of each of *ids*; a plain call."""
         self._counts.update(ids)
-        self._noted.set()
+        self._writing.poke()
 
-    async def run(self) -> None:
-        """Write what was noted, at most once a second, until cancelled. *Cancellation*: safe."""
-        while True:
-            await self._noted.wait()
-            await self._clock.sleep(MERGE_S)
-            await self.flush()
+    async def _write(self) -> None:
+        await self._clock.sleep(MERGE_S)
+        await self.flush()
 
     async def flush(self) -> None:
         """Write what was noted, or keep it. *Cancellation*: it is counted twice at worst."""
         counts, self._counts = self._counts, Counter()
-        self._noted = anyio.Event()
         if not counts:
             return
         try:

@@ -34,6 +34,7 @@ from mnemo.repository.memories import MemoryCalls
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
 from mnemo.repository.remembering import Content, Remembered, Remembering, said_messages
 from mnemo.repository.sessions import RepositorySessions
+from mnemo.runtime.flights import Errand
 from mnemo.runtime.tasks import Branch, Home, Threads, completed, computed, on_clock
 from mnemo.runtime.transactions import guarded
 from mnemo.runtime.validation import instance_of, known_id, known_ids, seconds, whole_number
@@ -59,7 +60,8 @@ class Repository(MemoryCalls):
         self._ending = Home(f"repository {parts.repo_id!r}")
         self._parts = parts
         self._tasks = Branch(parts.root.spawn)
-        self._access = AccessLog(parts.graph, parts.clock)
+        self._spawn_apart = partial(parts.spans.spawn_apart, self._tasks.spawn)
+        self._access = AccessLog(parts.graph, parts.clock, self._spawn_apart)
         self._usage = UsageMeter()
         self._correcting = anyio.Lock()
         self._lane = lane = CommitLane(
@@ -137,13 +139,14 @@ class Repository(MemoryCalls):
 
     async def _open(self) -> None:
         """Start what follows the store. *Raises* ``EmbeddingSpaceMismatch``: of another space."""
+        index = self._parts.index
         await self._sessions.check_space(self._parts.embedder)
         with self._parts.spans.at(None):
-            self._tasks.spawn(self._access.run)
             self._conversations.open()
             self._items._begin()
             if self._parts.config.jobs.background:
-                self._tasks.spawn(self._parts.index.run)
+                index.wake = Errand(self._spawn_apart, index.run).poke
+                index.wake()
                 self._tasks.spawn(self._jobs.run, self._remembering.work)
 
     @property
@@ -319,7 +322,7 @@ class Repository(MemoryCalls):
         # Before all that a store holds is counted, which takes the longer the more that is.
         if (await self._jobs.levels()).owed:
             return True
-        await self._parts.index.catch_up()
+        await self._parts.index.corpus()
         return bool((await self.statistics()).on_its_way)
 
     async def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Background work by key: single flight, and backoff between failed attempts."""
+"""Background work: on demand, by key as single flights, and backoff between failed attempts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,33 @@ log = logging.getLogger("mnemo")
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
+
+
+class Errand:
+    """Runs *work* when poked, in a task that *spawn* starts; with nothing left there is none."""
+
+    __slots__ = ("_due", "_running", "_spawn", "_work")
+
+    def __init__(self, spawn: Callable[..., object], work: Callable[[], Awaitable[object]]) -> None:
+        self._spawn = spawn
+        self._work = work
+        self._due = self._running = False
+
+    def poke(self) -> None:
+        """Have the work run soon; if it runs already, once more after that. A plain call."""
+        self._due = True
+        if not self._running:
+            with suppress(UsageError):  # closed: what is due is found at the next start
+                self._spawn(self._run)
+                self._running = True
+
+    async def _run(self) -> None:
+        try:
+            while self._due:
+                self._due = False
+                await self._work()
+        finally:
+            self._running = False
 
 
 class _Flight(Generic[R]):

@@ -18,6 +18,7 @@ from mnemo.index import corpus_writer, follower
 from mnemo.index.follower import BATCH, RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime import traffic
+from mnemo.runtime.flights import Errand
 from mnemo.testing import HashingEmbedder
 from mnemo.values.graph import Node, Semantic, Tag, Vector
 from mnemo.values.steps import Step
@@ -107,6 +108,12 @@ def index_of(feed: Any, embedder: Any = None) -> RepositoryIndex:
     return RepositoryIndex(feed=feed, embedder=embedder or HashingEmbedder(16), agent_name="Agent")
 
 
+def begin(index: RepositoryIndex, group: anyio.abc.TaskGroup) -> None:
+    """Have *index* embed in the background, as a repository does that opens."""
+    index.wake = Errand(group.start_soon, index.run).poke
+    index.wake()
+
+
 @pytest.fixture
 def feed() -> Feed:
     """A feed that has nothing to say yet."""
@@ -175,7 +182,7 @@ async def test_a_poke_is_enough(feed):
     """The background task embeds a lone step soon after it was told of a write."""
     index = index_of(feed)
     async with anyio.create_task_group() as group:
-        group.start_soon(index.run)
+        begin(index, group)
         feed.said.append(step(0))
         index.poke()
         with anyio.fail_after(120):
@@ -191,7 +198,7 @@ async def test_a_failing_embedder_is_waited_out(caplog):
     feed.said.append(step(0))
     with caplog.at_level(logging.WARNING, logger="mnemo"):
         async with anyio.create_task_group() as group:
-            group.start_soon(index.run)
+            begin(index, group)
             for _ in range(2):
                 embedder.asked = anyio.Event()
                 index.poke()
@@ -235,7 +242,7 @@ async def test_a_failing_embedder_is_one_line_of_the_log(error, traced, caplog):
     feed.said.append(step(0))
     index = index_of(feed, embedder)
     async with anyio.create_task_group() as group:
-        group.start_soon(index.run)
+        begin(index, group)
         with anyio.fail_after(120):
             await embedder.asked.wait()
             while index.statistics().failing is None:
@@ -254,7 +261,7 @@ async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch)
     feed.said[3] = step(3, "this one is refused")
     index = index_of(feed, Picky())
     async with anyio.create_task_group() as group:
-        group.start_soon(index.run)
+        begin(index, group)
         with anyio.fail_after(120):
             while index.statistics().waiting > 1 or len(feed.vectors) < 39:  # noqa: ASYNC110
                 await anyio.sleep(0.005)
@@ -288,7 +295,7 @@ async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch):
     index = index_of(feed, embedder)
     asked = 0
     async with anyio.create_task_group() as group:
-        group.start_soon(index.run)
+        begin(index, group)
         with anyio.move_on_after(0.5):
             while True:
                 index.poke()
@@ -426,7 +433,7 @@ async def test_what_others_remove_is_dropped_from_memory(monkeypatch):
         await index.catch_up()
     assert len((await index.corpus()).steps.ids) == 20
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(index.run)
+        begin(index, tasks)
         with anyio.fail_after(120):
             while len((await index.corpus()).steps.ids) > 1:  # noqa: ASYNC110 - in background
                 await anyio.sleep(0.01)

@@ -111,10 +111,12 @@ async def test_accesses_are_counted_behind_the_answer(world):
     """What was noted is in the counts after a flush, merged, and nothing else is."""
     seen, other = Semantic("Ana keeps bees."), Semantic("Bo sells boats.")
     await world.commit(seen, other)
-    log = AccessLog(world.graph, world.clock)
+    spawned: list[Any] = []
+    log = AccessLog(world.graph, world.clock, spawned.append)
     log.note([seen.id])
     log.note([seen.id, "unknown"])
     await log.flush()
+    assert len(spawned) == 1
     counts = await world.graph.metadata([seen.id, other.id])
     assert (counts[seen.id].access_count, counts[other.id].access_count) == (2, 0)
     assert counts[seen.id].last_accessed_at == NOON

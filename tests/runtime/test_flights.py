@@ -1,11 +1,15 @@
 """Background work runs once per key at a time, and never less often than it must."""
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import anyio
 import anyio.lowlevel
 import pytest
 
 from mnemo.errors import UsageError
-from mnemo.runtime.flights import Flights
+from mnemo.runtime.flights import Errand, Flights
 
 
 class Work:
@@ -27,6 +31,64 @@ class Work:
 async def turns() -> None:
     for _ in range(10):
         await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_run_follows_every_poke(turns):
+    """Whenever it is poked, in, at or behind the end of a run; afterwards there is no task."""
+    begun: list[int] = []
+    spawned: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        begun.append(poked)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+
+    def spawn(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        spawned.append(asyncio.create_task(work()))
+
+    errand, poked = Errand(spawn, work), 1
+    errand.poke()
+    errand.poke()
+    for _ in range(turns):
+        await anyio.lowlevel.checkpoint()
+    poked = 2
+    errand.poke()
+    for _ in range(10):
+        await anyio.lowlevel.checkpoint()
+    assert begun in ([1, 2], [2])
+    assert len(spawned) <= 2
+    assert all(task.done() for task in spawned)
+
+
+async def test_an_errand_that_failed_or_was_cancelled_can_be_poked_again():
+    """Its next run begins in a task of its own."""
+    runs: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        if len(runs) == 1:
+            raise ValueError("failed")
+        await anyio.sleep_forever()
+
+    errand = Errand(lambda work: runs.append(asyncio.create_task(work())), work)
+    errand.poke()
+    await asyncio.wait(runs)
+    assert isinstance(runs[0].exception(), ValueError)
+    for number in (2, 3):
+        errand.poke()
+        assert len(runs) == number
+        await anyio.lowlevel.checkpoint()
+        runs[-1].cancel()
+        await asyncio.wait(runs)
+
+
+async def test_an_errand_of_what_was_closed_does_nothing():
+    """Who pokes it is not told: what is due is found at the next start."""
+
+    def refuse(work: object) -> None:
+        raise UsageError("it is closed")
+
+    Errand(refuse, anyio.sleep_forever).poke()
 
 
 async def test_triggers_during_a_run_cause_exactly_one_more():
