@@ -43,12 +43,13 @@ class MessageDraft:
 class Appended:
     """
     The result of an append: *messages*, one per message of the batch that was not left out, in
-    order; how many of them are new (*stored*); whether a job that was demanded for them is due now.
+    order; how many of them are new (*stored*); whether their job was *demanded*, and is due now.
     """
 
     messages: list[StoredMessage]
     stored: int
     is_due: bool = False
+    demanded: bool = False
 
 
 def drafts_of(
@@ -215,7 +216,8 @@ class MessageLog(OfThread):
             )
             if not (self._settings.remember and parts.demand and done.messages):
                 return done
-            return replace(done, is_due=parts.demand(tx, done.messages, at_once=at_once))
+            is_due = parts.demand(tx, done.messages, at_once=at_once)
+            return replace(done, is_due=is_due, demanded=True)
 
         appended = await self._write(work, self._was_appended, written=self._holds)
         return appended.messages
@@ -227,6 +229,8 @@ class MessageLog(OfThread):
             self._parts.poke_jobs()
 
     def _holds(self, tx: TranscriptReader, appended: Appended) -> bool:
+        if appended.demanded and not appended.stored:
+            return False  # that they are there says nothing of the demand
         ids = {str(message.id) for message in appended.messages}
         return ids == tx.by_id(self.thread_id, sorted(ids)).keys()
 

@@ -1,6 +1,8 @@
 """Appending: what is new, what is there already, what must not come back."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import anyio
@@ -10,7 +12,8 @@ from talk_kit import assistant, result, seqs, texts, turns, user
 from mnemo.config import Config
 from mnemo.context.zones import Budget
 from mnemo.conversation.log import MessageDraft, drafts_of
-from mnemo.errors import Conflict
+from mnemo.errors import Conflict, StoreError
+from mnemo.log.job_rules import demand_extraction
 from mnemo.values.messages import MOST_TOKENS, Message, ToolCall
 
 
@@ -317,3 +320,27 @@ def test_a_budget_beyond_all_reason_is_refused():
     """It could not be stored, and the thread would never be watched."""
     with pytest.raises(ValueError, match="at most"):
         Budget.of(2**70, Config().viewport)
+
+
+async def test_a_demand_that_was_rolled_back_is_not_taken_for_made(open_conversations):
+    """What is there already is appended to be remembered: if that fails, the caller hears of it."""
+    demand = partial(demand_extraction, quiet_s=5, most_waiting=9)
+    talk = await open_conversations(demand=demand)
+    await talk.log().append(turns(2))
+    store = talk.parts.store
+    writing = store.writing
+
+    async def rolling_back(work: Callable[[Any], Any], **named: Any) -> Any:
+        def fail(tx: Any) -> None:
+            work(tx)
+            raise StoreError("the disk is full")
+
+        return await writing(fail, **named)
+
+    store.writing = rolling_back
+    remembering = talk.log(remember=True)
+    with pytest.raises(StoreError, match="disk is full"):
+        await remembering.append(turns(2))
+    store.writing = writing
+    await remembering.append(turns(2))
+    assert await store.reading(lambda tx: tx.job("extract", "t")) is not None
