@@ -103,16 +103,17 @@ class RepositorySessions:
         )
         # Nobody may resume it by its id before it is open here.
         async with self._opening if session_id else nullcontext():
-            record = await self._created(record, may_come_again=session_id is not None)
-            journal = Journal(record=record, steps=())
+            journal = await self._created(record, may_come_again=session_id is not None)
             return self._opened(journal, effective, chat_model, embedder, task)
 
-    async def _created(self, record: SessionRecord, *, may_come_again: bool) -> SessionRecord:
+    async def _created(self, record: SessionRecord, *, may_come_again: bool) -> Journal:
         """Write *record*, or find that it, or the one of a failed call like this, is written."""
         doubted = self._in_doubt
         earlier = doubted.get(record.id)
         if earlier is not None and earlier.goal == record.goal and await self._is_written(earlier):
-            return doubted.pop(record.id)
+            journal = await self._claimed(record.id, None)  # another may have gone on with it
+            del doubted[record.id]
+            return journal
         if may_come_again and len(doubted) >= MOST_IN_DOUBT:
             oldest = next(iter(doubted))
             await self._is_written(doubted[oldest])
@@ -129,7 +130,7 @@ class RepositorySessions:
 
         await confirmed(create, partial(self._is_written, record), doubt)
         doubted.pop(record.id, None)
-        return record
+        return Journal(record=record, steps=())
 
     async def _is_written(self, record: SessionRecord) -> bool:
         journal = await self.parts.sessions.load(record.id)

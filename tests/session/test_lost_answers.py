@@ -412,3 +412,23 @@ async def test_a_session_whose_start_was_made_is_not_started_beside_its_resumpti
     with pytest.raises(Conflict):
         await kit.started("one goal", session_id="mine")
     assert (await session.append("seen more", "")).index == 1
+
+
+async def test_a_start_that_was_made_and_gone_on_with_is_found_as_it_is(open_kit, db):
+    """Another service had it meanwhile: it is claimed again, with the steps of the other."""
+    store = FailingStore(db, clock=ManualClock())
+    kit, other = await open_kit(store=store), await open_kit(store=db)
+    store.fail("create", before=False)
+    store.fail("load")
+    with pytest.raises(StoreError):
+        await kit.started("one goal", session_id="mine")
+    parts = kit.repo._parts
+    await parts.sessions.release(parts.owner, "mine")  # as after a lease that is over
+    taken = await other.repo.resume_session("mine")
+    await taken.append("seen", "")
+    with pytest.raises(SessionError, match="owned_elsewhere"):
+        await kit.started("one goal", session_id="mine")
+    await taken.aclose()
+    session = await kit.started("one goal", session_id="mine")
+    assert [step.observation for step in session.recent_steps(9)] == ["seen"]
+    assert (await session.append("seen more", "")).index == 1
