@@ -25,8 +25,10 @@ from mnemo.values.graph import (
     Edge,
     EdgeKind,
     Edit,
+    Episodic,
     MetadataDelta,
     Node,
+    NodeMetadata,
     NodeType,
     Procedural,
     Semantic,
@@ -204,11 +206,11 @@ def _reworded(changeset: Changeset, stored: Mapping[str, Node]) -> dict[str, Nod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What reconciling reads: lookup keys and vectors by type, and steps with a late reward."""
+    """What reconciling reads: lookup keys and vectors by type, and steps that get a late reward."""
 
     keys: Mapping[NodeType, tuple[str, ...]]
     vectors: Mapping[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]
-    rewarded: tuple[str, ...]
+    rewarded: Collection[str]
 
 
 def corrected(changeset: Changeset, stored: Mapping[str, Node]) -> list[Node]:
@@ -237,8 +239,18 @@ def questions(
     return changeset, Questions(
         keys={type: tuple(asked) for type, asked in keys.items()},
         vectors=rows,
-        rewarded=tuple(c.id for c in changeset.changes if c.fields.get("reward") is not None),
+        rewarded=frozenset(late_rewards(changeset, stored)),
     )
+
+
+def late_rewards(changeset: Changeset, stored: Mapping[str, Node]) -> dict[str, Episodic]:
+    """The stored steps whose reward is known only now, with it."""
+    late: dict[str, Episodic] = {}
+    for change in changeset.changes:
+        step, reward = stored.get(change.id), change.fields.get("reward")
+        if reward is not None and isinstance(step, Episodic) and step.reward is None:
+            late[step.id] = replace(step, reward=float(reward))
+    return late
 
 
 def _keys_to_compare(node: Node) -> tuple[str, ...]:
@@ -263,7 +275,8 @@ class Known:
     The stored nodes and edges that a changeset concerns, of one revision.
 
     *keys*: By type and lookup key, oldest first. *near*: By new node's id, with cosines, best
-    first.
+    first. *counts*: Of instructions that rest on steps with a late reward, and of facts with
+    several steps.
     """
 
     revision: Revision = 0
@@ -271,6 +284,7 @@ class Known:
     keys: Mapping[tuple[NodeType, str], tuple[Node, ...]] = field(default_factory=dict)
     near: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     edges: tuple[Edge, ...] = ()
+    counts: Mapping[str, NodeMetadata] = field(default_factory=dict)
 
 
 async def look_up(
@@ -302,7 +316,7 @@ async def look_up(
     # Of what closed a fact at the same time, the first said decides.
     facts = [node for node in nodes.values() if isinstance(node, Semantic)]
     await _add(nodes, graph, (fact.superseded_by for fact in facts if fact.superseded_by))
-    edges = await _surroundings(asked, graph, nodes)
+    edges, counts = await _surroundings(asked, graph, nodes)
     await _add(nodes, graph, (edge.target for edge in edges))
     return Known(
         revision=revision,
@@ -310,14 +324,16 @@ async def look_up(
         keys={key: tuple(by_id.values()) for key, by_id in found.items()},
         near=near,
         edges=edges,
+        counts=counts,
     )
 
 
 async def _surroundings(
     asked: Questions, graph: StoredGraph, nodes: dict[str, Node]
-) -> tuple[Edge, ...]:
+) -> tuple[tuple[Edge, ...], Mapping[str, NodeMetadata]]:
     """
-    Provenance of facts, instructions, rewarded steps; intents; tags of facts with several steps.
+    Provenance of facts, instructions, rewarded steps; intents; tags of facts with several steps;
+    see also ``Known.counts``.
     """
     supported = [id for id, n in nodes.items() if n.type in ("semantic", "procedural")]
     edges: list[Edge] = []
@@ -334,7 +350,9 @@ async def _surroundings(
         edges += await graph.edges(several, kind=EdgeKind.MEMBERSHIP, intact=True)
     if instructions := [id for id, n in nodes.items() if n.type == "procedural"]:
         edges += await graph.edges(instructions, kind=EdgeKind.HIERARCHICAL, intact=True)
-    return tuple(edges)
+    counted = [*several, *rewarded.intersection(instructions)]
+    counts = await graph.metadata(counted, intact=True) if counted else {}
+    return tuple(edges), counts
 
 
 async def _add(nodes: dict[str, Node], graph: StoredGraph, ids: Iterable[str]) -> None:
@@ -437,6 +455,11 @@ class Draft:
     def given(self, id: str) -> MetadataDelta | None:
         """All that a new node counts so far; ``None``: it is stored, and has more."""
         return self._deltas.get(id, _NOTHING) if id in self._new else None
+
+    def is_rewarded(self, id: str) -> bool:
+        """Whether a node has rewards, stored or so far."""
+        stored = self._known.counts.get(id, _NOTHING)
+        return stored.reward_count + self._deltas.get(id, _NOTHING).reward_count > 0
 
     def supported(self, id: str, support: int) -> None:
         """Count the statement that a new fact or instruction comes with, if nobody has."""

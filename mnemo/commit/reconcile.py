@@ -75,9 +75,12 @@ def reconcile(
 def _pay_late_rewards(draft: Draft, known: Known, support: Support) -> None:
     """Give the reward of a stored step, known only now, to what was stored on it."""
     for id, gained in support.late.items():
-        # What is known of a trajectory already, an instruction's score has judged.
-        if gained.reward_count or not isinstance(known.nodes.get(id), Procedural):
-            draft.add(id, gained)
+        if isinstance(known.nodes.get(id), Procedural):
+            # An instruction's score has judged a trajectory already, whatever is known of it.
+            judged = known.counts[id].reward_count if id in known.counts else 0
+            if not 0 < gained.reward_count <= support.trajectories(id) - judged:
+                continue
+        draft.add(id, gained)
 
 
 def _unite_tags(draft: Draft, known: Known) -> None:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from mnemo.commit.changes import Draft, Known, Neighbours
+from mnemo.commit.changes import Draft, Known, Neighbours, late_rewards
 from mnemo.english.similarity import equal_text, same_claim_guard
 from mnemo.english.slots import outdates
-from mnemo.graph.apply import credit
+from mnemo.graph.apply import credit, trajectories_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import (
@@ -178,9 +178,9 @@ class Timeline:
         piece = self._draft.split(fact.id, steps, since=run[0][0])
         self._support.move(steps, fact.id, piece.id)
         gained, kept = map(self._support.credit, (piece.id, fact.id))
-        if given and not given.reward_count:
-            gained, kept = (
-                MetadataDelta(support_count=one.support_count) for one in (gained, kept)
+        if not self._draft.is_rewarded(fact.id):
+            before, gained, kept = (
+                MetadataDelta(support_count=one.support_count) for one in (before, gained, kept)
             )
         self._draft.add(piece.id, gained)
         self._draft.add(fact.id, kept - (given or before))
@@ -265,13 +265,7 @@ class Support:
         self.late: dict[str, MetadataDelta] = {}
         steps = {node.id: node for node in known.nodes.values() if isinstance(node, Episodic)}
         self._rest(known.edges, steps)
-        if paid := {
-            change.id: replace(steps[change.id], reward=float(change.fields["reward"]))
-            for change in changeset.changes
-            if change.fields.get("reward") is not None
-            and change.id in steps
-            and steps[change.id].reward is None
-        }:
+        if paid := late_rewards(changeset, steps):
             before = {id: credit(on.values()) for id, on in self._steps.items() if on.keys() & paid}
             steps |= paid
             self._rest(known.edges, steps)
@@ -288,6 +282,10 @@ class Support:
 
     def credit(self, id: str) -> MetadataDelta:
         return credit(self._of(id))
+
+    def trajectories(self, id: str) -> int:
+        """How many are behind a fact or instruction."""
+        return len(trajectories_of(self._of(id)))
 
     def latest(self, fact: Semantic) -> datetime:
         """When *fact* was last said: its latest step, else the best that it knows."""

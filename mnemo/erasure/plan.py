@@ -312,7 +312,8 @@ def _counted(
     node: Node, metadata: NodeMetadata, gone: Sequence[Episodic], remaining: Sequence[Episodic]
 ) -> NodeMetadata:
     """
-    *metadata* as if *remaining* alone had been committed; see ``credit``.
+    *metadata* as if *remaining* alone had been committed; see ``credit``. What a fact has beyond
+    the credit of its steps came from elsewhere, and stays.
 
     Which score of an instruction came from where is not known: it keeps their mean, once for
     each remaining trajectory.
@@ -323,7 +324,9 @@ def _counted(
         count = min(count, len(trajectories_of(remaining)))
         total = (metadata.mean_reward or 0.0) * count
     elif count and before.reward_count:
-        count, total = after.reward_count, after.cumulative_reward
+        more = max(0, count - before.reward_count)
+        beyond = max(0.0, total - before.cumulative_reward) if more else 0.0
+        count, total = after.reward_count + more, after.cumulative_reward + beyond
     return replace(
         metadata,
         cumulative_reward=total,

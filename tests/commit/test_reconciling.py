@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mnemo.commit.changes import questions
 from mnemo.errors import ModelUnavailable
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import (
@@ -512,6 +513,16 @@ async def test_a_late_reward_reaches_what_rests_on_the_step(world, draft):
     (node,) = await world.graph.nodes(["a"])
     assert node.reward == 0.8
     assert set(applied.node_ids) == {"a", fact.id, instruction.id}
+
+
+async def test_a_reward_that_is_stored_already_asks_for_nothing(world, draft):
+    """A resumed session names every reward that it knows: only new ones are looked into."""
+    given = draft("e1")
+    given.fact("Ana likes tea", given.step("a", DAY_1, reward=0.8), given.step("b", DAY_1))
+    await world.commit(given.build())
+    again = Changeset(changes=tuple(NodeChange(id, {"reward": 0.8}) for id in "ab"))
+    stored = {node.id: node for node in await world.graph.nodes(["a", "b"])}
+    assert set(questions(again, stored, {})[1].rewarded) == {"b"}
 
 
 async def test_creation_time_is_the_clocks_unless_given(world):

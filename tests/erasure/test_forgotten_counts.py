@@ -165,10 +165,27 @@ async def test_a_new_fact_that_is_cut_shares_out_what_it_came_with(kit):
 
 
 async def test_a_cut_fact_without_rewards_has_none_afterwards(kit):
-    """Its steps have rewards, but it came without: no part goes below nothing."""
+    """Its steps have rewards, but it came without: no part has any, or goes below nothing."""
     for id in "ac":
         step, fact = Said(id, reward=1.0).step(knows=True), Semantic(PORTO)
         edge = Edge(fact.id, step.id, "provenance")
         await kit.repo.apply(Changeset(nodes=(step, fact), edges=(edge,)))
     await commit(kit, Said("b", text=OSLO))
-    assert await counts(kit, PORTO) == [(1, 0, 0.0), (1, 1, 1.0)]
+    assert await counts(kit, PORTO) == [(1, 0, 0.0), (1, 0, 0.0)]
+
+
+async def test_a_reward_that_was_applied_outlives_the_steps_of_others(kit):
+    """It came from no step: an erasure takes what the erased step gave, and no more."""
+    fact = await commit(kit, Said("a", "e1", "t", 1.0))
+    await commit(kit, Said("c", "e2", "u", 0.5))
+    praise = MetadataDelta(cumulative_reward=0.25, reward_count=1)
+    await kit.repo.apply(Changeset(metadata={fact: praise}))
+    assert await counts(kit) == [(2, 3, 1.75)]
+    await kit.repo.forget(steps=["c"])
+    assert await counts(kit) == [(1, 2, 1.25)]
+
+
+async def test_a_late_reward_is_no_second_score_of_an_instruction(kit):
+    """What its score has judged is not judged again by the reward of its step."""
+    await commit(kit, Said("a", "e1", "t", 0.5, late=True), score=0.9)
+    assert await counts(kit) == [(1, 1, 0.9)]
