@@ -281,7 +281,7 @@ class Folder:
         row, versions = await self._shelf.store.reading(
             lambda tx: (tx.row(topic), tx.versions(topic))
         )
-        base = exported if exported is not None and _is_of(exported, versions) else None
+        base = exported if exported is not None and _is_of(exported, row, versions) else None
         if (base is not None and base.digest == digest) or says(row, text):
             told["unchanged"].append(topic)
             return row if says(row, text) else None
@@ -352,10 +352,15 @@ def _change(
     return None
 
 
-def _is_of(exported: _Exported, versions: Sequence[NoteVersion]) -> bool:
-    """Whether it was this note that was exported, and not one of another repository."""
-    found = (v for v in versions if v.version == exported.version)
-    return any(_text_digest(version) == exported.text for version in found)
+def _is_of(exported: _Exported, row: NoteRow | None, versions: Sequence[NoteVersion]) -> bool:
+    """
+    Whether it was this note that was exported, and not one of another repository: its text tells
+    it, of a version that is not kept any more its number.
+    """
+    for version in versions:
+        if version.version == exported.version:
+            return _text_digest(version) == exported.text
+    return row is not None and exported.version < row.version
 
 
 def _text_digest(of: NoteRow | NoteVersion) -> str:

@@ -103,6 +103,24 @@ async def test_deleted_notes_do_not_come_back(kit, tmp_path):
     assert (folder / "edited.md").exists()
 
 
+async def test_a_file_whose_version_is_pruned_brings_nothing_back(open_notes, tmp_path):
+    """The history has forgotten what was exported: an unchanged file is unchanged all the same."""
+    kit = await open_notes(keep_versions=2)
+    for topic in ("deleted", "edited", "rewritten"):
+        await kit.notes.write(topic, "- a", "Travel")
+    await kit.notes.export_folder(tmp_path)
+    (tmp_path / "edited.md").write_text("changed")
+    for topic in ("deleted", "edited", "rewritten"):
+        for body in "bcd":
+            await kit.notes.write(topic, f"- {body}", "Travel")
+    await kit.notes.delete("deleted")
+    await kit.notes.delete("edited")
+    report = await kit.notes.import_folder(tmp_path)
+    assert (report.unchanged, report.conflicts) == (("deleted", "rewritten"), ("edited",))
+    with pytest.raises(NotFound):
+        await kit.notes.read("deleted")
+
+
 async def test_a_missing_file_deletes_nothing(kit, tmp_path):
     """Import is a merge: what is not there says nothing; nor does a missing folder."""
     await kit.notes.write("travel", "- a", "Travel")
