@@ -372,7 +372,7 @@ def due_range(
         return None
     kept_from = units[-summary.keep_last].first_seq if summary.keep_last else scope.thread.next_seq
     for place in range(len(runs)):
-        messages = _portion(tx, scope, runs[place:], kept_from, deadline_s)
+        messages = _portion(tx, scope, runs, place, kept_from, deadline_s)
         if messages:
             before = tuple(one for one in records if one.end_seq < messages[0].seq)
             return DueRange(scope.thread.epoch, messages, before)
@@ -394,17 +394,28 @@ def _holds_any(tx: TranscriptReader, scope: ThreadScope, start: int, end: int) -
 
 
 def _portion(
-    tx: TranscriptReader, scope: ThreadScope, runs: Runs, kept_from: int, deadline_s: float
+    tx: TranscriptReader,
+    scope: ThreadScope,
+    runs: Runs,
+    place: int,
+    kept_from: int,
+    deadline_s: float,
 ) -> tuple[StoredMessage, ...]:
-    """Read the first of *runs* up to the last clean cut that is allowed; may be empty."""
-    for window, is_all in _windows(tx, scope, *runs[0]):
+    """
+    Read a run up to the last clean cut that is allowed, from behind the groups that began before
+    it; may be empty.
+    """
+    for window, is_all in _windows(tx, scope, *runs[place]):
         units = scope.units(tx, window, runs)
         # An open group forbids every cut behind it, so what lies there need not be read: a
         # call that nobody answers would cost each append as much as it holds up.
         if is_all or any(unit.is_open(tx.now, deadline_s) for unit in units):
             cuts = clean_cuts(units, now=tx.now, deadline_s=deadline_s)
             last = min(kept_from, window[-1].seq + 1)
-            allowed = [cut for cut in cuts if window[0].seq < cut <= last]
+            earlier = (unit.last_seq for unit in units if unit.first_seq < window[0].seq)
+            reached = max(earlier, default=-1)
+            window = [message for message in window if message.seq > reached]
+            allowed = [cut for cut in cuts if window and window[0].seq < cut <= last]
             cut = _affordable(window, allowed)
             return tuple(message for message in window if message.seq < cut)
     return ()
