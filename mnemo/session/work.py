@@ -33,6 +33,9 @@ from mnemo.values.steps import Annotation, Step, Trajectory
 log = logging.getLogger("mnemo")
 A = TypeVar("A")
 
+NOT_KEPT = "extraction failed: its job says why"
+"""The error that is stored of a session whose episode has context of others."""
+
 
 class EpisodeWork(SessionCore):
     """
@@ -194,8 +197,10 @@ class EpisodeWork(SessionCore):
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
         failed = self._as_failure(book, error)
-        why = {"error": clean(str(failed)), "trajectory_id": failed.trajectory_id}
-        act = self._of(acts.ExtractionAbandoned, book, **why)
+        # It may quote what precedes the episode, which can be erased while this session stays.
+        why = NOT_KEPT if self.parts.preceding else clean(str(failed))
+        facts = {"error": why, "trajectory_id": failed.trajectory_id}
+        act = self._of(acts.ExtractionAbandoned, book, **facts)
         try:
             await self.parts.record_again(act)
         except Conflict as conflict:

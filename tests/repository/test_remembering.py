@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from engines import rows_of
 from helpers import Kit, OpenKit
 
 from mnemo import Conflict, ExtractionFailed, Message, ModelUnavailable, NotFound
@@ -470,6 +471,22 @@ async def test_a_try_that_fails_after_an_erasure_leaves_no_word_of_it(open_kit):
     await at_rest(kit)
     jobs = (await kit.repo.statistics()).jobs
     assert (jobs.waiting, jobs.running, jobs.errors) == (0, 0, {})
+
+
+async def test_a_sessions_error_quotes_no_message_before_its_own(open_kit, tmp_path):
+    """What was shown as context can be forgotten by itself: only the job, which then forgets why."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model, store=tmp_path / "m.db")
+    (said,) = (await kit.repo.remember("The password is hunter2.")).messages
+    await passed(kit, 5)
+    model.script("semantic", ModelUnavailable("no answer to hunter2"))
+    await kit.repo.remember("And Ana keeps bees.")
+    await passed(kit, 5)
+    found = "SELECT (SELECT count(*) FROM {} WHERE error LIKE '%hunter2%')"
+    assert rows_of(tmp_path / "m.db", found.format("jobs")) == [(1,)]
+    await kit.repo.forget(message_ids=[said.id])
+    for table in ("jobs", "sessions"):
+        assert rows_of(tmp_path / "m.db", found.format(table)) == [(0,)]
 
 
 async def test_a_thread_that_is_purged_while_its_job_runs_is_gone(open_kit):
