@@ -125,7 +125,12 @@ class Unit:
 
 
 def leads(message: Message) -> bool:
-    """Whether *message* means nothing without the one behind it; reasoning must be sent with it."""
+    """
+    Whether *message* means nothing without the one behind it; reasoning must be sent with it. What
+    the system says stands alone, and a result, such as an approval, belongs to its call.
+    """
+    if message.role in ("system", "tool"):
+        return False
     return message.is_opaque or (message.kind == "thought" and message.extra is not None)
 
 

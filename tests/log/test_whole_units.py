@@ -17,19 +17,24 @@ from mnemo.values.units import units_of
 
 ITEM = '{"format": "responses", "item": {}}'
 AT = ManualClock().now()
-words = some.sampled_from(["u", "s", "t", "i", ".", "c:a", "c:b", "c:a,b", "r:a", "r:b"])
+words = some.sampled_from(
+    ["u", "s", "p", "t", "i", ".", "c:a", "c:b", "c:a,b", "r:a", "r:b", "o:a"]
+)
 
 
 def message(seq: int, word: str) -> StoredMessage:
-    """One at *seq*: ``u``, ``s`` speak, ``c`` calls, ``r`` answers, ``t`` and ``i`` lead."""
+    """
+    One at *seq*: ``u``, ``s``, ``p`` speak, ``c`` calls, ``r``, ``o`` answer, ``t``, ``i`` lead.
+    """
     kind, _, ids = word.partition(":")
+    roles = {"u": "user", "s": "system", "p": "system", "r": "tool", "o": "tool"}
     return StoredMessage(
-        role={"u": "user", "s": "system", "r": "tool"}.get(kind, "assistant"),  # type: ignore[arg-type]
+        role=roles.get(kind, "assistant"),  # type: ignore[arg-type]
         tool_calls=[ToolCall(id, "f") for id in ids.split(",")] if kind == "c" else (),
-        tool_call_id=ids if kind == "r" else None,
+        tool_call_id=ids if kind in "ro" else None,
         kind="thought" if kind == "t" else None,
-        content=None if kind == "i" else word,
-        extra=ITEM if kind in "it" else None,
+        content=None if kind in "iop" else word,
+        extra=ITEM if kind in "itop" else None,
         id=f"m{seq}",
         token_count=1,
         thread_id="t",

@@ -474,7 +474,7 @@ async def test_a_try_that_fails_after_an_erasure_leaves_no_word_of_it(open_kit):
 
 
 async def test_a_sessions_error_quotes_no_message_before_its_own(open_kit, tmp_path):
-    """What was shown as context can be forgotten by itself: only the job, which then forgets why."""
+    """What was shown as context can be forgotten by itself; the job, which says why, forgets it."""
     model = ScriptedChatModel.answering()
     kit = await open_kit(model=model, store=tmp_path / "m.db")
     (said,) = (await kit.repo.remember("The password is hunter2.")).messages

@@ -27,7 +27,8 @@ def thread(shorthand: str) -> list[StoredMessage]:
     """
     Messages from a word each: ``u`` and ``s`` speak, ``c:a,b`` calls, ``r:a`` answers.
 
-    ``m:a,b`` answers two calls in one message, ``i`` is an opaque item, ``t`` a reasoning item.
+    ``m:a,b`` answers two calls in one message, ``i`` is an opaque item, ``t`` a reasoning item;
+    ``o:a`` answers and ``p`` speaks for the system without content, by an item alone.
     A point is a seq that is not there.
     """
     return [message(seq, word) for seq, word in enumerate(shorthand.split()) if word != "."]
@@ -36,16 +37,17 @@ def thread(shorthand: str) -> list[StoredMessage]:
 def message(seq: int, word: str) -> StoredMessage:
     """One message at *seq*."""
     kind, _, ids = word.partition(":")
-    roles: dict[str, Any] = {"u": "user", "s": "system", "r": "tool", "m": "tool"}
+    roles: dict[str, Any] = {"u": "user"} | dict.fromkeys("sp", "system")
+    roles |= dict.fromkeys("rmo", "tool")
     text, names = f"{word}@{seq}", ids.split(",")
     results = [{"type": "tool_result", "tool_use_id": id, "content": text} for id in names]
     return StoredMessage(
         role=roles.get(kind, "assistant"),
         tool_calls=[ToolCall(id, "f") for id in names] if kind == "c" else (),
-        tool_call_id=names[0] if kind in "rm" else None,
+        tool_call_id=names[0] if kind in "rmo" else None,
         kind="thought" if kind == "t" else None,
-        content={"m": results, "i": None}.get(kind, text),
-        extra=ITEM if kind in "it" else None,
+        content={"m": results, **dict.fromkeys("iop")}.get(kind, text),
+        extra=ITEM if kind in "itop" else None,
         id=f"m{seq}",
         token_count=1,
         thread_id="t",
@@ -91,10 +93,12 @@ def test_results_find_their_calls(shorthand, expected):
         ("i t i c:a u r:a", [[0, 1, 2, 3, 5], [4]]),
         ("c:a t r:a i", [[0, 1, 2], [3]]),
         ("i s", [[0], [1]]),
+        ("p u", [[0], [1]]),
+        ("c:a o:a u", [[0, 1], [2]]),
     ],
 )
 def test_an_item_that_leads_belongs_to_what_follows(shorthand, expected):
-    """Reasoning and opaque items go with the message behind them, but for a system message."""
+    """Reasoning and opaque items do; what the system says and results are led by and lead none."""
     assert members(units_of(reversed(thread(shorthand)))) == expected
 
 
