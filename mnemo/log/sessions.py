@@ -576,6 +576,8 @@ def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
     if row[0] != one.token:
         return _lost(one.session_id)
     row = found.get((one.repo_id, one.session_id, one.episode_id))
+    if row is None and was_erased(tx, one.repo_id, one.episode_id):
+        return Conflict(f"episode {one.episode_id!r} was forgotten")
     if row is None:
         return NotFound("episode", one.episode_id)
     _, session, repo, _, episode, status, next_index = row

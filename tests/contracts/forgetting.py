@@ -5,6 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import pytest
 from contracts.talk import (
     call,
     compaction,
@@ -21,6 +22,7 @@ from contracts.talk import (
 from contracts.transcript import transcript_of
 from world import NOON, Kit, StoreContract, unit_vector
 
+from mnemo.errors import Conflict
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import ErasureReport, Selection
@@ -182,6 +184,20 @@ class ForgettingContract(StoreContract):
             return [shown.seq for shown in tx.all(type(surfaced(0)), "a:b")]
 
         assert await transcript_of(kit.store).reading(seqs) == [3]
+
+    async def test_an_episode_that_was_forgotten_takes_nothing(self, kit):
+        """Steps and acts are refused alike, as is a changeset of its steps."""
+        await kit.start()
+        await kit.append("kept")
+        await kit.discard()
+        await kit.begin("s-2")
+        step = await kit.append("erased", episode="s-2")
+        await self._erase(kit, step_ids=(step.node_id,))
+        await kit.store.sessions("r").claim("s", kit.owner)
+        with pytest.raises(Conflict):
+            await kit.append("late", episode="s-2")
+        with pytest.raises(Conflict):
+            await kit.close(episode="s-2")
 
     async def test_other_repositories_keep_their_threads(self, kit):
         """The same thread's id in another repository is another thread."""
