@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -96,7 +96,8 @@ def thread_chain(thread_id: str) -> str:
 # ── Columns ─────────────────────────────────────────────────────────────────────────────
 
 
-_FIRST_CAPACITY = 64
+_LEAST_GROWN = 16
+"""Rows of a column that one is appended to, at least."""
 
 
 class Column:
@@ -108,16 +109,13 @@ class Column:
 
     __slots__ = ("_data", "count")
 
-    def __init__(
-        self, dtype: Any, width: int | None = None, *, capacity: int = _FIRST_CAPACITY
-    ) -> None:
-        shape = (capacity,) if width is None else (capacity, width)
-        self._data: NDArray[Any] = np.zeros(shape, dtype)
+    def __init__(self, dtype: Any, width: int | None = None) -> None:
+        self._data = _no_rows(dtype, width)
         self.count = 0
 
     def append(self, value: Any) -> None:
         if self.count == len(self._data):
-            self._reserve(self.count + 1)
+            self._reserve(max(self.count + 1, _LEAST_GROWN))
         self._data[self.count] = value
         self.count += 1
 
@@ -145,10 +143,16 @@ class Column:
     def _reserve(self, end: int) -> None:
         if end > len(self._data):
             # What is reserved takes no memory before it is written to.
-            rows = max(end, (2 if self._data.ndim == 1 else 4) * len(self._data))
+            rows = max(end, 2 * len(self._data))
             grown = np.zeros((rows, *self._data.shape[1:]), self._data.dtype)
             grown[: self.count] = self._data[: self.count]
             self._data = grown
+
+
+@cache
+def _no_rows(dtype: Any, width: int | None) -> NDArray[Any]:
+    """The buffer of columns that hold nothing yet: one for all."""
+    return np.zeros(0 if width is None else (0, width), dtype)
 
 
 # ── Words ───────────────────────────────────────────────────────────────────────────────
@@ -188,7 +192,7 @@ class Postings:
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         ends = [*begins[1:].tolist(), len(codes)]
         for term, begin, end in zip(owners[begins].tolist(), begins.tolist(), ends, strict=True):
-            known = self._later.get(term) or Column(np.int64, capacity=end - begin)
+            known = self._later.get(term) or Column(np.int64)
             known.extend(codes[begin:end])
             self._later[term] = known
 

@@ -142,8 +142,8 @@ class _Steps(_Documents):
         super().__init__(dimensions, lexicon, facets)
         self._sum = np.zeros(dimensions, np.int64)
         self._summed = 0
-        self._sessions = _numbering()
-        self._actors = _numbering()
+        self._sessions = _Numbering()
+        self._actors = _Numbering()
         self._joined = Column(np.int32, 2)
         self._sessions_of: dict[str, str] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
@@ -233,10 +233,11 @@ class _Steps(_Documents):
         )
 
 
-def _numbering() -> dict[str, int]:
+class _Numbering(dict[str, int]):
     """Name → its number, from 0 in order of first sight."""
-    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
-    return numbers
+
+    def __missing__(self, name: str) -> int:
+        return self.setdefault(name, len(self))
 
 
 class _Behind:

@@ -1,5 +1,6 @@
 """Documents in memory are the same however the writer was handed them."""
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -55,6 +56,17 @@ def _view(pages: Sequence[range]) -> CorpusView:
     corpus.remove(["n3", "n40"])
     assert view.steps.count == len(_TEXTS)
     return corpus.view(0, breather)
+
+
+def test_an_empty_corpus_takes_little():
+    """Columns take room when there is something to put in."""
+    tracemalloc.start()
+    try:
+        kept = Corpus(dimensions=384)
+        kept.view(0, Breather())
+        assert tracemalloc.get_traced_memory()[0] < 60_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
