@@ -3,17 +3,20 @@ The index of one repository: what its store holds, searchable in memory.
 
 The store is the truth. The index carries the cursor it has reached in the store's feed, reads on
 from there before every answer (so it sees what other processes wrote), and starts again from
-nothing when in doubt. Documents without a vector are embedded in the background; their vectors go
-to the store first and come back with the feed, the only way into the index.
+nothing when in doubt. It reads the documents at first use, and may let them go. Those without a
+vector are embedded in the background; their vectors go to the store first and come back with the
+feed, the only way into the index.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import accumulate, islice, zip_longest
 
@@ -78,7 +81,7 @@ HUNG_S = 0.25
 @dataclass(frozen=True, slots=True)
 class IndexStatistics:
     """
-    Where an index stands.
+    Where an index stands; or stood, when its documents were let go.
 
     Attributes:
         cursor: How far it has read the feed.
@@ -94,6 +97,26 @@ class IndexStatistics:
     waiting: int
     failing: str | None
     advice: str | None = None
+
+
+class _Held:
+    """What an index holds of its repository in memory, to be let go together."""
+
+    __slots__ = ("corpus", "damaged", "early", "recent", "refused", "tongues", "unseen")
+
+    def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
+        self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
+        self.unseen = False
+        self.refused: set[str] = set()
+        self.recent = VectorCache[bytes](RECENT)
+        self.tongues: deque[bool] = deque(maxlen=JUDGED)
+        self.early: dict[str, Vector] = {}
+        self.damaged: set[str] = set()
+
+
+_NOTHING = _Held(0, None)
+_NOTHING.recent = VectorCache(0)
+_EMPTY = _NOTHING.corpus.view(0, Breather())
 
 
 @dataclass(kw_only=True, eq=False)
@@ -119,33 +142,72 @@ class RepositoryIndex:
 
     def __post_init__(self) -> None:
         self._lock = anyio.Lock()
-        self._embedding = anyio.Lock()
         self._in_hand: anyio.Event | None = None
-        self._threads = Threads(2)
         self._own = self._asked = self._served = 0
         self._traffic = traffic()
         self._failing: str | None = None
+        self._failures = 0
         self._renewing = False
-        self._start_again()
-
-    def _start_again(self) -> None:
-        space = self.embedder.space
-        self._corpus = Corpus(dimensions=space.dimensions, passage_tokens=space.passage_tokens)
-        self._view = self._corpus.view(0, Breather())
-        self._cursor = FeedCursor()
-        self._unseen = False
-        self._refused: set[str] = set()
-        self._recent = VectorCache[bytes](RECENT)
-        self._tongues: deque[bool] = deque(maxlen=JUDGED)
+        self._users = 0
         self._pace: float | None = None
         self._loaded = False
         self._batch = BATCH
-        self._failures = 0
-        self._early: dict[str, Vector] = {}
-        self._damaged: set[str] = set()
+        self._held, self._view, self._cursor = _NOTHING, _EMPTY, FeedCursor()
+        self._stood = IndexStatistics(self._cursor, 0, 0, 0, None)
+
+    def _start_again(self) -> None:
+        """Hold what comes from the beginning of the feed on."""
+        space = self.embedder.space
+        self._held = _Held(space.dimensions, space.passage_tokens)
+        self._view, self._cursor = self._corpus.view(0, Breather()), FeedCursor()
+
+    @property
+    def _corpus(self) -> Corpus:
+        return self._held.corpus
+
+    # ── In memory or not ─────────────────────────────────────────────────────────────────
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the documents are in memory; if not, nothing is known but where it stood."""
+        return self._held is not _NOTHING
+
+    def let_go(self) -> bool:
+        """
+        Drop the documents from memory until somebody asks for them; False: they are in use.
+
+        Views that were given stay as they are. A plain call.
+        """
+        if self._users:
+            return False
+        self._stood = stood = self.statistics()
+        self._view = replace(_EMPTY, revision=stood.revision, owed=stood.waiting)
+        self._held = _NOTHING
+        for made in ("_embedding", "_threads"):
+            self.__dict__.pop(made, None)
+        return True
+
+    @cached_property
+    def _embedding(self) -> anyio.Lock:
+        return anyio.Lock()
+
+    @cached_property
+    def _threads(self) -> Threads:
+        return Threads(2)
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Do not let go meanwhile."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
 
     def statistics(self) -> IndexStatistics:
-        """Where it stands, as of the last catching up."""
+        """Where it stands, as of the last catching up; reads nothing."""
+        if not self.is_held:
+            return replace(self._stood, cursor=self._cursor, failing=self._failing)
         return IndexStatistics(
             self._cursor,
             self._view.revision,
@@ -159,7 +221,7 @@ class RepositoryIndex:
     @property
     def _advice(self) -> str | None:
         space = self.embedder.space
-        if not space.english_only or 2 * sum(self._tongues) <= JUDGED:
+        if not space.english_only or 2 * sum(self._held.tongues) <= JUDGED:
             return None
         return (
             f"most of the last {JUDGED} messages are not in English, and {space.name} knows no "
@@ -174,13 +236,18 @@ class RepositoryIndex:
         Read what is new in the store, also of other processes, once for all that wait for it.
         *Raises* ``StoreError``: the feed could not be read. *Cancellation*: safe.
         """
+        with self._in_use():
+            await self._follow()
+            return self._view.revision
+
+    async def _follow(self, *, held: bool = False) -> None:
+        """Catch up; *held*: with the documents in memory also where nothing is new."""
         self._asked = ticket = self._asked + 1
         async with self._lock:
-            if self._served < ticket:
+            if self._served < ticket or (held and not self.is_held):
                 reading = self._asked
-                await self._read_on()
+                await self._read_on(held)
                 self._served = reading
-        return self._view.revision
 
     async def corpus(self, *, embedded: bool = False, query: str = "") -> CorpusView:
         """
@@ -191,17 +258,18 @@ class RepositoryIndex:
                 those that are newest or fit *query* best; a failing embedder is left to
                 the background. *Raises* and *Cancellation* as ``catch_up``.
         """
-        await self.catch_up()
-        if embedded and self._view.owed and self._failing is None:
-            try:
-                with anyio.move_on_after(HUNG_S if self._loaded else LOADING_S):
-                    await self._pay_for(query)
-            except Exception as error:
-                log.debug("the background embeds what is new: %s", error)
-            await self.catch_up()
-        if self._view.owed:
-            self.wake()
-        return self._view
+        with self._in_use():
+            await self._follow(held=True)
+            if embedded and self._view.owed and self._failing is None:
+                try:
+                    with anyio.move_on_after(HUNG_S if self._loaded else LOADING_S):
+                        await self._pay_for(query)
+                except Exception as error:
+                    log.debug("the background embeds what is new: %s", error)
+                await self._follow(held=True)
+            if self._view.owed:
+                self.wake()
+            return self._view
 
     async def renew(self) -> None:
         """
@@ -211,20 +279,22 @@ class RepositoryIndex:
         fresh = replace(self, advise=None)
         self._renewing = True
         try:
-            await fresh.catch_up()
-            async with self._lock:
-                self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
-                # Whoever waits to share a read made of the old one reads on instead.
-                self._served = 0
-                self._early, self._pace, self._loaded = fresh._early, None, False
-                self._damaged, self._tongues = fresh._damaged, fresh._tongues
+            with self._in_use():
+                if self.is_held:
+                    await fresh._follow(held=True)
+                async with self._lock:
+                    self._held, self._view, self._cursor = fresh._held, fresh._view, fresh._cursor
+                    # Whoever waits to share a read made of the old one reads on instead.
+                    self._served = 0
+                    self._pace, self._loaded = None, False
         finally:
             self._renewing = False
         self.poke()
 
-    async def _read_on(self) -> None:
-        if self._cursor.vector == NO_VECTORS and not self._renewing:
-            # It was to be replaced and was not: what it has passed over has to be read.
+    async def _read_on(self, held: bool) -> None:
+        passed_over = self._cursor.vector == NO_VECTORS and not self._renewing
+        if passed_over or (not self.is_held and (held or self._view.owed)):
+            # What was to be replaced and was not has to read what it has passed over.
             self._start_again()
         more = True
         while more:
@@ -235,9 +305,16 @@ class RepositoryIndex:
                 # It slept too long; or another file, or an older copy, took the store's place.
                 self._start_again()
                 continue
-            if changes.cursor != self._cursor or changes.more or self._unseen:
+            if changes.cursor != self._cursor or changes.more or self._held.unseen:
+                if not self.is_held:
+                    begins = self._cursor == FeedCursor()
+                    self._start_again()
+                    if not begins:
+                        continue
                 await self._threads.run(self._absorb, changes)
-            self._traffic.elsewhere += max(0, len(changes.steps) - self._own)
+            # Not those that are read again since they were let go.
+            known = bisect(changes.steps, self._stood.cursor.step, key=lambda step: step.ordinal)
+            self._traffic.elsewhere += max(0, len(changes.steps) - known - self._own)
             self._own = 0
             more = changes.more
         if self.advise is not None and (advice := self._advice) is not None:
@@ -250,10 +327,10 @@ class RepositoryIndex:
         try:
             self._add(changes, breather)
             # Put in order once, not page by page: of a million texts that takes a second.
-            self._unseen = changes.more
+            self._held.unseen = changes.more
             if not changes.more:
                 view = self._corpus.view(changes.revision, breather)
-                damaged = tuple(sorted(self._damaged))
+                damaged = tuple(sorted(self._held.damaged))
                 self._view = replace(view, damaged=damaged, owed=len(self._corpus.owed))
             self._cursor = changes.cursor
         except BaseException:
@@ -263,7 +340,7 @@ class RepositoryIndex:
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
         if changes.removed:
-            self._recent = VectorCache(RECENT)
+            self._held.recent = VectorCache(RECENT)
             self._corpus.remove(changes.removed)
         for step in changes.steps:
             message = changes.repeats.get(step.node_id)
@@ -278,7 +355,7 @@ class RepositoryIndex:
             breather.breathe()
         if self.embedder.space.english_only:
             judged = map(is_foreign, said)
-            self._tongues.extend(foreign for foreign in judged if foreign is not None)
+            self._held.tongues.extend(foreign for foreign in judged if foreign is not None)
         for node in changes.nodes:
             details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
             self._corpus.put(node_document(node, details, origin), breather)
@@ -289,38 +366,43 @@ class RepositoryIndex:
     def _note_damage(self, changes: FeedChanges) -> None:
         """Remember which rows are left out, until they are gone or written anew."""
         settled = {*changes.removed, *(node.id for node in changes.nodes)}
-        left = {row for row in self._damaged if row.partition(" ")[2] not in settled}
-        self._damaged = left.union(changes.damaged)
+        left = {row for row in self._held.damaged if row.partition(" ")[2] not in settled}
+        self._held.damaged = left.union(changes.damaged)
 
     def _give_vectors(self, changes: FeedChanges) -> None:
         # With pages cut by a limit, a vector may come before what it belongs to.
-        offered = {**self._early, **changes.vectors}
+        offered = {**self._held.early, **changes.vectors}
         fitting = {k: v for k, v in offered.items() if len(v) == self._corpus.dimensions}
         unknown = self._corpus.add_vectors(fitting)
-        self._early = {key: fitting[key] for key in unknown} if changes.more else {}
+        self._held.early = {key: fitting[key] for key in unknown} if changes.more else {}
 
     async def nearest(
         self, vectors: NDArray[np.float32], *, type: NodeType, threshold: float, limit: int = 12
     ) -> list[list[tuple[str, float]]]:
         """
         Ids and cosines ≥ *threshold* of one type for each row of *vectors*, best first, of what
-        ``catch_up`` reached last. *Cancellation*: safe.
+        ``catch_up`` reached last, or more, if that was let go. *Raises* and *Cancellation* as
+        ``catch_up``.
         """
-        view = self._view.of_type(type)
-        if view is None or not view.count or not len(vectors):
-            return [[] for _ in vectors]
-        views = (view, self._view.wordings) if type == "intent" else (view,)
-        return await self._threads.run(nearest, views, vectors, threshold, limit)
+        with self._in_use():
+            if not self.is_held:
+                await self._follow(held=True)
+            view = self._view.of_type(type)
+            if view is None or not view.count or not len(vectors):
+                return [[] for _ in vectors]
+            views = (view, self._view.wordings) if type == "intent" else (view,)
+            return await self._threads.run(nearest, views, vectors, threshold, limit)
 
     # ── Embedding in the background ──────────────────────────────────────────────────
 
     async def is_behind(self, thread_id: str) -> bool:
         """Catch up as ``catch_up``, and tell whether vectors of the thread are to be made."""
-        await self.catch_up()
-        self.wake()
-        async with self._lock:
-            waits = await self._threads.run(self._corpus.waits_in, thread_id)
-        return waits and self._failing is None
+        with self._in_use():
+            await self._follow()
+            self.wake()
+            async with self._lock:
+                waits = await self._threads.run(self._corpus.waits_in, thread_id)
+            return waits and self._failing is None
 
     def poke(self, *, by_job: bool = False) -> None:
         """Say that something was written; *by_job*: by what other such work gives no way to."""
@@ -361,18 +443,19 @@ class RepositoryIndex:
 
         *Raises* ``ModelError``, ``StoreError``; what was saved before stays.
         """
-        await self.catch_up()
-        while len(self._corpus.owed):
-            async with self._embedding:
-                async with self._lock:
-                    debts = self._corpus.owed.oldest(WINDOW)
-                texts = await self._texts_of(debts)
-                # What is gone from the store never comes back with the feed.
-                self._corpus.owed.pay({key: debts[key] for key in debts.keys() - texts.keys()})
-                await self._embed_window(debts, texts)
+        with self._in_use():
+            await self._follow()
+            while len(self._corpus.owed):
+                async with self._embedding:
+                    async with self._lock:
+                        debts = self._corpus.owed.oldest(WINDOW)
+                    texts = await self._texts_of(debts)
+                    # What is gone from the store never comes back with the feed.
+                    self._corpus.owed.pay({key: debts[key] for key in debts.keys() - texts.keys()})
+                    await self._embed_window(debts, texts)
 
     async def _embed_window(self, debts: Mapping[str, Debt], texts: Mapping[str, str]) -> None:
-        left = sorted(texts, key=lambda key: (key in self._refused, len(texts[key])))
+        left = sorted(texts, key=lambda key: (key in self._held.refused, len(texts[key])))
         while left:
             portion = self._fitting(left[: self._batch], texts, PORTION_S, UNKNOWN_PORTION)
             portion = portion or left[:1]
@@ -381,7 +464,7 @@ class RepositoryIndex:
                 self._in_hand = anyio.Event()
                 try:
                     await self._save(debts, await self._embedded(portion, texts))
-                    await self.catch_up()
+                    await self._follow()
                 finally:
                     self._in_hand.set()
                     self._in_hand = None
@@ -405,7 +488,7 @@ class RepositoryIndex:
         """The vectors of *keys*; a text that several of them have is embedded once."""
         space = self.embedder.space
         digests = {key: _digest(space.name, texts[key]) for key in keys}
-        known = self._recent.found(digests.values())
+        known = self._held.recent.found(digests.values())
         if fresh := {d: texts[key] for key, d in digests.items() if d not in known}:
             began = elapsed()
             try:
@@ -415,13 +498,14 @@ class RepositoryIndex:
                 # Ever fewer texts at once, so that one that is refused stays alone.
                 self._batch = max(1, self._batch // 2)
                 if len(digests) == 1:
-                    self._refused = {*self._corpus.owed.among((*self._refused, *digests))}
+                    refused = (*self._held.refused, *digests)
+                    self._held.refused = {*self._corpus.owed.among(refused)}
                 raise
             finally:
                 self._note_pace(fresh.values(), elapsed() - began)
             known |= zip(fresh, rows, strict=True)
         self._batch = min(BATCH, self._batch * 2)
-        self._recent.keep(known)
+        self._held.recent.keep(known)
         return {key: known[digest] for key, digest in digests.items()}
 
     def _note_pace(self, texts: Iterable[str], seconds: float) -> None:

@@ -1,6 +1,8 @@
 """The index follows its store, and embeds what has no vector behind the writers' backs."""
 
+import gc
 import logging
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -503,6 +505,159 @@ async def test_a_renewal_that_fails_leaves_an_index_that_serves(feed):
     await index.embed_waiting()
     assert index.statistics().waiting == 0
     assert (await index.corpus()).steps.of("episodic-1")
+
+
+# ── What is let go ───────────────────────────────────────────────────────────────────
+
+
+async def test_an_index_that_holds_nothing_costs_little(feed):
+    """Before the first document, and after it was let go."""
+    embedder, sizes = HashingEmbedder(384), list[float]()
+    feed.said = [step(n) for n in range(50)]
+    await index_of(feed, embedder).embed_waiting()
+    nothing = Feed()
+
+    def measure() -> None:
+        gc.collect()
+        sizes.append(tracemalloc.get_traced_memory()[0] / 20)
+
+    tracemalloc.start()
+    try:
+        empty = [index_of(nothing, embedder) for _ in range(20)]
+        for index in empty:
+            await index.embed_waiting()
+        measure()
+        full = [index_of(feed, embedder) for _ in range(20)]
+        for index in full:
+            assert not (await index.corpus()).is_empty
+        measure()
+        assert all(index.let_go() for index in full)
+        measure()
+    finally:
+        tracemalloc.stop()
+    assert sizes[0] < 2_000
+    assert sizes[1] > 100_000
+    assert sizes[2] < 6_000
+
+
+async def test_what_was_let_go_comes_back_the_same(feed):
+    """An earlier view stays as it was; the next one finds what that found, and what is new."""
+    feed.said, feed.nodes = [step(n) for n in range(9)], [Tag("bees")]
+    index = index_of(feed)
+    await index.embed_waiting()
+    before, stood = await index.corpus(), index.statistics()
+    assert index.let_go()
+    assert index.statistics() == stood
+    assert before.steps.postings.read("bee", 9) is not None
+    feed.said.append(step(9))
+    after = await index.corpus()
+    assert (before.steps.count, after.steps.count) == (9, 10)
+    assert after.steps.ids[:9] == before.steps.ids
+    assert np.array_equal(after.steps.vectors, before.steps.vectors)
+    assert index.statistics().waiting == 1
+
+
+async def test_what_is_not_new_is_not_read_again(feed):
+    """Whoever asks how far it is gets an answer without the documents."""
+    feed.said, feed.nodes = [step(0)], [Tag("bees")]
+    index = index_of(feed)
+    await index.embed_waiting()
+    stood = index.statistics()
+    index.let_go()
+    assert await index.catch_up() == 1
+    assert not await index.is_behind("t")
+    await index.embed_waiting()
+    assert (index.is_held, index.statistics()) == (False, stood)
+    feed.nodes.append(Tag("hens"))
+    assert await index.catch_up() == 2
+    assert (index.is_held, index.statistics().documents) == (True, 3)
+
+
+async def test_what_is_read_or_embedded_is_not_let_go(monkeypatch):
+    """It can be as soon as nobody uses it; a recall then still has its view."""
+    embedder = Counting(monkeypatch)
+    feed = Feed()
+    feed.said = [step(0)]
+    index = index_of(feed, embedder)
+    tries: list[bool] = []
+    read, embed = feed.changes, embedder.embed
+
+    async def reading(after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        tries.append(index.let_go())
+        return await read(after, limit=limit)
+
+    async def embedding(texts: Sequence[str], **kind: Any) -> NDArray[np.float32]:
+        tries.append(index.let_go())
+        return await embed(texts, **kind)
+
+    monkeypatch.setattr(feed, "changes", reading)
+    monkeypatch.setattr(embedder, "embed", embedding)
+    assert (await index.corpus(embedded=True)).owed == 0
+    feed.said.append(step(1))
+    await index.embed_waiting()
+    await index.renew()
+    assert len(tries) > 6
+    assert not any(tries)
+    assert index.let_go()
+
+
+async def test_what_is_owed_is_owed_by_an_index_that_was_let_go(feed):
+    """It does not look settled, and the background reads it again to embed it."""
+    feed.said = [step(n) for n in range(3)]
+    index = index_of(feed)
+    await index.catch_up()
+    assert index.let_go()
+    assert index.statistics().waiting == 3
+    async with anyio.create_task_group() as group:
+        group.start_soon(index.run)
+        with anyio.fail_after(120):
+            await feed.saved.wait()
+        group.cancel_scope.cancel()
+    assert len(feed.vectors) == 3
+    assert not await index.is_behind("t")
+    assert index.statistics().waiting == 0
+
+
+async def test_the_near_are_found_in_what_was_let_go(feed):
+    """Between catching up and looking, others may have needed the room."""
+    feed.nodes = [Tag("bees")]
+    index = index_of(feed)
+    await index.embed_waiting()
+    index.let_go()
+    ((found,),) = await index.nearest(np.stack([feed.vectors[0][1]]), type="tag", threshold=0.9)
+    assert found[0] == feed.nodes[0].id
+
+
+async def test_what_was_let_go_is_renewed_when_it_is_read(monkeypatch):
+    """It is read in the space that is in force then."""
+    embedder = Counting(monkeypatch)
+    feed = Feed()
+    feed.said = [step(0)]
+    index = index_of(feed, embedder)
+    await index.embed_waiting()
+    index.let_go()
+    embedder.inner = HashingEmbedder(32)
+    embedder.space = embedder.inner.space
+    feed.vectors.clear()
+    await index.renew()
+    assert not index.is_held
+    await index.embed_waiting()
+    assert (await index.corpus()).steps.vectors.shape == (1, 32)
+
+
+async def test_what_is_read_again_is_no_traffic(monkeypatch):
+    """What others wrote since is."""
+    loop = traffic.Traffic()
+    monkeypatch.setattr(follower, "traffic", lambda: loop)
+    feed = Feed()
+    feed.said = [step(n) for n in range(7)]
+    index = index_of(feed)
+    await index.catch_up()
+    index.let_go()
+    feed.said += [step(n) for n in range(7, 9)]
+    index.poke()
+    await index.catch_up()
+    assert loop.elsewhere == 8
 
 
 # ── What is owed ─────────────────────────────────────────────────────────────────────
