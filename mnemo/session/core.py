@@ -141,7 +141,7 @@ class SessionCore(ABC):
     def backlog(self) -> int:
         """Steps, durable or being written, that wait for annotation."""
         book = self.book
-        return self.in_flight + (len(book.steps) - book.annotated if book else 0)
+        return self.in_flight + (book.backlog if book else 0)
 
     # ── Waiting ──────────────────────────────────────────────────────────────────────
 
