@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from mnemo.config import NotesConfig
 from mnemo.errors import ConfigError, InvalidNote, NotFound
 from mnemo.notes.material import MOST_EVIDENCE, Material, quoted
 from mnemo.notes.shelf import Shelf
@@ -27,11 +27,11 @@ def _string(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
 
 
-_TOPIC = _string(
+_TOPIC = (
     "Name of the note: lower-case ASCII words joined by single hyphens, 2-64 characters, starting "
     "with a letter."
 )
-_EVIDENCE = _string(
+_EVIDENCE = (
     "8 to 300 characters copied word for word from the new part of the conversation, best from "
     "what the user said."
 )
@@ -47,67 +47,75 @@ def _tool(name: str, description: str, required: list[str], /, **properties: Any
     return {"name": name, "description": description, "parameters": parameters}
 
 
-_SPECS = (
-    _tool(
-        "list_notes",
-        "List long-term notes, latest use first, or best for a query first.",
-        [],
-        query=_string("Words to rank by."),
-        offset={"type": "integer", "minimum": 0, "description": "Notes to skip; default 0."},
-        limit={
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MOST_LISTED,
-            "description": "Notes to list; default 20.",
-        },
-    ),
-    _tool("read_note", "Read one note whole.", ["topic"], topic=_TOPIC),
-    _tool(
-        "write_note",
-        "Create a note, or replace one that you have read by a whole new text. One topic is one "
-        "note. Set absorbs to merge other notes, which you have read, into it.",
-        ["topic", "description", "body", "evidence"],
-        topic=_TOPIC,
-        description=_string("One line of 1 to 200 characters that says what the note holds."),
-        body=_string(
-            "The whole text: short factual Markdown of 1 to 4000 characters, without frontmatter."
+def specs(config: NotesConfig) -> list[dict[str, Any]]:
+    """The tools as *config* bounds them, for ``ChatRequest.tools``; fresh copies."""
+    longest, lines = config.body_max_chars, config.description_max_chars
+    return [
+        _tool(
+            "list_notes",
+            "List long-term notes, latest use first, or best for a query first.",
+            [],
+            query=_string("Words to rank by."),
+            offset={"type": "integer", "minimum": 0, "description": "Notes to skip; default 0."},
+            limit={
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_LISTED,
+                "description": f"Notes to list; default {config.list_page}.",
+            },
         ),
-        evidence=_EVIDENCE,
-        absorbs={
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Topics of notes that this one takes in; they are retired with it.",
-        },
-    ),
-    _tool(
-        "delete_note",
-        "Retire a note that is wrong or no longer true. You must have read it.",
-        ["topic", "reason", "evidence"],
-        topic=_TOPIC,
-        reason=_string("Why, in one line."),
-        evidence=_EVIDENCE,
-    ),
-)
-_PARAMETERS: dict[str, dict[str, Any]] = {spec["name"]: spec["parameters"] for spec in _SPECS}
+        _tool("read_note", "Read one note whole.", ["topic"], topic=_string(_TOPIC)),
+        _tool(
+            "write_note",
+            "Create a note, or replace one that you have read by a whole new text. One topic is "
+            "one note. Set absorbs to merge other notes, which you have read, into it.",
+            ["topic", "description", "body", "evidence"],
+            topic=_string(_TOPIC),
+            description=_string(
+                f"One line of 1 to {lines} characters that says what the note holds."
+            ),
+            body=_string(
+                f"The whole text: short factual Markdown of 1 to {longest} characters, without "
+                "frontmatter."
+            ),
+            evidence=_string(_EVIDENCE),
+            absorbs={
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Topics of notes that this one takes in; they are retired with it.",
+            },
+        ),
+        _tool(
+            "delete_note",
+            "Retire a note that is wrong or no longer true. You must have read it.",
+            ["topic", "reason", "evidence"],
+            topic=_string(_TOPIC),
+            reason=_string("Why, in one line."),
+            evidence=_string(_EVIDENCE),
+        ),
+    ]
+
+
+_PARAMETERS: dict[str, dict[str, Any]] = {
+    spec["name"]: spec["parameters"] for spec in specs(NotesConfig())
+}
 NAMES = frozenset(_PARAMETERS)
 """What they are called."""
 _TYPES: dict[str, type] = {"string": str, "integer": int, "array": list}
 
 
-def specs() -> list[dict[str, Any]]:
-    """The tools, for ``ChatRequest.tools``; fresh copies."""
-    return deepcopy([*_SPECS])
-
-
-def with_note_tools(tools: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+def with_note_tools(
+    tools: tuple[Mapping[str, Any], ...], config: NotesConfig
+) -> tuple[Mapping[str, Any], ...]:
     """Append the missing note tools. *Raises* ``ConfigError``: one of that name differs."""
+    own = {spec["name"]: spec for spec in specs(config)}
     present = set()
     for tool in tools:
         name, schema = _named(tool)
-        if name in NAMES and schema != _PARAMETERS[name]:
+        if name in own and schema != own[name]["parameters"]:
             raise ConfigError(f"the tool {name!r} is not the note tool of that name: rename it")
         present.add(name)
-    return (*tools, *(spec for spec in specs() if spec["name"] not in present))
+    return (*tools, *(spec for name, spec in own.items() if name not in present))
 
 
 def _named(tool: Mapping[str, Any]) -> tuple[str, Any]:
@@ -195,7 +203,7 @@ class NoteToolbox:
     @property
     def specs(self) -> list[dict[str, Any]]:
         """The tools, for ``ChatRequest.tools``; the same in every process."""
-        return specs()
+        return specs(self._config)
 
     async def run(self, call: Mapping[str, Any] | ToolCall) -> dict[str, Any]:
         """

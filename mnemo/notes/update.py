@@ -221,7 +221,7 @@ class UpdateRun:
     # ── The model's part ─────────────────────────────────────────────────────────────
 
     async def _consult(self, model: ChatModel) -> None:
-        tools = with_note_tools(self._ask.tools)
+        tools = with_note_tools(self._ask.tools, self._config)
         material, question = await self._question(model)
         self._toolbox = NoteToolbox(
             self._shelf, source=self._source("model"), material=material, touching=False

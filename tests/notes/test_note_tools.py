@@ -6,9 +6,10 @@ import anyio
 import pytest
 from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes
 
+from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound, StoreError
 from mnemo.notes.notes import Notes
-from mnemo.notes.tools import specs
+from mnemo.notes.tools import specs, with_note_tools
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.testing import ScriptedChatModel
 
@@ -443,9 +444,20 @@ async def test_the_hosts_own_toolbox(kit):
 
 def test_the_tools_are_the_same_bytes_each_time():
     """A host that lists the tools from the start gets the same bytes."""
-    assert json.dumps(specs()) == json.dumps(specs())
-    for spec in specs():
+    config = NotesConfig()
+    assert json.dumps(specs(config)) == json.dumps(specs(config))
+    for spec in specs(config):
         assert spec["parameters"]["additionalProperties"] is False
+
+
+async def test_the_tools_name_the_bounds_that_hold(open_notes):
+    """A model is told what its notes are measured by, in the host's tools and in an update."""
+    bounds = {"body_max_chars": 300, "description_max_chars": 40, "list_page": 7}
+    kit = await open_notes(**bounds)
+    told = json.dumps(kit.notes.toolbox().specs)
+    assert all(f"{bound} " in told or f"{bound}." in told for bound in bounds.values())
+    assert not any(bound in told for bound in ("4000", "200", "20."))
+    assert with_note_tools(tuple(kit.notes.toolbox().specs), NotesConfig(**bounds))
 
 
 @pytest.mark.parametrize("name", ["travel", "\ud800", "A b", None, ["x"]])
