@@ -435,8 +435,8 @@ _BEHIND = """
 SELECT m.survivor, s.session_id, s.episode_id, s.id FROM (SELECT DISTINCT survivor FROM merging) m
 $join edges e ON e.source = m.survivor AND e.kind = 'provenance' $join nodes s ON s.no = e.target
 """
-_SUPPORT = "UPDATE nodes SET support_count = ? WHERE no = ?"
-_LEAST_SUPPORT = "UPDATE nodes SET support_count = $greatest(support_count, ?) WHERE no = ?"
+# What was said without steps has no episode here: it takes nothing away.
+_SUPPORT = "UPDATE nodes SET support_count = $greatest(support_count, ?) WHERE no = ?"
 
 # ── Removing ─────────────────────────────────────────────────────────────────────────
 
@@ -492,14 +492,9 @@ def _merge(tx: Tx, pairs: Sequence[tuple[int, int]], revision: Revision) -> None
     tx.run(_MOVE_EDGES)
     tx.run(_UNITE_COUNTS, (revision,))
     behind: dict[int, set[Episode]] = {}
-    named: set[int] = set()
     for survivor, session, episode, step in tx.run(_BEHIND):
         behind.setdefault(survivor, set()).add((session, episode or step))
-        if episode:
-            named.add(survivor)
-    support = [(len(episodes), survivor) for survivor, episodes in behind.items()]
-    tx.run_many(_SUPPORT, [row for row in support if row[1] in named])
-    tx.run_many(_LEAST_SUPPORT, [row for row in support if row[1] not in named])
+    tx.run_many(_SUPPORT, [(len(episodes), survivor) for survivor, episodes in behind.items()])
     tx.run(_EMPTIED)
 
 

@@ -131,9 +131,10 @@ class UpkeepContract(StoreContract):
         await self._keep(kit, merges={"b": "a"})
         assert (await kit.store.graph("r").metadata(["a"]))["a"].support_count == 2
 
-    async def test_support_stays_where_no_episode_is_known(self, kit):
-        """Steps without an episode take nothing away: the greatest support there was stays."""
-        nodes = [fact("a"), fact("b"), step("s", None)]
+    @pytest.mark.parametrize("episode", [None, "1"])
+    async def test_support_that_has_no_steps_stays(self, kit, episode):
+        """What the hand said has none, and takes nothing away: the greatest there was stays."""
+        nodes = [fact("a"), fact("b"), step("s", episode)]
         support = {"a": MetadataDelta(support_count=1), "b": MetadataDelta(support_count=3)}
         edges = joined("b>s", kind=EdgeKind.PROVENANCE)
         await kit.apply(*nodes, edges=edges, metadata=support, space=SPACE)
