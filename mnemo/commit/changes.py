@@ -95,6 +95,12 @@ def tidied(changeset: Changeset, stored: Mapping[str, Node]) -> Changeset:
     )
 
 
+def without_gone(changeset: Changeset, stored: Mapping[str, Node]) -> Changeset:
+    """*changeset* without changes of nodes that are deleted: a session's late rewards may be."""
+    there = stored.keys() | {node.id for node in changeset.nodes}
+    return replace(changeset, changes=tuple(c for c in changeset.changes if c.id in there))
+
+
 # ── What cannot be stored ────────────────────────────────────────────────────────────
 
 

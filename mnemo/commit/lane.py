@@ -27,6 +27,7 @@ from mnemo.commit.changes import (
     texts_to_embed,
     tidied,
     without,
+    without_gone,
 )
 from mnemo.commit.reconcile import MergeIntent, plan_intents, reconcile
 from mnemo.config import CommitConfig
@@ -341,8 +342,8 @@ class _Reconciling:
     def _checked(
         self, changeset: Changeset, stored: Mapping[str, Node]
     ) -> tuple[Changeset, list[str]]:
-        changeset = tidied(changeset, stored)
         dimensions, given = self.lane.embedder.space.dimensions, self.settlement is None
+        changeset = tidied(changeset if given else without_gone(changeset, stored), stored)
         check(changeset, stored, dimensions=dimensions, given=given)
         return changeset, texts_to_embed(changeset, stored)
 

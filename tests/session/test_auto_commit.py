@@ -62,6 +62,20 @@ async def test_the_flush_comes_after_two_quiet_minutes(open_kit):
     assert session.state is SessionState.COLLECTING
 
 
+async def test_a_step_that_was_deleted_since_holds_up_no_later_one(open_kit):
+    """Its reward, known only now, has nowhere to go; the rest of the episode is committed."""
+    kit = await open_kit(config=AUTO)
+    session = await kit.begun("one", "did one")
+    await kit.pass_time(120)
+    await kit.repo.delete_nodes([node.id for node in await kit.repo.get_nodes(["episodic"])])
+    await session.append("two", "did two")
+    await kit.pass_time(120)
+    assert (session.error, await stored(kit)) == (None, 1)
+    await session.append("three", "did three")
+    await session.close_and_commit()
+    assert await stored(kit) == 2
+
+
 async def test_every_append_starts_the_flush_timer_anew(open_kit):
     """A step, 100 s, a step, 100 s: nothing; 20 s more: both."""
     kit = await open_kit(config=AUTO)
