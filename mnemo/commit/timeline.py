@@ -31,6 +31,7 @@ from mnemo.values.graph import (
     MetadataDelta,
     Semantic,
     united_confidence,
+    united_metadata,
 )
 from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 
@@ -46,6 +47,7 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 def reinforce(draft: Draft, support: Support, id: str, survivor: str) -> None:
     """Let *survivor* stand for *id*; an episode that states it again does not count twice."""
     own, before = support.credit(id), support.credit(survivor)
+    draft.set(survivor, metadata=united_metadata(draft.node(survivor), draft.node(id)))
     support.unite(id, survivor)
     gained = support.credit(survivor) - before
     # Without steps it is a statement of its own.
@@ -104,8 +106,7 @@ class Timeline:
         # Since when what the hand worded holds, the hand has said.
         start = same.valid_from if same.edits else min(starts, default=None)
         confidence = united_confidence(same.confidence, fact.confidence)
-        metadata = {**(same.metadata or {}), **(fact.metadata or {})} or None
-        self._draft.set(same.id, confidence=confidence, valid_from=start, metadata=metadata)
+        self._draft.set(same.id, confidence=confidence, valid_from=start)
         reinforce(self._draft, self._support, fact.id, same.id)
 
     # ── What it meets ────────────────────────────────────────────────────────────────

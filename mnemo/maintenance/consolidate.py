@@ -23,7 +23,7 @@ from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Upkeep
-from mnemo.values.graph import Node, NodeMetadata, Semantic, united_confidence
+from mnemo.values.graph import Node, NodeMetadata, Semantic, united_confidence, united_metadata
 
 Ints: TypeAlias = NDArray[np.intp]
 Pair: TypeAlias = tuple[float, int, int]
@@ -213,6 +213,7 @@ def _united(merges: Mapping[str, str], facts: Mapping[str, Semantic]) -> Iterato
             confidence=united_confidence(*(fact.confidence for fact in whole)),
             valid_from=_start(facts[survivor], lost),
             created_at=_earliest(fact.created_at for fact in whole),
+            metadata=united_metadata(*lost, facts[survivor]),
         )
 
 

@@ -326,6 +326,12 @@ MOST_CONFIDENT = 0.99
 """Confidence that repeated statements approach; nothing said is certain."""
 
 
+def united_metadata(*claims: Node) -> dict[str, Any] | None:
+    """What was given by hand to facts or instructions that become one; the last has the say."""
+    given = (one.metadata for one in claims if isinstance(one, Claim) and one.metadata)
+    return {key: value for metadata in given for key, value in metadata.items()} or None
+
+
 def united_confidence(*stated: float) -> float:
     """The confidence of a fact that was stated with each of *stated*, in [0, 1]."""
     doubt = math.prod(1 - confidence for confidence in stated)

@@ -224,6 +224,15 @@ async def test_support_counts_the_episodes_behind_the_union(memory):
     assert (await memory.repo.get_metadata(["a"]))["a"].support_count == 2
 
 
+async def test_what_was_given_by_hand_to_either_stays(memory):
+    """The survivor has the metadata of both, and of one key its own."""
+    await memory.fact("Ana likes tea", "a", vector=at_cosine(1.0), metadata={"by": 1, "of": 1})
+    await memory.fact("Ana likes tea so", "b", vector=at_cosine(0.9), metadata={"by": 2, "x": 2})
+    await memory.accessed("a", 1)
+    assert (await memory.repo.consolidate()).merged == {"b": "a"}
+    assert (await memory.repo.get_node("a")).metadata == {"by": 1, "of": 1, "x": 2}
+
+
 async def test_superseded_facts_are_left_alone(memory):
     """What ceased to hold is not merged with what holds."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0))

@@ -271,10 +271,11 @@ async def test_an_added_fact_supersedes_what_it_contradicts(kit):
     assert await kit.repo.history(old.id) == chain
 
 
-async def test_a_fact_that_is_there_is_given_back(kit):
+@pytest.mark.parametrize("type", ["semantic", "procedural"])
+async def test_a_memory_that_is_there_is_given_back(kit, type):
     """One memory, with the metadata of both."""
-    first = await kit.repo.add_memory("Bo bakes bread", metadata={"a": 1})
-    again = await kit.repo.add_memory("bo bakes bread.", metadata={"b": 2})
+    first = await kit.repo.add_memory("Bo bakes bread", type=type, metadata={"a": 1})
+    again = await kit.repo.add_memory("bo bakes bread.", type=type, metadata={"b": 2})
     assert (again.id, again.text) == (first.id, first.text)
     assert again.metadata == {"a": 1, "b": 2}
 
