@@ -74,7 +74,7 @@ UNION ALL SELECT node_id FROM steps WHERE repo = :repo
 """
 _STEPS = "SELECT ordinal FROM steps WHERE repo = ?"
 _MESSAGES = "SELECT no FROM messages WHERE repo = ?"
-_SNAPSHOTS = "SELECT x.no FROM threads t JOIN snapshots x ON x.thread = t.no WHERE t.repo = ?"
+_SNAPSHOTS = "SELECT no FROM snapshots WHERE repo = ?"
 _DROP_WORDS = "DELETE FROM note_words AS f WHERE $row IN (SELECT no FROM notes WHERE repo = ?)"
 _OF = "{0} IN (SELECT no FROM {0}s WHERE repo = ?)"
 _CONDITIONS = {

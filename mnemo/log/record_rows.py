@@ -225,7 +225,7 @@ SELECT t.no, t.id, t.ttl_s, (
     SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
     AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1), n.no
 FROM snapshots n $join threads t ON t.no = n.thread
-WHERE t.repo = ? AND n.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
+WHERE n.repo = ? AND n.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
 # ``$join`` keeps the order: the one thread, then its messages by an index.
 OF_THREAD = f"""

@@ -298,6 +298,7 @@ class TranscriptReader:
 
 
 _FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE thread = ? AND id = ?"
+_OF_REPOSITORY = "UPDATE snapshots SET repo = ? WHERE no = ?"
 
 
 class TranscriptWriter(TranscriptReader):
@@ -437,6 +438,7 @@ def _put_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     if before is not None and before == now:
         return
     no, text, _ = now
+    tx.run(_OF_REPOSITORY, (repo, no))
     tx.dialect.drop_texts(tx, repo, [snapshot_row(no)])
     tx.dialect.put_texts(tx, repo, [(snapshot_row(no), text, snapshot.at)])
 

@@ -212,6 +212,11 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "messages m JOIN threads t ON t.no = m.thread WHERE m.repo <> t.repo",
     ),
     (
+        "snapshots of another repository than their thread",
+        "n.id",
+        "snapshots n JOIN threads t ON t.no = n.thread WHERE n.repo <> t.repo",
+    ),
+    (
         "outcomes that do not follow each other",
         "id",
         """(SELECT t.id, o.from_seq, o.to_seq,

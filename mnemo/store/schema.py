@@ -88,7 +88,7 @@ _CONVERSATIONS = (
     """CREATE INDEX compactions_live ON compactions (thread, epoch, start_seq, end_seq, id)
        WHERE superseded_by IS NULL""",
     tables.SNAPSHOTS.ddl,
-    "CREATE INDEX snapshots_id ON snapshots (id)",
+    "CREATE INDEX snapshots_id ON snapshots (repo, id)",
     "CREATE INDEX snapshots_range ON snapshots (thread, epoch, from_seq, to_seq, id)",
     """CREATE INDEX snapshots_live ON snapshots (thread, epoch, from_seq, to_seq, id)
        WHERE covered_by IS NULL""",

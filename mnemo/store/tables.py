@@ -196,6 +196,7 @@ SNAPSHOTS = Table(
     entities.SNAPSHOT,
     parent="thread",
     number=_NUMBERED,
+    extra=("repo INTEGER NOT NULL DEFAULT 0",),
     columns={"token_count": "tokens"},
     last=("text",),
     constraint="UNIQUE",
