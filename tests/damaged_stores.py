@@ -14,12 +14,11 @@ from contracts.archive_notes import noted
 from contracts.archive_talk import talk
 from contracts.checkpoints import checkpointed
 from helpers import committed
-from world import NOON, SPACE, Kit, store_at
+from world import NOON, SPACE, Kit, opened
 
 from mnemo.items.item_rows import ItemWriter
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.repository.repository import Repository
-from mnemo.stores import SqliteStore
 from mnemo.testing import ManualClock
 from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
@@ -51,32 +50,31 @@ class ContractEmbedder:
 
 
 async def make_store(path: Path) -> None:
-    """Repository ``r`` with a row in every table, and an independent session in it and in ``q``."""
-    clock = ManualClock(NOON)
-
-    def store(clock: Any) -> SqliteStore:
-        return store_at(path, clock)
-
-    first = store(clock)
-    kit = Kit(store, clock, first, await first.open())
-    await filled(kit)
-    await first.transcript("r").writing(talk)
-    await first.notes("r").writing(noted)
-    await first.checkpoints("r").writing(checkpointed)
-    await first.items("r").writing(keep_item)
-    await first.overhaul("r").begin_move(SPACE)
-    key = {"f1": (b"d", np.ones(4, np.float32) / 2)}
-    await first.overhaul("r").stage(SPACE, key)
-    for repo in ("r", "q"):
-        await independent(kit, repo)
-    await first.transcript("r").writing(put_jobs)
-    await first.release(kit.owner)
-    await first.aclose()
+    """A store in a file, as ``fill`` makes it, with owners that are elsewhere."""
+    async with opened(path, ManualClock(NOON)) as kit:
+        await fill(kit)
+        await kit.store.release(kit.owner)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("INSERT INTO owners VALUES ('gone', 'elsewhere', 1, 1, 0.0)")
         connection.execute("INSERT INTO owners VALUES ('alive', 'elsewhere', 1, 1, 1e12)")
         connection.execute("UPDATE sessions SET owner = 'gone' WHERE id = 'w'")
         connection.commit()
+
+
+async def fill(kit: Kit) -> None:
+    """Repository ``r`` with a row in every table, and an independent session in it and in ``q``."""
+    store = kit.store
+    await filled(kit)
+    await store.transcript("r").writing(talk)
+    await store.notes("r").writing(noted)
+    await store.checkpoints("r").writing(checkpointed)
+    await store.items("r").writing(keep_item)
+    await store.overhaul("r").begin_move(SPACE)
+    key = {"f1": (b"d", np.ones(4, np.float32) / 2)}
+    await store.overhaul("r").stage(SPACE, key)
+    for repo in ("r", "q"):
+        await independent(kit, repo)
+    await store.transcript("r").writing(put_jobs)
 
 
 def keep_item(tx: ItemWriter) -> None:

@@ -238,7 +238,7 @@ _ALL = (
     ),
     # Messages have other numbers where they are imported: recall embeds them anew.
     Kind("vector", tables.VECTORS, repo="d.key NOT LIKE 'message-%' AND d.repo", order="d.seq"),
-    Kind("changeset", tables.CHANGESETS, by=f"d.{ARRIVAL}"),
+    Kind("changeset", tables.CHANGESETS, order=f"d.{ARRIVAL}"),
     Kind("thread", tables.THREADS),
     Kind(
         "message",
