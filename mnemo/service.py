@@ -46,6 +46,7 @@ from mnemo.values.jobs import JobKind, WorkerStatistics
 from mnemo.values.journal import Owner, RepositoryRecord
 
 if TYPE_CHECKING:  # loaded in a thread, for the first repository
+    from mnemo.jobs.workers import Poller
     from mnemo.maintenance.copying import RepositoryCopy
     from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
     from mnemo.repository.repository import Repository
@@ -106,6 +107,7 @@ class Mnemo:
         self._spans: Spans = NO_SPANS
         self._store: EngineStore | None = None
         self._owner: Owner | None = None
+        self._poller: Poller | None = None
         self._home: Home | None = None
         self._root = TaskRoot()
         self._bus: EventBus[Event] = EventBus(self._root.spawn, EventsDropped.after)
@@ -136,6 +138,8 @@ class Mnemo:
             raise UsageError("this service was opened or closed before; make a new Mnemo")
         self._home = Home("the service")
         store = self._make_store()
+        from mnemo.jobs.workers import Poller
+
         try:
             self._spans = await _found_spans(self._config.telemetry)
             self._owner = await store.open()
@@ -147,7 +151,10 @@ class Mnemo:
         self._store = store
         self._root.open()
         self._root.spawn(self._renew_lease, store, self._owner)
-        self._root.spawn(store.engine.tend, self._slots.wake)
+        self._root.spawn(store.engine.tend, self._slots.notice)
+        owing = partial(store.owing, self._owner)
+        self._poller = Poller(clock=self._clock, slots=self._slots, owing=owing)
+        self._root.spawn(self._poller.run)
 
     async def aclose(self) -> None:
         """
@@ -438,14 +445,15 @@ class Mnemo:
             UsageError: This service works already, or was made with ``workers=0``.
                 *Cancellation*: safe.
         """
-        from mnemo.repository.jobs import Worker
+        from mnemo.jobs.workers import Worker
 
-        store, owner = self._usable()
+        self._usable()
+        assert self._poller is not None
         worker = Worker(
             clock=self._clock,
             poll_s=self._config.jobs.poll_s,
             slots=self._slots,
-            owing=partial(store.owing, owner),
+            poller=self._poller,
             open_repo=self._opened_for_work,
             close_repo=self.close_repo,
         )

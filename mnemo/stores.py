@@ -13,7 +13,7 @@ from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
 from mnemo.items.item_rows import StoredItems
 from mnemo.jobs import job_rows
-from mnemo.jobs.job_rows import owing
+from mnemo.jobs.job_rows import Owing, owing
 from mnemo.log.feed import StoredFeed
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
@@ -112,8 +112,8 @@ class EngineStore:
         """All stored repositories by id. *Cancellation*: safe."""
         return await self.engine.reading(repository_records)
 
-    async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> list[str]:
-        """Ids of repositories with a job that *me* could claim now. *Cancellation*: safe."""
+    async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> Owing:
+        """Which repositories have a job that *me* could claim now. *Cancellation*: safe."""
         time = self._lease_time
         return await self.engine.reading(lambda tx: owing(tx, me, kinds=kinds, now=time(tx)))
 

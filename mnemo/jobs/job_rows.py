@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import new_id
-from mnemo.store.codec import utc_text
+from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.rows import Rows, log_passed
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
@@ -173,9 +174,16 @@ SELECT state, count(*) FROM jobs $by(jobs_pending)
 WHERE repo = ? AND state <> 'done' GROUP BY state
 """
 _OWING = """
-SELECT r.id, j.owner, j.kind, min(j.due_at) AS first FROM jobs j JOIN repos r ON r.no = j.repo
-WHERE j.state = 'running' OR (j.state = 'waiting' AND j.due_at <= ?)
-GROUP BY r.id, j.owner, j.kind, j.state ORDER BY first, r.id
+SELECT r.id, j.owner, j.kind, min(j.due_at) AS first FROM jobs j $by(jobs_due)
+JOIN repos r ON r.no = j.repo WHERE j.state = 'running' AND j.state <> 'done'
+GROUP BY r.id, j.owner, j.kind UNION ALL
+SELECT r.id, j.owner, j.kind, min(j.due_at) AS first FROM jobs j $by(jobs_due)
+JOIN repos r ON r.no = j.repo WHERE j.state = 'waiting' AND j.state <> 'done' AND j.due_at <= ?
+GROUP BY r.id, j.owner, j.kind ORDER BY 4, 1
+"""
+_NEXT_DUE = """
+SELECT min(due_at) FROM jobs $by(jobs_due)
+WHERE state = 'waiting' AND state <> 'done' AND due_at > ?
 """
 _CLAIMS = Rows("jobs", "s s? s", lambda row: (row[0], row[1], row[2]))
 _LEVELS = Rows("jobs", "s i", lambda row: (JobState(row[0]), int(row[1])))
@@ -194,8 +202,15 @@ def find_jobs(
     return JOBS.rows.intact(tx.run(query, values))
 
 
-def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) -> list[str]:
-    """Ids of the repositories with a job that *me* could claim now, the longest due first."""
+class Owing(NamedTuple):
+    """Repositories with a job to claim, the longest due first; seconds until the next is due."""
+
+    repos: Sequence[str]
+    next_s: float
+
+
+def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) -> Owing:
+    """What *me* could claim now, in all repositories of the store; its cost is of that alone."""
     held: dict[str | None, bool] = {None: False, me.token: False}
     found: dict[str, None] = {}
     for id, owner, kind in _CLAIMS.intact(tx.run(_OWING, (utc_text(now),)).fetchall()):
@@ -203,7 +218,16 @@ def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) ->
             held[owner] = is_held_by(tx, owner, me=me, now=now)
         if not held[owner] and (kinds is None or kind in kinds):
             found[id] = None
-    return list(found)
+    (next_due,) = tx.run(_NEXT_DUE, (utc_text(now),)).fetchone()
+    return Owing(tuple(found), _seconds_until(next_due, now))
+
+
+def _seconds_until(due: Any, now: datetime) -> float:
+    """Of a stored time; a damaged one never comes."""
+    with suppress(TypeError, ValueError):
+        if due is not None:
+            return (decode_time(due) - now).total_seconds()
+    return math.inf
 
 
 def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:

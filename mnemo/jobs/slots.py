@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Protocol
 from weakref import WeakSet
 
@@ -12,11 +14,11 @@ from mnemo.errors import UsageError
 from mnemo.values.jobs import JobKind
 
 
-class Wakeful(Protocol):
-    """Something that looks for jobs from time to time."""
+class Watched(Protocol):
+    """Something whose jobs somebody waits for."""
 
-    def wake(self) -> None:
-        """Look for jobs now; a plain call."""
+    def pulse(self) -> None:
+        """Have those that wait look; a plain call."""
 
 
 class JobSlots:
@@ -33,47 +35,97 @@ class JobSlots:
         self.done = 0
         self.failed = 0
         self.busy: Counter[str] = Counter()
+        self.look: Callable[[], None] = lambda: None
+        """Has jobs of all repositories be looked for now; a plain call."""
+        self.watched: WeakSet[Watched] = WeakSet()
+        """What is told when another process may have ended jobs."""
         self._works = False
-        self._pokes: set[Callable[[], None]] = set()
-        self.wakeful: WeakSet[Wakeful] = WeakSet()
-        """What is woken when another process may have written jobs."""
+        self._pokes: dict[str, tuple[Callable[[], None], float]] = {}
+        self._paces: Counter[float] = Counter()
+        self._waiting: dict[str, None] = {}
 
-    def wake(self) -> None:
-        """Have all look for jobs now; a plain call."""
-        for one in tuple(self.wakeful):
-            one.wake()
+    def notice(self) -> None:
+        """Another process may have written jobs, or their ends. A plain call."""
+        self.look()
+        for one in tuple(self.watched):
+            one.pulse()
+
+    # ── Who looks ────────────────────────────────────────────────────────────────────
+
+    @property
+    def poll_s(self) -> float:
+        """Seconds between two looks: the least that anybody open here asks for."""
+        return min(self._paces, default=math.inf)
+
+    def enter(self, repo_id: str, poke: Callable[[], None], poll_s: float) -> None:
+        """Call *poke* when the repository may have a job to claim, and a place for it."""
+        self._pokes[repo_id] = poke, poll_s
+        self._pace(poll_s, 1)
+
+    def leave(self, repo_id: str) -> None:
+        """The repository claims no more. Idempotent."""
+        if repo_id in self._pokes:
+            self._pace(self._pokes.pop(repo_id)[1], -1)
+            self._waiting.pop(repo_id, None)
+            self.go_on()
+
+    def _pace(self, poll_s: float, by: int) -> None:
+        before = self.poll_s
+        self._paces[poll_s] += by
+        if not self._paces[poll_s]:
+            del self._paces[poll_s]
+        if self.poll_s < before:
+            self.look()
+
+    def wake(self, repo_ids: Iterable[str]) -> None:
+        """Have those of *repo_ids* that are open here claim their jobs, as there are places."""
+        self._waiting.update((id, None) for id in repo_ids if id in self._pokes)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Have as many that wait for a place look as there are places. A plain call."""
+        free = len(self._waiting) if self.most is None else self.most - self.running
+        for id in tuple(islice(self._waiting, max(0, free))):
+            del self._waiting[id]
+            self._pokes[id][0]()
+
+    # ── Places ───────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def working(self, kinds: Collection[JobKind] | None) -> Iterator[None]:
-        """Claim jobs of *kinds* alone while the block runs. *Raises* ``UsageError``."""
+    def working(self, kinds: Collection[JobKind] | None, poll_s: float) -> Iterator[None]:
+        """
+        Claim jobs of *kinds* alone while the block runs, and look each *poll_s* seconds.
+        *Raises* ``UsageError``.
+        """
         if self.most == 0:
             raise UsageError("this service was made with workers=0, which leaves jobs to others")
         if self._works:
             raise UsageError("this service works already")
         self._works, self.kinds = True, kinds
+        self._pace(poll_s, 1)
+        self.look()
         try:
             yield
         finally:
             self._works, self.kinds = False, None
+            self._pace(poll_s, -1)
 
-    def take(self, wanted: int) -> int:
-        """Take up to *wanted* places; how many it got."""
+    def take(self, repo_id: str, wanted: int) -> int:
+        """Take up to *wanted* places; how many it got. If none, it is woken when one is free."""
         got = wanted if self.most is None else max(0, min(wanted, self.most - self.running))
         self.running += got
+        if not got and repo_id in self._pokes:
+            self._waiting[repo_id] = None
         return got
+
+    def end(self, repo_id: str) -> None:
+        """A job of the repository has ended."""
+        self.busy[repo_id] -= 1
+        if not self.busy[repo_id]:
+            del self.busy[repo_id]
+        self.give_back(1)
 
     def give_back(self, places: int) -> None:
         """Free *places*; whoever waits for one looks for jobs again."""
         self.running -= places
-        if places and self.most is not None:
-            for poke in tuple(self._pokes):
-                poke()
-
-    @contextmanager
-    def poking(self, poke: Callable[[], None]) -> Iterator[None]:
-        """Call *poke* while the block runs, whenever a place was freed."""
-        self._pokes.add(poke)
-        try:
-            yield
-        finally:
-            self._pokes.discard(poke)
+        self.go_on()

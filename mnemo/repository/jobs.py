@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import MnemoError, NotFound, SessionBusy, StoreReadOnly, UsageError
-from mnemo.jobs.slots import JobSlots
+from mnemo.errors import MnemoError, SessionBusy, StoreReadOnly, UsageError
 from mnemo.log import job_rules as rules
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.prompts.profiles import PROFILES, resolve_profile
-from mnemo.protocols import Clock
 from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.flights import Errand
 from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
-from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.text import clean
 from mnemo.runtime.traffic import traffic
-from mnemo.runtime.user_code import called, traceback_of
+from mnemo.runtime.user_code import traceback_of
 from mnemo.runtime.validation import known_ids
-from mnemo.values.jobs import JOB_KINDS, Job, JobKind, JobLevels, JobState, WorkerStatistics
+from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
 from mnemo.values.messages import StoredMessage
 
 log = logging.getLogger("mnemo")
@@ -85,11 +82,12 @@ class Jobs:
         self.renew()
         self.running: dict[tuple[str, str], Sequence[str]] = {}
         """The ids of the messages that each job at work has read, which its error may quote."""
+        spawn = partial(parts.spans.spawn_apart, tasks.spawn)
+        self._claiming = Errand(spawn, self._claim_due)
         self._nap = CancelHandle()
-        self._beat = anyio.Event()
+        self._beat: anyio.Event | None = None
         self._traffic = traffic()
         self._stopped = False
-        slots.wakeful.add(self)
 
     def renew(self) -> None:
         """Take up the embedder's present space; a plain call."""
@@ -112,29 +110,45 @@ class Jobs:
             needs=self.needs(self._carried),
         )
 
+    def begin(self, work: Mapping[JobKind, Work]) -> None:
+        """Claim what is due, now and whenever the service finds some; *work* does a job."""
+        if self._slots.most != 0:
+            self._work = work
+            self._slots.enter(self._parts.repo_id, self.poke, self._config.poll_s)
+            self.poke()
+
     def poke(self) -> None:
         """Look for jobs now; a plain call."""
-        self._nap.cancel()
-
-    def wake(self) -> None:
-        """Look for jobs now, and for those that others have done; a plain call."""
-        self.poke()
-        self._pulse()
+        if self._work and not self._stopped:
+            self._nap.cancel()
+            self._claiming.poke()
 
     async def end(self, grace_s: float) -> float:
         """Claim no more, wait up to *grace_s* s, give what still runs. *Cancellation*: safe."""
         self._stopped = True
-        self.poke()
-        self._pulse()
+        self._slots.leave(self._parts.repo_id)
+        self.pulse()
         until = anyio.current_time() + grace_s
         with anyio.move_on_after(grace_s):
             while self.running:
-                await self._beat.wait()
+                await self._next_beat().wait()
         return max(0.0, until - anyio.current_time())
 
     def watch(self) -> Callable[[], Awaitable[None]]:
         """Give what waits until a job has ended here since, or may have elsewhere."""
-        return partial(self._changed, self._beat)
+        return partial(self._changed, self._next_beat())
+
+    def _next_beat(self) -> anyio.Event:
+        self._beat = self._beat or anyio.Event()
+        self._slots.watched.add(self)
+        return self._beat
+
+    def pulse(self) -> None:
+        """Have all that watch look: a job has ended here, or may have elsewhere. A plain call."""
+        beat, self._beat = self._beat, None
+        if beat is not None:
+            beat.set()
+            self._slots.watched.discard(self)
 
     async def _changed(self, beat: anyio.Event) -> None:
         with suppress(TimeoutError):
@@ -161,46 +175,38 @@ class Jobs:
         """See ``Repository.cancel_jobs``."""
         known = known_ids(thread_ids)
         cancelled = await self._store.writing(lambda tx: rules.cancel_jobs(tx, known))
-        self._pulse()
+        self.pulse()
         return tuple(cancelled)
 
     # ── The worker ───────────────────────────────────────────────────────────────────
 
-    async def run(self, work: Mapping[JobKind, Work]) -> None:
-        """Claim and start what is due, until it is stopped or cancelled; *work* does a job."""
-        self._work = work
-        if self._slots.most != 0:
-            with self._slots.poking(self.poke):
-                await self._claim_until_stopped()
-
-    async def _claim_until_stopped(self) -> None:
-        while not self._stopped:
-            nap, began = CancelHandle(), self._clock.monotonic()
-            self._nap = nap
-            try:
+    async def _claim_due(self) -> None:
+        """Claim and start what is due, or will be before the service looks again."""
+        try:
+            while not self._stopped:
+                self._nap, began = CancelHandle(), self._clock.monotonic()
                 pause_s = await self._round()
-            except StoreReadOnly:
-                return
-            except MnemoError as error:
-                log.warning("jobs are looked for again: %s", error)
-                pause_s = self._config.poll_s
-            # From before the look: if the clock has moved meanwhile, that is not slept again.
-            with nap:
-                await self._clock.sleep(max(0.0, began + pause_s - self._clock.monotonic()))
+                if pause_s >= self._config.poll_s:
+                    return
+                # From before the look: if the clock has moved meanwhile, that is not slept again.
+                with self._nap:
+                    await self._clock.sleep(max(0.0, began + pause_s - self._clock.monotonic()))
+        except StoreReadOnly:
+            self._slots.leave(self._parts.repo_id)
+        except MnemoError as error:
+            log.warning("jobs are looked for again: %s", error)
 
     async def _round(self) -> float:
-        """Start what is due and there is room for; seconds until the next look."""
+        """Start what is due and there is room for; seconds until the next look is worth it."""
         if len(self.running) >= self._most:
-            return self._config.poll_s
+            return math.inf  # who ends pokes
         pause_s = await self._store.reading(self._pause)
         if pause_s:
-            return min(pause_s, self._config.poll_s)
+            self._slots.go_on()
+            return pause_s
         await self._let_writes_go_first()
-        places = self._slots.take(self._most - len(self.running))
-        if not places:
-            return self._config.poll_s
-        claimed = await self._claim(places)
-        return 0 if claimed == places else self._config.poll_s
+        places = self._slots.take(self._parts.repo_id, self._most - len(self.running))
+        return 0 if places and await self._claim(places) == places else math.inf
 
     async def _let_writes_go_first(self) -> None:
         """Wait while very much is being written: extraction would take its callers' time."""
@@ -265,9 +271,8 @@ class Jobs:
                 if note is not None:
                     await self._note(note)
             del self.running[job.key]
-            self._slots.busy[self._parts.repo_id] -= 1
-            self._slots.give_back(1)
-            self._pulse()
+            self._slots.end(self._parts.repo_id)
+            self.pulse()
             self.poke()
 
     def _failed(self, job: Job, error: Exception) -> Callable[[TranscriptWriter], None]:
@@ -318,10 +323,6 @@ class Jobs:
             # It stays claimed, and is claimed anew by whoever finds that nobody works on it.
             log.warning("the outcome of a job could not be written: %s", error)
 
-    def _pulse(self) -> None:
-        self._beat.set()
-        self._beat = anyio.Event()
-
 
 def _levels(tx: TranscriptReader) -> JobLevels:
     counts = tx.job_counts()
@@ -332,130 +333,3 @@ def _levels(tx: TranscriptReader) -> JobLevels:
         dead=counts.get(JobState.DEAD, 0),
         errors={job.key: job.error or "" for job in dead},
     )
-
-
-# ── The worker of many repositories ───────────────────────────────────────────────
-
-
-MOST_OPEN = 16
-"""Repositories that are open for their jobs at once (S)."""
-TURN_S = 30.0
-"""Seconds after which an open repository makes room for one that waits (S)."""
-LINGER_S = 5.0
-"""Seconds that a repository without jobs stays open; more may come (S)."""
-REFUSED_S = 60.0
-"""Seconds after which a repository that could not be opened is tried again (S)."""
-
-
-@dataclass(slots=True)
-class _Open:
-    """When a repository was opened, and when it last had a job."""
-
-    since: float
-    busy_at: float
-
-
-@dataclass(eq=False, kw_only=True)
-class Worker:
-    """Works off the jobs that *owing* finds; *open_repo* gives False for what is open already."""
-
-    clock: Clock
-    poll_s: float
-    slots: JobSlots
-    owing: Callable[[Collection[JobKind] | None], Awaitable[list[str]]]
-    open_repo: Callable[[str], Awaitable[bool]]
-    close_repo: Callable[[str], Awaitable[None]]
-    _open: dict[str, _Open] = field(default_factory=dict)
-    _refused: dict[str, tuple[float, str]] = field(default_factory=dict)
-    _nap: CancelHandle = field(default_factory=CancelHandle)
-
-    def __post_init__(self) -> None:
-        self.slots.wakeful.add(self)
-
-    def wake(self) -> None:
-        """Look for jobs now; a plain call."""
-        self._nap.cancel()
-
-    async def run(
-        self,
-        pattern: str,
-        kinds: Sequence[JobKind] | None,
-        on_look: Callable[[WorkerStatistics], Any] | None,
-    ) -> None:
-        """Look for jobs again and again; see ``Mnemo.work``."""
-        if not isinstance(pattern, str) or is_blank(pattern):
-            raise ValueError(f"repos must be a pattern of ids, such as '*', not {pattern!r}")
-        with self.slots.working(_checked(kinds)):
-            while True:
-                self._nap = nap = CancelHandle()
-                await self._look(pattern)
-                if on_look is not None:
-                    await self._report(on_look)
-                with nap:
-                    await self.clock.sleep(self.poll_s)
-
-    async def _look(self, pattern: str) -> None:
-        try:
-            owing = await self.owing(self.slots.kinds)
-        except MnemoError as error:
-            log.warning("repositories with jobs are looked for again: %s", error)
-            return
-        due = [id for id in owing if fnmatchcase(id, pattern)]
-        now = self.clock.monotonic()
-        for id, opened in self._open.items():
-            if id in due or self.slots.busy[id]:
-                opened.busy_at = now
-        waiting = [id for id in due if id not in self._open and not self._is_refused(id, now)]
-        await self._make_room(now, len(waiting))
-        for id in waiting[: MOST_OPEN - len(self._open)]:
-            await self._enter(id, now)
-
-    async def _make_room(self, now: float, wanted: int) -> None:
-        """Close what has no jobs and, where others wait, what has had its turn."""
-        missing = wanted - (MOST_OPEN - len(self._open))
-        for id, opened in sorted(self._open.items(), key=lambda item: item[1].since):
-            had_turn = missing > 0 and now - opened.since >= TURN_S
-            if had_turn or now - opened.busy_at >= LINGER_S:
-                missing -= 1
-                del self._open[id]
-                with suppress(NotFound):  # somebody else has closed it
-                    await self.close_repo(id)
-
-    async def _enter(self, id: str, now: float) -> None:
-        try:
-            opened = await self.open_repo(id)
-        except MnemoError as error:
-            log.warning("the jobs of repository %r are left to others: %s", id, error)
-            self._refused[id] = (now, str(error))
-            return
-        if opened:
-            self._open[id] = _Open(since=now, busy_at=now)
-
-    def _is_refused(self, id: str, now: float) -> bool:
-        if id in self._refused and now - self._refused[id][0] >= REFUSED_S:
-            del self._refused[id]
-        return id in self._refused
-
-    async def _report(self, on_look: Callable[[WorkerStatistics], Any]) -> None:
-        slots = self.slots
-        found = WorkerStatistics(
-            repos=tuple(sorted(self._open)),
-            running=slots.running,
-            done=slots.done,
-            failed=slots.failed,
-            refused={id: why for id, (_, why) in self._refused.items()},
-        )
-        try:
-            await called(on_look, found)
-        except Exception as error:
-            log.error("on_look of a worker failed: %s", error, exc_info=traceback_of(error))
-
-
-def _checked(kinds: Sequence[JobKind] | None) -> frozenset[JobKind] | None:
-    if kinds is None:
-        return None
-    if isinstance(kinds, str):
-        raise ValueError(f"kinds must be a list, not one text: give [{kinds!r}]")
-    if unknown := [kind for kind in kinds if kind not in JOB_KINDS]:
-        raise ValueError(f"there are no jobs of kind {unknown[0]!r}, only {', '.join(JOB_KINDS)}")
-    return frozenset(kinds)

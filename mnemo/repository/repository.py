@@ -147,7 +147,7 @@ class Repository(MemoryCalls):
             if self._parts.config.jobs.background:
                 index.wake = Errand(self._spawn_apart, index.run).poke
                 index.wake()
-                self._tasks.spawn(self._jobs.run, self._remembering.work)
+                self._jobs.begin(self._remembering.work)
 
     @property
     def id(self) -> str:

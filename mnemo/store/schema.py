@@ -27,6 +27,8 @@ _REGISTERS = (
 _JOBS = (
     tables.JOBS.ddl,
     "CREATE INDEX jobs_pending ON jobs (repo, state, due_at) WHERE state <> 'done'",
+    # Of all repositories: the one look of a service, and of a worker.
+    "CREATE INDEX jobs_due ON jobs (state, due_at) WHERE state <> 'done'",
 )
 _JOURNAL = (
     tables.SESSIONS.ddl,

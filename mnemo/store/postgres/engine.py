@@ -52,6 +52,7 @@ async def listen(
                 connection.pgconn.consume_input()
             if not all(is_own(pid) for pid in _heard(connection)):
                 woken()
+                await anyio.sleep(_BETWEEN_WAKINGS_S)
     finally:
         connection.close()
 
@@ -78,6 +79,8 @@ T = TypeVar("T")
 # Reads are short; more threads than this only wait for the interpreter.
 _READERS = 4
 _LISTEN_AGAIN_S = 5.0
+# What many others write is looked for as often as what one does.
+_BETWEEN_WAKINGS_S = 0.02
 _MOST_IDLE_MS = 180_000
 """The server ends a writer that is paused within a transaction, whose locks others wait for; to
 read the words of the longest text takes half a minute."""

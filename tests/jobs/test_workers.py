@@ -1,0 +1,135 @@
+"""The one look for jobs: when it is made, and who is told of it."""
+
+import math
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from mnemo.errors import StoreError
+from mnemo.jobs.job_rows import Owing
+from mnemo.jobs.slots import JobSlots
+from mnemo.jobs.workers import LEAST_S, OWING_PER_S, Poller
+from mnemo.testing import ManualClock
+from mnemo.values.jobs import JobKind
+
+
+class Looks:
+    """A poller of a store that owes what a test says, and when it looked."""
+
+    def __init__(self) -> None:
+        self.clock, self.slots = ManualClock(), JobSlots()
+        self.poller = Poller(clock=self.clock, slots=self.slots, owing=self.owing)
+        self.repos: Sequence[str] = ()
+        self.next_s = math.inf
+        self.at: list[float] = []
+        self.gate: anyio.Event | None = None
+        self.error: StoreError | None = None
+
+    async def owing(self, kinds: Collection[JobKind] | None) -> Owing:
+        self.at.append(self.clock.monotonic())
+        found = Owing(self.repos, self.next_s)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return found
+
+    async def pass_s(self, seconds: float, step: float = 0.5) -> None:
+        for _ in range(round(seconds / step)):
+            await self.clock.advance(step)
+
+    async def open(self, id: str, poll_s: float) -> list[str]:
+        """Open a repository; grows when it is woken."""
+        woken: list[str] = []
+        self.slots.enter(id, lambda: woken.append(id), poll_s)
+        await self.clock.advance(0)
+        return woken
+
+
+@asynccontextmanager
+async def looking() -> AsyncIterator[Looks]:
+    looks = Looks()
+    async with anyio.create_task_group() as group:
+        group.start_soon(looks.poller.run)
+        await anyio.lowlevel.checkpoint()
+        yield looks
+        group.cancel_scope.cancel()
+
+
+async def test_the_most_impatient_that_is_open_sets_the_pace():
+    """Nobody looks where nothing is open."""
+    async with looking() as looks:
+        await looks.pass_s(10)
+        assert looks.at == []
+        await looks.open("slow", 5)
+        await looks.pass_s(5)
+        assert looks.at == [10, 15]
+        await looks.open("fast", 1)
+        await looks.pass_s(2)
+        assert looks.at[2:] == [15, 16, 17]
+        looks.slots.leave("fast")
+        await looks.pass_s(10)
+        assert looks.at[5:] == [18, 23]
+        looks.slots.leave("slow")
+        await looks.pass_s(20)
+        assert looks.at[7:] == []
+
+
+async def test_it_looks_when_the_next_job_falls_due():
+    """Not more often than ``LEAST_S``, and less often the more others owe."""
+    async with looking() as looks:
+        looks.next_s = 0.5
+        await looks.open("r", 2)
+        await looks.pass_s(1)
+        assert looks.at == [0, 0.5, 1]
+        looks.next_s = 0
+        await looks.pass_s(3 * LEAST_S, LEAST_S)
+        looks.next_s = math.inf
+        looks.at.clear()
+        looks.repos = [str(n) for n in range(3 * OWING_PER_S)]
+        looks.poller.poke()
+        await looks.pass_s(10)
+        assert [round(b - a) for a, b in pairwise(looks.at[1:])] == [3, 3]
+
+
+async def test_only_what_owes_is_woken():
+    """Once for each look."""
+    async with looking() as looks:
+        owing, other = await looks.open("owing", 1), await looks.open("other", 1)
+        looks.repos = ["elsewhere", "owing"]
+        await looks.pass_s(3, 1)
+        assert (owing, other) == (["owing"] * 3, [])
+
+
+async def test_a_failed_look_is_made_again(caplog):
+    """It is logged; who waits for one goes on."""
+    async with looking() as looks:
+        looks.error = StoreError("gone")
+        woken = await looks.open("r", 1)
+        with anyio.fail_after(120):
+            assert await looks.poller.found_since(0) == (1, ())
+        looks.error, looks.repos = None, ["r"]
+        await looks.pass_s(1)
+        assert woken == ["r"]
+    assert "looked for again: gone" in caplog.text
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_who_asks_is_answered_by_a_look_that_began_later(turns):
+    """At whatever moment of another look the poke comes, what was written before it is found."""
+    async with looking() as looks:
+        looks.gate = anyio.Event()
+        looks.slots.enter("r", lambda: None, 3_600)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+            if turns > 6:
+                looks.gate.set()
+        looks.repos, seen = ["r"], looks.poller.begun
+        looks.poller.poke()
+        looks.gate.set()
+        with anyio.fail_after(120):
+            assert await looks.poller.found_since(seen) == (seen + 1, ["r"])
