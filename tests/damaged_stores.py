@@ -16,6 +16,7 @@ from contracts.checkpoints import checkpointed
 from helpers import committed
 from world import NOON, SPACE, Kit, opened
 
+from mnemo import Mnemo
 from mnemo.items.item_rows import ItemWriter
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.repository.repository import Repository
@@ -47,6 +48,11 @@ class ContractEmbedder:
         """Vectors that depend on the length of each text alone."""
         rows = np.array([[len(t) + 1, 1, 2, 3] for t in texts], np.float32).reshape(-1, 4)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def service(place: Path | str) -> Mnemo:
+    """A service that is not open yet, of the contracts' time and space."""
+    return Mnemo(place, embedder=ContractEmbedder(), clock=ManualClock(NOON))
 
 
 async def make_store(path: Path) -> None:

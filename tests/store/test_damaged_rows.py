@@ -11,7 +11,16 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
-from damaged_stores import KINDS, ContractEmbedder, damage, erasures, make_store, reads, writes
+from damaged_stores import (
+    KINDS,
+    ContractEmbedder,
+    damage,
+    erasures,
+    make_store,
+    reads,
+    service,
+    writes,
+)
 from world import NOON
 
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
@@ -20,7 +29,6 @@ from mnemo.store.check import JUDGES, check_rows
 from mnemo.store.sqlite import dialect as catalogue
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate
-from mnemo.testing import ManualClock
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Tag
 
@@ -102,7 +110,7 @@ def path(filled: Path, tmp_path: Path) -> Path:
 @pytest_asyncio.fixture
 async def memory(path: Path) -> AsyncIterator[Mnemo]:
     """A service on the file, opened by ``opened``."""
-    memory = Mnemo(path, embedder=ContractEmbedder(), clock=ManualClock(NOON))
+    memory = service(path)
     yield memory
     await memory.aclose()
 

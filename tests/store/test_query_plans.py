@@ -9,13 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from damaged_stores import Call, ContractEmbedder, erasures, fill, reads, writes
+from damaged_stores import Call, erasures, fill, reads, service, writes
 from engines import bare_transaction
 from helpers import lines_of
 from postgres_server import ON_POSTGRES, execute
 from world import NOON, opened
 
-from mnemo import Mnemo, Repository
+from mnemo import Repository
 from mnemo.errors import UsageError
 from mnemo.store.postgres import dialect as postgres
 from mnemo.store.postgres.connection import PostgresTx
@@ -236,10 +236,6 @@ def more_writes(repo: Repository) -> Iterator[Call]:
     yield "retry", repo.retry_jobs
     yield "cancel", lambda: repo.cancel_jobs(["t"])
     yield "settle", lambda: repo.settle(60)
-
-
-def service(place: Path | str) -> Mnemo:
-    return Mnemo(place, embedder=ContractEmbedder(), clock=ManualClock(NOON))
 
 
 @pytest.fixture(params=["file", ON_POSTGRES])
