@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,17 @@ def measured_apart(name: str, settings: Mapping[str, Any], options: Sequence[str
     return figures
 
 
+def keep(file: Path, run: Mapping[str, Any]) -> None:
+    """Write *run* to *file*, a line of JSON, instead of one of the same row and settings."""
+    lines = file.read_text("utf-8").splitlines() if file.exists() else []
+    runs = {_asked(one): one for one in (*map(json.loads, lines), run)}
+    file.write_text("".join(f"{json.dumps(runs[asked])}\n" for asked in sorted(runs)), "utf-8")
+
+
+def _asked(run: Mapping[str, Any]) -> str:
+    return f"{run['row']} {run['settings']}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for; 0 also where a target is missed."""
     given = _parse(argv)
@@ -118,6 +130,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(headline(facts))
     for title, name, settings in runs:
         phases[title] = measured_apart(name, settings, ["--plain-gc"] * given.plain_gc)
+        if given.keep:
+            asked = {key: value for key, value in settings.items() if key != "stores"}
+            told = {"row": name, "settings": asked, "day": f"{date.today()}"}
+            told |= {"machine": headline(facts), "figures": phases[title]}
+            keep(Path(given.keep), told)
         if not given.json:
             figures = ({k: v for k, v in one.items() if k != "met"} for one in phases[title])
             print(f"\n{title}", *(Figure(**one) for one in figures), sep="\n", flush=True)
@@ -142,6 +159,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--list", action="store_true", help="rows and their settings")
     add("--quick", action="store_true", help="so small that figures say little")
     add("--json", action="store_true", help="machine, versions and figures")
+    add("--keep", metavar="FILE", help="add the figures to those in a file, for the guide")
     add("--plain-gc", action="store_true", help="leave garbage collection as it is")
     add("--inside", help=argparse.SUPPRESS)
     return parser.parse_args(argv)

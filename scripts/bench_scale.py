@@ -37,8 +37,8 @@ from scale_store import Exact, Given, Question, Source, ask_bare, fill, repo_nam
 from mnemo import Config, Message, Mnemo
 
 CONFIG = Config(recall={"record_access": False})
-EACH, REST_S = 50, 2.0
-"""Texts of each of many repositories; seconds until what opening left to do is done."""
+REST_S = 2.0
+"""Seconds until what opening left to do is done."""
 LARGEST, SHARES = 1_000_000, {100_000: 0.5, 1_000_000: 0.15}
 """Texts for which figures have goals; goals of recall, to NumPy with FTS5."""
 
@@ -125,28 +125,30 @@ def memory_bytes() -> dict[str, int]:
 # ── One repository of many ───────────────────────────────────────────────────────────
 
 
-async def first(folder: Path, *, repos: int, asked: int, engine: str, stores: str) -> Figures:
+async def first(
+    folder: Path, *, repos: int, each: int, asked: int, engine: str, stores: str
+) -> Figures:
     """The first recall and search in some of many repositories, and in the same ones alone."""
     ground, among = Ground(folder, engine, stores), f"in one of {repos:,}"
     recalls: dict[str, list[float]] = {among: [], "alone": []}
     searches: dict[str, list[float]] = {among: [], "alone": []}
 
     for number in np.linspace(1, repos - 1, asked).astype(int).tolist():
-        (question,), name = ground.source.questions(number, EACH, 1), repo_name(number)
+        (question,), name = ground.source.questions(number, each, 1), repo_name(number)
         for where, held in ((among, range(repos)), ("alone", [number])):
-            async with service(await ground.store(held, EACH), [question]) as memory:
+            async with service(await ground.store(held, each), [question]) as memory:
                 opened = await ground.used_ms(memory.open_repo(name))
                 repo = memory.repo(name)
                 recalls[where].append(opened + await ground.used_ms(repo.recall(question.text)))
                 searches[where].append(await ground.used_ms(repo.search(question.words[0])))
     return [
-        *beside(f"first recall of {EACH} texts", recalls, "ms", "to alone", most=1.5),
-        *beside(f"search of {EACH} texts", searches, "ms", "to alone", most=1.5),
+        *beside(f"first recall of {each} texts", recalls, "ms", "to alone", most=1.5),
+        *beside(f"search of {each} texts", searches, "ms", "to alone", most=1.5),
     ]
 
 
 async def idle(
-    folder: Path, *, repos: int, opened: int, seconds: float, engine: str, stores: str
+    folder: Path, *, repos: int, each: int, opened: int, seconds: float, engine: str, stores: str
 ) -> Figures:
     """What open repositories cost that do nothing, and what those hold that were asked."""
     ground = Ground(folder, engine, stores)
@@ -156,8 +158,8 @@ async def idle(
         spent = await ground.used_ms(anyio.sleep(seconds))
         return spent / seconds, len(asyncio.all_tasks()), memory_bytes()["Private"]
 
-    (question,) = ground.source.questions(0, EACH, 1)
-    async with service(await ground.store(range(repos), EACH), [question]) as memory:
+    (question,) = ground.source.questions(0, each, 1)
+    async with service(await ground.store(range(repos), each), [question]) as memory:
         before, names = await resting(), [repo_name(number) for number in range(opened)]
         opening = [await ground.used_ms(memory.open_repo(name)) for name in names]
         after = await resting()
@@ -259,7 +261,7 @@ async def recall(
             began = process_time()
             exact.ask(*question)
             took[theirs].append(1_000 * (process_time() - began))
-    return beside(f"recall, {documents:,} texts", took, "ms", "to that", most=SHARES.get(documents))
+    return beside(f"{documents:,} texts: recall", took, "ms", "to that", most=SHARES.get(documents))
 
 
 async def append(folder: Path, *, documents: int, count: int, stores: str) -> Figures:
@@ -285,7 +287,7 @@ async def append(folder: Path, *, documents: int, count: int, stores: str) -> Fi
         rates["after it"] = [1_000 / ms for ms in await kit.timed(islice(said, count))]
         await talk.settle()
         spent = 1e6 * (process_time() - began) / count
-    name = f"appends to {documents:,} texts"
+    name = f"{documents:,} texts: appends"
     each = Figure(f"{name}: processor time of each, until it is indexed", spent, "µs")
     return [*beside(name, rates, "/s", "share", least=0.9), each]
 
@@ -293,8 +295,10 @@ async def append(folder: Path, *, documents: int, count: int, stores: str) -> Fi
 _REPOS, _SIZES = (10_000, 20), ([10_000, 100_000, 1_000_000], 200)
 _PLACE: dict[str, Any] = {"engine": "sqlite", "stores": ""}
 ROWS = {
-    "scale-first": Row(first, repos=_REPOS, asked=(15, 2), **_PLACE),
-    "scale-idle": Row(idle, repos=_REPOS, opened=(10_000, 20), seconds=(20.0, 0.5), **_PLACE),
+    "scale-first": Row(first, repos=_REPOS, each=50, asked=(15, 2), **_PLACE),
+    "scale-idle": Row(
+        idle, repos=_REPOS, each=50, opened=(10_000, 20), seconds=(20.0, 0.5), **_PLACE
+    ),
     "scale-open": Row(opening, documents=_SIZES, **_PLACE),
     "scale-recall": Row(recall, documents=_SIZES, queries=(100, 3), **_PLACE),
     "scale-append": Row(append, documents=_SIZES, count=(500, 20), stores=""),

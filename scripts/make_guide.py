@@ -1,5 +1,5 @@
 """
-Write the generated pages of the guide: configuration, events, errors, and the session states.
+Write the generated pages of the guide: configuration, events, errors, session states, figures.
 
 ``--check`` writes nothing and fails when a page is stale; a test does the same.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -178,10 +179,80 @@ def _cell(state: SessionState, operation: Operation) -> str:
     return f"→ {leads_to}" if leads_to else f"`{refusal(state, operation).reason}`"
 
 
+# ── Figures by size ──────────────────────────────────────────────────────────────────
+
+KEPT = Path(__file__).with_name("scale.jsonl")
+"""What ``scripts/bench_scale --keep`` wrote."""
+ENGINES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+PLOTTED = {
+    "open and first recall": "Opening and the first recall, seconds of processor time",
+    "recall: mnemo": "A recall, milliseconds of processor time",
+    "private, each": "Private memory, bytes for each text",
+    "appends: processor time of each, until it is indexed": "An append, microseconds likewise",
+}
+"""End of a figure's name → title of its plot."""
+BAR = 40
+"""Characters of the longest bar."""
+
+
+def _runs() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in KEPT.read_text("utf-8").splitlines()]
+
+
+def _kept() -> dict[str, dict[str, Any]]:
+    """Engine → name → figure."""
+    found: dict[str, dict[str, Any]] = {engine: {} for engine in ENGINES}
+    for run in _runs():
+        engine = run["settings"].get("engine", "sqlite")
+        found[engine] |= {figure["name"]: figure for figure in run["figures"]}
+    return found
+
+
+def scale() -> str:
+    """Render the figures that have a goal, and where they were measured."""
+    kept = _kept()
+    rows = [f"| figure | {' | '.join(ENGINES.values())} | goal |", "|---|---|---|---|"]
+    for name in dict.fromkeys(name for figures in kept.values() for name in figures):
+        found = [figures.get(name) for figures in kept.values()]
+        (some, *_) = filter(None, found)
+        if some["met"] is not None:
+            sign, goal = ("≥", some["least"]) if some["most"] is None else ("≤", some["most"])
+            cells = " | ".join(map(_measured, found))
+            rows.append(f"| {name} | {cells} | {sign} {goal:,g} |")
+    places = dict.fromkeys(f"{run['day']}, {run['machine']}" for run in _runs())
+    return "\n".join([*rows, "", "Measured on " + "; ".join(places) + "."])
+
+
+def _measured(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return "–"
+    missed = "" if figure["met"] else ", missed"
+    return f"{_number(figure['value'])} {figure['unit']}".strip() + missed
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def plots() -> str:
+    """Draw figures by size, as bars."""
+    lines = ["```text"]
+    for end, title in PLOTTED.items():
+        for engine, figures in _kept().items():
+            sizes = {n: f["value"] for n, f in figures.items() if n.endswith(f" texts: {end}")}
+            most = max(sizes.values(), default=0)
+            lines += [f"{title}, {ENGINES[engine]}"] if sizes else []
+            for name, value in sorted(sizes.items(), key=lambda one: len(one[0])):
+                bar = "█" * round(BAR * value / most) or "▏"
+                lines.append(f"{name.partition(' ')[0]:>11} {bar} {_number(value)}")
+    return "\n".join([*lines, "```"])
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "configuration": {"settings": configuration},
     "events": {"events": events},
     "errors": {"errors": errors},
+    "scale": {"figures": scale, "plots": plots},
     "states": {"diagram": lambda: f"```mermaid\n{diagram()}\n```", "operations": operations},
 }
 """Page → name of a generated part → what makes it."""
