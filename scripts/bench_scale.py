@@ -7,7 +7,8 @@ them for the next run. ``scale-first`` compares the first recall in some of many
 the same ones alone in a store; ``scale-idle`` opens many and leaves them alone; ``scale-open`` has
 two processes open a store, and one map bare files of the same texts; ``scale-recall`` asks mnemo
 and NumPy with FTS5 in turns; ``scale-append`` appends beside the reading of the index, and after
-it. Ten minutes of appends, forgets and recalls with kills in between are a test's, no row's.
+it. Not measured here: ten minutes of appends, forgets and recalls with kills in between, which are
+a test's; and how far the ten best agree with exact scoring, the one way of scoring so far.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["configuration", "errors", "events", "states"])
+@pytest.mark.parametrize("page", ["configuration", "errors", "events", "scale", "states"])
 def test_the_generated_parts_are_those_of_the_code(generator, page):
-    """A changed setting, error, event or transition makes its page stale, and is found."""
+    """A changed setting, error, event, transition or figure makes its page stale, and is found."""
     text = read(ROOT / f"mnemo/guide/{page}.md")
     assert generator.renewed(page, text) == text, "run scripts/make_guide"
     (name, *_) = generator.PARTS[page]
