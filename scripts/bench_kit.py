@@ -79,7 +79,7 @@ class Figure:
         target = f"≥ {self.least:,g}" if self.least is not None else ""
         target = target or (f"≤ {self.most:,g}" if self.most is not None else "")
         missed = "  MISSED" if self.met is False else ""
-        return f"  {self.name:<70} {value:>10} {self.unit:<4}{target}{missed}".rstrip()
+        return f"  {self.name:<70} {value:>10} {self.unit:<5}{target}{missed}".rstrip()
 
 
 Figures = list[Figure]

@@ -40,8 +40,8 @@ from mnemo import Config, Message, Mnemo
 CONFIG = Config(recall={"record_access": False})
 REST_S = 2.0
 """Seconds until what opening left to do is done."""
-LARGEST, SHARES = 1_000_000, {100_000: 0.5, 1_000_000: 0.15}
-"""Texts for which figures have goals; goals of recall, to NumPy with FTS5."""
+MANY, LARGEST, SHARES = 10_000, 1_000_000, {100_000: 0.5, 1_000_000: 0.15}
+"""Repositories and texts for which figures have goals; goals of recall, to NumPy with FTS5."""
 
 
 class Ground:
@@ -130,21 +130,21 @@ async def first(
     folder: Path, *, repos: int, each: int, asked: int, engine: str, stores: str
 ) -> Figures:
     """The first recall and search in some of many repositories, and in the same ones alone."""
-    ground, among = Ground(folder, engine, stores), f"in one of {repos:,}"
-    recalls: dict[str, list[float]] = {among: [], "alone": []}
-    searches: dict[str, list[float]] = {among: [], "alone": []}
-
+    ground = Ground(folder, engine, stores)
+    recalls: dict[str, list[float]] = {"there": [], "alone": []}
+    searches: dict[str, list[float]] = {"there": [], "alone": []}
     for number in np.linspace(1, repos - 1, asked).astype(int).tolist():
         (question,), name = ground.source.questions(number, each, 1), repo_name(number)
-        for where, held in ((among, range(repos)), ("alone", [number])):
+        for where, held in (("there", range(repos)), ("alone", [number])):
             async with service(await ground.store(held, each), [question]) as memory:
                 opened = await ground.used_ms(memory.open_repo(name))
                 repo = memory.repo(name)
                 recalls[where].append(opened + await ground.used_ms(repo.recall(question.text)))
                 searches[where].append(await ground.used_ms(repo.search(question.words[0])))
+    name = f"{each} texts, one of {repos:,} repositories"
     return [
-        *beside(f"first recall of {each} texts", recalls, "ms", "to alone", most=1.5),
-        *beside(f"search of {each} texts", searches, "ms", "to alone", most=1.5),
+        *beside(f"{name}: first recall", recalls, "ms", "to alone", most=1.5),
+        *beside(f"{name}: search", searches, "ms", "to alone", most=1.5),
     ]
 
 
@@ -168,15 +168,15 @@ async def idle(
         await ground.used_ms(*(memory.repo(name).recall(question.text) for name in asked))
         grown = memory_bytes()["Private"] - after[2]
     spent, tasks, held = (b - a for a, b in zip(before, after, strict=True))
-    name = f"{opened:,} open and idle"
+    name, many = f"{opened:,} repositories, open and idle", opened >= MANY
     return [
         Figure(f"{name}: opening one", median(opening), "ms"),
-        Figure(f"{name}: each", 1_000 * spent / opened, "µs/s", most=1),
-        Figure(f"{name}: tasks of each", tasks / opened, "", most=0),
-        Figure(f"{name}: private, each", held / opened / 1e3, "KB", most=20),
-        Figure(f"{name}: of a core", spent / 10, "%", most=1),
-        Figure(f"{name}: private", held / 1e6, "MB", most=300),
-        Figure(f"{name}: private, each more once asked", grown / len(asked) / 1e3, "KB"),
+        Figure(f"{name}: processor time, each", 1_000 * spent / opened, "µs/s", most=1),
+        Figure(f"{name}: tasks, each", tasks / opened, "", most=0),
+        Figure(f"{name}: private memory, each", held / opened / 1e3, "KB", most=20),
+        Figure(f"{name}: all, of a core", spent / 10, "%", most=1 if many else None),
+        Figure(f"{name}: all, private memory", held / 1e6, "MB", most=300 if many else None),
+        Figure(f"{name}: private memory, each more once asked", grown / len(asked) / 1e3, "KB"),
     ]
 
 
@@ -234,10 +234,12 @@ async def opening(folder: Path, *, documents: int, engine: str, stores: str) -> 
         Figure(f"{name}: mapping bare files and one query", bare_s, "s"),
         Figure(f"{name}: open, to bare files", larger / bare_s, "x", most=goal(5)),
         Figure(f"{name}: open, to a tenth", larger / smaller, "x", most=goal(1.5)),
-        Figure(f"{name}: open by a second process", second, "s", most=0.2),
-        Figure(f"{name}: private, each", held / documents, "B", most=goal(30)),
-        Figure(f"{name}: shared and resident, each", shared / documents, "B", most=goal(700)),
-        Figure(f"{name}: on disk beside the store, each", beside_it / documents, "B", most=1_500),
+        Figure(f"{name}: open by a second process", second, "s", most=goal(0.2)),
+        Figure(f"{name}: private memory, each", held / documents, "B", most=goal(30)),
+        Figure(f"{name}: shared memory, each", shared / documents, "B", most=goal(700)),
+        Figure(
+            f"{name}: on disk beside the store, each", beside_it / documents, "B", most=goal(1_500)
+        ),
     ]
 
 

@@ -187,10 +187,11 @@ ENGINES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 PLOTTED = {
     "open and first recall": "Opening and the first recall, seconds of processor time",
     "recall: mnemo": "A recall, milliseconds of processor time",
-    "private, each": "Private memory, bytes for each text",
+    "private memory, each": "Private memory, bytes for each text",
     "appends: processor time of each, until it is indexed": "An append, microseconds likewise",
 }
 """End of a figure's name → title of its plot."""
+_LOAD = re.compile(r" load ([\d.]+),")
 BAR = 40
 """Characters of the longest bar."""
 
@@ -219,8 +220,10 @@ def scale() -> str:
             sign, goal = ("≥", some["least"]) if some["most"] is None else ("≤", some["most"])
             cells = " | ".join(map(_measured, found))
             rows.append(f"| {name} | {cells} | {sign} {goal:,g} |")
-    places = dict.fromkeys(f"{run['day']}, {run['machine']}" for run in _runs())
-    return "\n".join([*rows, "", "Measured on " + "; ".join(places) + "."])
+    places = sorted({f"{run['day']} on {_LOAD.sub('', run['machine'])}" for run in _runs()})
+    loads = sorted(float(load) for run in _runs() for load in _LOAD.findall(run["machine"]))
+    told = f"Measured {'; '.join(places)}; load {loads[0]} to {loads[-1]}."
+    return "\n".join([*rows, "", told])
 
 
 def _measured(figure: dict[str, Any] | None) -> str:
