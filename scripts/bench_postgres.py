@@ -1,6 +1,6 @@
 """
-PostgreSQL beside SQLite, on the same disk and in turns: appends, commits, recall, search,
-followers of other processes, and a small repository among many.
+PostgreSQL beside SQLite, on the same disk and in turns: appends, commits, recall, search, and
+followers of other processes.
 
 The server is started for the row, with ``fsync``. SQLite runs with ``synchronous = full``. Ratios
 say the same on a busy machine; rates and times do not.
@@ -235,50 +235,12 @@ async def committing(folder: Path, *, seconds: float) -> Figures:
     ]
 
 
-async def neighbours(folder: Path, *, repositories: int, queries: int) -> Figures:
-    """Recall in a small repository, alone and among many; it never finds another's rows."""
-    asked = [f"Who keeps key {number}?" for number in range(20)] * max(1, queries // 20)
-
-    def facts_of(owner: str) -> Changeset:
-        texts = [f"Ana of {owner} keeps key {number} in a drawer." for number in range(20)]
-        return Changeset(tuple(Semantic(text) for text in texts))
-
-    async def asking(small: Repository) -> list[float]:
-        took = []
-        for query in [asked[0], *asked]:
-            began = perf_counter()
-            found = await small.recall(query)
-            took.append(1_000 * (perf_counter() - began))
-            assert found.candidates
-            assert all("small" in hit.node.text for hit in found.candidates)
-            assert await small.search("drawer another") == []
-        return took[1:]
-
-    with store_on("postgres", folder) as url:
-        async with service(url) as memory:
-            small = await memory.open_repo("small")
-            await small.apply(facts_of("small"))
-            alone = await asking(small)
-            for number in range(repositories):
-                other = await memory.open_repo(f"other {number}")
-                await other.apply(facts_of(f"another {number}"))
-                await memory.close_repo(f"other {number}")
-            among = await asking(small)
-    name = f"recall in a small one of {repositories:,} repositories"
-    return [
-        Figure(f"{name}: alone, p50", median(alone), "ms"),
-        Figure(f"{name}: p50", median(among), "ms"),
-        Figure(f"{name}: slower by", median(among) / median(alone), "x", most=1.5),
-    ]
-
-
 ROWS = {
     "postgres-appends": Row(appends, count=(8_000, 320)),
     "postgres-commits": Row(commits, count=(15, 1)),
     "postgres-reading": Row(reading, records=(100_000, 200), queries=(200, 4)),
     "postgres-following": Row(following, seconds=(60.0, 1.0)),
     "postgres-committing": Row(committing, seconds=(20.0, 1.0)),
-    "postgres-neighbours": Row(neighbours, repositories=(1_000, 5), queries=(200, 4)),
 }
 
 

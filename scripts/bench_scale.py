@@ -3,8 +3,8 @@ What a store costs by its size, and a repository that is one of many.
 
 All is processor time, of the PostgreSQL server too: other work on the machine changes that least.
 Embedding is left out. Stores are those of ``scale_store``, and ``stores`` names a folder that keeps
-them for the next run. ``scale-first`` compares the first recall in some of many repositories with
-the same ones alone in a store; ``scale-idle`` opens many and leaves them alone; ``scale-open`` has
+them for the next run. ``scale-first`` compares recall in some of many repositories with the same
+ones alone in a store; ``scale-idle`` opens many and leaves them alone; ``scale-open`` has
 two processes open a store, and one map bare files of the same texts; ``scale-recall`` asks mnemo
 and NumPy with FTS5 in turns; ``scale-append`` appends beside the reading of the index, and after
 it. Not measured here: ten minutes of appends, forgets and recalls with kills in between, which are
@@ -129,22 +129,25 @@ def memory_bytes() -> dict[str, int]:
 async def first(
     folder: Path, *, repos: int, each: int, asked: int, engine: str, stores: str
 ) -> Figures:
-    """The first recall and search in some of many repositories, and in the same ones alone."""
-    ground = Ground(folder, engine, stores)
-    recalls: dict[str, list[float]] = {"there": [], "alone": []}
-    searches: dict[str, list[float]] = {"there": [], "alone": []}
+    """Recall and search in some of many repositories, and in the same ones alone in a store."""
+    ground, whats = Ground(folder, engine, stores), ("first recall", "second recall", "search")
+    took: dict[str, dict[str, list[float]]] = {what: {"there": [], "alone": []} for what in whats}
     for number in np.linspace(1, repos - 1, asked).astype(int).tolist():
-        (question,), name = ground.source.questions(number, each, 1), repo_name(number)
+        (question,) = ground.source.questions(number, each, 1)
         for where, held in (("there", range(repos)), ("alone", [number])):
             async with service(await ground.store(held, each), [question]) as memory:
-                opened = await ground.used_ms(memory.open_repo(name))
-                repo = memory.repo(name)
-                recalls[where].append(opened + await ground.used_ms(repo.recall(question.text)))
-                searches[where].append(await ground.used_ms(repo.search(question.words[0])))
+                opened = await ground.used_ms(memory.open_repo(repo_name(number)))
+                repo = memory.repo(repo_name(number))
+                text, word = question.text, question.words[0]
+                calls = (repo.recall(text), repo.recall(text), repo.search(word))
+                spent = [await ground.used_ms(call) for call in calls]
+                for what, ms in zip(whats, (opened + spent[0], *spent[1:]), strict=True):
+                    took[what][where].append(ms)
     name = f"{each} texts, one of {repos:,} repositories"
     return [
-        *beside(f"{name}: first recall", recalls, "ms", "to alone", most=1.5),
-        *beside(f"{name}: search", searches, "ms", "to alone", most=1.5),
+        figure
+        for what, spent in took.items()
+        for figure in beside(f"{name}: {what}", spent, "ms", "to alone", most=1.5)
     ]
 
 
