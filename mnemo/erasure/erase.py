@@ -26,6 +26,7 @@ from mnemo.erasure.plan import (
 )
 from mnemo.erasure.selecting import (
     CLAIMS,
+    NAMED_MESSAGES,
     Chosen,
     GraphRows,
     choose,
@@ -46,6 +47,7 @@ from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
+from mnemo.runtime.transactions import transacted
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
 from mnemo.store.tables import CHANGESETS, NODES, drop_vectors
@@ -143,8 +145,11 @@ class StoredErasure(OfRepository):
         """
         if selection.dry_run:
             return await self._rehearsed(selection)
-        erased = await self._engine.writing(
-            partial(erase, repo_id=self._repo_id, selection=selection)
+        erased = await transacted(
+            self._engine.writing,
+            self._engine.reading,
+            partial(erase, repo_id=self._repo_id, selection=selection),
+            self._are_taken,
         )
         scrubbed = False
         try:
@@ -153,6 +158,13 @@ class StoredErasure(OfRepository):
             log.warning("whether erased bytes are still in the store is not known: %s", error)
         scrubbed = scrubbed and not erased.report.unreadable
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
+
+    def _are_taken(self, tx: Tx, erased: Erased) -> bool:
+        """Whether messages were withdrawn: asked for again, the next ones would go too."""
+        thread = next((one.thread_id for one in erased.messages), None)
+        ids = listed(one.stored_id for one in erased.messages)
+        asked = (repo_row(tx, self._repo_id)[0], thread, thread, ids)
+        return thread is not None and tx.run(NAMED_MESSAGES, asked).fetchone() is None
 
     async def _rehearsed(self, selection: Selection) -> Erased:
         """What would be erased: it is, and undone."""

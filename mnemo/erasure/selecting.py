@@ -212,7 +212,7 @@ SELECT t.node_id FROM threads h $join messages m ON m.thread = h.no
 $join steps t ON t.repo = h.repo AND t.thread = h.id
 AND t.message = m.id WHERE h.no = ? AND m.seq IN $numbers
 """
-_NAMED_MESSAGES = """
+NAMED_MESSAGES = """
 SELECT t.no, m.seq, m.id, t.id FROM threads t $join messages m ON m.thread = t.no
 WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) AND m.id IN $texts
 """
@@ -276,7 +276,7 @@ class _Named:
     def _messages(self) -> dict[int, set[int]]:
         """The seqs of the named messages, by thread."""
         ids, thread = self._selection.message_ids, self._selection.thread_id
-        rows = self._tx.run(_NAMED_MESSAGES, (self._repo, thread, thread, listed(ids))).fetchall()
+        rows = self._tx.run(NAMED_MESSAGES, (self._repo, thread, thread, listed(ids))).fetchall()
         for id in ids:
             threads = sorted(str(row[3]) for row in rows if row[2] == id)
             if not threads:
@@ -314,7 +314,7 @@ class _Named:
         for *_, thread, message in rows:
             if thread is not None and message is not None:
                 asked = (self._repo, thread, thread, listed([message]))
-                for number, seq, *_ in self._tx.run(_NAMED_MESSAGES, asked).fetchall():
+                for number, seq, *_ in self._tx.run(NAMED_MESSAGES, asked).fetchall():
                     places.setdefault(number, set()).add(seq)
         self._add_messages(places)
 

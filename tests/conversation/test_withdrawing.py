@@ -7,7 +7,7 @@ import anyio
 import pytest
 from helpers import Kit, OpenKit
 
-from mnemo import Message, Mnemo, SessionClosed, StoredMessage, ToolCall
+from mnemo import Message, Mnemo, SessionClosed, StoredMessage, StoreError, ToolCall
 from mnemo.testing import HashingEmbedder, ManualClock
 
 SECRET = "vqzkxwbrtd"
@@ -150,6 +150,33 @@ async def test_expired_messages_are_not_withdrawn(open_kit):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("made", [True, False])
+async def test_a_message_whose_answer_is_lost_is_given_all_the_same(kit, chat, made, monkeypatch):
+    """Made, it is returned: asked for again the next one would go. Else nothing was taken."""
+    await chat.append(said("one", "two"))
+    engine = kit.repo._parts.sessions._engine
+    writing = engine.writing
+
+    async def losing(work: Any, **named: Any) -> Any:
+        def whole(tx: Any) -> Any:
+            result = work(tx)
+            if not made:
+                raise StoreError("rolled back")
+            return result
+
+        await writing(whole, **named)
+        raise StoreError("the connection is cut")
+
+    monkeypatch.setattr(engine, "writing", losing)
+    if made:
+        assert texts(await chat.withdraw()) == ["two"]
+    else:
+        with pytest.raises(StoreError, match="rolled back"):
+            await chat.withdraw()
+    monkeypatch.undo()
+    assert texts(await chat.withdraw()) == (["one"] if made else ["two"])
+
+
 async def test_many_at_once_never_get_the_same_message(chat, db):
     """Each of thirty is withdrawn exactly once, also by a second service on the file."""
     await chat.append(said(*map(str, range(30))))
