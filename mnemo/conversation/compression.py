@@ -412,9 +412,9 @@ def _portion(
         if is_all or any(unit.is_open(tx.now, deadline_s) for unit in units):
             cuts = clean_cuts(units, now=tx.now, deadline_s=deadline_s)
             last = min(kept_from, window[-1].seq + 1)
-            earlier = (unit.last_seq for unit in units if unit.first_seq < window[0].seq)
-            reached = max(earlier, default=-1)
-            window = [message for message in window if message.seq > reached]
+            if units[0].first_seq < window[0].seq:
+                start = cuts[0] if cuts else last
+                window = [message for message in window if message.seq >= start]
             allowed = [cut for cut in cuts if window and window[0].seq < cut <= last]
             cut = _affordable(window, allowed)
             return tuple(message for message in window if message.seq < cut)

@@ -111,16 +111,17 @@ async def test_an_open_call_holds_the_cut_until_its_deadline(open_conversations)
 
 
 async def test_a_result_behind_a_record_stays_with_its_call_before_it(open_conversations):
-    """What lies between them was compacted by hand: neither of the two is summarised alone."""
+    """What lies between them was compacted by hand: no group is summarised in part."""
     kit = await compressed(open_conversations, Summary(max_tokens=60, keep_last=2))
     quiet = kit.talk.log()
-    await quiet.append([assistant(None, "a"), said("m1"), said("m2")])
-    await quiet.append([result("a", "Pier 3"), *(said(f"m{n}") for n in range(4, 12))])
+    await quiet.append([assistant(None, "a"), said("m1"), said("m2"), assistant(None, "b")])
+    await quiet.append([result("a", "Pier 3"), result("b", "Pier 4")])
+    await quiet.append([said(f"m{n}") for n in range(6, 14)])
     await quiet.compact(1, 2, "a part")
     await kit.compress()
-    assert await kit.ranges() == [(1, 2), (4, 9)]
+    assert await kit.ranges() == [(1, 2), (6, 11)]
     loaded = await kit.talk.log(retrieval=Recent(10)).load()
-    assert [m.text for m in loaded if m.role == "tool"] == ["Pier 3"]
+    assert [m.text for m in loaded if m.role == "tool"] == ["Pier 3", "Pier 4"]
 
 
 async def test_what_lies_between_records_comes_first(open_conversations):
