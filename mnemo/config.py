@@ -40,6 +40,7 @@ __all__ = [
     "Config",
     "ConversationConfig",
     "ExtractionConfig",
+    "IndexConfig",
     "JobsConfig",
     "MaintenanceConfig",
     "NotesConfig",
@@ -493,6 +494,16 @@ class NotesConfig(Settings):
     """Whether secrets are taken out of what is written; off for tests only."""
 
 
+class IndexConfig(Settings):
+    """What recalls search, in memory, of all repositories of a service (``config.index``)."""
+
+    memory_mb: Annotated[int, Field(ge=1)] = 512
+    """
+    Megabytes (10⁶ bytes, estimated) that they hold together; above it those used longest ago let
+    go of theirs, and read it again at their next use. The one in use may hold more (S).
+    """
+
+
 class StoreConfig(Settings):
     """The embedded store (``config.store``)."""
 
@@ -529,6 +540,7 @@ class Config(Settings):
     viewport: ViewportConfig = Field(default_factory=ViewportConfig)
     notes: NotesConfig = Field(default_factory=NotesConfig)
     maintenance: MaintenanceConfig = Field(default_factory=MaintenanceConfig)
+    index: IndexConfig = Field(default_factory=IndexConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 10.0

@@ -33,6 +33,7 @@ from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.jobs.slots import JobSlots
 from mnemo.models import named
 from mnemo.protocols import ChatModel, Clock, Embedder, StoreReport
+from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
@@ -101,6 +102,7 @@ class Mnemo:
         self._make_store = store_maker(store, self._config, self._clock)
         self._embedder = named.checked_models(chat_model, embedder)
         self._chat_model = chat_model
+        self._budget = MemoryBudget(1_000_000 * self._config.index.memory_mb)
         self._by_default = named.DefaultEmbedders()
         self._adopted: dict[int, Any] = {}
         self._adopt(chat_model, self._embedder)
@@ -329,6 +331,7 @@ class Mnemo:
             default_actor=config.extraction.default_actor,
             owed_s=config.recall.embed_owed_ms / 1_000,
             advise=partial(self._advised, repo_id),
+            budget=self._budget,
         )
         repo = Repository(
             RepositoryParts(

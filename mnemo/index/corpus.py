@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from sys import getsizeof
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -96,6 +97,21 @@ def thread_chain(thread_id: str) -> str:
 # ── Columns ─────────────────────────────────────────────────────────────────────────────
 
 
+TEXT = 80
+"""Bytes of an id or key; *WORD*: of a word or term."""
+WORD = 56
+NUMBER = 28
+"""Bytes of a number; *LISTED*: of a tuple or list of one."""
+LISTED = 48
+OBJECT = 170
+"""Bytes of a column, an array, or a small dict."""
+
+
+def weight(entries: Sized, each: int) -> int:
+    """Bytes of a list or dict of which every entry takes *each* besides."""
+    return getsizeof(entries) + each * len(entries)
+
+
 _LEAST_GROWN = 16
 """Rows of a column that one is appended to, at least."""
 
@@ -112,6 +128,11 @@ class Column:
     def __init__(self, dtype: Any, width: int | None = None) -> None:
         self._data = _no_rows(dtype, width)
         self.count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its rows, those to come among them."""
+        return self._data.nbytes
 
     def append(self, value: Any) -> None:
         if self.count == len(self._data):
@@ -174,12 +195,18 @@ class Postings:
     adds. A reader asks with the number of documents it knows of, and never sees a later one.
     """
 
-    __slots__ = ("_first", "_later", "_numbers")
+    __slots__ = ("_first", "_later", "_numbers", "_rows")
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
         self._first = (np.zeros(1, np.int64), np.zeros(0, np.int64))
         self._later: dict[int, Column] = {}
+        self._rows = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, of the later columns with those of their rows."""
+        return sum(one.nbytes for one in self._first) + self._rows + weight(self._later, OBJECT)
 
     def add(self, first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> None:
         """Add documents from number *first* on: how many *terms* each has, and these end to end."""
@@ -192,9 +219,10 @@ class Postings:
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         ends = [*begins[1:].tolist(), len(codes)]
         for term, begin, end in zip(owners[begins].tolist(), begins.tolist(), ends, strict=True):
-            known = self._later.get(term) or Column(np.int64)
+            known = self._later.setdefault(term, Column(np.int64))
+            self._rows -= known.nbytes
             known.extend(codes[begin:end])
-            self._later[term] = known
+            self._rows += known.nbytes
 
     def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
         """The documents below *documents* that hold *term*, with counts; ``None`` if none."""
@@ -253,7 +281,16 @@ class Facets:
         self._numbers = {"{}": 0}
         self._answers: dict[str, Column] = {}
         self._holders: dict[tuple[str, ...], _Holders] = {}
+        self._characters = 0
         self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, estimated from the characters of the objects as JSON."""
+        answers = sum(one.nbytes for one in self._answers.values())
+        holders = sum(one.read * OBJECT for one in self._holders.values())
+        objects = getsizeof(self._objects) + weight(self._numbers, OBJECT)
+        return objects + 3 * self._characters + answers + holders
 
     def number(self, metadata: Mapping[str, Any] | None) -> int:
         """The number of *metadata*; the same for an equal one."""
@@ -263,6 +300,7 @@ class Facets:
         number = self._numbers.setdefault(text, len(self._objects))
         if number == len(self._objects):
             self._objects.append(metadata)
+            self._characters += len(text)
         return number
 
     def holding(self, where: Where) -> Mask:

@@ -15,7 +15,7 @@ from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import accumulate, islice, zip_longest
@@ -27,11 +27,12 @@ from numpy.typing import NDArray
 from mnemo.english.letters import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
-from mnemo.index.corpus import CorpusView, StepsView, idf, nearest
+from mnemo.index.corpus import OBJECT, CorpusView, StepsView, idf, nearest
 from mnemo.index.corpus_writer import Corpus, Debt
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
+from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.traffic import traffic
@@ -89,6 +90,7 @@ class IndexStatistics:
         failing: Why the embedder failed last; ``None`` if it did not.
         advice: What to do where most of the last messages are in a language that the
             embedder does not know; ``None`` if they are not.
+        bytes: Held in memory, estimated; 0: the documents are read again when they are needed.
     """
 
     cursor: FeedCursor
@@ -97,6 +99,7 @@ class IndexStatistics:
     waiting: int
     failing: str | None
     advice: str | None = None
+    bytes: int = 0
 
 
 class _Held:
@@ -112,6 +115,12 @@ class _Held:
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
         self.early: dict[str, Vector] = {}
         self.damaged: set[str] = set()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        rows = len(self.recent) + len(self.early)
+        return self.corpus.nbytes + rows * (4 * self.corpus.dimensions + 2 * OBJECT)
 
 
 _NOTHING = _Held(0, None)
@@ -130,6 +139,7 @@ class RepositoryIndex:
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
         advise: Called once with ``IndexStatistics.advice``, when there is some.
         wake: Has ``run`` embed in the background; called where vectors are owed.
+        budget: Says when to let go.
     """
 
     feed: StoredFeed
@@ -139,6 +149,7 @@ class RepositoryIndex:
     owed_s: float = 0.03
     advise: Callable[[str], None] | None = None
     wake: Callable[[], None] = lambda: None
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
 
     def __post_init__(self) -> None:
         self._lock = anyio.Lock()
@@ -148,7 +159,7 @@ class RepositoryIndex:
         self._failing: str | None = None
         self._failures = 0
         self._renewing = False
-        self._users = 0
+        self._users = self._bytes = 0
         self._pace: float | None = None
         self._loaded = False
         self._batch = BATCH
@@ -180,12 +191,18 @@ class RepositoryIndex:
         """
         if self._users:
             return False
-        self._stood = stood = self.statistics()
+        self._stood = stood = replace(self.statistics(), bytes=0)
         self._view = replace(_EMPTY, revision=stood.revision, owed=stood.waiting)
-        self._held = _NOTHING
+        self._held, self._bytes = _NOTHING, 0
         for made in ("_embedding", "_threads"):
             self.__dict__.pop(made, None)
         return True
+
+    def close(self) -> None:
+        """Hold nothing on the budget of others any more. A plain call."""
+        self.budget.drop(self)
+        self.budget = MemoryBudget()
+        self.let_go()
 
     @cached_property
     def _embedding(self) -> anyio.Lock:
@@ -216,6 +233,7 @@ class RepositoryIndex:
             max(len(self._corpus.owed), int(self._renewing)),
             self._failing,
             self._advice,
+            self._bytes,
         )
 
     @property
@@ -238,6 +256,7 @@ class RepositoryIndex:
         """
         with self._in_use():
             await self._follow()
+            self.budget.use(self)
             return self._view.revision
 
     async def _follow(self, *, held: bool = False) -> None:
@@ -269,6 +288,7 @@ class RepositoryIndex:
                 await self._follow(held=True)
             if self._view.owed:
                 self.wake()
+            self.budget.use(self)
             return self._view
 
     async def renew(self) -> None:
@@ -276,7 +296,7 @@ class RepositoryIndex:
         Read everything anew, maybe in another space; what serves meanwhile serves on if it fails.
         *Raises* and *Cancellation* as ``catch_up``.
         """
-        fresh = replace(self, advise=None)
+        fresh = replace(self, advise=None, budget=MemoryBudget())
         self._renewing = True
         try:
             with self._in_use():
@@ -287,6 +307,7 @@ class RepositoryIndex:
                     # Whoever waits to share a read made of the old one reads on instead.
                     self._served = 0
                     self._pace, self._loaded = None, False
+                    self._count()
         finally:
             self._renewing = False
         self.poke()
@@ -296,7 +317,7 @@ class RepositoryIndex:
         if passed_over or (not self.is_held and (held or self._view.owed)):
             # What was to be replaced and was not has to read what it has passed over.
             self._start_again()
-        more = True
+        more, before = True, self._view
         while more:
             # What is about to be replaced needs no more vectors; after a move there are very many.
             after = replace(self._cursor, vector=NO_VECTORS) if self._renewing else self._cursor
@@ -317,10 +338,18 @@ class RepositoryIndex:
             self._traffic.elsewhere += max(0, len(changes.steps) - known - self._own)
             self._own = 0
             more = changes.more
+        if self._view is not before or not self._bytes:
+            self._count()
         if self.advise is not None and (advice := self._advice) is not None:
             log.warning("%s", advice)
             self.advise(advice)
             self.advise = None
+
+    def _count(self) -> None:
+        """Count what is held, where something is."""
+        if self.is_held:
+            self._bytes = self._held.nbytes
+            self.budget.hold(self, self._bytes)
 
     def _absorb(self, changes: FeedChanges) -> None:
         breather = Breather()
@@ -387,6 +416,7 @@ class RepositoryIndex:
         with self._in_use():
             if not self.is_held:
                 await self._follow(held=True)
+            self.budget.use(self)
             view = self._view.of_type(type)
             if view is None or not view.count or not len(vectors):
                 return [[] for _ in vectors]

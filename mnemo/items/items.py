@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mnemo.errors import StoreReadOnly
 from mnemo.items.item_rows import ItemReader, ItemWriter, StoredItems
 from mnemo.protocols import Clock, Embedder, EmbeddingSpace
+from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.flights import Flights
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import every, is_small, stored_json, stored_text
@@ -83,13 +84,31 @@ class VectorView(NamedTuple):
 class ItemVectors:
     """Follows the vectors of a repository's items; deleted ones stay until they are half."""
 
-    def __init__(self, store: StoredItems) -> None:
+    def __init__(self, store: StoredItems, budget: MemoryBudget) -> None:
         self._store = store
+        self._budget = budget
         self._lock = anyio.Lock()
         self.forget()
 
+    @property
+    def bytes(self) -> int:
+        """Held in memory."""
+        return self._numbers.nbytes + (0 if self._matrix is None else self._matrix.nbytes)
+
+    def let_go(self) -> bool:
+        """Forget, unless they are being read. A plain call."""
+        if free := not self._lock.locked():
+            self.forget()
+        return free
+
+    def close(self) -> None:
+        """Hold nothing on the budget of others any more. A plain call."""
+        self.forget()
+        self._budget = MemoryBudget()
+
     def forget(self) -> None:
         """Drop all vectors from memory; the next search reads them anew. A plain call."""
+        self._budget.drop(self)
         self._numbers = np.empty(0, dtype=np.int64)
         self._matrix: NDArray[np.float32] | None = None
         self._count = 0
@@ -102,6 +121,8 @@ class ItemVectors:
             await self._drop_deleted()
             while await self._read_on():
                 pass
+            self._budget.hold(self, self.bytes)
+            self._budget.use(self)
             matrix = np.empty((0, 0), np.float32) if self._matrix is None else self._matrix
             return VectorView(self._numbers[: self._count], matrix[: self._count])
 
@@ -369,12 +390,13 @@ class Items:
         clock: Clock,
         spawn: Callable[..., object],
         check_usable: Callable[[], None],
+        budget: MemoryBudget,
     ) -> None:
         self._store = store
         self._embedder = embedder
         self._clock = clock
         self._check_usable = check_usable
-        self._vectors = ItemVectors(store)
+        self._vectors = ItemVectors(store, budget)
         self._sweeps: Flights[str, int] = Flights(self._sweep, spawn=spawn, limit=1)
         self._next_expiry: datetime | None = None
 

@@ -94,7 +94,8 @@ class RepositoryStatistics:
         steps: Raw steps, committed or not.
         pending_operations: Queued in all open sessions.
         append_backlog: Steps of open sessions that wait for annotation.
-        index: With ``revision`` (reflected), ``documents``, ``waiting`` (for vectors) and
+        index: With ``revision`` (reflected), ``documents``, ``waiting`` (for vectors),
+            ``bytes`` (estimated, held in memory with the vectors of keyed items) and
             ``advice``, where the embedder does not know the language that is spoken.
         embedding_space: What the vectors were made by; ``None`` before the first.
         recall_usage: Purpose → what the calls of recalls cost since it was opened.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -75,7 +76,7 @@ class Repository(MemoryCalls):
         )
         self._items = Items(
             parts.items, parts.embedder, clock=parts.clock, spawn=self._tasks.spawn,
-            check_usable=usable,
+            check_usable=usable, budget=parts.index.budget,
         )  # fmt: skip
         self._forgetting = Forgetting(
             rows=parts.overhaul, lane=lane, end_sessions=self._sessions.end, drop=self._drop_erased
@@ -831,12 +832,13 @@ class Repository(MemoryCalls):
         self._check_usable()
         jobs = await self._jobs.levels()  # first: what they do comes to the others
         space, counts = await self._parts.feed.space(), await self._parts.feed.counts()
+        index = self._parts.index.statistics()
         return RepositoryStatistics.of(
             counts,
             [session.statistics() for session in self._sessions.open_here],
             **self._sessions.levels(),
             revision=await self._parts.graph.revision(),
-            index=self._parts.index.statistics(),
+            index=replace(index, bytes=index.bytes + self._items._vectors.bytes),
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
             conversations=self._conversations.statistics(),
@@ -874,4 +876,6 @@ class Repository(MemoryCalls):
         self._ending.closed = self._home.closed
         self._recall.stop()
         self._tasks.cancel()
+        self._items._vectors.close()
+        self._parts.index.close()
         await self._access.flush()

@@ -45,6 +45,9 @@ class VectorCache(Generic[K]):
         self._capacity = capacity
         self._rows: OrderedDict[K, NDArray[np.float32]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def found(self, keys: Iterable[K]) -> dict[K, NDArray[np.float32]]:
         """What is known of *keys*, which now were used last."""
         known = {key: self._rows[key] for key in keys if key in self._rows}

@@ -37,6 +37,7 @@ LEVELS = {
     "jobs_running": "Threads that are being extracted.",
     "jobs_dead": "Threads whose extraction was given up.",
     "texts_to_embed": "Texts without a vector.",
+    "index_bytes": "Bytes that indexes hold in memory, estimated.",
 }
 
 
@@ -163,4 +164,5 @@ def levels_of(found: RepositoryStatistics) -> dict[str, int]:
         "jobs_running": found.jobs.running,
         "jobs_dead": found.jobs.dead,
         "texts_to_embed": found.index.waiting,
+        "index_bytes": found.index.bytes,
     }

@@ -547,7 +547,8 @@ async def test_what_was_let_go_comes_back_the_same(feed):
     await index.embed_waiting()
     before, stood = await index.corpus(), index.statistics()
     assert index.let_go()
-    assert index.statistics() == stood
+    assert stood.bytes > 40_000
+    assert index.statistics() == replace(stood, bytes=0)
     assert before.steps.postings.read("bee", 9) is not None
     feed.said.append(step(9))
     after = await index.corpus()
@@ -562,8 +563,8 @@ async def test_what_is_not_new_is_not_read_again(feed):
     feed.said, feed.nodes = [step(0)], [Tag("bees")]
     index = index_of(feed)
     await index.embed_waiting()
-    stood = index.statistics()
     index.let_go()
+    stood = index.statistics()
     assert await index.catch_up() == 1
     assert not await index.is_behind("t")
     await index.embed_waiting()
