@@ -23,6 +23,7 @@ EACH = 10
 MORE, BESIDES = 1.1, 20
 """How many times as many may be counted, and how many on top: works may be merged otherwise."""
 WHOLE = {
+    "owing": "what is due is looked at for all repositories of a service at once",
     "merge_note_words": "the words of all notes are in one index, which an erasure writes anew",
 }
 """Functions whose cost is the whole store's, and why."""
@@ -72,10 +73,11 @@ async def spent(steps: Counter[str], lines: list[str], others: int) -> Counter[s
         steps.clear()
         await memory.import_repo("another", await lines_of(memory))
         repo = await memory.open_repo("r")
+        await repo.settle()
         for _, call in (*reads(repo), *writes(repo), *reads(repo), *erasures(repo)):
             with suppress(UsageError):
                 await call()
-        await repo.settle()
+            await repo.settle()
         await memory.close_repo("r")
         await memory.delete_repo("r")
         return +steps

@@ -21,7 +21,7 @@ from mnemo.store.postgres import dialect as postgres
 from mnemo.store.postgres.connection import PostgresTx
 from mnemo.store.sqlite import dialect as sqlite
 from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.testing import ManualClock
+from mnemo.testing import HashingEmbedder, ManualClock
 
 OWNED = {
     "repo": "the repository",
@@ -36,6 +36,7 @@ KEYS = {
     ("owners", "token"): "one row of a service that is open",
     ("erased", "digest"): "one digest, salted with the repository's id",
     ("sessions", "owner"): "what a service has left, when it opens and closes",
+    ("jobs", "state"): "what runs or is due: looked at once for all repositories of a service",
 }
 """Likewise, of tables that stand aside."""
 SMALL = {
@@ -49,7 +50,6 @@ WHOLE = {
     "SELECT coalesce(max(ordinal), 0) FROM steps": "SQLite seeks the last row",
     "SELECT coalesce(max(no), 0) FROM": "SQLite seeks the last row",
     "SELECT coalesce(max(texts), 0) FROM repos": "once, at the first text of a repository",
-    "SELECT r.id, j.owner, j.kind, min(j.due_at)": "the look of a worker over all repositories",
 }
 """What statements begin with that may read more, and why."""
 FULL_TEXT = {
@@ -201,6 +201,9 @@ def more_reads(repo: Repository) -> Iterator[Call]:
     """What else is read of a repository."""
     yield "memories", repo.memories
     yield "history", lambda: repo.history("f1")
+    yield "memories within", lambda: repo.memories(thread_id="t", actor="Ana", since=NOON)
+    yield "memory", lambda: repo.memory("f1")
+    yield "would be forgotten", lambda: repo.forget(session_id="s", dry_run=True)
     yield "changes", repo.changes
     yield "search within", lambda: repo.search("tea", thread_id="t", actor="Ana")
     yield "recall within", lambda: repo.recall("who likes tea?", thread_id="t", since=NOON)
@@ -232,6 +235,8 @@ def more_writes(repo: Repository) -> Iterator[Call]:
     yield "sweep items", repo.items.sweep
     yield "delete note", lambda: repo.notes.delete("fresh")
     yield "purge note", lambda: repo.notes.purge("fresh")
+    yield "copy checkpoints", lambda: repo.checkpoints.copy("t", "other")
+    yield "restore note", lambda: repo.notes.restore("trips", 1)
     yield "delete checkpoints", lambda: repo.checkpoints.delete(["t"])
     yield "retry", repo.retry_jobs
     yield "cancel", lambda: repo.cancel_jobs(["t"])
@@ -270,6 +275,7 @@ async def test_calls_on_a_repository_touch_its_own_rows_alone(place, walks):
             with suppress(UsageError):
                 await call()
         await memory.close_repo("r")
+        await memory.reembed("r", embedder=HashingEmbedder(8))
         await memory.delete_repo("r")
     assert walks == {}
 
