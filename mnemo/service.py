@@ -118,7 +118,7 @@ class Mnemo:
         self._locks: dict[tuple[str, str], anyio.Lock] = {}
         self._opening: dict[str, anyio.Event] = {}
         self._closing: set[Repository] = set()
-        self._closed = False
+        self._closed = self._has_imported = False
         self._shutting_down: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -289,7 +289,8 @@ class Mnemo:
             )
         with self._claimed(repo_id, f"use repo({repo_id!r})"):
             self._adopt(chat_model, embedder)
-            return await self._opened(repo_id, store, owner, effective, chat_model, embedder)
+            async with self._alone("open", repo_id):
+                return await self._opened(repo_id, store, owner, effective, chat_model, embedder)
 
     @contextmanager
     def _claimed(self, repo_id: str, instead: str) -> Iterator[None]:
@@ -312,8 +313,9 @@ class Mnemo:
         embedder: Embedder | None,
     ) -> Repository:
         # Off the event loop: the first repository imports a great deal.
-        for name in _LAZY.split():
+        for name in () if self._has_imported else _LAZY.split():
             await anyio.to_thread.run_sync(import_module, f"mnemo.{name}")
+        self._has_imported = True
         self._usable()
         from mnemo.index.follower import RepositoryIndex
         from mnemo.repository.parts import RepositoryParts
@@ -322,7 +324,8 @@ class Mnemo:
         same = config.telemetry == self._config.telemetry
         spans = self._spans if same else await _found_spans(config.telemetry)
         feed = store.feed(repo_id)
-        own = embedder or self._embedder or self._by_default.of(await feed.space())
+        found = await store.opening(repo_id)
+        own = embedder or self._embedder or self._by_default.of(found.space)
         movable = self._embedders[repo_id] = named.MovableEmbedder(named.traced(own, spans))
         index = RepositoryIndex(
             feed=feed,
@@ -361,8 +364,7 @@ class Mnemo:
                 traced=named.traced,
             )
         )
-        async with self._lock("open", repo_id):
-            await repo._open()
+        repo._open(found)
         if self._closed:
             await repo._aclose(0, _CLOSED)
         self._usable()
@@ -521,13 +523,13 @@ class Mnemo:
             switching=partial(self._switching, repo_id, target),
             tell=partial(reported, on_progress),
         )
-        async with self._lock("move", repo_id):
+        async with self._alone("move", repo_id):
             return await moving.run()
 
     @asynccontextmanager
     async def _switching(self, repo_id: str, target: Embedder) -> AsyncIterator[None]:
         """Nobody opens the repository; if it is open, it leaves its space and enters the next."""
-        async with self._lock("open", repo_id):
+        async with self._alone("open", repo_id):
             repo = self._repos.get(repo_id)
             if repo is None:
                 yield
@@ -541,8 +543,15 @@ class Mnemo:
             finally:
                 embedder.release()
 
-    def _lock(self, what: str, repo_id: str) -> anyio.Lock:
-        return self._locks.setdefault((what, repo_id), anyio.Lock())
+    @asynccontextmanager
+    async def _alone(self, what: str, repo_id: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault((what, repo_id), anyio.Lock())
+        async with lock:
+            try:
+                yield
+            finally:
+                if not lock.statistics().tasks_waiting:
+                    self._locks.pop((what, repo_id), None)
 
     # ── The whole of a repository, or of the store ───────────────────────────────────
 

@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 from mnemo.config import StoreConfig
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
-from mnemo.items.item_rows import StoredItems
+from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
-from mnemo.jobs.job_rows import Owing, owing
-from mnemo.log.feed import StoredFeed
+from mnemo.jobs.job_rows import PENDING, Owing, owing
+from mnemo.log.feed import StoredFeed, owes_vectors, stamp
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
-from mnemo.log.transcript import StoredTranscript
+from mnemo.log.transcript import TENDED, StoredTranscript
 from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.protocols import Clock, StoreReport
@@ -26,10 +26,11 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
 from mnemo.store.engine import OWNERS, ManagedEngine, OfRepository
+from mnemo.store.rows import repo_row
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind
-from mnemo.values.journal import Owner, RepositoryRecord
+from mnemo.values.journal import Opening, Owner, RepositoryRecord
 
 P = TypeVar("P", bound=OfRepository)
 
@@ -111,6 +112,18 @@ class EngineStore:
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored repositories by id. *Cancellation*: safe."""
         return await self.engine.reading(repository_records)
+
+    async def opening(self, repo_id: str) -> Opening:
+        """What a repository finds that opens, of one moment. *Cancellation*: safe."""
+
+        def look(tx: Tx) -> Opening:
+            row = repo_row(tx, repo_id)
+            found = (tx.run(query, row[:1]).fetchone() for query in (PENDING, TENDED, EXPIRING))
+            return Opening(
+                stamp(row), owes_vectors(tx, row[0]), *(one is not None for one in found)
+            )
+
+        return await self.engine.reading(look)
 
     async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> Owing:
         """Which repositories have a job that *me* could claim now. *Cancellation*: safe."""

@@ -256,6 +256,8 @@ class RepositoryIndex:
         """
         with self._in_use():
             await self._follow()
+            if self._view.owed:
+                self.wake()
             self.budget.use(self)
             return self._view.revision
 

@@ -69,6 +69,7 @@ UPDATE items SET expires_at = ?
 WHERE repo = ? AND namespace = ? AND key = ? AND ttl_s = ? AND expires_at > ?
 """
 _EXPIRED = "SELECT no FROM items WHERE repo = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?"
+EXPIRING = "SELECT 1 FROM items WHERE repo = ? AND expires_at IS NOT NULL LIMIT 1"
 _NEXT_EXPIRY = "SELECT min(expires_at) FROM items WHERE repo = ? AND expires_at IS NOT NULL"
 _BEFORE = "SELECT no FROM items WHERE repo = ? AND updated_at < ?"
 _SETTLE = "DELETE FROM item_vectors WHERE seq = ? AND vector IS NULL RETURNING repo, item, field"

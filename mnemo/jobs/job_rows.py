@@ -169,6 +169,10 @@ _OF_STATE = f"""
 SELECT {", ".join(JOBS.columns)} FROM jobs $by(jobs_pending)
 WHERE repo = ? AND state = ? AND state <> 'done'
 """
+PENDING = """
+SELECT 1 FROM jobs $by(jobs_pending)
+WHERE repo = ? AND state IN ('waiting', 'running') AND state <> 'done' LIMIT 1
+"""
 _COUNTS = """
 SELECT state, count(*) FROM jobs $by(jobs_pending)
 WHERE repo = ? AND state <> 'done' GROUP BY state

@@ -19,7 +19,7 @@ from mnemo.values.feed import document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.messages import EMBEDDED, StoredMessage
 from mnemo.values.steps import Step
-from mnemo.values.vectors import owner_of_vector
+from mnemo.values.vectors import SIDES, owner_of_vector
 
 T = TypeVar("T")
 
@@ -65,6 +65,14 @@ _LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
 _NEW_VECTORS = """
 SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIMIT ?
 """
+_NEWEST = (
+    """SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND message IS NULL
+       ORDER BY ordinal DESC LIMIT 1""",
+    f"SELECT no FROM messages WHERE repo = ? AND kind IN ({_SPOKEN}) ORDER BY no DESC LIMIT 1",
+    """SELECT id FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
+       ORDER BY revision DESC, no DESC LIMIT 1""",
+)
+_HAS_VECTOR = "SELECT count(*) FROM vectors WHERE repo = ? AND key IN $texts"
 _TAGS = """
 SELECT f.id, $field(t.body, label) FROM nodes f
 JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
@@ -142,11 +150,7 @@ class StoredFeed(OfRepository):
 
     async def space(self) -> EmbeddingSpace | None:
         """What the repository is stamped with; ``None`` before the first vector."""
-        row = await self._engine.reading(lambda c: repo_row(c, self._repo_id))
-        name, dimensions = row[2], row[3]
-        if name is None or dimensions is None:
-            return None
-        return EmbeddingSpace(name, dimensions)
+        return await self._engine.reading(lambda tx: stamp(repo_row(tx, self._repo_id)))
 
     async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
         """The steps behind episodic node ids, committed or not, with their annotations."""
@@ -185,6 +189,12 @@ class StoredFeed(OfRepository):
             return {kind: count for kind, count in counts if isinstance(kind, str)}
 
         return await self._engine.reading(count)
+
+
+def stamp(row: tuple[int, int, str | None, int | None]) -> EmbeddingSpace | None:
+    """What the *row* of a repository says of its space."""
+    *_, name, dimensions = row
+    return None if name is None or dimensions is None else EmbeddingSpace(name, dimensions)
 
 
 def _by_document(rows: Iterable[Sequence[Any]]) -> dict[str, _Found]:
@@ -384,6 +394,17 @@ def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str
     kept = {key: vector for key, vector in vectors.items() if key in owned}
     tables.check_space(tx, repo_id, space, kept.values(), row)
     tables.put_vectors(tx, row[0], kept)
+
+
+def owes_vectors(tx: Tx, repo: int) -> bool:
+    """Whether the newest step, message or node has none: an earlier run has not made it."""
+    for query in _NEWEST:
+        for (newest,) in tx.run(query, (repo,)).fetchall():
+            id = message_document(newest) if isinstance(newest, int) else newest
+            keys = [id, *(f"{id}{side}" for side in SIDES)]
+            if tx.run(_HAS_VECTOR, (repo, listed(keys))).fetchone() == (0,):
+                return True
+    return False
 
 
 def _is_of_message(key: str) -> bool:

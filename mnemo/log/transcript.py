@@ -49,6 +49,9 @@ SELECT id, no, {", ".join(THREADS.columns)} FROM threads WHERE repo = ? AND id I
 """
 _ALL_THREADS = f"{THREADS.select} ORDER BY id"
 _WATCHED_THREADS = f"{THREADS.select} AND budget_tokens IS NOT NULL ORDER BY id"
+TENDED = """
+SELECT 1 FROM threads WHERE repo = ? AND (ttl_s IS NOT NULL OR budget_tokens IS NOT NULL) LIMIT 1
+"""
 _PUTS_AT_ONCE = 32
 """Few sizes of a statement stay prepared (S)."""
 _INDEXES = {"user": "messages_user", "system": "messages_system"}

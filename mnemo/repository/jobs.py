@@ -110,12 +110,13 @@ class Jobs:
             needs=self.needs(self._carried),
         )
 
-    def begin(self, work: Mapping[JobKind, Work]) -> None:
-        """Claim what is due, now and whenever the service finds some; *work* does a job."""
+    def begin(self, work: Mapping[JobKind, Work], *, now: bool) -> None:
+        """Claim what is due, *now* and whenever the service finds some; *work* does a job."""
         if self._slots.most != 0:
             self._work = work
             self._slots.enter(self._parts.repo_id, self.poke, self._config.poll_s)
-            self.poke()
+            if now:
+                self.poke()
 
     def poke(self) -> None:
         """Look for jobs now; a plain call."""

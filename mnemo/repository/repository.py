@@ -43,7 +43,7 @@ from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, MaintenanceReport, Revision
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types, neighbours
-from mnemo.values.journal import SessionRecord
+from mnemo.values.journal import Opening, SessionRecord
 from mnemo.values.messages import Role
 from mnemo.values.steps import Step
 from mnemo.values.strategies import OMITTED, Compression, Retrieval
@@ -138,17 +138,20 @@ class Repository(MemoryCalls):
             # Nothing of what was erased can be found; it only takes up room.
             log.info("the index could not be read anew: %s", error)
 
-    async def _open(self) -> None:
-        """Start what follows the store. *Raises* ``EmbeddingSpaceMismatch``: of another space."""
-        index = self._parts.index
-        await self._sessions.check_space(self._parts.embedder)
+    def _open(self, found: Opening) -> None:
+        """Begin what was *found* due. *Raises* ``EmbeddingSpaceMismatch``: of another space."""
+        index, config = self._parts.index, self._parts.config
+        self._sessions.check_space(self._parts.embedder, found.space)
         with self._parts.spans.at(None):
-            self._conversations.open()
-            self._items._begin()
-            if self._parts.config.jobs.background:
+            if found.tends_threads or config.conversation.ttl_s:
+                self._conversations.open()
+            if found.expires_items:
+                self._items._begin()
+            if config.jobs.background:
                 index.wake = Errand(self._spawn_apart, index.run).poke
-                index.wake()
-                self._jobs.begin(self._remembering.work)
+                if found.owes_vectors:
+                    index.wake()
+                self._jobs.begin(self._remembering.work, now=found.has_jobs)
 
     @property
     def id(self) -> str:
@@ -323,7 +326,7 @@ class Repository(MemoryCalls):
         # Before all that a store holds is counted, which takes the longer the more that is.
         if (await self._jobs.levels()).owed:
             return True
-        await self._parts.index.corpus()
+        await self._parts.index.catch_up()
         return bool((await self.statistics()).on_its_way)
 
     async def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from mnemo.errors import (
 from mnemo.log.job_rules import demand_session
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import Applied, ChatModel, Embedder
+from mnemo.protocols import Applied, ChatModel, Embedder, EmbeddingSpace
 from mnemo.recall.request import RecallContext
 from mnemo.repository.jobs import Jobs, carried_of
 from mnemo.repository.parts import RepositoryParts
@@ -89,7 +89,7 @@ class RepositorySessions:
         effective = self._effective(config)
         embedder = self.parts.checked_models(chat_model, embedder)
         if embedder is not None:
-            await self.check_space(embedder)
+            self.check_space(embedder, await self.parts.feed.space())
         now = self.parts.clock.now()
         record = SessionRecord(
             id=session_id or new_id("session"),
@@ -178,9 +178,9 @@ class RepositorySessions:
         resolve_profile(effective.extraction.profile)
         return effective
 
-    async def check_space(self, embedder: Embedder) -> None:
+    def check_space(self, embedder: Embedder, stored: EmbeddingSpace | None) -> None:
         """Refuse an embedder of another space than that of the stored vectors."""
-        stored, offered = await self.parts.feed.space(), embedder.space
+        offered = embedder.space
         if stored is None:
             return
         if (stored.name, stored.dimensions) != (offered.name, offered.dimensions):

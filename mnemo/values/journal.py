@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from mnemo.errors import StoreCorrupt
 from mnemo.values.changeset import Changeset, NodeChange, Revision, Upkeep
@@ -70,6 +70,19 @@ class RepositoryRecord:
     def __repr__(self) -> str:
         held = f"{self.threads} threads, {self.sessions} sessions, {sum(self.nodes.values())} nodes"
         return f"<RepositoryRecord {self.id!r}: {held}>"
+
+
+class Opening(NamedTuple):
+    """
+    What a repository that opens finds in the store: the space of its vectors, and whether the
+    newest text has none, jobs wait or run, threads have a viewport or expire, and items expire.
+    """
+
+    space: EmbeddingSpace | None
+    owes_vectors: bool
+    has_jobs: bool
+    tends_threads: bool
+    expires_items: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
