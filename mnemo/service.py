@@ -37,7 +37,7 @@ from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
-from mnemo.runtime.tasks import Home, TaskRoot, completed, detached
+from mnemo.runtime.tasks import Home, Places, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.user_code import close_all, reported
 from mnemo.runtime.validation import checked_path, checked_repo_id, whole_number
@@ -115,7 +115,7 @@ class Mnemo:
         self._bus: EventBus[Event] = EventBus(self._root.spawn, EventsDropped.after)
         self._repos: dict[str, Repository] = {}
         self._embedders: dict[str, Any] = {}
-        self._locks: dict[tuple[str, str], anyio.Lock] = {}
+        self._locks: dict[tuple[str, str], Places] = {}
         self._opening: dict[str, anyio.Event] = {}
         self._closing: set[Repository] = set()
         self._closed = self._has_imported = False
@@ -545,12 +545,12 @@ class Mnemo:
 
     @asynccontextmanager
     async def _alone(self, what: str, repo_id: str) -> AsyncIterator[None]:
-        lock = self._locks.setdefault((what, repo_id), anyio.Lock())
+        lock = self._locks.setdefault((what, repo_id), Places())
         async with lock:
             try:
                 yield
             finally:
-                if not lock.statistics().tasks_waiting:
+                if not lock.waiting:
                     self._locks.pop((what, repo_id), None)
 
     # ── The whole of a repository, or of the store ───────────────────────────────────

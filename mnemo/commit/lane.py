@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from anyio import CancelScope, Lock, sleep
+from anyio import CancelScope, sleep
 
 from mnemo.commit.changes import (
     check,
@@ -39,7 +38,7 @@ from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Applied, Clock, Embedder, GraphWrite
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
-from mnemo.runtime.tasks import Threads
+from mnemo.runtime.tasks import Places, Threads
 from mnemo.runtime.transactions import confirmed
 from mnemo.values.changeset import ROUTING, Changeset, Upkeep
 from mnemo.values.graph import Node, NodeType, Vector
@@ -81,10 +80,8 @@ class CommitLane:
     publish: Callable[[Event], None]
     spans: Spans = NO_SPANS
     threads: Threads = field(default_factory=Threads)
-    turn: Lock = field(default_factory=Lock)
-    _in_doubt: deque[tuple[Changeset, Changeset]] = field(
-        default_factory=lambda: deque(maxlen=IN_DOUBT_KEPT)
-    )
+    turn: Places = field(default_factory=Places)
+    _in_doubt: Sequence[tuple[Changeset, Changeset]] = ()
 
     async def commit(
         self,
@@ -134,7 +131,7 @@ class CommitLane:
                         id,
                         reconciling.write,
                         partial(self.graph.first_answer, id, self.owner, settlement),
-                        lambda: None if given.id else self._in_doubt.append((given, changeset)),
+                        lambda: None if given.id else self._doubt(given, changeset),
                     )
             except MnemoError as error:
                 operation = "commit" if settlement else "apply"
@@ -155,6 +152,9 @@ class CommitLane:
             span.set("gen_ai.memory.record.count", len(applied.node_ids))
             span.set("mnemo.revision", applied.revision)
             return applied
+
+    def _doubt(self, given: Changeset, named: Changeset) -> None:
+        self._in_doubt = (*self._in_doubt, (given, named))[-IN_DOUBT_KEPT:]
 
     async def delete(self, ids: Sequence[str]) -> int:
         """Delete nodes; give how many existed. *Cancellation*: as ``commit``."""

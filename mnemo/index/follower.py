@@ -34,7 +34,7 @@ from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.clock import Breather, elapsed
-from mnemo.runtime.tasks import Threads
+from mnemo.runtime.tasks import Places, Threads
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
@@ -152,7 +152,7 @@ class RepositoryIndex:
     budget: MemoryBudget = field(default_factory=MemoryBudget)
 
     def __post_init__(self) -> None:
-        self._lock = anyio.Lock()
+        self._lock = Places()
         self._in_hand: anyio.Event | None = None
         self._own = self._asked = self._served = 0
         self._traffic = traffic()

@@ -20,6 +20,7 @@ from mnemo.items.item_rows import ItemReader, ItemWriter, StoredItems
 from mnemo.protocols import Clock, Embedder, EmbeddingSpace
 from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.flights import Flights
+from mnemo.runtime.tasks import Places
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import every, is_small, stored_json, stored_text
 from mnemo.values.graph import Vector
@@ -87,7 +88,7 @@ class ItemVectors:
     def __init__(self, store: StoredItems, budget: MemoryBudget) -> None:
         self._store = store
         self._budget = budget
-        self._lock = anyio.Lock()
+        self._lock = Places()
         self.forget()
 
     @property
@@ -97,7 +98,7 @@ class ItemVectors:
 
     def let_go(self) -> bool:
         """Forget, unless they are being read. A plain call."""
-        if free := not self._lock.locked():
+        if free := not self._lock.taken:
             self.forget()
         return free
 

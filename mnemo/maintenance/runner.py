@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from anyio import Lock
-
 from mnemo.commit.lane import CommitLane
 from mnemo.errors import MnemoError
 from mnemo.events import ConsolidationCompleted, DecayCompleted, ValidationCompleted
@@ -22,7 +20,7 @@ from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
 from mnemo.maintenance.validate import plan_validation
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc, elapsed
-from mnemo.runtime.tasks import TaskRoot, completed
+from mnemo.runtime.tasks import Places, TaskRoot, completed
 from mnemo.runtime.validation import finite_number
 from mnemo.values.changeset import RAW, MaintenanceReport, Operation, Upkeep
 from mnemo.values.graph import Node, NodeMetadata, NodeType, known_types
@@ -51,7 +49,7 @@ class Maintenance:
     settle: Callable[[], Awaitable[None]]
     sweep: Callable[[], Awaitable[None]]
     check_usable: Callable[[], None]
-    _turn: Lock = field(default_factory=Lock)
+    _turn: Places = field(default_factory=Places)
 
     async def consolidate(self, *, threshold: float) -> MaintenanceReport:
         """

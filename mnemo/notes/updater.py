@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,7 +25,7 @@ from mnemo.notes.update import NoteUpdate, ProgressReporter, UpdateRun, publish_
 from mnemo.notes.writing import said_of
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
-from mnemo.runtime.tasks import CancelHandle, completed, on_clock, owned
+from mnemo.runtime.tasks import CancelHandle, Places, completed, on_clock, owned
 from mnemo.runtime.text import is_blank
 
 log = logging.getLogger("mnemo")
@@ -59,14 +60,17 @@ class Updater:
     def __init__(self, shelf: Shelf) -> None:
         self._parts = shelf.parts
         self._shelf = shelf
-        self._places = anyio.CapacityLimiter(shelf.config.max_concurrent)
+        self._places = Places(shelf.config.max_concurrent)
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._calls: set[_Call] = set()
         self._held: dict[str, _Call] = {}
         self._running = 0
-        self._idle = anyio.Event()
+        self._idle: anyio.Event | None = None
         self._closed = False
-        self._callbacks = CallbackRunner(shelf.parts.spawn)
+
+    @cached_property
+    def _callbacks(self) -> CallbackRunner:
+        return CallbackRunner(self._parts.spawn)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -193,9 +197,9 @@ class Updater:
         finally:
             UPDATING.reset(guard)
             self._calls.discard(call)
-            if not self._calls:
+            if not self._calls and self._idle is not None:
                 self._idle.set()
-                self._idle = anyio.Event()
+                self._idle = None
         return call.result
 
     async def _in_turn(self, call: _Call) -> NoteUpdate:
@@ -296,4 +300,5 @@ class Updater:
     async def _until_idle(self) -> None:
         """Wait for the end of all calls except the current one."""
         while self._calls and not UPDATING.get():
+            self._idle = self._idle or anyio.Event()
             await self._idle.wait()

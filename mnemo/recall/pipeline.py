@@ -43,7 +43,7 @@ from mnemo.recall.search import Search, confidence, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.flights import Errand
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
-from mnemo.runtime.tasks import Threads
+from mnemo.runtime.tasks import Places, Threads
 from mnemo.runtime.text import count_tokens, one_line, terms
 from mnemo.values.counting import Count
 from mnemo.values.graph import NODE_TYPES, Episodic, KeyedItem, NodeType, Procedural
@@ -82,7 +82,7 @@ class Recall:
     usage: UsageMeter = field(default_factory=UsageMeter)
     spans: Spans = NO_SPANS
     _threads: Threads = field(default_factory=Threads, init=False)
-    _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _turn: Places = field(default_factory=Places, init=False)
     _running: set[anyio.CancelScope] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:

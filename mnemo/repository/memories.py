@@ -13,7 +13,6 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-import anyio
 import numpy as np
 
 from mnemo.commit.lane import CommitLane
@@ -24,7 +23,7 @@ from mnemo.recall.result import SourceRef
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime import validation as checked
 from mnemo.runtime.clock import as_utc
-from mnemo.runtime.tasks import completed
+from mnemo.runtime.tasks import Places, completed
 from mnemo.runtime.text import html_table, is_blank, shown, words
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.filters import Filters
@@ -169,7 +168,7 @@ class MemoryCalls:
 
     _parts: RepositoryParts
     _lane: CommitLane
-    _correcting: anyio.Lock
+    _correcting: Places
     _check_usable: Callable[..., None]
 
     async def memories(

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import anyio
@@ -36,7 +36,7 @@ from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, Thread
 from mnemo.repository.remembering import Content, Remembered, Remembering, said_messages
 from mnemo.repository.sessions import RepositorySessions
 from mnemo.runtime.flights import Errand
-from mnemo.runtime.tasks import Branch, Home, Threads, completed, computed, on_clock
+from mnemo.runtime.tasks import Branch, Home, Places, Threads, completed, computed, on_clock
 from mnemo.runtime.transactions import guarded
 from mnemo.runtime.validation import instance_of, known_id, known_ids, seconds, whole_number
 from mnemo.session.session import Session
@@ -64,7 +64,7 @@ class Repository(MemoryCalls):
         self._spawn_apart = partial(parts.spans.spawn_apart, self._tasks.spawn)
         self._access = AccessLog(parts.graph, parts.clock, self._spawn_apart)
         self._usage = UsageMeter()
-        self._correcting = anyio.Lock()
+        self._correcting = Places()
         self._lane = lane = CommitLane(
             repo_id=parts.repo_id, graph=parts.graph, index=parts.index, embedder=parts.embedder,
             owner=parts.owner, clock=parts.clock, config=parts.config.commit,
@@ -91,7 +91,6 @@ class Repository(MemoryCalls):
                 count=parts.config.conversation.count, spans=parts.spans,
             )
         )  # fmt: skip
-        self._checkpoints = Checkpoints(guarded(parts.checkpoints, usable), parts.scrub)
         self._recall = Recall(
             repo_id=parts.repo_id, graph=parts.graph, feed=parts.feed, index=parts.index,
             embedder=parts.embedder, clock=parts.clock, config=parts.profiled,
@@ -99,21 +98,35 @@ class Repository(MemoryCalls):
             find_items=self._items.search, chat_model=parts.chat_model, usage=self._usage,
             spans=parts.spans,
         )  # fmt: skip
-        self._conversations = RepositoryConversations(
-            parts, self._jobs, tasks=self._tasks, forget=self._forget, overview=self._overview,
-            check_usable=usable,
+        self._remembering = Remembering(
+            parts, self._jobs, self._sessions, forget=self._forget, check_usable=usable
+        )
+
+    # Made at first use: most repositories of a service with many are open and idle.
+
+    @cached_property
+    def _checkpoints(self) -> Checkpoints:
+        parts = self._parts
+        return Checkpoints(guarded(parts.checkpoints, self._check_usable), parts.scrub)
+
+    @cached_property
+    def _conversations(self) -> RepositoryConversations:
+        return RepositoryConversations(
+            self._parts, self._jobs, tasks=self._tasks, forget=self._forget,
+            overview=self._overview, check_usable=self._check_usable,
         )  # fmt: skip
+
+    @cached_property
+    def _maintenance(self) -> Maintenance:
+        parts = self._parts
         sources = Sources(
             graph=parts.graph, index=parts.index, embedder=parts.embedder, clock=parts.clock,
             config=parts.profiled, threads=Threads(),
         )  # fmt: skip
-        self._maintenance = Maintenance(
-            lane=lane, sources=sources, root=parts.root, settle=self._access.flush,
-            sweep=self._conversations.sweep, check_usable=usable,
+        return Maintenance(
+            lane=self._lane, sources=sources, root=parts.root, settle=self._access.flush,
+            sweep=self._conversations.sweep, check_usable=self._check_usable,
         )  # fmt: skip
-        self._remembering = Remembering(
-            parts, self._jobs, self._sessions, forget=self._forget, check_usable=usable
-        )
 
     def _meter_of(self, session_id: str) -> UsageMeter | None:
         session = self._parts.open_sessions.get(session_id)

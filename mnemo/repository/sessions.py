@@ -28,6 +28,7 @@ from mnemo.repository.jobs import Jobs, carried_of
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.clock import new_id
 from mnemo.runtime.spans import Spans, find_spans
+from mnemo.runtime.tasks import Places
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
@@ -65,7 +66,7 @@ class RepositorySessions:
     jobs: Jobs
     check_usable: Callable[[], None]
     closed_above: Callable[[], str | None]
-    _opening: anyio.Lock = field(default_factory=anyio.Lock)
+    _opening: Places = field(default_factory=Places)
     _in_doubt: dict[str, SessionRecord] = field(default_factory=dict)
     _moves: int = 0
     _meter: UsageMeter = field(default_factory=UsageMeter)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import anyio
 
 from mnemo.errors import StoreReadOnly, UsageError
-from mnemo.runtime.tasks import Home
+from mnemo.runtime.tasks import Home, Places
 
 log = logging.getLogger("mnemo")
 
@@ -81,7 +81,7 @@ class Flights(Generic[K, R]):
         self._home = Home("the repository")
         self._run = run
         self._spawn = spawn
-        self._limiter = anyio.CapacityLimiter(limit)
+        self._places = Places(limit)
         self._flights: dict[K, _Flight[R]] = {}
 
     @property
@@ -129,7 +129,7 @@ class Flights(Generic[K, R]):
     async def _fly(self, key: K, flight: _Flight[R]) -> None:
         flight.error = UsageError("the repository was closed before this was done")
         try:
-            async with self._limiter:
+            async with self._places:
                 flight.begun = True
                 flight.result = await self._run(key)
             flight.error = None

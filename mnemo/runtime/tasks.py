@@ -296,19 +296,70 @@ async def on_clock(
     return results[0]
 
 
+class Places:
+    """
+    *limit* tasks at once are inside its ``async with`` blocks, by default one; the others wait in
+    their order. Unused it takes 50 bytes, where ``anyio.CapacityLimiter`` has a kilobyte.
+    """
+
+    __slots__ = ("_limit", "_limiter")
+
+    def __init__(self, limit: int = 1) -> None:
+        self._limit = limit
+        self._limiter: CapacityLimiter | None = None
+
+    @property
+    def taken(self) -> int:
+        """Tasks inside."""
+        return 0 if self._limiter is None else self._limiter.borrowed_tokens
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait for a place."""
+        return 0 if self._limiter is None else self._limiter.statistics().tasks_waiting
+
+    async def acquire(self) -> None:
+        """Enter, as soon as there is a place. *Cancellation*: safe."""
+        if self._limiter is None:
+            self._limiter = CapacityLimiter(self._limit)
+        await self._limiter.acquire()
+
+    def release(self) -> None:
+        """Leave; a plain call."""
+        assert self._limiter is not None
+        self._limiter.release()
+        if not self._limiter.borrowed_tokens:
+            self._limiter = None
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *error: object) -> None:
+        self.release()
+
+
 class Threads:
     """Runs functions in worker threads, *limit* at once; the callers beyond them wait."""
 
-    __slots__ = ("_limiter",)
+    __slots__ = ("_callers", "_limit", "_limiter")
 
     def __init__(self, limit: int = 1) -> None:
-        self._limiter = CapacityLimiter(limit)
+        self._limit = limit
+        self._limiter: CapacityLimiter | None = None
+        self._callers = 0
 
     async def run(self, work: Callable[..., T], *args: Any, abandon: bool = False) -> T:
         """The result of ``work(*args)``. *Cancellation*: met when it ended; *abandon*: at once."""
-        return await anyio.to_thread.run_sync(
-            work, *args, limiter=self._limiter, abandon_on_cancel=abandon
-        )
+        limiter = self._limiter = self._limiter or CapacityLimiter(self._limit)
+        self._callers += 1
+        try:
+            return await anyio.to_thread.run_sync(
+                work, *args, limiter=limiter, abandon_on_cancel=abandon
+            )
+        finally:
+            self._callers -= 1
+            if not self._callers:
+                self._limiter = None
 
 
 def spare_cores() -> int:

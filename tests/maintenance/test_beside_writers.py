@@ -54,7 +54,7 @@ async def between_plan_and_apply(
     async with anyio.create_task_group() as group:
         await turn.acquire()
         group.start_soon(running)
-        await memory.kit.until(lambda: turn.statistics().tasks_waiting == 1)
+        await memory.kit.until(lambda: turn.waiting == 1)
         await meanwhile()
         turn.release()
     return reports[0]
@@ -158,9 +158,9 @@ async def test_a_fact_that_is_stated_again_since_the_plan_does_not_decay(memory)
     async with anyio.create_task_group() as group:
         await turn.acquire()
         applying = memory.repo._parts.root.own(lambda: memory.repo._lane.commit(changeset))
-        await memory.kit.until(lambda: turn.statistics().tasks_waiting == 1)
+        await memory.kit.until(lambda: turn.waiting == 1)
         group.start_soon(running)
-        await memory.kit.until(lambda: turn.statistics().tasks_waiting == 2)
+        await memory.kit.until(lambda: turn.waiting == 2)
         turn.release()
         await applying
     assert reports[0].deleted == 0
@@ -417,7 +417,7 @@ async def test_one_that_waits_for_another_can_be_cancelled(memory):
     async with anyio.create_task_group() as group:
         await turn.acquire()
         group.start_soon(running)
-        await memory.kit.until(lambda: turn.statistics().tasks_waiting == 1)
+        await memory.kit.until(lambda: turn.waiting == 1)
         with anyio.CancelScope() as scope:
             group.start_soon(_cancel_soon, scope)
             await memory.repo.decay()
@@ -490,7 +490,7 @@ async def test_a_repository_that_is_closed_meanwhile_is_not_written_to(memory):
     async with anyio.create_task_group() as group:
         await turn.acquire()
         group.start_soon(running)
-        await memory.kit.until(lambda: turn.statistics().tasks_waiting == 1)
+        await memory.kit.until(lambda: turn.waiting == 1)
         await memory.kit.memory.close_repo("r")
         turn.release()
     assert [type(error) for error in errors] == [UsageError]

@@ -1,13 +1,16 @@
 """The task root: what hosts a service's tasks."""
 
 import asyncio
+import random
+import threading
 from collections.abc import AsyncIterator
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mnemo.errors import UsageError
-from mnemo.runtime.tasks import Branch, TaskRoot
+from mnemo.runtime.tasks import Branch, Places, TaskRoot, Threads
 
 
 @pytest.fixture
@@ -94,3 +97,59 @@ async def test_an_act_whose_task_the_loop_cancels_before_its_first_step_is_told(
             task.cancel()
     with pytest.raises(UsageError, match="closed before"), anyio.fail_after(120):
         await act
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_no_more_are_inside_than_there_are_places(seed):
+    """Whoever comes, leaves or is cancelled meanwhile; once all have left, all may come again."""
+    chance, places = random.Random(seed), Places(2)
+    inside, most, entered = 0, 0, 0
+
+    async def visit(stay: int) -> None:
+        nonlocal inside, most, entered
+        async with places:
+            inside, entered = inside + 1, entered + 1
+            most = max(most, inside)
+            try:
+                for _ in range(stay):
+                    await anyio.lowlevel.checkpoint()
+            finally:
+                inside -= 1
+
+    async def come_and_go() -> None:
+        with anyio.CancelScope() as scope:
+            if chance.random() < 0.3:
+                asyncio.get_running_loop().call_soon(scope.cancel)
+            await visit(chance.randrange(4))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(30):
+            group.start_soon(come_and_go)
+            for _ in range(chance.randrange(4)):
+                await anyio.lowlevel.checkpoint()
+    assert (inside, most, places.waiting) == (0, 2, 0)
+    before = entered
+    await visit(0)
+    assert entered == before + 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_more_threads_run_than_may(seed):
+    """Whenever callers come while others end."""
+    chance, threads, lock = random.Random(seed), Threads(), threading.Lock()
+    running = most = 0
+
+    def work() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        with lock:
+            running -= 1
+
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(threads.run, work)
+            for _ in range(chance.randrange(12)):
+                await anyio.lowlevel.checkpoint()
+    assert (running, most) == (0, 1)

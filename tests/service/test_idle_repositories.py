@@ -1,7 +1,9 @@
 """An open repository that is idle has no task, and one look finds the jobs of all."""
 
 import asyncio
+import gc
 import sqlite3
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +17,7 @@ from mnemo import Config, Mnemo, Repository
 from mnemo.jobs import job_rows
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.dialect import spelled
+from mnemo.store.sqlite.engine import SqliteEngine
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 CONFIG = Config(jobs={"quiet_s": 0}, recall={"record_access": False})
@@ -132,6 +135,68 @@ async def test_what_is_due_when_a_repository_opens_is_done_at_once(db):
         repo = await memory.open_repo("r")
         with anyio.fail_after(120):
             while not await repo.get_nodes(["semantic"]):
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_opening_reads_once_and_leaves_no_task(db, monkeypatch):
+    """Of a repository where nothing is due, the hundredth as the first."""
+    clock = ManualClock()
+    async with service(db, clock) as memory:
+        for repo in await opened(memory, 100):
+            await repo.conversation("t").append({"role": "user", "content": "Ada rows."})
+            await repo.settle()
+    async with service(db, clock) as memory:
+        await memory.open_repo("first")
+        tasks, reads, read = await quiet(), list[Any](), SqliteEngine.reading
+
+        async def counted(engine: SqliteEngine, work: Any) -> Any:
+            reads.append(work)
+            return await read(engine, work)
+
+        monkeypatch.setattr(SqliteEngine, "reading", counted)
+        await opened(memory, 100)
+        assert sorted(task.get_name() for task in asyncio.all_tasks()) == tasks
+        assert len(reads) == 100
+
+
+@pytest.mark.slow
+async def test_an_idle_repository_takes_less_than_twenty_kilobytes(db):
+    """Of Python's objects; what was read of it is under the budget of the index."""
+    async with service(db, ManualClock()) as memory:
+        await opened(memory, 100)
+        await quiet()
+        tracemalloc.start()
+        try:
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            for number in range(200):
+                await memory.open_repo(f"idle {number}")
+            await quiet()
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (after - before) / 200 < 20_000
+
+
+async def say(repo: Repository) -> None:
+    await repo.conversation("t").append({"role": "user", "content": "Ada rows."})
+
+
+async def act(repo: Repository) -> None:
+    await (await repo.start_session("rowing")).append("Ada rows.", "")
+
+
+@pytest.mark.parametrize("write", [say, act])
+async def test_what_an_earlier_run_left_without_vectors_gets_them(db, write):
+    """As soon as the repository is opened, whether or not anybody recalls."""
+    clock, background = ManualClock(), Config(jobs={"background": False})
+    async with service(db, clock, config=background, workers=0) as memory:
+        await write(await memory.open_repo("r"))
+    async with service(db, clock, workers=0) as memory:
+        repo = await memory.open_repo("r")
+        with anyio.fail_after(120):
+            while not (await repo._parts.feed.counts())["vectors"]:
                 await anyio.lowlevel.checkpoint()
 
 
