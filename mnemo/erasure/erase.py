@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnemo.commit.lane import CommitLane
 from mnemo.erasure.plan import (
@@ -23,6 +23,7 @@ from mnemo.erasure.plan import (
     plan_annotations,
     plan_graph,
     plan_sessions,
+    words_of,
 )
 from mnemo.erasure.selecting import (
     CLAIMS,
@@ -37,6 +38,8 @@ from mnemo.errors import MnemoError, StoreError
 from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes, restate
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import (
+    THREAD_ID,
+    by_thread,
     erase_messages,
     erase_showing,
     erase_thread,
@@ -54,7 +57,8 @@ from mnemo.store.tables import CHANGESETS, NODES, drop_vectors
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, ErasureReport, Selection
-from mnemo.values.graph import Episodic
+from mnemo.values.feed import sides_of
+from mnemo.values.graph import EdgeKind, Episodic, Subgoal
 from mnemo.values.vectors import vector_keys
 
 log = logging.getLogger("mnemo")
@@ -195,16 +199,18 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
     repo, revision, _, _ = repo_row(tx, repo_id)
     unreadable: Passed = []
     chosen = choose(tx, repo, selection, unreadable)
-    sessions = session_ids(tx, chosen.sessions)
+    shown = _shown_to(tx, repo, chosen)
+    sessions = session_ids(tx, chosen.sessions.union(one.session for one in shown if one.is_owed))
     if not selection.sources:
         claims = readable_claims(GraphRows(tx, repo), chosen, unreadable)
         bar_claims(tx, repo_id, claims)
     texts = _texts_of_messages(tx, chosen) if selection.dry_run else ()
     report, node_ids, gone = ErasureReport(texts=texts), tuple[str, ...](), frozenset[str]()
     taken = _taken(tx, chosen)
-    if sessions or chosen.claims or chosen.applied:
+    if sessions or shown or chosen.claims or chosen.applied:
+        dry = selection.dry_run
         of_steps, node_ids, gone = _erase_steps(
-            tx, repo_id, repo, revision + 1, chosen, sessions, unreadable, shows=selection.dry_run
+            tx, repo_id, repo, revision + 1, chosen, sessions, shown, unreadable, shows=dry
         )
         report += of_steps
     if chosen.thread:
@@ -246,24 +252,27 @@ def _erase_steps(
     revision: int,
     chosen: Chosen,
     ids: Mapping[int, str],
+    shown: Sequence[Shown],
     unreadable: Passed,
     *,
     shows: bool,
 ) -> tuple[ErasureReport, tuple[str, ...], frozenset[str]]:
     """
     Plan from what is there, then write: nothing is read that was changed before. *ids* are the
-    sessions', by number. Gives also the ids of nodes and sessions that are gone.
+    sessions', by number, *shown* what saw erased messages. Gives also the ids of nodes and sessions
+    that are gone.
     """
     graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
     step_ids = [row[3] for row in chosen.steps]
-    episodes = _episodes(tx, chosen)
+    episodes = _episodes(tx, chosen, ids)
     said = _said_in(tx, ordinals, episodes)
     plan = plan_graph(graph, [*step_ids, *chosen.applied], said, chosen.claims)
-    annotations = _annotations(tx, ordinals, episodes, said)
+    annotations = _annotations(tx, ordinals, episodes, said, shown)
     texts = _texts_of_graph(tx, ordinals, plan) if shows else ()
     _reannotate(graph, plan, annotations)
     unreadable += plan.unreadable
-    sessions = plan_sessions(episodes, chosen.sessions, chosen.whole)
+    owed = {one.episode for one in shown if one.is_owed}
+    sessions = plan_sessions(episodes, ids.keys(), chosen.whole, owed)
     records = [(ids[row[1]], f"{row[3]}/{side}") for row in chosen.steps for side in _SIDES]
     erase_showing(tx, repo, records)
     _drop_changesets(tx, repo, step_ids)
@@ -290,6 +299,47 @@ def _taken(tx: Tx, chosen: Chosen) -> dict[str, set[str]]:
     for thread, message in tx.run(_MADE_FROM, (listed(row[0] for row in chosen.steps),)):
         taken.setdefault(thread, set()).add(message)
     return taken
+
+
+# ── What a job was shown before its messages ────
+
+SHOWN_TO = 3
+"""Episodes of jobs, at most, that a message was shown to: each has a message of its own."""
+_BEHIND = """
+SELECT e.no, e.session, e.status, e.goal FROM
+(SELECT id, seq FROM messages WHERE thread = ? AND seq > ? ORDER BY seq LIMIT 256) m
+$join steps t ON t.repo = ? AND t.thread = ? AND t.message = m.id
+$join sessions s ON s.no = t.session AND s.thread_id = ? JOIN episodes e ON e.no = t.episode
+ORDER BY m.seq
+"""
+
+
+class Shown(NamedTuple):
+    """
+    An episode of a job that may have been shown erased messages, and their *words*: its annotations
+    may tell them; so may what is staged, of one that *is_owed* its extraction.
+    """
+
+    episode: int
+    session: int
+    is_owed: bool
+    goal: str
+    words: frozenset[str]
+
+
+def _shown_to(tx: Tx, repo: int, chosen: Chosen) -> list[Shown]:
+    found: dict[int, Shown] = {}
+    for thread, seqs in by_thread(chosen.places).items():
+        erased = set(seqs)
+        (id,) = tx.run(THREAD_ID, (thread,)).fetchone()
+        texts = (side for one in messages_of(tx, thread, seqs, 0) for side in sides_of(one))
+        words = words_of(texts)
+        for last in (seq for seq in seqs if seq + 1 not in erased):
+            rows = tx.run(_BEHIND, (thread, last, repo, id, id)).fetchall()
+            for no, session, status, goal in list(dict.fromkeys(rows))[:SHOWN_TO]:
+                owed = status in ("open", "closed")
+                found[no] = Shown(no, session, owed, _text(goal) or "", words)
+    return [*found.values()]
 
 
 # ── Showing what a dry run would erase ───────────────────────────────────────────────
@@ -406,17 +456,25 @@ def _text(stored: Any) -> str | None:
 
 
 def _annotations(
-    tx: Tx, ordinals: Collection[int], episodes: Iterable[TouchedEpisode], said: Said
+    tx: Tx,
+    ordinals: Collection[int],
+    episodes: Iterable[TouchedEpisode],
+    said: Said,
+    shown: Iterable[Shown],
 ) -> list[AnnotatedStep]:
     breather, found = Breather(), list[AnnotatedStep]()
+    goals = {one.episode: one.goal for one in shown}
+    lost = {one.episode: one.words for one in shown}
     for episode in episodes:
+        if episode.leaving and not episode.is_emptied:
+            goals[episode.no] = episode.goal
+            lost[episode.no] = lost.get(episode.no, frozenset()) | said.of([episode.id])
+    for number, goal in goals.items():
         breather.breathe()
-        if not episode.leaving or episode.is_emptied:
-            continue
-        rows = tx.run(_ANNOTATED, (episode.no,)).fetchall()
+        rows = tx.run(_ANNOTATED, (number,)).fetchall()
         annotated = [_annotated(row) for row in rows if row[0] not in ordinals]
         if annotated:
-            found += plan_annotations(annotated, episode.goal, said.of([episode.id]))
+            found += plan_annotations(annotated, goal, lost[number])
     return found
 
 
@@ -427,13 +485,21 @@ def _annotated(row: Sequence[Any]) -> AnnotatedStep:
 
 
 def _reannotate(rows: GraphRows, plan: Deletions, steps: Sequence[AnnotatedStep]) -> None:
-    """The nodes of these steps say the same as they do."""
+    """The nodes of these steps, and the subgoals worded as theirs, say the same as they do."""
     numbers = {row.id: row.no for row in rows.find("id", [step.node_id for step in steps])}
     for step in steps:
-        node = plan.node(rows, numbers[step.node_id]) if step.node_id in numbers else None
-        if isinstance(node, Episodic):
-            after = replace(node, state=step.state, subgoal=step.subgoal)
-            plan.changed[numbers[step.node_id]] = after
+        number = numbers.get(step.node_id, 0)
+        node = plan.node(rows, number) if number else None
+        if not isinstance(node, Episodic):
+            continue
+        plan.changed[number] = replace(node, state=step.state, subgoal=step.subgoal)
+        aims = rows.edges("target", [number], (EdgeKind.HIERARCHICAL,))
+        for aim in {source for source, _ in aims} - plan.gone.keys():
+            subgoal = plan.node(rows, aim) if node.subgoal != step.subgoal else None
+            if isinstance(subgoal, Subgoal) and subgoal.description == node.subgoal:
+                said = step.subgoal or ""
+                plan.changed[aim] = replace(subgoal, description=said, vector=None)
+                plan.reworded.add(aim)
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────────────
@@ -470,7 +536,7 @@ WHERE no IN $numbers AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessi
 """
 
 
-def _episodes(tx: Tx, chosen: Chosen) -> list[TouchedEpisode]:
+def _episodes(tx: Tx, chosen: Chosen, sessions: Collection[int]) -> list[TouchedEpisode]:
     leaving = Counter(row[2] for row in chosen.steps)
     return [
         TouchedEpisode(
@@ -482,7 +548,7 @@ def _episodes(tx: Tx, chosen: Chosen) -> list[TouchedEpisode]:
             steps=count,
             leaving=leaving[no],
         )
-        for no, id, session, status, goal, count in tx.run(_EPISODES, (listed(chosen.sessions),))
+        for no, id, session, status, goal, count in tx.run(_EPISODES, (listed(sessions),))
     ]
 
 

@@ -54,11 +54,11 @@ class Said:
 
     def _of(self, episode: str | None) -> frozenset[str]:
         if episode not in self._words:
-            self._words[episode] = _words(self._texts_of(episode))
+            self._words[episode] = words_of(self._texts_of(episode))
         return self._words[episode]
 
 
-def _words(texts: Iterable[str | None]) -> frozenset[str]:
+def words_of(texts: Iterable[str | None]) -> frozenset[str]:
     return frozenset(term for text in texts if text for term in terms(text))
 
 
@@ -105,7 +105,7 @@ class Deletions:
         gone = [row for row in steps if row.no in self.gone]
         for row in gone:
             if row.no not in self._said:
-                self._said[row.no] = _words(_wordings(rows, row))
+                self._said[row.no] = words_of(_wordings(rows, row))
         lost = said.of(row.episode_id for row in steps)
         return lost.union(*(self._said[row.no] for row in gone))
 
@@ -119,7 +119,7 @@ def plan_graph(
     *step_ids*: Episodic nodes, committed or not. *claims*: Go whatever they rest on.
     """
     claims, plan = list(claims), Deletions()
-    plan.words = _words(text for row in claims for text in _wordings(rows, row))
+    plan.words = words_of(text for row in claims for text in _wordings(rows, row))
     plan.add(claims)
     sources = [id.replace("episodic", "source", 1) for id in step_ids if id.startswith("episodic")]
     plan.add(row for row in rows.find("id", [*step_ids, *sources]) if row.type in RAW)
@@ -289,8 +289,8 @@ def _leaks(
     texts: Iterable[str | None], remaining: Sequence[Episodic], lost: frozenset[str]
 ) -> bool:
     """Whether *texts* have lost words that no remaining step has."""
-    suspect = _words(texts) & lost
-    return bool(suspect and suspect - _words(t for step in remaining for t in _evidence(step)))
+    suspect = words_of(texts) & lost
+    return bool(suspect and suspect - words_of(t for step in remaining for t in _evidence(step)))
 
 
 def _narrowed(node: Node, remaining: Sequence[Episodic], lost: frozenset[str]) -> Node:
@@ -363,7 +363,7 @@ def _reworded(
         for text in (_evidence(member) if isinstance(member, Episodic) else (_text(member),))
     ]
     goal = node.parent_goal if isinstance(node, Subgoal) else None
-    unsaid = _words([node.text]) - _words((*said, goal))
+    unsaid = words_of([node.text]) - words_of((*said, goal))
     if not unsaid or not unsaid & lost():
         return node
     if isinstance(node, Intent) and members:
@@ -389,7 +389,7 @@ def _unworded(intent: Intent, members: Sequence[Node], step_ids: Container[str])
             kept.append(replace(one, sources=left))
     after = replace(intent, wordings=tuple(kept))
     said = [*members, *(Intent(one.text) for one in kept)]
-    fitting = _reworded(after, said, lambda: _words(gone)) if gone and said else after
+    fitting = _reworded(after, said, lambda: words_of(gone)) if gone and said else after
     return fitting if isinstance(fitting, Intent) else after
 
 
@@ -436,16 +436,22 @@ class SessionPlan:
 
 
 def plan_sessions(
-    episodes: Sequence[TouchedEpisode], touched: Collection[int], whole: Container[int]
+    episodes: Sequence[TouchedEpisode],
+    touched: Collection[int],
+    whole: Container[int],
+    dropped: Container[int] = (),
 ) -> SessionPlan:
-    """Plan the fate of *touched* sessions, given all their episodes; *whole* ones go."""
+    """
+    Plan the fate of *touched* sessions, given all their episodes; *whole* ones go. *dropped*:
+    Episodes whose staged work goes, although they lose no step.
+    """
     living = {
         episode.session
         for episode in episodes
         if episode.steps > episode.leaving or (episode.is_unfinished and not episode.leaving)
     }
     gone = [session for session in sorted(touched) if session in whole or session not in living]
-    shortened = [episode for episode in episodes if episode.leaving]
+    shortened = [one for one in episodes if one.leaving or one.no in dropped]
     return SessionPlan(
         gone=gone,
         gone_episodes=[e for e in episodes if e.is_emptied or e.session in gone],
@@ -479,7 +485,7 @@ def plan_annotations(
 
 
 def _stripped(step: AnnotatedStep, goal: str, lost: frozenset[str]) -> AnnotatedStep:
-    known = _words((step.said, goal))
-    state = step.state if not (_words([step.state]) & lost) - known else None
-    leaks = step.subgoal is not None and (_words([step.subgoal]) & lost) - known
+    known = words_of((step.said, goal))
+    state = step.state if not (words_of([step.state]) & lost) - known else None
+    leaks = step.subgoal is not None and (words_of([step.subgoal]) & lost) - known
     return replace(step, state=state, subgoal=goal if leaks else step.subgoal)

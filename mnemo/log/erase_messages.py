@@ -32,7 +32,7 @@ _RANGES = {
     "compactions": "SELECT no, id, start_seq, end_seq FROM compactions WHERE thread = ?",
     "snapshots": "SELECT no, id, from_seq, to_seq FROM snapshots WHERE thread = ?",
 }
-_THREAD_ID = "SELECT id FROM threads WHERE no = ?"
+THREAD_ID = "SELECT id FROM threads WHERE no = ?"
 # It may quote what was said.
 _FORGET_ERROR = "UPDATE jobs SET error = NULL WHERE repo = ? AND subject = ?"
 _CALLING = CALLING.format("no IN $numbers AND tool_calls IS NOT NULL")
@@ -81,13 +81,13 @@ def messages_of(tx: Tx, thread: int, seqs: Sequence[int] | None, limit: int) -> 
 def ids_at(tx: Tx, places: Iterable[tuple[int, int]]) -> dict[str, set[str]]:
     """The ids of the messages at these places, by the id of their thread."""
     found = {}
-    for thread, seqs in _by_thread(places).items():
-        (id,) = tx.run(_THREAD_ID, (thread,)).fetchone()
+    for thread, seqs in by_thread(places).items():
+        (id,) = tx.run(THREAD_ID, (thread,)).fetchone()
         found[id] = {row[-1] for row in tx.run(_MESSAGES, (thread, listed(seqs)))}
     return found
 
 
-def _by_thread(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+def by_thread(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     seqs = defaultdict[int, list[int]](list)
     for thread, seq in places:
         seqs[thread].append(seq)
@@ -97,7 +97,7 @@ def _by_thread(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasureReport:
     """Erase the messages at these places (thread's number, seq), those that are there."""
     erased = ErasureReport()
-    for thread, wanted in _by_thread(places).items():
+    for thread, wanted in by_thread(places).items():
         rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
         if rows:
             held = {table: _held(tx, table, thread, wanted) for table in _RANGES}
@@ -149,7 +149,7 @@ def _erase(
     numbers = listed(row[0] for row in messages)
     ids, snapshots = [row[-1] for row in messages], held["snapshots"]
     remember_messages(tx, [(thread, id) for id in ids])
-    (stream,) = tx.run(_THREAD_ID, (thread,)).fetchone()
+    (stream,) = tx.run(THREAD_ID, (thread,)).fetchone()
     erase_showing(tx, repo, [(stream, id) for id in (*ids, *(id for _, id in snapshots))])
     tx.run(_FORGET_ERROR, (repo, stream))
     _drop_calls(tx, numbers)

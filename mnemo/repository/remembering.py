@@ -321,11 +321,12 @@ def _spoken(text: str, role: Role) -> Message:
 
 
 def _done(job: Job, portion: Portion) -> Intake:
+    # What was erased meanwhile must not come back by what was made in its sight.
     return Intake(
         thread_id=job.subject,
         token=job.token,
         to_seq=portion.to_seq,
-        message_ids=tuple(portion.ids),
+        message_ids=(*(message.stored_id for message in portion.context), *portion.ids),
     )
 
 

@@ -473,6 +473,42 @@ async def test_a_try_that_fails_after_an_erasure_leaves_no_word_of_it(open_kit):
     assert (jobs.waiting, jobs.running, jobs.errors) == (0, 0, {})
 
 
+async def test_what_a_job_was_shown_before_its_messages_is_forgotten_with_them(open_kit, db):
+    """The annotations of the next portion lose it; the portion itself stays."""
+    kit = await open_kit(store=db, embedded=True)
+    told = {"role": "assistant", "content": "I noted the password hunter2."}
+    (said,) = (await kit.repo.remember(told, wait=True)).messages
+    await kit.repo.remember("Thanks, and my dog is called Rex.", wait=True)
+    assert [n.text for n in await kit.repo.get_nodes(["episodic"]) if "hunter2" in str(n.state)]
+    report = await kit.repo.forget(message_ids=[said.id])
+    assert (report.scrubbed, report.messages, report.sessions) == (True, 1, 1)
+    (left,) = await kit.repo.get_nodes(["episodic"])
+    assert left.observation == "Thanks, and my dog is called Rex."
+    assert "User's dog is called Rex." in await facts(kit)
+    assert [one.name for one in db.parent.iterdir() if b"hunter2" in one.read_bytes()] == []
+
+
+async def test_what_waits_in_sight_of_a_forgotten_message_is_made_anew(open_kit, db):
+    """A portion that is staged, or is being extracted, when what it was shown is forgotten."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model, store=db)
+    (said,) = (await kit.repo.remember("The password is hunter2.", wait=True)).messages
+    model.block("semantic")
+    await kit.repo.remember("My dog is called Rex.")
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting > 0)
+    await kit.repo.forget(message_ids=[said.id])
+    seen = len(model.requests)
+    model.unblock("semantic")
+    await at_rest(kit)
+    await kit.repo.settle()
+    assert model.requests[seen:]
+    assert not [one for one in model.requests[seen:] if "hunter2" in str(one)]
+    assert [step.text for step in await kit.repo.get_nodes(["episodic"])] == [
+        "My dog is called Rex."
+    ]
+
+
 async def test_a_sessions_error_quotes_no_message_before_its_own(open_kit, tmp_path):
     """What was shown as context can be forgotten by itself; the job, which says why, forgets it."""
     model = ScriptedChatModel.answering()
