@@ -664,6 +664,14 @@ class Mnemo:
                 await reported(on_copied, copied[-1])
         return copied
 
+    async def has_repo(self, repo_id: str) -> bool:
+        """
+        Whether ``repos`` would list this one, at the cost of looking up one row.
+
+        *Raises* ``StoreError``: the store could not be read. *Cancellation*: safe.
+        """
+        return await self._usable()[0].has_repository(repo_id)
+
     async def repos(self) -> list[RepositoryRecord]:
         """
         List all stored repositories by id, open or not; one never written to is in no store.

@@ -23,6 +23,7 @@ from mnemo.notes.note_rows import StoredNotes
 from mnemo.protocols import Clock, StoreReport
 from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.text import clean
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
 from mnemo.store.engine import OWNERS, ManagedEngine, OfRepository
@@ -108,6 +109,12 @@ class EngineStore:
     async def aclose(self) -> None:
         """Let queued units finish, checkpoint, close. Idempotent. *Cancellation*: completes."""
         await self.engine.aclose()
+
+    async def has_repository(self, repo_id: str) -> bool:
+        """Whether a repository is stored, at the cost of its row. *Cancellation*: safe."""
+        if clean(repo_id) != repo_id:
+            return False
+        return await self.engine.reading(lambda tx: bool(repo_row(tx, repo_id)[0]))
 
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored repositories by id. *Cancellation*: safe."""

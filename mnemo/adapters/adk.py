@@ -188,10 +188,9 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
     async def _known_repo(self, app_name: str, user_id: str) -> Handle | None:
         """The repository of this user; ``None``: nothing was ever added."""
         id = repo_id_of(app_name, user_id)
-        if id not in self._known:
-            records = await self._handle.run(lambda memory: memory.repos())
-            self._known.update(record.id for record in records)
-        return await self._repo(app_name, user_id) if id in self._known else None
+        if id in self._known or await self._handle.run(lambda memory: memory.has_repo(id)):
+            return await self._repo(app_name, user_id)
+        return None
 
     async def _repo(self, app_name: str, user_id: str) -> Handle:
         id = repo_id_of(app_name, user_id)

@@ -247,7 +247,7 @@ def on_repo(command: Callable[..., Awaitable[Answer]]) -> Callable[..., None]:
 
 async def check_there(memory: mnemo.Mnemo, store: str, repo: str) -> None:
     """*Raises* ``EmptyRepository``: nothing was ever written to *repo*."""
-    if repo not in [one.id for one in await memory.repos()]:
+    if not await memory.has_repo(repo):
         raise EmptyRepository(store, repo, await _others(memory, repo))
 
 

@@ -235,7 +235,7 @@ class OpenRepositories:
         try:
             repo = self._memory.repo(repo_id)
         except NotFound:
-            if not make and all(record.id != repo_id for record in await self._memory.repos()):
+            if not make and not await self._memory.has_repo(repo_id):
                 raise
             return await self._opened(token, repo_id)
         if repo_id in self._users:

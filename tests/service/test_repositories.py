@@ -99,6 +99,15 @@ async def test_all_stored_repositories_are_listed(kit, db):
     assert repr(record) == "<RepositoryRecord 'r': 1 threads, 0 sessions, 2 nodes>"
 
 
+@pytest.mark.parametrize("id", ["another", "x" * 999, " ", "", "a\x00b"])
+async def test_a_repository_is_stored_once_it_was_written_to(kit, id):
+    """One that is only open is not, nor is one whose id cannot be stored."""
+    assert not await kit.memory.has_repo("r")
+    await kit.repo.add_memory("Ada likes tea")
+    assert await kit.memory.has_repo("r")
+    assert not await kit.memory.has_repo(id)
+
+
 # ── Deleting ─────────────────────────────────────────────────────────────────────────────
 
 

@@ -97,6 +97,15 @@ async def service(**bounds: Any) -> AsyncIterator[Service]:
 REPOS = [f"r{number}" for number in range(7)]
 
 
+async def test_no_request_lists_the_other_repositories(monkeypatch):
+    """Whether one is there, and the store ready, costs as much beside a hundred thousand."""
+    async with service(most=1) as opened:
+        await opened.fill("r0", "r1")
+        monkeypatch.delattr(Mnemo, "repos")
+        assert [await opened.recall(repo) for repo in ("r0", "r1", "none")] == [200, 200, 404]
+        assert (await opened.get("/readyz")).status_code == 200
+
+
 async def test_more_repositories_than_may_be_open_are_served_in_turn():
     """Each is as it was, and no more are open than the limit says."""
     async with service(most=3) as opened:

@@ -54,7 +54,7 @@ async def healthz() -> str:
 @router.get("/readyz", response_class=PlainTextResponse)
 async def readyz(memory: Memory_) -> str:
     """The store is open and can be read; 503 otherwise."""
-    await memory.repos()
+    await memory.has_repo("default")
     return "ready\n"
 
 
