@@ -329,6 +329,7 @@ class Mnemo:
         movable = self._embedders[repo_id] = named.MovableEmbedder(named.traced(own, spans))
         index = RepositoryIndex(
             feed=feed,
+            segments=store.segments(repo_id),
             embedder=movable,
             agent_name=config.extraction.agent_name,
             default_actor=config.extraction.default_actor,

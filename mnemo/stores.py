@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from mnemo.config import StoreConfig
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
+from mnemo.index.segments import StoredSegments
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
 from mnemo.jobs.job_rows import PENDING, Owing, owing
@@ -58,6 +59,7 @@ class EngineStore:
 
     graph = Part(StoredGraph)
     feed = Part(StoredFeed)
+    segments = Part(StoredSegments)
     records = Part(StoredRecords)
     overhaul = Part(StoredOverhaul)
     archive = Part(StoredArchive)

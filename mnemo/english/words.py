@@ -241,6 +241,10 @@ def index_terms(text: str) -> Iterator[str]:
     return index_terms_of(words(text))
 
 
+ANALYSER = 1
+"""Which analyser made stored index terms and columns of forms: raised with every change of one."""
+
+
 def index_terms_of(folded: Iterable[str]) -> Iterator[str]:
     """The index terms of words that ``runtime.text.words`` gave; see ``index_terms``."""
     return terms_of(_base(word) for word in folded)

@@ -86,7 +86,9 @@ _CONDITIONS = {
 _INDEXES = {
     "message_calls": "thread",
     "note_vectors": "note",
-    **dict.fromkeys(("node_keys", "moving", "surfaced_records", "item_vectors"), "repo"),
+    **dict.fromkeys(
+        ("node_keys", "moving", "segments", "surfaced_records", "item_vectors"), "repo"
+    ),
 }
 """Tables of no entity, and their parents."""
 _PARENTS = {t.name: "repo" if t.of_repo else t.parent for t in TABLES.values()} | _INDEXES

@@ -24,6 +24,7 @@ from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import ScalarKind, Where, kind_of, members
 from mnemo.values.graph import MOST_WORDINGS, Node, NodeType, Vector
+from mnemo.values.steps import PARTS
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -52,6 +53,7 @@ class Document:
         steps: Ids of the steps that it says again in other words.
         metadata: What it is filtered by: a step's, or a node's given by hand.
         by_hand: Whether it also stands for itself, whatever steps are behind it.
+        born: The feed's number of a step or message, the revision at which a node was read.
     """
 
     key: str
@@ -67,6 +69,7 @@ class Document:
     steps: tuple[str, ...] = ()
     metadata: Mapping[str, Any] | None = field(default=None, repr=False)
     by_hand: bool = False
+    born: int = 0
 
 
 @fast_init
@@ -277,6 +280,7 @@ class Facets:
     """The metadata objects of an index, numbered; 0 is the empty one. One writer adds."""
 
     def __init__(self) -> None:
+        self.texts = ["{}"]
         self._objects: list[Mapping[str, Any]] = [{}]
         self._numbers = {"{}": 0}
         self._answers: dict[str, Column] = {}
@@ -294,12 +298,14 @@ class Facets:
 
     def number(self, metadata: Mapping[str, Any] | None) -> int:
         """The number of *metadata*; the same for an equal one."""
-        if not metadata:
-            return 0
-        text = json.dumps(metadata, sort_keys=True)
+        return self.number_of(json.dumps(metadata, sort_keys=True)) if metadata else 0
+
+    def number_of(self, text: str) -> int:
+        """The number of the metadata that *text*, of ``texts``, stands for."""
         number = self._numbers.setdefault(text, len(self._objects))
         if number == len(self._objects):
-            self._objects.append(metadata)
+            self.texts.append(text)
+            self._objects.append(json.loads(text))
             self._characters += len(text)
         return number
 
@@ -371,6 +377,7 @@ class DocumentsView:
         nodes: ``None`` for steps, which the store gives.
         lengths: In index terms; *log_words*: logarithm of that in words.
         alive: False for what was removed or replaced.
+        born: As of ``Document``; *passages*: how many vectors it has or waits for.
         linked: Row of a document's first vector, which may come later than the view; else -1.
         vectors: Unit rows of the documents named by *vector_documents*, one for each
             passage, *vector_passages* its number from 0: see ``values.vectors``.
@@ -388,6 +395,8 @@ class DocumentsView:
     alive: Mask = field(metadata=_FLAG)
     metadata: Ints = field(metadata=_NUMBER)
     by_hand: Mask = field(metadata=_FLAG)
+    born: Codes = field(metadata={"dtype": np.int64})
+    passages: NDArray[np.uint8] = field(metadata={"dtype": np.uint8})
     linked: Ints = field(metadata=_NUMBER)
     facets: Facets
     vectors: Floats
@@ -491,6 +500,26 @@ class CorpusView:
     def is_empty(self) -> bool:
         """Whether there is nothing to find."""
         return not self.steps.count and not any(view.count for view in self.nodes.values())
+
+
+# ── Words ─────────────────────────────────────────────────────────────────────────────
+
+
+def sharing_words(view: CorpusView, terms: Iterable[str], most: int) -> list[str]:
+    """Keys of at most so many documents without a vector that share *terms*, the best first."""
+    terms, found = {*terms}, list[tuple[float, str]]()
+    for part in (view.steps, *view.nodes.values()):
+        scores = np.zeros(part.count, np.float32)
+        for term in terms:
+            if (read := part.postings.read(term, part.count)) is not None:
+                scores[read[0]] += idf(part.count, len(read[0]))
+        scores[part.vector_documents] = 0
+        for at in np.argsort(-scores, kind="stable")[:most].tolist():
+            if scores[at] <= 0:
+                break
+            side = f"/{PARTS[int(part.acted[at])]}" if isinstance(part, StepsView) else ""
+            found.append((float(scores[at]), f"{part.ids[at]}{side}"))
+    return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
 
 
 # ── Nearness ──────────────────────────────────────────────────────────────────────────

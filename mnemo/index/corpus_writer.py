@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain, islice
 from sys import getsizeof
@@ -15,12 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.words import index_terms_of
 from mnemo.index.corpus import (
     LISTED,
     NUMBER,
     TEXT,
-    WORD,
     Column,
     CorpusView,
     Document,
@@ -32,8 +29,9 @@ from mnemo.index.corpus import (
     thread_chain,
     weight,
 )
+from mnemo.index.lexicon import Lexicon
 from mnemo.runtime.clock import Breather
-from mnemo.runtime.text import fold, words
+from mnemo.runtime.text import fold
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
 from mnemo.values.steps import Step
@@ -58,7 +56,7 @@ EMPTY = 40_000
 """Bytes of a corpus of no documents, most of them of its columns and their views."""
 
 
-class _Documents:
+class Documents:
     """The growing documents of one type."""
 
     read_as: type[DocumentsView] = DocumentsView
@@ -78,23 +76,28 @@ class _Documents:
         self.vector_passages = Column(np.uint8)
         self.aliases: dict[str, str] = {}
         self.living = 0
-        self._texts = 0
-        self._terms = array("i")
-        self._published = 0
+        self.texts = 0
+        self.terms = array("i")
+        self._published = self._published_terms = 0
+
+    @property
+    def count(self) -> int:
+        """How many documents there are and were."""
+        return len(self.ids)
 
     def add(self, document: Document, breather: Breather, **row: Any) -> int:
         """Append *document*, and *row* to the columns; its words are seen after ``publish``."""
         number = len(self.ids)
         found, spoken = self.lexicon.read(document.text, breather)
-        self._terms.extend(found)
-        row |= {"lengths": len(found), "log_words": math.log(max(spoken, 1))}
+        self.terms.extend(found)
+        row |= {"lengths": len(found), "log_words": math.log(max(spoken, 1)), "passages": 0}
         row |= {"alive": True, "linked": -1, "metadata": self.facets.number(document.metadata)}
         for name, column in self.columns.items():
             column.append(row[name] if name in row else getattr(document, name))
         self.ids.append(document.id)
         self.nodes.append(document.node)
         if document.node is not None:
-            self._texts += NODE + getsizeof(document.text)
+            self.texts += NODE + getsizeof(document.text)
         if document.origin is not None:
             self.origins[number] = document.origin
         self.living += 1
@@ -109,14 +112,20 @@ class _Documents:
         tables += (
             getsizeof(self.nodes) + weight(self.ids, NUMBER + PIECES) + getsizeof(self.origins)
         )
-        return sum(c.nbytes for c in columns) + tables + self.postings.nbytes + self._texts
+        return (
+            sum(c.nbytes for c in columns)
+            + tables
+            + self.postings.nbytes
+            + self.texts
+            + getsizeof(self.terms)
+        )
 
     def publish(self) -> None:
         """Let readers find what is new by its words."""
-        terms = np.array(self._terms, np.int32)
+        terms = np.array(self.terms[self._published_terms :], np.int32)
         lengths = self.columns["lengths"].view()[self._published :].astype(np.int32)
         self.postings.add(self._published, lengths, terms)
-        self._published, self._terms = len(self.ids), array("i")
+        self._published, self._published_terms = len(self.ids), len(self.terms)
 
     def remove(self, ids: Iterable[str]) -> None:
         self.end([number for id in ids for number in self.documents.pop(id, ())])
@@ -160,7 +169,7 @@ class _Documents:
         }
 
 
-class _Steps(_Documents):
+class Steps(Documents):
     """The growing sides of raw steps and messages, chained within their sessions and threads."""
 
     read_as = StepsView
@@ -169,35 +178,37 @@ class _Steps(_Documents):
         super().__init__(dimensions, lexicon, facets)
         self._sum = np.zeros(dimensions, np.int64)
         self._summed = 0
-        self._sessions = _Numbering()
-        self._actors = _Numbering()
+        self.sessions = _Numbering()
+        self.actors = _Numbering()
         self._joined = Column(np.int32, 2)
-        self._sessions_of: dict[str, str] = {}
+        self.has_heirs = False
+        """Whether some are found as other documents than they would be if they were read anew."""
+        self.repeating: dict[str, tuple[str, int]] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
 
     def add_side(self, side: Side, breather: Breather) -> int:
-        id, numbers = side.thread_id, self._sessions
+        id, numbers = side.thread_id, self.sessions
         number = self.add(
             side,
             breather,
             session=numbers[side.chain],
-            actor=self._actors[fold(side.actor)],
-            told_by=self._actors[fold(side.told_by or side.actor)],
+            actor=self.actors[fold(side.actor)],
+            told_by=self.actors[fold(side.told_by or side.actor)],
             thread=-1 if id is None else numbers[thread_chain(id)],
         )
         for step in self.repeats.get(side.id, ()):
-            self._join(step, [number])
+            self.join(step, [number])
         return number
 
-    def add_repeat(self, step: str, message: str, session_id: str) -> None:
+    def add_repeat(self, step: str, message: str, session_id: str, born: int) -> None:
         """Have the step with node *step* of a session found as the document of *message*."""
         self.aliases[step] = message
-        self._sessions_of[step] = session_id
+        self.repeating[step] = session_id, born
         self.repeats[message] = (*self.repeats.get(message, ()), step)
-        self._join(step, self.documents.get(message, ()))
+        self.join(step, self.documents.get(message, ()))
 
-    def _join(self, step: str, documents: Iterable[int]) -> None:
-        session = self._sessions[self._sessions_of[step]]
+    def join(self, step: str, documents: Iterable[int]) -> None:
+        session = self.sessions[self.repeating[step][0]]
         for document in documents:
             self._joined.append((session, document))
 
@@ -206,7 +217,7 @@ class _Steps(_Documents):
         for id in ids:
             if (message := self.aliases.pop(id, None)) is not None:
                 self.repeats[message] = tuple(s for s in self.repeats[message] if s != id)
-                session, pairs = self._sessions[self._sessions_of.pop(id)], self._joined.view()
+                session, pairs = self.sessions[self.repeating.pop(id)[0]], self._joined.view()
                 joined = np.isin(pairs[:, 1], self.documents.get(message, ()))
                 self._joined.replace(np.flatnonzero(joined & (pairs[:, 0] == session)), -1)
 
@@ -218,8 +229,8 @@ class _Steps(_Documents):
             if not steps or id not in self.documents:
                 continue
             heir, *others = steps
-            heirs[id] = heir
-            del self.aliases[heir], self._sessions_of[heir]
+            heirs[id], self.has_heirs = heir, True
+            del self.aliases[heir], self.repeating[heir]
             self.documents[heir] = self.documents.pop(id)
             for number in self.documents[heir]:
                 # In place: whoever looks it up in an earlier view finds the same document.
@@ -244,24 +255,25 @@ class _Steps(_Documents):
         super().remove(ids)
 
     def _count(self, vectors: NDArray[np.float32], sign: int) -> None:
-        """Add *vectors* to the sum of all, or take them off it: in integers, so exact."""
-        self._sum += sign * np.rint(vectors * np.float32(_FINENESS)).astype(np.int64).sum(axis=0)
+        """Add *vectors* to the sum of all, or take them off it: in whole numbers, so exact."""
+        parts = np.rint(vectors * np.float32(_FINENESS))
+        self._sum += sign * parts.sum(axis=0, dtype=np.float64).astype(np.int64)
         self._summed += sign * len(vectors)
 
     @property
     def nbytes(self) -> int:
         """As of all documents, with the threads, sessions and actors."""
-        names = sum(weight(one, TEXT) for one in (self._sessions, self._actors, self.repeats))
-        return super().nbytes + names + self._joined.nbytes + weight(self._sessions_of, 2 * TEXT)
+        names = sum(weight(one, TEXT) for one in (self.sessions, self.actors, self.repeats))
+        return super().nbytes + names + self._joined.nbytes + weight(self.repeating, 2 * TEXT)
 
     def view(self) -> StepsView:
         return StepsView(
             **self.fields(),
             repeats=self.repeats,
             joined=self._joined.view(),
-            chains=self._sessions,
-            actor_numbers=self._actors,
-            actors=tuple(self._actors),
+            chains=self.sessions,
+            actor_numbers=self.actors,
+            actors=tuple(self.actors),
             centre=(self._sum / (_FINENESS * (self._summed + SHRINKAGE))).astype(np.float32),
         )
 
@@ -285,19 +297,30 @@ class _Behind:
         """Bytes in memory."""
         return self.pairs.nbytes + weight(self._waiting, TEXT + 2 * LISTED)
 
-    def add(self, node: int, steps: Iterable[str], known: _Steps) -> None:
+    def add(self, node: int, steps: Iterable[str], known: Steps) -> None:
         for step in (known.aliases.get(step, step) for step in steps):
             for document in known.documents.get(step, ()):
                 self.pairs.append((node, document))
             if step not in known.documents:
                 self._waiting.setdefault(step, []).append(node)
 
+    def steps_of(self, nodes: Collection[int], known: Steps) -> dict[int, set[str]]:
+        """The ids of the steps behind documents of *nodes*."""
+        found: defaultdict[int, set[str]] = defaultdict(set)
+        pairs = self.pairs.view()
+        for node, document in pairs[np.isin(pairs[:, 0], [*nodes])].tolist():
+            found[node].add(known.ids[document])
+        for step, waiting in self._waiting.items():
+            for node in waiting:
+                found[node].add(step)
+        return found
+
     def arrived(self, step: str, document: int) -> None:
         # Kept: the step's other side may follow.
         for node in self._waiting.get(step, ()):
             self.pairs.append((node, document))
 
-    def repeated(self, step: str, message: str, known: _Steps) -> None:
+    def repeated(self, step: str, message: str, known: Steps) -> None:
         """*step* is found as *message*: hand over the nodes that wait for it."""
         for node in self._waiting.pop(step, ()):
             self.add(node, (message,), known)
@@ -310,22 +333,27 @@ class Corpus:
         self.dimensions = dimensions
         self._passage_tokens = passage_tokens
         self._lexicon, self._facets = lexicon, facets = Lexicon(), Facets()
-        self._steps = _Steps(dimensions, lexicon, facets)
+        self.steps = Steps(dimensions, lexicon, facets)
         kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
-        self._nodes: dict[NodeType, _Documents] = {
-            kind: _Documents(dimensions, lexicon, facets) for kind in kinds
+        self.nodes: dict[NodeType, Documents] = {
+            kind: Documents(dimensions, lexicon, facets) for kind in kinds
         }
-        self._wordings = _Documents(dimensions, lexicon, facets)
-        self._findable = (self._steps, *self._nodes.values())
+        self._wordings = Documents(dimensions, lexicon, facets)
+        self._findable = (self.steps, *self.nodes.values())
         self._groups = (*self._findable, self._wordings)
         self.owed = Owed()
-        self._behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
+        self.behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
+
+    @property
+    def count(self) -> int:
+        """How many documents there are and were."""
+        return sum(group.count for group in self._findable)
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory, with those of a view; within a quarter from 1,000 documents on."""
         columns = sum(group.nbytes for group in self._groups)
-        columns += sum(behind.nbytes for behind in self._behind.values())
+        columns += sum(behind.nbytes for behind in self.behind.values())
         return EMPTY + columns + self._lexicon.nbytes + self._facets.nbytes + self.owed.nbytes
 
     @property
@@ -340,23 +368,24 @@ class Corpus:
 
     def knows_step(self, id: str) -> bool:
         """Whether the step with episodic node *id*, or the message's document, is here."""
-        return id in self._steps.documents or id in self._steps.aliases
+        return id in self.steps.documents or id in self.steps.aliases
 
     def repeat(self, step: Step, message: str) -> None:
         """Have *step* found as the document, which may follow, of the message it was made of."""
-        self._steps.add_repeat(step.node_id, message, step.session_id)
-        for behind in self._behind.values():
-            behind.repeated(step.node_id, message, self._steps)
+        self.steps.add_repeat(step.node_id, message, step.session_id, step.ordinal)
+        for behind in self.behind.values():
+            behind.repeated(step.node_id, message, self.steps)
 
     def add_side(self, side: Side, breather: Breather) -> dict[str, str]:
         """Append the side of a step or message; give its texts by the keys of their vectors."""
-        number = self._steps.add_side(side, breather)
-        for behind in self._behind.values():
+        number = self.steps.add_side(side, breather)
+        for behind in self.behind.values():
             behind.arrived(side.id, number)
-        return self._wait(side, self._steps, number)
+        return self._wait(side, self.steps, number)
 
-    def _wait(self, document: Document, group: _Documents, number: int) -> dict[str, str]:
+    def _wait(self, document: Document, group: Documents, number: int) -> dict[str, str]:
         texts = keyed_passages(document.key, document.meaning, self._passage_tokens)
+        group.columns["passages"].link(number, len(texts))
         for passage, (key, part) in enumerate(texts.items()):
             self.owed.add(key, Debt(group, number, passage, part))
         return texts
@@ -364,9 +393,9 @@ class Corpus:
     def put(self, document: Document, breather: Breather) -> dict[str, str]:
         """Put a node's document in its place; give texts as ``add_side``, of vectors not known."""
         node = document.node
-        if node is None or node.type not in self._nodes:
+        if node is None or node.type not in self.nodes:
             raise ValueError(f"{document.id!r} is not the document of a searchable node")
-        group = self._nodes[node.type]
+        group = self.nodes[node.type]
         before = group.documents.get(document.id, ())
         old = group.nodes[before[-1]] if before else None
         vectors: dict[int, Vector] = {}
@@ -380,14 +409,14 @@ class Corpus:
         number = group.add(document, breather)
         texts = self._wait(document, group, number)
         if isinstance(node, Intent):
-            self._put_wordings(node, document, breather)
-        if (behind := self._behind.get(node.type)) is not None:
-            behind.add(number, document.steps, self._steps)
+            self.put_wordings(node, document, breather)
+        if (behind := self.behind.get(node.type)) is not None:
+            behind.add(number, document.steps, self.steps)
         known = {passage_key(document.key, n): vector for n, vector in vectors.items()}
         self.add_vectors(known)
         return {key: text for key, text in texts.items() if key not in known}
 
-    def _put_wordings(self, intent: Intent, document: Document, breather: Breather) -> None:
+    def put_wordings(self, intent: Intent, document: Document, breather: Breather) -> None:
         self._wordings.end(self._wordings.documents.get(intent.id, ()))
         rows = [one.vector for one in intent.wordings if one.text != intent.description]
         known = [row for row in rows if row is not None and len(row) == self.dimensions]
@@ -399,7 +428,7 @@ class Corpus:
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
         """Give documents their vectors, by key; give the keys that none waited for."""
         debts = {key: self.owed.take(key) for key in vectors}
-        found: defaultdict[_Documents, list[tuple[int, int, Vector]]] = defaultdict(list)
+        found: defaultdict[Documents, list[tuple[int, int, Vector]]] = defaultdict(list)
         for key, debt in debts.items():
             if debt is not None:
                 found[debt.group].append((debt.number, debt.passage, vectors[key]))
@@ -409,15 +438,15 @@ class Corpus:
 
     def waits_in(self, thread_id: str) -> bool:
         """Whether something that was said in the thread waits for a vector."""
-        numbers = [debt.number for _, debt in self.owed.items() if debt.group is self._steps]
-        threads = self._steps.columns["thread"].view()[numbers]
-        return bool((threads == self._steps._sessions.get(thread_chain(thread_id), -2)).any())
+        numbers = [debt.number for _, debt in self.owed.items() if debt.group is self.steps]
+        threads = self.steps.columns["thread"].view()[numbers]
+        return bool((threads == self.steps.sessions.get(thread_chain(thread_id), -2)).any())
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove nodes, steps and messages; a step that repeats a message takes its place."""
         gone = set(ids)
-        self._steps.forget_repeats(gone)
-        heirs = self._steps.handed_on(gone)
+        self.steps.forget_repeats(gone)
+        heirs = self.steps.handed_on(gone)
         for group in self._groups:
             group.remove(gone)
         for key, debt in list(self.owed.items()):
@@ -432,53 +461,10 @@ class Corpus:
         for group in self._groups:
             group.publish()
             breather.breathe()
-        nodes = {kind: DocumentsView(**group.fields()) for kind, group in self._nodes.items()}
+        nodes = {kind: DocumentsView(**group.fields()) for kind, group in self.nodes.items()}
         wordings = DocumentsView(**self._wordings.fields())
-        behind = {kind: behind.pairs.view() for kind, behind in self._behind.items()}
-        return CorpusView(revision, self._steps.view(), nodes, behind, wordings)
-
-
-# ── Terms ───────────────────────────────────────────────────────────────────────────────
-
-
-MAX_INDEXED_CHARACTERS = 1_000_000
-"""Characters of one document that are indexed; the store keeps, and its search finds, the rest."""
-MAX_REMEMBERED = 500_000
-"""Words whose terms are remembered; texts repeat few words, and stemming one takes 20 µs."""
-_PIECE = re.compile(r".{1,4096}(?= |\Z)|.{1,4096}", re.DOTALL)
-"""A part of a text, cut at a blank if there is one."""
-
-
-class Lexicon(dict[str, tuple[int, ...]]):
-    """Folded word → numbers of its index terms, for one writer; others may look up *numbers*."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: dict[str, int] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return weight(self, WORD + LISTED) + weight(self.numbers, WORD + NUMBER)
-
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        known = self.numbers
-        found = tuple(known.setdefault(term, len(known)) for term in index_terms_of((word,)))
-        self[word] = found
-        return found
-
-    def read(self, text: str, breather: Breather) -> tuple[list[int], int]:
-        """The numbers of *text*'s index terms, in order, and how many words it has."""
-        if len(self) > MAX_REMEMBERED:
-            self.clear()
-        numbers: list[int] = []
-        spoken = 0
-        for piece in _PIECE.findall(text[:MAX_INDEXED_CHARACTERS]):
-            folded = words(piece)
-            numbers.extend(chain.from_iterable(map(self.__getitem__, folded)))
-            spoken += len(folded)
-            breather.breathe()
-        return numbers, spoken
+        behind = {kind: behind.pairs.view() for kind, behind in self.behind.items()}
+        return CorpusView(revision, self.steps.view(), nodes, behind, wordings)
 
 
 # ── What is owed ────────────────────────────────────────────────────────────────────────
@@ -492,7 +478,7 @@ MOST_CHARACTERS = 4_000_000
 class Debt:
     """A vector that a document waits for; *paid*: it was made, and is to come with the feed."""
 
-    group: _Documents
+    group: Documents
     number: int
     passage: int
     text: str | None

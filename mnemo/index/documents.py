@@ -13,7 +13,7 @@ from mnemo.english.words import date_in_words
 from mnemo.index.corpus import ROLES, Document, Side, thread_chain
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.runtime.text import fold
-from mnemo.values.feed import FeedChanges, step_of
+from mnemo.values.feed import FeedChanges, document_number, step_of
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal, wording_key
 from mnemo.values.steps import PARTS, Step, evidence_text
 from mnemo.values.vectors import keyed_passages, passages
@@ -25,6 +25,7 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
     """The sides of *step* that say something, the observation first."""
     at = as_utc(step.at).timestamp()
     chain = step.session_id or thread_chain(step.thread_id or "")
+    born = step.ordinal if step.session_id else document_number(step.node_id) or 0
     for part in PARTS:
         text = evidence_text(step, part, agent_name=agent_name)
         if text is None:
@@ -44,6 +45,7 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
             asks=said.rstrip().endswith(_QUESTION_MARKS),
             form=form_of(said),
             told_by=step.actor,
+            born=born,
             thread_id=step.thread_id,
             metadata=step.metadata,
         )
@@ -84,7 +86,9 @@ def passages_of(
     return texts
 
 
-def node_document(node: Node, details: Mapping[str, Any], origin: str | None = None) -> Document:
+def node_document(
+    node: Node, details: Mapping[str, Any], origin: str | None = None, born: int = 0
+) -> Document:
     """The document of *node*; *details* and *origin* as in ``FeedChanges``."""
     return Document(
         key=node.id,
@@ -100,6 +104,7 @@ def node_document(node: Node, details: Mapping[str, Any], origin: str | None = N
         steps=tuple(details.get("steps", ())),
         metadata=node.metadata if isinstance(node, Claim) else None,
         by_hand=isinstance(node, Claim) and node.worded_at is not None,
+        born=born,
     )
 
 

@@ -14,7 +14,7 @@ import logging
 from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 from mnemo.english.letters import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
-from mnemo.index.corpus import OBJECT, CorpusView, StepsView, idf, nearest
+from mnemo.index import at_rest
+from mnemo.index.corpus import OBJECT, CorpusView, nearest, sharing_words
 from mnemo.index.corpus_writer import Corpus, Debt
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
+from mnemo.index.segments import SEALED_FROM, Kept, StoredSegments, reading
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget
@@ -40,7 +42,6 @@ from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS, step_of
 from mnemo.values.graph import NodeType, Vector
-from mnemo.values.steps import PARTS
 from mnemo.values.vectors import VectorCache, unit_rows
 
 log = logging.getLogger("mnemo")
@@ -105,11 +106,12 @@ class IndexStatistics:
 class _Held:
     """What an index holds of its repository in memory, to be let go together."""
 
-    __slots__ = ("corpus", "damaged", "early", "recent", "refused", "tongues", "unseen")
+    __slots__ = ("corpus", "damaged", "early", "recent", "refused", "sealed", "tongues", "unseen")
 
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
         self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
         self.unseen = False
+        self.sealed = 0
         self.refused: set[str] = set()
         self.recent = VectorCache[bytes](RECENT)
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
@@ -136,6 +138,7 @@ class RepositoryIndex:
     Attributes:
         agent_name: Who acts, in the text of an action.
         default_actor: Who speaks, in the text of a user's message without a name.
+        segments: Where its columns are kept; ``None``: nowhere.
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
         advise: Called once with ``IndexStatistics.advice``, when there is some.
         wake: Has ``run`` embed in the background; called where vectors are owed.
@@ -146,6 +149,7 @@ class RepositoryIndex:
     embedder: Embedder
     agent_name: str
     default_actor: str = "User"
+    segments: StoredSegments | None = None
     owed_s: float = 0.03
     advise: Callable[[str], None] | None = None
     wake: Callable[[], None] = lambda: None
@@ -321,6 +325,8 @@ class RepositoryIndex:
             self._start_again()
         more, before = True, self._view
         while more:
+            if self._cursor == FeedCursor():
+                await self._restore()
             # What is about to be replaced needs no more vectors; after a move there are very many.
             after = replace(self._cursor, vector=NO_VECTORS) if self._renewing else self._cursor
             changes = await self.feed.changes(after)
@@ -353,6 +359,62 @@ class RepositoryIndex:
             self._bytes = self._held.nbytes
             self.budget.hold(self, self._bytes)
 
+    # ── At rest ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def _reading(self) -> str:
+        return reading(
+            agent=self.agent_name,
+            speaker=self.default_actor,
+            passages=self.embedder.space.passage_tokens,
+        )
+
+    async def _restore(self) -> None:
+        """Begin with the columns that the store keeps, without the vectors and nodes."""
+        if self.segments is None:
+            return
+        stored, nodes = await self.segments.read()
+        if not stored:
+            return
+        if not self.is_held:
+            self._start_again()
+        parts = [segment for _, segment in stored]
+        take_up = partial(at_rest.take_up, self._corpus, parts, nodes, self._reading)
+        try:
+            head, used = await self._threads.run(take_up)
+        except BaseException:
+            self._start_again()
+            raise
+        if head is not None:
+            self._cursor, self._held.unseen = head.until, True
+            self._held.damaged = {*head.damaged}
+            self._held.tongues.extend(head.tongues)
+            self._held.sealed = self._corpus.count
+        if used < len(stored):
+            with suppress(StoreReadOnly):
+                await self.segments.drop(stored[used][0])
+
+    async def seal(self) -> None:
+        """
+        Catch up, and keep the columns of what is new, if it is enough. *Raises* ``StoreError``.
+        *Cancellation*: safe.
+        """
+        if self.segments is None:
+            return
+        with self._in_use():
+            await self._follow()
+            while self._corpus.count - self._held.sealed >= SEALED_FROM:
+                kept = await self.segments.kept()
+                async with self._lock:
+                    new, made = await self._threads.run(self._segment, kept)
+                self._held.sealed = self._corpus.count - new
+                if made is None or not await self.segments.put(*made):
+                    break
+
+    def _segment(self, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
+        known = {"damaged": sorted(self._held.damaged), "tongues": [*self._held.tongues]}
+        return at_rest.segment(self._corpus, kept, self._cursor, reading=self._reading, **known)
+
     def _absorb(self, changes: FeedChanges) -> None:
         breather = Breather()
         try:
@@ -371,6 +433,7 @@ class RepositoryIndex:
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
         if changes.removed:
+            self._held.sealed = 0  # All segments went with it.
             self._held.recent = VectorCache(RECENT)
             self._corpus.remove(changes.removed)
         for step in changes.steps:
@@ -389,7 +452,8 @@ class RepositoryIndex:
             self._held.tongues.extend(foreign for foreign in judged if foreign is not None)
         for node in changes.nodes:
             details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
-            self._corpus.put(node_document(node, details, origin), breather)
+            document = node_document(node, details, origin, changes.cursor.revision)
+            self._corpus.put(document, breather)
             breather.breathe()
         self._give_vectors(changes)
         self._note_damage(changes)
@@ -453,6 +517,7 @@ class RepositoryIndex:
 
     async def _attempt(self) -> bool:
         try:
+            await self.seal()
             await self.embed_waiting()
             if self._corpus.removed > max(MOST_REMOVED, self._corpus.documents):
                 await self.renew()
@@ -580,7 +645,7 @@ class RepositoryIndex:
         newest = self._corpus.owed.newest(MOST_WANTED)
         if len(newest) == len(self._corpus.owed) <= LOOKED_AT:
             return newest
-        best = self._corpus.owed.among(_sharing_words(self._view, query, WINDOW))
+        best = self._corpus.owed.among(sharing_words(self._view, index_terms(query), WINDOW))
         pairs = zip_longest(newest.items(), best.items())
         return dict(debt for pair in pairs for debt in pair if debt is not None)
 
@@ -598,23 +663,6 @@ class RepositoryIndex:
             cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)
             held |= await self._threads.run(cut, steps, nodes)
         return {key: held[key] for key in debts if key in held}
-
-
-def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
-    """Keys of at most so many documents without a vector that share words with *query*."""
-    terms, found = set(index_terms(query)), list[tuple[float, str]]()
-    for part in (view.steps, *view.nodes.values()):
-        scores = np.zeros(part.count, np.float32)
-        for term in terms:
-            if (read := part.postings.read(term, part.count)) is not None:
-                scores[read[0]] += idf(part.count, len(read[0]))
-        scores[part.vector_documents] = 0
-        for at in np.argsort(-scores, kind="stable")[:most].tolist():
-            if scores[at] <= 0:
-                break
-            side = f"/{PARTS[int(part.acted[at])]}" if isinstance(part, StepsView) else ""
-            found.append((float(scores[at]), f"{part.ids[at]}{side}"))
-    return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
 
 
 def _digest(space: str, text: str) -> bytes:

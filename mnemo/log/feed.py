@@ -443,6 +443,8 @@ _DROP_OLD = """
 DELETE FROM removals WHERE repo = ? AND seq <=
     (SELECT seq FROM removals WHERE repo = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)
 """
+# After the insert, which takes the repository's row where writers run side by side.
+_DROP_SEGMENTS = "DELETE FROM segments WHERE repo = ?"
 _BEHIND = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
 _FIRST = "SELECT min(seq) FROM removals WHERE repo = ?"
 _UNCOMMITTED = "FROM steps WHERE episode IN $numbers AND committed = 0 AND gone = 0"
@@ -451,9 +453,13 @@ _HIDE = f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITT
 
 
 def leave_recall(tx: Tx, repo: int, ids: Sequence[str]) -> None:
-    """Log that *ids* are gone from recall, in the order in which followers read them."""
+    """
+    Log that *ids* are gone from recall, in the order in which followers read them; no segment
+    of the index keeps their words.
+    """
     if ids:
         tx.run(_ADD, (repo, listed(ids)))
+        tx.run(_DROP_SEGMENTS, (repo,))
         # Not before: whoever adds holds the repository's row, and nobody else drops.
         tx.run(_DROP_OLD, (repo, repo, KEPT + len(ids)))
 

@@ -68,6 +68,11 @@ _GRAPH = (
        PRIMARY KEY (repo, key))""",
     tables.REMOVALS.ddl,
     "CREATE INDEX idx_removals_repo_seq ON removals (repo, seq)",
+    # What was read of steps and messages as columns, which can be made anew: see ``index``.
+    """CREATE TABLE segments (
+       repo INTEGER NOT NULL, no INTEGER NOT NULL, part INTEGER NOT NULL,
+       documents INTEGER NOT NULL, until TEXT NOT NULL, bytes BLOB NOT NULL,
+       PRIMARY KEY (repo, no, part))""",
     tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
 )

@@ -1,0 +1,285 @@
+"""The corpus as segments: which documents are to be kept, and what kept ones were."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from sys import getsizeof
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.index.corpus import Document, Ints, Mask, thread_chain
+from mnemo.index.corpus_writer import NODE, Corpus, Debt, Documents, Steps
+from mnemo.index.segments import (
+    MOST_DOCUMENTS,
+    SEALED_FROM,
+    Batch,
+    Batches,
+    Head,
+    Kept,
+    absorbed,
+    packed,
+    unpacked,
+)
+from mnemo.runtime.clock import Breather
+from mnemo.values.feed import FeedCursor
+from mnemo.values.graph import Intent, Node
+from mnemo.values.steps import PARTS
+from mnemo.values.vectors import passage_key, vector_keys
+
+log = logging.getLogger("mnemo")
+
+Numbers: TypeAlias = NDArray[np.intp]
+
+_NAMED = {
+    "chains": ("session", "thread"),
+    "actors": ("actor", "told_by"),
+    "metadata": ("metadata",),
+}
+"""Kind of names → columns that hold their numbers."""
+_FRESH = {"alive": True, "linked": -1}
+"""Columns that are not kept, and what they begin as."""
+_OF_SIDES = {"valid_to": math.inf, "by_hand": False, "last": 0.0}
+"""Likewise of steps and messages; *last* is *first*."""
+
+
+Made: TypeAlias = tuple[Head, bytes, Sequence[Kept]]
+"""A segment, and which of those kept before stay before it; the others are in it."""
+_START = FeedCursor()
+
+
+# ── What is to be kept ────────────────────────────────────────────────────────────────
+
+
+def segment(
+    corpus: Corpus, kept: Sequence[Kept], cursor: FeedCursor, **known: Any
+) -> tuple[int, Made | None]:
+    """
+    How many documents came behind the segments *kept*, and if these are enough, the one that is
+    to be put there. *cursor*: How far the feed was read; *known*: The rest of the ``Head``.
+    """
+    new = sum(map(len, _since(corpus, kept[-1].until if kept else _START).values()))
+    if new < SEALED_FROM or corpus.steps.has_heirs:
+        return new, None
+    stay = kept[: len(kept) - absorbed([one.documents for one in kept], new)]
+    after, until = stay[-1].until if stay else _START, replace(cursor, vector=0)
+    numbers = _since(corpus, after)
+    if len(numbers["steps"]) > MOST_DOCUMENTS:
+        first = _first(corpus.steps, numbers["steps"], MOST_DOCUMENTS)
+        numbers = {kind: some[:0] for kind, some in numbers.items()} | {"steps": first}
+        until = _reached(corpus.steps, first, after, until)
+    batches = _batches(corpus, numbers, after, until)
+    documents = sum(map(len, batches.values()))
+    head = Head(after=after, until=until, documents=documents, **known)
+    return new, (head, packed(head, batches), stay)
+
+
+def _since(corpus: Corpus, after: FeedCursor) -> dict[str, Numbers]:
+    """The living documents of what the feed brought behind *after*, by type."""
+    steps = corpus.steps
+    begun = np.where(_are_messages(steps), after.message, after.step)
+    found = {"steps": _born_after(steps, begun)}
+    found |= {str(kind): _born_after(group, after.revision) for kind, group in corpus.nodes.items()}
+    return found
+
+
+def _born_after(group: Documents, after: int | NDArray[np.int64]) -> Numbers:
+    born, alive = group.columns["born"].view(), group.columns["alive"].view()
+    return np.flatnonzero(alive & (born > after))
+
+
+def _first(steps: Steps, numbers: Numbers, most: int) -> Numbers:
+    """The first *most* of *numbers*, and the other side of the last one."""
+    while most < len(numbers) and steps.ids[numbers[most]] == steps.ids[numbers[most - 1]]:
+        most += 1
+    return numbers[:most]
+
+
+def _reached(steps: Steps, numbers: Numbers, after: FeedCursor, until: FeedCursor) -> FeedCursor:
+    """How far from *after* towards *until* the feed has come with the last of *numbers*."""
+    born, said = steps.columns["born"].view()[numbers], _are_messages(steps)[numbers]
+    step = int(born[~said].max(initial=after.step))
+    message = int(born[said].max(initial=after.message))
+    return replace(until, step=step, message=message, revision=after.revision)
+
+
+def _are_messages(steps: Steps) -> Mask:
+    said = [chain.startswith(thread_chain("")) for chain in steps.sessions]
+    return np.asarray(np.asarray(said, np.bool_)[steps.columns["session"].view()])
+
+
+def _batches(
+    corpus: Corpus, numbers: Mapping[str, Numbers], after: FeedCursor, until: FeedCursor
+) -> Batches:
+    """The documents *numbers*, and the steps between the cursors that repeat a message."""
+    steps = corpus.steps
+    known = {
+        "chains": list(steps.sessions),
+        "actors": list(steps.actors),
+        "metadata": steps.facets.texts,
+        "terms": list(steps.lexicon.numbers),
+    }
+    repeats = [
+        (step, steps.aliases[step], session, born)
+        for step, (session, born) in steps.repeating.items()
+        if after.step < born <= until.step
+    ]
+    batches = {"steps": replace(_columns(steps, numbers["steps"], known), repeats=repeats)}
+    for kind, group in corpus.nodes.items():
+        if len(of_kind := numbers[kind]):
+            batches[kind] = _with_origins(corpus, kind, _columns(group, of_kind, known), of_kind)
+    return batches
+
+
+def _columns(group: Documents, numbers: Numbers, known: Mapping[str, list[str]]) -> Batch:
+    """The columns and terms of *numbers*; *known* has all names, in order of their numbers."""
+    left_out = {*_FRESH, *(_OF_SIDES if isinstance(group, Steps) else ())}
+    columns = {
+        name: column.view()[numbers]
+        for name, column in group.columns.items()
+        if name not in left_out
+    }
+    columns |= {"born": _narrowed(columns["born"]), "terms": _terms_of(group, numbers)}
+    names = {"ids": [group.ids[number] for number in numbers.tolist()]}
+    for kind, named in (_NAMED | {"terms": ("terms",)}).items():
+        if named[0] in columns:
+            places = np.stack([columns[name] for name in named])
+            used = np.unique(places)
+            names[kind] = [known[kind][number] for number in used.tolist() if number >= 0]
+            local = np.searchsorted(used, places) + int(used[:1].min(initial=0) >= 0)
+            columns |= zip(named, map(_narrowed, local), strict=True)  # 0 is none
+    return Batch(columns, names)
+
+
+def _terms_of(group: Documents, numbers: Numbers) -> Ints:
+    """The terms of the documents *numbers*, end to end."""
+    lengths = group.columns["lengths"].view().astype(np.int64)
+    begins, taken = np.cumsum(lengths) - lengths, lengths[numbers]
+    gaps = np.repeat(begins[numbers] - (np.cumsum(taken) - taken), taken)
+    return np.array(group.terms, np.int32)[gaps + np.arange(len(gaps))]
+
+
+def _narrowed(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Numbers from 0 in as few bytes as hold them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _with_origins(corpus: Corpus, kind: Any, batch: Batch, numbers: Numbers) -> Batch:
+    """*batch* with the changesets of nodes, and the ids of the steps behind each."""
+    origins = [corpus.nodes[kind].origins.get(number, "") for number in numbers.tolist()]
+    pairs = corpus.behind.get(kind)
+    steps = pairs.steps_of(numbers.tolist(), corpus.steps) if pairs is not None else {}
+    behind = [sorted(steps.get(number, ())) for number in numbers.tolist()]
+    counts = _narrowed(np.array([len(ids) for ids in behind], np.int64))
+    names = {"origins": origins, "behind": [id for ids in behind for id in ids]}
+    return replace(
+        batch, columns={**batch.columns, "behind": counts}, names={**batch.names, **names}
+    )
+
+
+# ── What kept ones were ───────────────────────────────────────────────────────────────
+
+
+def take_up(
+    corpus: Corpus, stored: Sequence[bytes], nodes: Mapping[str, Node], reading: str
+) -> tuple[Head | None, int]:
+    """
+    Append the documents of *stored* segments, which owe their vectors, as far as they follow on
+    one another and were made by this *reading*; the last one's head, and how many they were.
+    """
+    last: Head | None = None
+    for place, one in enumerate(stored):
+        try:
+            head, batches = unpacked(one)
+            follows = head.after == (last.until if last else _START)
+            if head.reading != reading or not follows:
+                return last, place
+            _restore(corpus, batches, nodes)
+        except ValueError as error:
+            log.warning("a part of the index is read anew: %s", error)
+            return last, place
+        last = head
+    return last, len(stored)
+
+
+def _restore(corpus: Corpus, batches: Batches, nodes: Mapping[str, Node]) -> None:
+    """Append the documents of a segment. *Raises* ``ValueError``: one of *nodes* is missing."""
+    ids = (id for kind, batch in batches.items() if kind != "steps" for id in batch.names["ids"])
+    if missing := {*ids}.difference(nodes):
+        raise ValueError(f"nodes that are not there: {sorted(missing)[:3]}")
+    for kind, batch in batches.items():
+        if kind == "steps":
+            _restore_steps(corpus, batch)
+        else:
+            _restore_nodes(corpus, kind, batch, nodes)
+
+
+def _restore_steps(corpus: Corpus, batch: Batch) -> None:
+    steps, columns = corpus.steps, dict(batch.columns)
+    columns |= {name: np.full(len(batch), value) for name, value in _OF_SIDES.items()}
+    columns["last"] = columns["first"]
+    added = _appended(steps, replace(batch, columns=columns))
+    for (number, id), side in zip(added, columns["acted"].tolist(), strict=True):
+        for step in steps.repeats.get(id, ()):
+            steps.join(step, [number])
+        for behind in corpus.behind.values():
+            behind.arrived(id, number)
+        _owe(corpus, steps, number, f"{id}/{PARTS[side]}")
+    for repeat in batch.repeats:
+        steps.add_repeat(*repeat)
+
+
+def _restore_nodes(corpus: Corpus, kind: Any, batch: Batch, nodes: Mapping[str, Node]) -> None:
+    group, names, breather = corpus.nodes[kind], batch.names, Breather()
+    for id in names["ids"]:
+        group.end(group.documents.get(id, ()))
+        for key in vector_keys([id]):
+            corpus.owed.take(key)
+    counts, steps = batch.columns["behind"].tolist(), iter(names["behind"])
+    added = zip(_appended(group, batch), counts, names["origins"], strict=True)
+    for (number, id), count, origin in added:
+        node = group.nodes[number] = replace(nodes[id], vector=None)
+        group.texts += NODE + getsizeof(node.text)
+        if origin:
+            group.origins[number] = origin
+        if (pairs := corpus.behind.get(kind)) is not None:
+            pairs.add(number, islice(steps, count), corpus.steps)
+        if isinstance(node, Intent):
+            bare = Document(key=id, id=id, text="", meaning="", node=node)
+            corpus.put_wordings(node, bare, breather)
+        _owe(corpus, group, number, id)
+
+
+def _appended(group: Documents, batch: Batch) -> list[tuple[int, str]]:
+    """Append the columns, terms and ids of *batch*; give the numbers with the ids."""
+    names, columns = batch.names, dict(batch.columns)
+    numbered: dict[str, Any] = {"metadata": group.facets.number_of}
+    if isinstance(group, Steps):
+        numbered |= {"chains": group.sessions.__getitem__, "actors": group.actors.__getitem__}
+    for kind, number_of in numbered.items():
+        known = np.array([-1, *map(number_of, names[kind])], np.int32)
+        columns |= {name: known[columns[name]] for name in _NAMED[kind]}
+    columns |= {name: np.full(len(batch), value) for name, value in _FRESH.items()}
+    for name, column in group.columns.items():
+        column.extend(columns[name])
+    number = group.lexicon.numbers
+    terms = [-1, *(number.setdefault(term, len(number)) for term in names["terms"])]
+    group.terms.frombytes(np.array(terms, np.int32)[columns["terms"]].tobytes())
+    numbers = range(group.count, group.count + len(batch))
+    group.ids += names["ids"]
+    group.nodes += [None] * len(batch)
+    group.living += len(batch)
+    for document, id in zip(numbers, names["ids"], strict=True):
+        group.documents[id] = (*group.documents.get(id, ()), document)
+    return [*zip(numbers, names["ids"], strict=True)]
+
+
+def _owe(corpus: Corpus, group: Documents, number: int, key: str) -> None:
+    """Wait for the vectors of a document."""
+    for passage in range(int(group.columns["passages"].view()[number])):
+        corpus.owed.add(passage_key(key, passage), Debt(group, number, passage, None))

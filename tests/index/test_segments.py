@@ -1,0 +1,506 @@
+"""What was tokenised is kept as columns, read back as it was, and never outlives an erasure."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import emptied, rows_of
+from helpers import examples, until
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from postgres_server import ON_POSTGRES
+
+from mnemo import Config, Mnemo, StoreReadOnly
+from mnemo.config import JobsConfig
+from mnemo.english.words import ANALYSER, index_terms
+from mnemo.index import at_rest, follower, segments
+from mnemo.index.documents import form_of
+from mnemo.index.follower import RepositoryIndex
+from mnemo.index.lexicon import Lexicon
+from mnemo.index.segments import MERGED, SEALED_FROM, Batch, Head, absorbed, packed, unpacked
+from mnemo.runtime.text import words
+from mnemo.testing import HashingEmbedder
+from mnemo.values.feed import FeedCursor
+
+WORDS = ("bees", "honey", "river", "Zoë", "東京都", "café", "swarm", "hive", "winter", "moss")
+
+
+@pytest.fixture(params=["file", ON_POSTGRES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Where a store begins empty."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    return emptied(url, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are made of few documents."""
+    for module in (follower, at_rest):
+        monkeypatch.setattr(module, "SEALED_FROM", 4)
+    monkeypatch.setattr(segments, "SEALED_FROM", 4)
+
+
+@asynccontextmanager
+async def opened(place: Any, *, background: bool = False) -> AsyncIterator[tuple[Any, Any]]:
+    """A service, and its repository."""
+    config = Config(jobs=JobsConfig(background=background))
+    async with Mnemo(place, embedder=HashingEmbedder(), config=config) as memory:
+        yield memory, await memory.open_repo("r")
+
+
+async def seal(memory: Any) -> None:
+    """Keep the columns of all that there is, if it is enough."""
+    index = index_of(memory, kept=True)
+    await index.catch_up()
+    await index.seal()
+
+
+def holding(place: Any, word: bytes) -> bool:
+    """Whether a segment holds *word*."""
+    return any(word in bytes(row[0]) for row in rows_of(place, "SELECT bytes FROM segments"))
+
+
+def text(number: int) -> str:
+    return " ".join(WORDS[(number * step) % len(WORDS)] for step in (1, 3, 5)) + f" {number}?"
+
+
+def message(number: int, **more: Any) -> dict[str, Any]:
+    role = "assistant" if number % 3 == 2 else "user"
+    said = {"role": role, "content": text(number), "metadata": {"n": number % 4}}
+    return said | {"at": f"2024-03-01T12:{number % 60:02}:00Z", "id": f"m{number}"} | more
+
+
+async def tell(repo: Any, first: int, last: int, thread: str = "t", **more: Any) -> None:
+    """Append messages to a thread."""
+    said = [message(number, **more) for number in range(first, last)]
+    await repo.conversation(thread).append(said)
+
+
+async def collect(repo: Any, session: str, steps: int) -> None:
+    """A session with steps of its own, of both sides."""
+    opened = await repo.start_session("look after bees", session_id=session)
+    for number in range(steps):
+        await opened.append(text(number), f"did {text(number + 1)}", metadata={"s": session})
+
+
+async def learn(repo: Any, word: str) -> None:
+    """A session whose episode becomes facts and instructions."""
+    session = await repo.start_session(f"look after {word}")
+    await session.append(f"I keep {word} at home and Ana keeps {word}", f"I will feed {word}")
+    await session.append(f"Feed {word} at noon", "fed them")
+    await session.close_and_commit()
+
+
+def segments_in(place: Any) -> list[tuple[Any, ...]]:
+    """Number and documents of the segments."""
+    query = "SELECT no, documents, length(bytes) FROM segments WHERE part = 0 ORDER BY no"
+    return rows_of(place, query)
+
+
+async def told(index: RepositoryIndex) -> Any:
+    """Everything that an answer can depend on, whatever numbers it has."""
+    await index.embed_waiting()
+    view = await index.corpus()
+    steps = view.steps
+    chains, terms = list(steps.chains), dict[str, Any]()
+    for term in steps.postings._numbers:
+        read = steps.postings.read(term, steps.count)
+        holding = zip(*(part.tolist() for part in read), strict=True) if read else ()
+        kept = sorted((steps.ids[d], bool(steps.acted[d]), n) for d, n in holding if steps.alive[d])
+        terms |= {term: kept} if kept else {}
+    known = np.flatnonzero(steps.alive).tolist()
+    rows = [
+        (
+            *(steps.ids[d], chains[steps.session[d]]),
+            *(chains[steps.thread[d]] if steps.thread[d] >= 0 else None,),
+            *(steps.actors[steps.actor[d]], steps.actors[steps.told_by[d]]),
+            *(bool(steps.acted[d]), bool(steps.asks[d]), int(steps.form[d])),
+            *(float(steps.first[d]), float(steps.last[d]), float(steps.valid_to[d])),
+            *(float(steps.lengths[d]), float(steps.log_words[d]), int(steps.passages[d])),
+            *(int(steps.born[d]), bool(steps.by_hand[d])),
+            steps.facets.texts[steps.metadata[d]],
+            steps.vectors[steps.rows[d]].tobytes(),
+        )
+        for d in known
+    ]
+    order: dict[str, list[Any]] = {}
+    for row in rows:
+        order.setdefault(row[1], []).append(row)
+    joined = sorted((chains[s], steps.ids[d]) for s, d in steps.joined.tolist() if s >= 0)
+    nodes = {
+        type: sorted(
+            (
+                *(part.ids[d], repr(part.nodes[d]), part.origins.get(d), terms_of(part, d)),
+                *(float(part.first[d]), float(part.last[d]), float(part.valid_to[d])),
+                *(float(part.lengths[d]), float(part.log_words[d]), bool(part.by_hand[d])),
+                *(part.facets.texts[part.metadata[d]], int(part.passages[d])),
+                part.vectors[part.rows[d]].tobytes(),
+            )
+            for d in np.flatnonzero(part.alive).tolist()
+        )
+        for type, part in view.nodes.items()
+    }
+    wordings = [
+        id for id, alive in zip(view.wordings.ids, view.wordings.alive, strict=True) if alive
+    ]
+    behind = {
+        type: sorted(
+            (view.nodes[type].ids[n], steps.ids[d])
+            for n, d in pairs.tolist()
+            if view.nodes[type].alive[n] and steps.alive[d]
+        )
+        for type, pairs in view.behind.items()
+    }
+    return (
+        *(
+            order,
+            terms,
+            joined,
+            dict(steps.aliases),
+            dict(steps.repeats),
+            nodes,
+            behind,
+            sorted(wordings),
+        ),
+        *(steps.centre.tobytes(), view.owed, view.damaged),
+    )
+
+
+def terms_of(part: Any, document: int) -> list[str]:
+    """The terms of a document."""
+    read = ((term, part.postings.read(term, part.count)) for term in part.postings._numbers)
+    return sorted(term for term, found in read if found and document in found[0])
+
+
+def index_of(memory: Mnemo, *, kept: bool) -> RepositoryIndex:
+    """An index that knows nothing yet; not *kept*: and that reads everything anew."""
+    store: Any = memory._store
+    rest = store.segments("r") if kept else None
+    return RepositoryIndex(
+        feed=store.feed("r"), embedder=HashingEmbedder(), agent_name="Agent", segments=rest
+    )
+
+
+async def same_as_anew(memory: Mnemo) -> None:
+    """Check that an index made of columns at rest is what reading everything gives."""
+    assert await told(index_of(memory, kept=True)) == await told(index_of(memory, kept=False))
+
+
+class Tokenised:
+    """Counts the texts that are made terms."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.texts = 0
+        read = Lexicon.read
+
+        def counted(lexicon: Any, text: str, breather: Any) -> Any:
+            self.texts += 1
+            return read(lexicon, text, breather)
+
+        monkeypatch.setattr(Lexicon, "read", counted)
+
+
+async def test_what_was_read_once_is_not_tokenised_again(place, monkeypatch):
+    """A service that opens the store later takes up the columns, and reads on behind them."""
+    async with opened(place, background=True) as (_, repo):
+        await tell(repo, 0, 40)
+        await collect(repo, "s", 10)
+        await until(lambda: sum(row[1] for row in segments_in(place)) == 60)
+        first = await repo.recall("honey of the hive in winter")
+    tokenised = Tokenised(monkeypatch)
+    async with opened(place) as (_, repo):
+        again = await repo.recall("honey of the hive in winter")
+        assert tokenised.texts == 0
+        await tell(repo, 40, 43)
+        assert text(42) in (await repo.recall(text(42), k=1)).as_text()
+        assert tokenised.texts == 3
+    assert again.as_text() == first.as_text()
+    assert [c.score for c in again.candidates] == [c.score for c in first.candidates]
+
+
+@pytest.mark.parametrize("feed_first", [True, False])
+async def test_columns_at_rest_say_what_the_rows_say(place, feed_first):
+    """Of messages, of steps with both sides, and of steps that repeat a message."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 9, actor="Zoë")
+        await tell(repo, 9, 12, thread="u", metadata={})
+        if feed_first:
+            await seal(memory)
+        await collect(repo, "s", 5)
+        fed = await repo.start_session("look", session_id="fed")
+        await repo.conversation("t").feed(fed, from_seq=0)
+        await repo.add_memory("Zoë keeps bees")
+        for word in WORDS[:3]:
+            await learn(repo, word)
+        await tell(repo, 12, 20)
+        await seal(memory)
+        assert sum(row[1] for row in segments_in(place)) >= 30
+        await same_as_anew(memory)
+
+
+async def test_nothing_that_is_forgotten_stays_in_a_segment(place):
+    """The erasing transaction takes them along; what is left is kept anew."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        await repo.conversation("secret").append([message(n, content="zanzibar") for n in (90, 91)])
+        await collect(repo, "s", 4)
+        await seal(memory)
+        assert holding(place, b"zanzibar")
+        await repo.forget(thread_id="secret")
+        assert not holding(place, b"zanzibar")
+        await tell(repo, 12, 20)
+        await seal(memory)
+        assert sum(row[1] for row in segments_in(place)) == 28
+        assert not holding(place, b"zanzibar")
+        await repo.forget(session_id="s")
+        assert not segments_in(place)
+        await same_as_anew(memory)
+    if isinstance(place, Path):
+        assert not any(b"zanzibar" in file.read_bytes() for file in place.parent.iterdir())
+
+
+async def test_what_leaves_recall_meanwhile_is_in_no_segment(place):
+    """A segment that was made before, and is written after, is refused."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        _, made = index._segment([])
+        assert made is not None
+        await repo.conversation("t").purge()
+        assert not await memory._store.segments("r").put(*made)
+        assert not segments_in(place)
+
+
+async def test_two_that_keep_columns_at_once_keep_each_document_once(place):
+    """Who comes second looks again at what there is."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        one, other = index_of(memory, kept=True), index_of(memory, kept=True)
+        await one.catch_up()
+        await other.catch_up()
+        _, late = other._segment([])
+        assert late is not None
+        await one.seal()
+        assert not await memory._store.segments("r").put(*late)
+        await tell(repo, 12, 20)
+        await other.catch_up()
+        await other.seal()
+        await one.catch_up()
+        await one.seal()
+        assert [row[1] for row in segments_in(place)] == [12, 8]
+        await same_as_anew(memory)
+
+
+@pytest.mark.parametrize("at", ["head", "middle"])
+async def test_a_damaged_segment_is_read_anew(place, at, caplog):
+    """It is told, dropped, and made again; what stands before it is used."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        await seal(memory)
+        await tell(repo, 12, 20)
+        await seal(memory)
+        before = segments_in(place)
+        assert len(before) == 2
+        await damage(memory, 2, at)
+        await same_as_anew(memory)
+        assert segments_in(place) == before[:1]
+        assert "read anew" in caplog.text
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        await index.seal()
+        assert [row[1] for row in segments_in(place)] == [12, 8]
+        await same_as_anew(memory)
+
+
+async def damage(memory: Any, no: int, at: str) -> None:
+    """Change a byte of a segment."""
+
+    def change(tx: Any) -> None:
+        (found,) = tx.run("SELECT bytes FROM segments WHERE no = ?", (no,)).fetchone()
+        damaged = bytearray(found)
+        damaged[4 if at == "head" else len(found) // 2] ^= 1
+        tx.run("UPDATE segments SET bytes = ? WHERE no = ?", (bytes(damaged), no))
+
+    await memory._store.engine.writing(change, locks=[("segments", "r")])
+
+
+async def test_columns_of_another_reading_are_made_anew(place):
+    """Under another name of the agent texts are others."""
+    async with opened(place) as (memory, repo):
+        await collect(repo, "s", 10)
+        await seal(memory)
+        index = RepositoryIndex(
+            feed=memory._store.feed("r"), segments=memory._store.segments("r"),
+            embedder=HashingEmbedder(), agent_name="Robot",
+        )  # fmt: skip
+        assert "robot" in (await index.corpus()).steps.actors
+        await index.seal()
+        again = replace(index)
+        assert "robot" in (await again.corpus()).steps.actors
+
+
+async def test_a_long_reading_is_kept_in_several_segments(place, monkeypatch):
+    """None is cut between the two sides of a step."""
+    monkeypatch.setattr(at_rest, "MOST_DOCUMENTS", 7)
+    async with opened(place) as (memory, repo):
+        await collect(repo, "s", 9)
+        await tell(repo, 0, 9)
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        await index.seal()
+        assert [row[1] for row in segments_in(place)] == [7, 8, 8, 4]
+        await same_as_anew(memory)
+
+
+async def test_segments_go_with_their_repository(place):
+    """And are of no other."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        await seal(memory)
+        other = await memory.open_repo("other")
+        await other.remember("alone")
+        assert len((await other.recall("honey of the hive")).candidates) == 1
+        await memory.close_repo("r")
+        await memory.delete_repo("r")
+        assert not segments_in(place)
+
+
+async def test_a_store_that_cannot_be_written_is_read(place, monkeypatch):
+    """What is of no use stays there, and is read anew."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        await seal(memory)
+        await damage(memory, 1, "middle")
+        before, index = segments_in(place), index_of(memory, kept=True)
+
+        async def refuse(*_: Any, **__: Any) -> None:
+            raise StoreReadOnly("it cannot be written")
+
+        monkeypatch.setattr(memory._store.engine, "writing", refuse)
+        assert (await index.corpus()).steps.count == 12
+        monkeypatch.undo()
+    assert segments_in(place) == before
+
+
+acts = st.lists(
+    st.one_of(
+        st.tuples(st.just("tell"), st.integers(1, 9), st.sampled_from("tu")),
+        st.tuples(st.just("collect"), st.integers(1, 4), st.just("")),
+        st.tuples(st.just("feed"), st.just(0), st.sampled_from("tu")),
+        st.tuples(st.just("purge"), st.just(0), st.sampled_from("tu")),
+        st.tuples(st.just("forget"), st.integers(0, 3), st.just("")),
+        st.tuples(st.just("seal"), st.just(0), st.just("")),
+        st.tuples(st.just("know"), st.integers(0, 4), st.sampled_from(WORDS)),
+        st.tuples(st.just("unite"), st.just(0), st.just("")),
+    ),
+    max_size=12,
+)
+
+
+@given(acts)
+@settings(max_examples=examples(30), deadline=None)
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
+async def test_whatever_happens_columns_at_rest_are_those_of_the_rows(acts):
+    """Of any order of messages, sessions, feeding, erasing and keeping."""
+    async with opened("memory:") as (memory, repo):
+        said = 0
+        index = index_of(memory, kept=True)
+        sessions = list[str]()
+        for act, number, thread in acts:
+            match act:
+                case "tell":
+                    await tell(repo, said, said + number, thread=thread)
+                    said += number
+                case "collect":
+                    sessions.append(f"s{len(sessions)}")
+                    await collect(repo, sessions[-1], number)
+                case "feed":
+                    sessions.append(f"s{len(sessions)}")
+                    fed = await repo.start_session("look", session_id=sessions[-1])
+                    await repo.conversation(thread).feed(fed, from_seq=0)
+                case "purge":
+                    await repo.conversation(thread).purge()
+                case "forget" if number < len(sessions):
+                    await repo.forget(session_id=sessions[number])
+                case "know":
+                    await repo.add_memory(f"Zoë keeps {number} {thread}", tags=[thread])
+                    if number == 4 and sessions:
+                        await learn(repo, thread)
+                case "unite":
+                    await repo.consolidate()
+                case "seal":
+                    await index.catch_up()
+                    await index.seal()
+        await same_as_anew(memory)
+
+
+def test_a_segment_is_read_as_it_was_packed():
+    """Whatever the names hold; damage anywhere is found."""
+    names = {
+        "ids": ["a", "é\ud800", ""],
+        "terms": ["x"],
+        "chains": ["\0t"],
+        "metadata": ['{"a": 1}'],
+    }
+    columns = {
+        "born": np.array([1, 2, 70_000], np.uint32),
+        "acted": np.array([True, False, True]),
+        "terms": np.array([0, 0], np.uint8),
+    }
+    batch = Batch(columns, names, [["s", "m", "\ud800", 2]])
+    head = Head(
+        after=FeedCursor(), until=FeedCursor(step=4), reading="r", documents=3,
+        damaged=("steps 'x'",), tongues=(True, False),
+    )  # fmt: skip
+    found, batches = unpacked(segment := packed(head, {"steps": batch}))
+    again = batches["steps"]
+    assert (found, again.names, again.repeats) == (head, names, batch.repeats)
+    assert {name: column.tolist() for name, column in again.columns.items()} == {
+        name: column.tolist() for name, column in columns.items()
+    }
+    for at in range(len(segment)):
+        damaged = bytearray(segment)
+        damaged[at] ^= 0x55
+        with pytest.raises(ValueError, match="damaged"):
+            unpacked(bytes(damaged))
+    for end in (0, 3, 15, len(segment) // 2, len(segment) - 1):
+        with pytest.raises(ValueError, match="damaged"):
+            unpacked(segment[:end])
+
+
+def test_a_document_is_written_again_once_per_eightfold_size():
+    """So that what is written per document does not grow with the store."""
+    sizes: list[int] = []
+    written = 0
+    for _ in range(3_000):
+        merged = absorbed(sizes, SEALED_FROM)
+        size = SEALED_FROM + sum(sizes[len(sizes) - merged :])
+        sizes[len(sizes) - merged :] = [size]
+        written += size
+    documents = sum(sizes)
+    assert documents == 3_000 * SEALED_FROM
+    assert written / documents <= 4
+    assert len(sizes) <= documents / (64 * SEALED_FROM) + 2 * MERGED
+
+
+SAID = (
+    "We've moved the launch to Friday 14 May 2023, haven't we?",
+    "She's in the hospital's café.",
+    "I walked 3 miles in Rome yesterday",
+    "東京都に住んでいます。",
+    "fooBar.baz_qux(42) != snake_case",
+)
+
+
+def test_the_analyser_is_another_one_when_it_reads_otherwise():
+    """Terms and forms of older segments are of no use then: raise ``ANALYSER`` with this digest."""
+    read = [(list(index_terms(said)), len(words(said)), form_of(said)) for said in SAID]
+    digest = sha256(json.dumps(read).encode()).hexdigest()[:16]
+    assert (ANALYSER, digest) == (1, "a19b7348764e9204")
