@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import accumulate, islice, zip_longest
+from itertools import islice, zip_longest
 
 import anyio
 import numpy as np
@@ -31,6 +31,7 @@ from mnemo.index import at_rest
 from mnemo.index.corpus import OBJECT, CorpusView, nearest, sharing_words
 from mnemo.index.corpus_writer import Corpus, Debt
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
+from mnemo.index.pace import BATCH, Pace
 from mnemo.index.segments import SEALED_FROM, Kept, StoredSegments, reading
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
@@ -46,8 +47,6 @@ from mnemo.values.vectors import VectorCache, unit_rows
 
 log = logging.getLogger("mnemo")
 
-BATCH = 256
-"""Texts per call of the embedder, at most."""
 PORTION_S = 0.25
 """Seconds that one call in the background is to take: a writer or a question waits no longer."""
 UNKNOWN_PORTION = 16
@@ -58,8 +57,6 @@ MOST_WANTED = 1_024
 """Texts that a recall considers embedding: a static embedder does no more in its time."""
 LOOKED_AT = 64
 """Of these, how many it reads at once."""
-OVERHEAD_CHARACTERS = 40
-"""What an embedder does for any text, in characters of a longer one."""
 JUDGED = 50
 """Messages whose language is looked at, the last ones; more than half of them decide."""
 RECENT = 2_048
@@ -164,9 +161,7 @@ class RepositoryIndex:
         self._failures = 0
         self._renewing = False
         self._users = self._bytes = 0
-        self._pace: float | None = None
-        self._loaded = False
-        self._batch = BATCH
+        self._pace = Pace()
         self._held, self._view, self._cursor = _NOTHING, _EMPTY, FeedCursor()
         self._stood = IndexStatistics(self._cursor, 0, 0, 0, None)
 
@@ -287,7 +282,7 @@ class RepositoryIndex:
             await self._follow(held=True)
             if embedded and self._view.owed and self._failing is None:
                 try:
-                    with anyio.move_on_after(HUNG_S if self._loaded else LOADING_S):
+                    with anyio.move_on_after(HUNG_S if self._pace.is_loaded else LOADING_S):
                         await self._pay_for(query)
                 except Exception as error:
                     log.debug("the background embeds what is new: %s", error)
@@ -312,7 +307,7 @@ class RepositoryIndex:
                     self._held, self._view, self._cursor = fresh._held, fresh._view, fresh._cursor
                     # Whoever waits to share a read made of the old one reads on instead.
                     self._served = 0
-                    self._pace, self._loaded = None, False
+                    self._pace.forget()
                     self._count()
         finally:
             self._renewing = False
@@ -554,7 +549,9 @@ class RepositoryIndex:
     async def _embed_window(self, debts: Mapping[str, Debt], texts: Mapping[str, str]) -> None:
         left = sorted(texts, key=lambda key: (key in self._held.refused, len(texts[key])))
         while left:
-            portion = self._fitting(left[: self._batch], texts, PORTION_S, UNKNOWN_PORTION)
+            portion = self._pace.fitting(
+                left[: self._pace.batch], texts, PORTION_S, UNKNOWN_PORTION
+            )
             portion = portion or left[:1]
             left = left[len(portion) :]
             async with self._traffic.beside():
@@ -565,15 +562,6 @@ class RepositoryIndex:
                 finally:
                     self._in_hand.set()
                     self._in_hand = None
-
-    def _fitting(
-        self, keys: Sequence[str], texts: Mapping[str, str], seconds: float, unknown: int
-    ) -> list[str]:
-        """The first of *keys* that are embedded in so many seconds; *unknown*, until that is."""
-        if self._pace is None:
-            return list(keys[:unknown]) if seconds > 0 else []
-        sizes = accumulate(len(texts[key]) + OVERHEAD_CHARACTERS for key in keys)
-        return [k for k, size in zip(keys, sizes, strict=True) if size * self._pace <= seconds]
 
     async def _save(self, debts: Mapping[str, Debt], rows: Mapping[str, Vector]) -> None:
         """Save what was owed, and owe it no more, unless it is owed anew since."""
@@ -587,37 +575,26 @@ class RepositoryIndex:
         digests = {key: _digest(space.name, texts[key]) for key in keys}
         known = self._held.recent.found(digests.values())
         if fresh := {d: texts[key] for key, d in digests.items() if d not in known}:
-            began = elapsed()
             try:
-                reply = await self.embedder.embed(list(fresh.values()))
-                rows = unit_rows(reply, rows=len(fresh), dimensions=space.dimensions)
+                with self._pace.noted(fresh.values()):
+                    reply = await self.embedder.embed(list(fresh.values()))
+                    rows = unit_rows(reply, rows=len(fresh), dimensions=space.dimensions)
             except Exception:
-                # Ever fewer texts at once, so that one that is refused stays alone.
-                self._batch = max(1, self._batch // 2)
+                # What is refused stays alone, and goes last.
                 if len(digests) == 1:
                     refused = (*self._held.refused, *digests)
                     self._held.refused = {*self._corpus.owed.among(refused)}
                 raise
-            finally:
-                self._note_pace(fresh.values(), elapsed() - began)
             known |= zip(fresh, rows, strict=True)
-        self._batch = min(BATCH, self._batch * 2)
+        self._pace.batch = min(BATCH, self._pace.batch * 2)
         self._held.recent.keep(known)
         return {key: known[digest] for key, digest in digests.items()}
-
-    def _note_pace(self, texts: Iterable[str], seconds: float) -> None:
-        """Note seconds per character: what is faster counts at once, what is slower by half."""
-        if not self._loaded:  # The first call loads the model.
-            self._loaded = True
-            return
-        pace = seconds / sum(len(text) + OVERHEAD_CHARACTERS for text in texts)
-        self._pace = pace if self._pace is None else min(pace, (pace + self._pace) / 2)
 
     # ── Before an answer ─────────────────────────────────────────────────────────────
 
     async def _pay_for(self, query: str) -> None:
         """Embed what may answer *query*, for ``owed_s``; for ``FIRST_S`` beside loading a model."""
-        cold = not self._loaded
+        cold = not self._pace.is_loaded
         allowed = max(FIRST_S, self.owed_s) if cold and self.owed_s else self.owed_s
         deadline = elapsed() + allowed
         if self._in_hand is not None:
@@ -630,8 +607,8 @@ class RepositoryIndex:
         while some_debts := dict(islice(waiting, LOOKED_AT)):
             texts = await self._texts_of(some_debts)
             left = list(texts)
-            while some := self._fitting(left, texts, deadline - elapsed(), 1):
-                loading = not self._loaded
+            while some := self._pace.fitting(left, texts, deadline - elapsed(), 1):
+                loading = not self._pace.is_loaded
                 rows |= await self._embedded(some, texts)
                 deadline = elapsed() + allowed if loading else deadline
                 left = left[len(some) :]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from world import a_step
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.index import corpus_writer, follower
+from mnemo.index import corpus_writer, follower, pace
 from mnemo.index.follower import BATCH, RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime import traffic
@@ -672,7 +672,8 @@ class Counting:
         self.space = replace(self.inner.space, passage_tokens=20)
         self.calls: list[list[str]] = []
         self.now, self.ms = 0.0, ms
-        monkeypatch.setattr(follower, "elapsed", lambda: self.now)
+        for module in (follower, pace):
+            monkeypatch.setattr(module, "elapsed", lambda: self.now)
 
     @property
     def texts(self) -> list[str]:
