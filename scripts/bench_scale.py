@@ -21,6 +21,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -36,10 +37,13 @@ from bench_read import file_store
 from scale_store import Exact, Given, Question, Source, ask_bare, fill, repo_name, write_bare
 
 from mnemo import Config, Message, Mnemo
+from mnemo.store.schema import CREATE
 
 CONFIG = Config(recall={"record_access": False})
 REST_S = 2.0
 """Seconds until what opening left to do is done."""
+SCHEMA = sha256("".join(CREATE).encode()).hexdigest()
+"""A kept store of another one is made anew."""
 MANY, LARGEST, SHARES = 10_000, 1_000_000, {100_000: 0.5, 1_000_000: 0.15}
 """Repositories and texts for which figures have goals; goals of recall, to NumPy with FTS5."""
 
@@ -65,14 +69,14 @@ class Ground:
 
             server = get_server(self.folder / "server")  # until this process ends
             url = f"{server.get_uri()}&schema={name}"
-        if not made.exists():
+        if not made.exists() or made.read_text("ascii") != SCHEMA:
             for left in [*self.folder.glob(f"{name}.db*")]:
                 left.unlink()
             if self.engine == "postgres":
                 execute(server.get_uri(), f"DROP SCHEMA IF EXISTS {name} CASCADE")
             store = postgres_store(url) if self.engine == "postgres" else file_store(Path(url))
             await fill(store, self.source, repos, each)
-            made.touch()
+            made.write_text(SCHEMA, "ascii")
         return url
 
     def bare(self, documents: int) -> Path:
@@ -267,7 +271,9 @@ async def recall(
             began = process_time()
             exact.ask(*question)
             took[theirs].append(1_000 * (process_time() - began))
-    return beside(f"{documents:,} texts: recall", took, "ms", "to that", most=SHARES.get(documents))
+    return beside(
+        f"{documents:,} texts: recall", took, "ms", "mnemo to these", most=SHARES.get(documents)
+    )
 
 
 async def append(folder: Path, *, documents: int, count: int, stores: str) -> Figures:
@@ -295,7 +301,7 @@ async def append(folder: Path, *, documents: int, count: int, stores: str) -> Fi
         spent = 1e6 * (process_time() - began) / count
     name = f"{documents:,} texts: appends"
     each = Figure(f"{name}: processor time of each, until it is indexed", spent, "µs")
-    return [*beside(name, rates, "/s", "share", least=0.9), each]
+    return [*beside(name, rates, "/s", "the first to the second", least=0.9), each]
 
 
 _REPOS, _SIZES = (10_000, 20), ([10_000, 100_000, 1_000_000], 200)
