@@ -17,7 +17,14 @@ from typing import Any
 
 import anyio
 
-from mnemo.errors import Conflict, NotToFeed, RateLimited, SessionClosed, StoreError
+from mnemo.errors import (
+    Conflict,
+    NotToFeed,
+    RateLimited,
+    SessionClosed,
+    SessionError,
+    StoreError,
+)
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.clock import new_id
@@ -542,7 +549,7 @@ class Session:
             return
         try:
             await self.close()
-        except StoreError:
+        except (SessionError, StoreError):  # as of work that has begun while doubt was resolved
             log.exception("session %s could not be closed at its expiry; later again", self.id)
             work.set_timers()
             return

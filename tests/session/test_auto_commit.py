@@ -3,7 +3,7 @@
 import pytest
 from helpers import BUILD, TRIP, annotating
 
-from mnemo import Config, SessionClosed, SessionError, SessionState
+from mnemo import Config, SessionBusy, SessionClosed, SessionError, SessionState
 from mnemo.errors import CommitFailed, Conflict, ExtractionFailed, ModelUnavailable, StoreError
 from mnemo.events import (
     AnnotationFailed,
@@ -313,6 +313,23 @@ async def test_an_expiry_comes_again_without_another_append(open_kit, failing_st
     assert kit.seen.of(SessionExpired) == []
     await kit.pass_time(600)
     await kit.until(lambda: bool(kit.seen.of(SessionExpired)))
+
+
+async def test_an_expiry_that_meets_work_in_the_background_comes_again(open_kit, monkeypatch):
+    """The work began while the close asked the store what it knows; nothing else is appended."""
+    kit = await open_kit(config=UNFLUSHED)
+    session = await kit.begun()
+
+    async def refused() -> None:
+        monkeypatch.undo()
+        raise SessionBusy("extraction_in_progress", state=session.state, operation="close")
+
+    monkeypatch.setattr(session._work, "close", refused)
+    await kit.pass_time(600)
+    assert kit.seen.of(SessionExpired) == []
+    await kit.pass_time(600)
+    await kit.until(lambda: bool(kit.seen.of(SessionExpired)))
+    assert await stored(kit) == 1
 
 
 async def test_the_expiry_of_a_session_that_another_service_has_ends_it_here(
