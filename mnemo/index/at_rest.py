@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from sys import getsizeof
 from typing import Any, TypeAlias
 
@@ -124,11 +124,13 @@ def _batches(
         "metadata": steps.facets.texts,
         "terms": list(steps.lexicon.numbers),
     }
+    # In the order of the feed; all that lie behind are few of many.
+    behind = takewhile(lambda entry: entry[1][1] > after.step, reversed(steps.repeating.items()))
     repeats = [
         (step, steps.aliases[step], session, born)
-        for step, (session, born) in steps.repeating.items()
-        if after.step < born <= until.step
-    ]
+        for step, (session, born) in behind
+        if born <= until.step
+    ][::-1]
     batches = {"steps": replace(_columns(steps, numbers["steps"], known), repeats=repeats)}
     for kind, group in corpus.nodes.items():
         if len(of_kind := numbers[kind]):
@@ -159,9 +161,10 @@ def _columns(group: Documents, numbers: Numbers, known: Mapping[str, list[str]])
 def _terms_of(group: Documents, numbers: Numbers) -> Ints:
     """The terms of the documents *numbers*, end to end."""
     lengths = group.columns["lengths"].view().astype(np.int64)
-    begins, taken = np.cumsum(lengths) - lengths, lengths[numbers]
-    gaps = np.repeat(begins[numbers] - (np.cumsum(taken) - taken), taken)
-    return np.array(group.terms, np.int32)[gaps + np.arange(len(gaps))]
+    begins, taken = (np.cumsum(lengths) - lengths)[numbers], lengths[numbers]
+    first = int(begins[0]) if len(begins) else 0
+    gaps = np.repeat(begins - first - (np.cumsum(taken) - taken), taken)
+    return np.array(group.terms[first:], np.int32)[gaps + np.arange(len(gaps))]
 
 
 def _narrowed(numbers: NDArray[Any]) -> NDArray[Any]:
