@@ -886,9 +886,12 @@ class Repository(MemoryCalls):
         closed = f"repository {self.id!r} is closed; open it again with open_repo"
         self._home.closed = self._home.closed or why or closed
         grace_s = await self._jobs.end(grace_s)
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._sessions.aclose, grace_s)
-            group.start_soon(self._notes._aclose, grace_s)
+        if self._sessions.open_here:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._sessions.aclose, grace_s)
+                group.start_soon(self._notes._aclose, grace_s)
+        else:  # most of many; two tasks take longer than all the rest
+            await self._notes._aclose(grace_s)
         self._ending.closed = self._home.closed
         self._recall.stop()
         self._tasks.cancel()
