@@ -106,8 +106,8 @@ class Repository(MemoryCalls):
 
     @cached_property
     def _checkpoints(self) -> Checkpoints:
-        parts = self._parts
-        return Checkpoints(guarded(parts.checkpoints, self._check_usable), parts.scrub)
+        rows = guarded(self._parts.checkpoints, self._check_usable)
+        return Checkpoints(rows, self._parts.scrub)
 
     @cached_property
     def _conversations(self) -> RepositoryConversations:
@@ -886,11 +886,9 @@ class Repository(MemoryCalls):
         closed = f"repository {self.id!r} is closed; open it again with open_repo"
         self._home.closed = self._home.closed or why or closed
         grace_s = await self._jobs.end(grace_s)
-        if self._sessions.open_here:
-            async with anyio.create_task_group() as group:
+        async with anyio.create_task_group() as group:
+            if self._sessions.open_here:  # most have none, and a task takes long
                 group.start_soon(self._sessions.aclose, grace_s)
-                group.start_soon(self._notes._aclose, grace_s)
-        else:  # most of many; two tasks take longer than all the rest
             await self._notes._aclose(grace_s)
         self._ending.closed = self._home.closed
         self._recall.stop()

@@ -14,6 +14,7 @@ import pytest
 from helpers import lines_of, ran
 
 from mnemo import Config, Mnemo, WorkerStatistics
+from mnemo.jobs import job_rows
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.runtime.clock import SystemClock
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
@@ -166,3 +167,28 @@ def found_wrong(part: str, store: str, **sizes: int) -> dict[str, float]:
     figures = json.loads(done.stdout)["phases"][part]
     assert figures
     return {figure["name"]: figure["value"] for figure in figures if figure["value"]}
+
+
+_JOBS = """
+INSERT INTO jobs (repo, kind, subject, due_at, state, tries, token, needs)
+SELECT r.no, 'extract', n::text, '{due}', '{state}', 0, 0, '{{}}'
+FROM repos r, generate_series({first}, {last}) n
+"""
+
+
+async def test_a_look_reads_no_job_that_is_done_or_waits(postgres_url):
+    """Among many thousands it goes by state and time, over all repositories."""
+    async with service(postgres_url, workers=0) as memory:
+        await (await memory.open_repo("r")).remember("Ada rows.")
+        engine = memory._usable()[0].engine
+        for first, state, due in ((1, "done", "2024"), (20_001, "waiting", "9999")):
+            rows = _JOBS.format(first=first, last=first + 19_999, state=state, due=due)
+            await engine.writing(lambda tx, rows=rows: tx.run(rows) and None)
+        await engine.writing(lambda tx: tx.run("ANALYZE jobs") and None)
+        for statement in (job_rows._OWING, job_rows._NEXT_DUE):
+            plan = await engine.reading(
+                lambda tx, one=statement: tx.run(f"EXPLAIN {one}", ("2025",)).fetchall()
+            )
+            said = "\n".join(line for (line,) in plan)
+            assert "jobs_due" in said
+            assert "Seq Scan on jobs" not in said
