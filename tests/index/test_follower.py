@@ -619,6 +619,30 @@ async def test_what_is_owed_is_owed_by_an_index_that_was_let_go(feed):
     assert index.statistics().waiting == 0
 
 
+async def test_what_a_failing_embedder_owes_outlives_letting_go(monkeypatch):
+    """Nothing keeps it in memory until then; once it is mended, all get their vectors."""
+    monkeypatch.setattr(follower, "RETRY_S", 0.001)
+    monkeypatch.setattr(follower, "MAX_RETRY_S", 0.001)
+    feed, embedder = Feed(), Flaky()
+    feed.said = [step(n) for n in range(3)]
+    index = index_of(feed, embedder)
+    async with anyio.create_task_group() as group:
+        group.start_soon(index.run)
+        with anyio.fail_after(120):
+            for _ in range(3):
+                embedder.asked = anyio.Event()
+                await embedder.asked.wait()
+                while not index.let_go():
+                    await anyio.lowlevel.checkpoint()
+                found = index.statistics()
+                assert (found.waiting, found.bytes) == (3, 0)
+                assert "ModelTimeout" in str(found.failing)
+            embedder.broken = False
+            await feed.saved.wait()
+    assert len(feed.vectors) == 3
+    assert index.statistics().waiting == 0
+
+
 async def test_the_near_are_found_in_what_was_let_go(feed):
     """Between catching up and looking, others may have needed the room."""
     feed.nodes = [Tag("bees")]
