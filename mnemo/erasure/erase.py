@@ -305,9 +305,11 @@ def _taken(tx: Tx, chosen: Chosen) -> dict[str, set[str]]:
 
 SHOWN_TO = 3
 """Episodes of jobs, at most, that a message was shown to: each has a message of its own."""
+LOOKED_AT = 256
+"""Messages before and behind an end of what is erased: more than a portion and its context (S)."""
 _BEHIND = """
 SELECT e.no, e.session, e.status, e.goal FROM
-(SELECT id, seq FROM messages WHERE thread = ? AND seq > ? ORDER BY seq LIMIT 256) m
+(SELECT id, seq FROM messages WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?) m
 $join steps t ON t.repo = ? AND t.thread = ? AND t.message = m.id
 $join sessions s ON s.no = t.session AND s.thread_id = ? JOIN episodes e ON e.no = t.episode
 ORDER BY m.seq
@@ -332,13 +334,17 @@ def _shown_to(tx: Tx, repo: int, chosen: Chosen) -> list[Shown]:
     for thread, seqs in by_thread(chosen.places).items():
         erased = set(seqs)
         (id,) = tx.run(THREAD_ID, (thread,)).fetchone()
-        texts = (side for one in messages_of(tx, thread, seqs, 0) for side in sides_of(one))
-        words = words_of(texts)
         for last in (seq for seq in seqs if seq + 1 not in erased):
-            rows = tx.run(_BEHIND, (thread, last, repo, id, id)).fetchall()
+            rows = tx.run(_BEHIND, (thread, last, LOOKED_AT, repo, id, id)).fetchall()
+            if not rows:
+                continue
+            near = [seq for seq in range(last - LOOKED_AT, last + 1) if seq in erased]
+            texts = (side for one in messages_of(tx, thread, near, 0) for side in sides_of(one))
+            words = words_of(texts)
             for no, session, status, goal in list(dict.fromkeys(rows))[:SHOWN_TO]:
-                owed = status in ("open", "closed")
-                found[no] = Shown(no, session, owed, _text(goal) or "", words)
+                owed, before = status in ("open", "closed"), found.get(no)
+                told = words | before.words if before else words
+                found[no] = Shown(no, session, owed, _text(goal) or "", told)
     return [*found.values()]
 
 
