@@ -59,12 +59,14 @@ class JobSlots:
 
     def enter(self, repo_id: str, poke: Callable[[], None], poll_s: float) -> None:
         """Call *poke* when the repository may have a job to claim, and a place for it."""
+        if repo_id in self._pokes:  # one that is closing, and was opened again
+            self.leave(repo_id, self._pokes[repo_id][0])
         self._pokes[repo_id] = poke, poll_s
         self._pace(poll_s, 1)
 
-    def leave(self, repo_id: str) -> None:
-        """The repository claims no more. Idempotent."""
-        if repo_id in self._pokes:
+    def leave(self, repo_id: str, poke: Callable[[], None]) -> None:
+        """Do not call *poke* any more. Idempotent."""
+        if repo_id in self._pokes and self._pokes[repo_id][0] == poke:
             self._pace(self._pokes.pop(repo_id)[1], -1)
             self._waiting.pop(repo_id, None)
             self.go_on()

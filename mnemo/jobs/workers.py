@@ -69,8 +69,10 @@ class Poller:
         self.begun = number = self.begun + 1
         try:
             owing = await self.owing(self.slots.kinds)
-        except MnemoError as error:
-            log.warning("repositories with jobs are looked for again: %s", error)
+        except Exception as error:
+            # Whatever it is: without looks, no repository of the service hears of others' jobs.
+            trace = traceback_of(error)
+            log.warning("repositories with jobs are looked for again: %s", error, exc_info=trace)
             owing = Owing((), math.inf)
         self.slots.wake(owing.repos)
         self._found = number, owing.repos

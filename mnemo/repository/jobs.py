@@ -127,7 +127,7 @@ class Jobs:
     async def end(self, grace_s: float) -> float:
         """Claim no more, wait up to *grace_s* s, give what still runs. *Cancellation*: safe."""
         self._stopped = True
-        self._slots.leave(self._parts.repo_id)
+        self._slots.leave(self._parts.repo_id, self.poke)
         self.pulse()
         until = anyio.current_time() + grace_s
         with anyio.move_on_after(grace_s):
@@ -193,7 +193,7 @@ class Jobs:
                 with self._nap:
                     await self._clock.sleep(max(0.0, began + pause_s - self._clock.monotonic()))
         except StoreReadOnly:
-            self._slots.leave(self._parts.repo_id)
+            self._slots.leave(self._parts.repo_id, self.poke)
         except MnemoError as error:
             log.warning("jobs are looked for again: %s", error)
 

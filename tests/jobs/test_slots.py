@@ -44,9 +44,20 @@ def test_a_place_that_is_not_used_goes_to_the_next():
     slots.wake("abcd")
     slots.end("a")
     assert [repo.jobs for repo in repos.values()] == [0, 0, 0, 1]
-    slots.leave("d")
+    slots.leave("d", repos["d"].look)
     slots.end("c")
     assert (repos["d"].woken, slots.running, dict(slots.busy)) == (0, 0, {})
+
+
+def test_one_that_was_opened_again_while_it_closed_stays():
+    """The one that closes, late or twice, takes only itself away."""
+    slots, repos = of(None, a=1)
+    again = Repository(slots, "a", 1)
+    slots.leave("a", repos["a"].look)
+    slots.wake("a")
+    assert (repos["a"].jobs, again.jobs, slots.poll_s) == (1, 0, 1.0)
+    slots.leave("a", again.look)
+    assert slots.poll_s == float("inf")
 
 
 def test_one_that_finds_no_place_is_woken_for_the_next():

@@ -1,8 +1,9 @@
 """The one look for jobs: when it is made, and who is told of it."""
 
 import math
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 
 import anyio
@@ -27,7 +28,8 @@ class Looks:
         self.next_s = math.inf
         self.at: list[float] = []
         self.gate: anyio.Event | None = None
-        self.error: StoreError | None = None
+        self._pokes: dict[str, Callable[[], None]] = {}
+        self.error: Exception | None = None
 
     async def owing(self, kinds: Collection[JobKind] | None) -> Owing:
         self.at.append(self.clock.monotonic())
@@ -45,9 +47,13 @@ class Looks:
     async def open(self, id: str, poll_s: float) -> list[str]:
         """Open a repository; grows when it is woken."""
         woken: list[str] = []
-        self.slots.enter(id, lambda: woken.append(id), poll_s)
+        self._pokes[id] = partial(woken.append, id)
+        self.slots.enter(id, self._pokes[id], poll_s)
         await self.clock.advance(0)
         return woken
+
+    def close(self, id: str) -> None:
+        self.slots.leave(id, self._pokes[id])
 
 
 @asynccontextmanager
@@ -71,10 +77,10 @@ async def test_the_most_impatient_that_is_open_sets_the_pace():
         await looks.open("fast", 1)
         await looks.pass_s(2)
         assert looks.at[2:] == [15, 16, 17]
-        looks.slots.leave("fast")
+        looks.close("fast")
         await looks.pass_s(10)
         assert looks.at[5:] == [18, 23]
-        looks.slots.leave("slow")
+        looks.close("slow")
         await looks.pass_s(20)
         assert looks.at[7:] == []
 
@@ -105,17 +111,18 @@ async def test_only_what_owes_is_woken():
         assert (owing, other) == (["owing"] * 3, [])
 
 
-async def test_a_failed_look_is_made_again(caplog):
+@pytest.mark.parametrize("error", [StoreError("gone"), KeyError("gone")])
+async def test_a_failed_look_is_made_again(error, caplog):
     """It is logged; who waits for one goes on."""
     async with looking() as looks:
-        looks.error = StoreError("gone")
+        looks.error = error
         woken = await looks.open("r", 1)
         with anyio.fail_after(120):
             assert await looks.poller.found_since(0) == (1, ())
         looks.error, looks.repos = None, ["r"]
         await looks.pass_s(1)
         assert woken == ["r"]
-    assert "looked for again: gone" in caplog.text
+    assert "are looked for again" in caplog.text
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -121,7 +121,7 @@ async def test_the_job_of_one_among_many_is_found_by_the_next_look(db):
 def watch(repo: Repository, woken: list[str]) -> None:
     """Note when the service has *repo* look for jobs."""
     slots, poke = repo._parts.slots, repo._jobs.poke
-    slots.leave(repo.id)
+    slots.leave(repo.id, poke)
     slots.enter(repo.id, lambda: (woken.append(repo.id), poke()), repo.config.jobs.poll_s)
 
 
