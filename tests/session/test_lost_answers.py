@@ -143,7 +143,7 @@ class Lives:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["create", "append", "record", "apply", "reading"])
+@pytest.mark.parametrize("kind", ["create", "append", "record", "apply"])
 @pytest.mark.parametrize(
     "probe",
     [False, pytest.param(True, marks=pytest.mark.long)],
