@@ -61,6 +61,7 @@ async def told(session: Session, episode: str, count: int) -> dict[str, Step]:
 
 async def manual_life(kit: Kit) -> dict[str, Step]:
     """Three episodes: committed, discarded, committed; gives the acknowledged steps."""
+    assert await insistent(kit.repo.threads) == []
     start = partial(kit.repo.start_session, "first goal", session_id="s")
     session = await insistent(start)
     steps = await told(session, "a", 2)
@@ -80,6 +81,7 @@ async def manual_life(kit: Kit) -> dict[str, Step]:
 
 async def automatic_life(kit: Kit) -> dict[str, Step]:
     """Two episodes with boundaries, whose trajectories are committed in the background."""
+    assert await insistent(kit.repo.threads) == []
     start = partial(kit.repo.start_session, "first goal", session_id="s")
     session = await insistent(start)
     steps = await told(session, "a", 4)
