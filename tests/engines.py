@@ -17,6 +17,7 @@ from mnemo.config import StoreConfig
 from mnemo.store.postgres.connection import Address, PostgresTx, adapt
 from mnemo.store.postgres.schema import migrate as migrate_schema
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
+from mnemo.store.sqlite.dialect import tokens
 from mnemo.store.sqlite.schema import migrate as migrate_file
 
 
@@ -40,6 +41,7 @@ def rows_of(place: Path | str, query: str) -> list[tuple[Any, ...]]:
 def change(file: Path, *statements: str) -> None:
     """Run *statements* on a store's file, past the library."""
     with closing(sqlite3.connect(file)) as connection, connection:
+        connection.create_function("mnemo_tokens", 3, tokens)
         for statement in statements:
             connection.execute(statement)
 

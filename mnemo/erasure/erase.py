@@ -54,6 +54,7 @@ from mnemo.runtime.transactions import transacted
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
 from mnemo.store.tables import CHANGESETS, NODES, drop_vectors
+from mnemo.store.texts import drop_texts
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, ErasureReport, Selection
@@ -231,11 +232,7 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         unreadable=tuple(dict.fromkeys(one.row for one in unreadable)),
         texts=tuple(dict.fromkeys(report.texts)),
     )
-    if report.fulltext_rows and selection.scrub:
-        tx.dialect.merge_texts(tx, repo)
     if not report.is_empty:
-        if not selection.scrub:
-            tx.dialect.note_expired(tx, repo)  # which has the texts merged by the next scrub
         tx.dialect.note_erased(tx)
     return Erased(
         report=report,
@@ -435,7 +432,7 @@ def _delete_steps(
     tx.run(_DROP_MOVING, (repo, listed(keys)))
     leave_recall(tx, repo, step_ids)
     return ErasureReport(
-        fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
+        fulltext_rows=drop_texts(tx, repo, texts),
         vectors=drop_vectors(tx, repo, keys),
         steps=tx.run(_DELETE_STEPS, (listed(ordinals),)).rowcount,
     )

@@ -12,6 +12,7 @@ from mnemo.errors import NotFound
 from mnemo.store.codec import decode_time
 from mnemo.store.rows import Rows, message_row, repo_row, snapshot_row, step_row
 from mnemo.store.tables import TABLES
+from mnemo.store.texts import drop_texts
 from mnemo.store.tombstones import remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
@@ -113,13 +114,11 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     rows = [step_row(ordinal, side) for ordinal in _numbers(tx, _STEPS, repo) for side in (0, 1)]
     rows += map(message_row, _numbers(tx, _MESSAGES, repo))
     rows += map(snapshot_row, _numbers(tx, _SNAPSHOTS, repo))
-    texts = tx.dialect.drop_texts(tx, repo, rows)
-    tx.dialect.merge_texts(tx, repo)
+    texts = drop_texts(tx, repo, rows)
     tx.run(_DROP_WORDS, (repo,))
     gone = Counter[str]()
     for table, condition in _ROWS:
         gone[table] += tx.run(f"DELETE FROM {table} WHERE {condition}", (repo,)).rowcount
-    tx.dialect.merge_note_words(tx)
     tx.dialect.note_erased(tx)
     gone["vectors"] += gone["note_vectors"] + gone["item_vectors"]
     counts: dict[str, Any] = {f.name: gone[f.name] for f in fields(ErasureReport) if f.name in gone}

@@ -259,7 +259,7 @@ class ItemWriter(ItemReader):
         if row is None:
             return False
         _drop(self._tx, [row[0]])
-        self._tx.dialect.note_expired(self._tx, self._repo)
+        self._tx.dialect.note_expired(self._tx)
         return row[1] is None or row[1] > utc_text(self.now)
 
     def refresh(self, names: Sequence[tuple[Namespace, str]]) -> None:
@@ -276,7 +276,7 @@ class ItemWriter(ItemReader):
         numbers = [no for (no,) in self._tx.run(_EXPIRED, (*self._live, limit)).fetchall()]
         if numbers:
             _drop(self._tx, numbers)
-            self._tx.dialect.note_expired(self._tx, self._repo)
+            self._tx.dialect.note_expired(self._tx)
         return len(numbers)
 
     def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[int, Vector]) -> None:

@@ -1,7 +1,7 @@
 """
 Erasure of messages, and of what was derived from ranges that held them; rows only.
 
-Words stay in the index until ``merge_texts``, bytes in the file until it is scrubbed.
+Words stay in the index, and bytes in the file, until it is scrubbed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mnemo.log.units import Around, messages_at
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, message_row, snapshot_row
 from mnemo.store.table import decode_shown
 from mnemo.store.tables import CALLING, CALLS, MESSAGES, drop_vectors
+from mnemo.store.texts import drop_texts
 from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced
@@ -161,7 +162,7 @@ def _erase(
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(no) for no, _ in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
     return ErasureReport(
-        fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
+        fulltext_rows=drop_texts(tx, repo, texts),
         vectors=vectors,
         pins=tx.run(_DROP_PINS, (thread, listed(row[1] for row in messages), listed(ids))).rowcount,
         compactions=_drop_ranges(tx, "compactions", thread, held["compactions"]),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,9 +17,9 @@ from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.codec import decode_object, decode_time
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, Rows, listed, log_passed, repo_row
-from mnemo.store.tx import Texts, Tx
+from mnemo.store.texts import Texts
+from mnemo.store.tx import Tx
 from mnemo.values.records import (
-    DAYS_OF_A_YEAR,
     Group,
     Query,
     Ranking,
@@ -32,10 +33,6 @@ from mnemo.values.records import (
     term_weight,
 )
 
-_LOOKED_AT = 64
-"""Rows for which one age is worked out; by those before it is greater, so none is missed."""
-_LONG_AGO = 300_000
-"""Days, about as many as there have been years."""
 SHORTEST_TRIPLE = 3
 """Characters of an operand that an index of parts, *unspaced*, can look up."""
 
@@ -65,14 +62,10 @@ class StoredRecords(OfRepository):
 
 @dataclass(slots=True)
 class _Best:
-    """
-    The best rows so far, at most *limit*; rows come by falling score if *is_ranked*. Else by
-    falling relevance: age only lowers a score, which is that at most.
-    """
+    """The best rows so far, at most *limit*."""
 
     ranking: Ranking
     limit: int
-    is_ranked: bool
     rows: list[tuple[tuple[float, float, str, int], Lean]] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
 
@@ -84,43 +77,15 @@ class _Best:
         insort(self.rows, (lean.order(self.ranking), lean))
         del self.rows[self.limit :]
 
-    def hopeful(self, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-        """Those of *rows* that may be among the best; most are too old, told by raw times."""
-        if self.is_ranked:
-            yield from rows
-            return
-        oldest, breather = "", Breather()
-        for place, row in enumerate(rows):
-            if place % _LOOKED_AT == 0 and len(self.rows) == self.limit:
-                if round(row[1], 9) < -self.rows[-1][0][0]:
-                    return
-                oldest = self._oldest(row[1])
-                breather.breathe()
-            if not isinstance(row[2], str) or row[2] >= oldest:
-                yield row
-
-    def _oldest(self, relevance: float) -> str:
-        """The day before which what has at most this relevance is not among the best."""
-        ranking, least = self.ranking, -self.rows[-1][0][0]
-        if not ranking.decay or least <= 0:
-            return ""
-        days = (relevance / least - 1) / ranking.decay * DAYS_OF_A_YEAR
-        if days > _LONG_AGO:
-            return ""
-        # A time is stored with its offset, which is less than a day; another is for rounding.
-        return (ranking.now - timedelta(days=days + 2)).date().isoformat()
-
     def is_settled(self, lean: Lean) -> bool:
-        """Whether neither *lean* nor what comes behind it could be among them any more."""
-        if len(self.rows) < self.limit:
-            return False
-        worth = -lean.order(self.ranking)[0] if self.is_ranked else round(lean.relevance, 9)
-        return worth < -self.rows[-1][0][0]
+        """Whether neither *lean* nor what has a lower score could be among them any more."""
+        worst = self.rows[-1][0][0] if len(self.rows) == self.limit else math.inf
+        return lean.order(self.ranking)[0] > worst
 
 
 def _search(tx: Tx, repo_id: str, wanted: RecordQuery) -> list[RecordHit]:
     repo = repo_row(tx, repo_id)[0]
-    texts = tx.dialect.texts(tx, repo)
+    texts = Texts(tx, repo)
     scope = Scope.of(repo, stream=wanted.session_id, hidden=wanted.hidden)
     by = _by_parts if _is_unspaced(wanted.query) else _by_words
     found = by(tx, texts, scope, wanted)
@@ -141,18 +106,18 @@ def _by_words(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
     rows = texts.matching(
         wanted.query, scope.condition, scope.values, wanted.ranking, unspaced=False
     )
-    return [lean for _, lean in _best(tx, rows, texts.is_ranked, wanted)]
+    return [lean for _, lean in _best(tx, rows, wanted)]
 
 
 def _best(
-    tx: Tx, rows: Iterable[Sequence[Any]], is_ranked: bool, wanted: RecordQuery
+    tx: Tx, rows: Iterable[Sequence[Any]], wanted: RecordQuery, *, in_order: bool = True
 ) -> list[tuple[tuple[float, float, str, int], Lean]]:
-    """The best of *rows*, which are read no further, with what they are ordered by."""
-    best, breather = _Best(wanted.ranking, wanted.limit, is_ranked), Breather()
+    """The best of *rows*, with their order; if they are *in_order*, no more of them are read."""
+    best, breather = _Best(wanted.ranking, wanted.limit), Breather()
     expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
-    for lean in let_through(tx, _leans(best.hopeful(rows)), wanted):
+    for lean in let_through(tx, _leans(rows), wanted):
         breather.breathe()
-        if best.is_settled(lean):
+        if in_order and best.is_settled(lean):
             break
         if shown := expiry.living(lean):
             best.take(shown)
@@ -174,7 +139,8 @@ def _by_parts(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
     """The best of what each group finds; of a row that several find the most relevant."""
     found: dict[int, tuple[tuple[float, float, str, int], Lean]] = {}
     for group in wanted.query.groups:
-        for entry in _best(tx, *_of_group(tx, texts, scope, group, wanted), wanted):
+        rows, in_order = _of_group(tx, texts, scope, group, wanted)
+        for entry in _best(tx, rows, wanted, in_order=in_order):
             row = entry[1].row
             found[row] = min(entry, found.get(row, entry))
     return [lean for _, lean in sorted(found.values())[: wanted.limit]]
@@ -188,17 +154,17 @@ def _of_group(
         tuple(o for o in group.wanted if len(o) >= SHORTEST_TRIPLE),
         tuple(o for o in group.unwanted if len(o) >= SHORTEST_TRIPLE),
     )
-    held = _holding(tx, group, longest=SHORTEST_TRIPLE - 1 if long.wanted else None)
+    held = _holding(group, longest=SHORTEST_TRIPLE - 1 if long.wanted else None)
     if long.wanted:
         condition = f"{scope.condition} AND {held.condition}"
         values = (*scope.values, *held.values)
         rows = texts.matching(Query((long,)), condition, values, wanted.ranking, unspaced=True)
-        return rows, texts.is_ranked
+        return rows, True
     condition = f"{held.condition} AND {scope.condition}"
     return texts.newest(wanted.scan_limit, condition, (*held.values, *scope.values)), False
 
 
-def _holding(tx: Tx, group: Group, *, longest: int | None) -> Scope:
+def _holding(group: Group, *, longest: int | None) -> Scope:
     """That the text holds the operands (those of at most *longest* characters), case aside."""
     conditions: list[str] = ["TRUE"]
     values: list[str] = []
@@ -207,7 +173,7 @@ def _holding(tx: Tx, group: Group, *, longest: int | None) -> Scope:
             if longest is not None and len(operand) > longest:
                 continue
             lowered = lower_each(operand)
-            conditions.append(no + tx.dialect.contains(lowered))
+            conditions.append(f"{no}$position(f.lowered, ?) > 0")
             values.append(lowered)
     return Scope(" AND ".join(conditions), tuple(values))
 
@@ -233,7 +199,7 @@ class _Candidate:
 def surfacing(tx: Tx, repo_id: str, wanted: SurfacingQuery) -> Surfacing:
     """Records that match enough of the terms, best first, and how common each term is."""
     repo = repo_row(tx, repo_id)[0]
-    texts = tx.dialect.texts(tx, repo)
+    texts = Texts(tx, repo)
     records = texts.count()
     if not records:
         return Surfacing(records=0, counts=dict.fromkeys(wanted.terms, 0))

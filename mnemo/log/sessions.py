@@ -18,6 +18,7 @@ from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
 from mnemo.store.rows import Rows, listed, repo_number, step_row
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import ANNOTATIONS, EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
+from mnemo.store.texts import put_texts
 from mnemo.store.tombstones import refuse_erased, was_erased
 from mnemo.store.tx import Text, Tx
 from mnemo.values.archive import EpisodeRow, SessionRow
@@ -515,7 +516,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     with tx.refusing(Conflict("the step's key or node id is in use already")):
         tx.insert("steps", _INSERTED, rows)
     for repo, its_texts in texts.items():
-        tx.dialect.put_texts(tx, repo, its_texts)
+        put_texts(tx, repo, its_texts)
     return results
 
 

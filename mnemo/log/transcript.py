@@ -30,6 +30,7 @@ from mnemo.store.rows import (
     snapshot_row,
 )
 from mnemo.store.tables import JOBS, MESSAGES, THREADS, table_of
+from mnemo.store.texts import drop_texts, put_texts
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Derived, Snapshot, Surfaced, Thread
@@ -367,7 +368,7 @@ class TranscriptWriter(TranscriptReader):
             tx.insert("messages", _INSERTED, rows)
         if calls:
             tx.insert("message_calls", _CALL, calls)
-        tx.dialect.put_texts(tx, self._repo, texts)
+        put_texts(tx, self._repo, texts)
 
     def _number(self, thread_id: str) -> int:
         if thread_id in self._kept:
@@ -426,7 +427,7 @@ class TranscriptWriter(TranscriptReader):
         places = [(self._number(thread_id), seq) for seq in seqs]
         erased = erase_messages(self._out, self._repo, places)
         if erased.messages:
-            self._out.dialect.note_expired(self._out, self._repo)
+            self._out.dialect.note_expired(self._out)
         return erased
 
 
@@ -442,15 +443,15 @@ def _put_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
         return
     no, text, _ = now
     tx.run(_OF_REPOSITORY, (repo, no))
-    tx.dialect.drop_texts(tx, repo, [snapshot_row(no)])
-    tx.dialect.put_texts(tx, repo, [(snapshot_row(no), text, snapshot.at)])
+    drop_texts(tx, repo, [snapshot_row(no)])
+    put_texts(tx, repo, [(snapshot_row(no), text, snapshot.at)])
 
 
 def _drop_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     """Take its text out of the index, if it is there."""
     row = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
     if row is not None:
-        tx.dialect.drop_texts(tx, repo, [snapshot_row(row[0])])
+        drop_texts(tx, repo, [snapshot_row(row[0])])
 
 
 # ── The store of one repository ──────────────────────────────────────────────────────

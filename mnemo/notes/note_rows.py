@@ -266,14 +266,12 @@ class NoteWriter(NoteReader):
         execute("DELETE FROM notes WHERE no = ?", found)
         # The request stays covered; the topic may be made of its words.
         execute(_UNNAME, (self._repo, topic))
-        erased = ErasureReport(
+        return ErasureReport(
             notes=1,
             note_versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
             fulltext_rows=execute(_DROP_WORDS, found).rowcount,
             vectors=execute(_DROP_VECTOR, found).rowcount,
         )
-        self._tx.dialect.merge_note_words(self._tx)
-        return erased
 
     def rewrite(self, version: NoteVersion) -> None:
         """Replace a version by one with fewer words; for erasure."""

@@ -45,6 +45,7 @@ from mnemo.store.rows import (
     snapshot_row,
     step_row,
 )
+from mnemo.store.texts import put_texts
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
@@ -452,7 +453,7 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
         rows = tx.run(_TEXTS.format(table))
         while batch := rows.fetchmany(_BATCH):
             texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
-            tx.dialect.put_texts(tx, repo, texts)
+            put_texts(tx, repo, texts)
     words = tx.run(_NOTE_WORDS).fetchall()
     tx.dialect.put_note_words(tx, [(bases["notes"] + n, terms) for n, terms in words])
 
@@ -470,4 +471,4 @@ def _index_steps(tx: Tx, repo: int, base: int) -> None:
             for n, at, *halves in batch
             for side, text in enumerate(halves)
         ]
-        tx.dialect.put_texts(tx, repo, texts)
+        put_texts(tx, repo, texts)

@@ -184,8 +184,6 @@ class Kind:
 
 # ── Kinds ────────────────────────────────────────────────────────────────────────────
 
-SEARCHED = "{searched}"
-"""Stands in a query for the condition that the message is in the full text."""
 _FLAG = ("INTEGER NOT NULL", share)
 _ANNOTATION = {
     column: (type.split()[0], tables.ANNOTATIONS.judges.get(column))
@@ -246,7 +244,10 @@ _ALL = (
         source="messages d $join threads thread ON thread.no = d.thread",
         repo="d.repo",
         order="d.no",
-        said={"searched": f"CASE WHEN {SEARCHED} THEN 1 ELSE 0 END"},
+        said={
+            "searched": "CASE WHEN EXISTS (SELECT 1 FROM texts x WHERE x.no = 4 * d.no + 2) "
+            "THEN 1 ELSE 0 END"
+        },
         more={"searched": _FLAG},
     ),
     Kind("compaction", tables.COMPACTIONS),
@@ -303,7 +304,4 @@ def head_of(tx: Tx, repo_id: str) -> tuple[int, ArchiveHead]:
 
 
 def opened(kind: Kind, repo: int, tx: Tx) -> Result:
-    query = kind.query
-    if SEARCHED in query:
-        query = query.replace(SEARCHED, tx.dialect.has_text(tx, repo, "4 * d.no + 2"))
-    return tx.run(query, (repo,))
+    return tx.run(kind.query, (repo,))

@@ -12,11 +12,12 @@ from mnemo.store import tables
 from mnemo.store.codec import checked_node, decode_time, decode_vector, utc_text
 from mnemo.store.rows import Rows
 from mnemo.store.tables import CALLING, CALLS
+from mnemo.store.text_check import check_texts
 from mnemo.store.tx import Column, Tx
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
-    *("messages", "compactions", "snapshots", "goals", "pins"),
+    *("messages", "compactions", "snapshots", "goals", "pins", "texts"),
     *("notes", "note_versions", "checkpoints", "items", "item_vectors"),
 )
 _SHOWN_PER_TABLE = 20
@@ -26,11 +27,11 @@ def check_store(tx: Tx) -> tuple[list[str], dict[str, int]]:
     """The problems found (none is healthy), and how many rows there are of each kind."""
     dialect = tx.dialect
     problems = [f"damaged file: {damage}" for damage in dialect.damage(tx)]
-    problems += [*check_rows(tx), *_disagreements(tx), *dialect.check_texts(tx)]
+    problems += [*check_rows(tx), *_disagreements(tx), *check_texts(tx)]
     counts = {
         table: int(tx.run(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in _COUNTED
     }
-    return problems, counts | {"texts": dialect.count_texts(tx)}
+    return problems, counts
 
 
 # ── Rows ─────────────────────────────────────────────────────────────────────────────

@@ -12,14 +12,17 @@ _REGISTERS = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE owners (
        token TEXT PRIMARY KEY, host TEXT, pid INTEGER, started INTEGER, lease_until REAL)""",
-    # texts: number of the repository's word table, NULL until its first text.
-    # grams: whether some texts are in the table of character triples as well.
+    # What BM25 counts of the repository's texts, and of those in scripts without blanks;
+    # text_puts: how many there ever were.
     # turn: the changeset that is written next, until a time.
     """CREATE TABLE repos (
        no $number, id TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0,
        space_name TEXT, space_dimensions INTEGER,
        next_space_name TEXT, next_space_dimensions INTEGER,
-       texts INTEGER, grams INTEGER NOT NULL DEFAULT 0, turn TEXT, turn_until REAL)""",
+       text_count INTEGER NOT NULL DEFAULT 0, text_words INTEGER NOT NULL DEFAULT 0,
+       text_puts INTEGER NOT NULL DEFAULT 0,
+       unspaced_count INTEGER NOT NULL DEFAULT 0, unspaced_triples INTEGER NOT NULL DEFAULT 0,
+       turn TEXT, turn_until REAL)""",
     "CREATE UNIQUE INDEX idx_repos_id ON repos (id)",
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",

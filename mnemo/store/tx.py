@@ -15,7 +15,8 @@ PostgreSQL 15 both read, never a driver. An engine expands in each statement, on
 * ``$by(index)`` behind a table: read by this index, where an engine can be told to;
 * ``$greatest``, ``$least``: of several values, none of which is NULL;
 * ``$field(body, name)``: a text in the JSON object of the column *body*; NULL for damaged JSON;
-* ``$row``: the number of a text or note, of a row *f* of its full text;
+* ``$position(text, part)``: where the part is in the text, from 1; 0: nowhere;
+* ``$row``: the number of a note, of a row *f* of its words;
 * in definitions of tables, where ``INTEGER`` and ``REAL`` have 64 bits: ``$number``, the key
   that counts up; ``$lasting``, one that is never given twice; ``$clustered``, behind the
   columns: stored in the order of the key; a table with *arrival* has ``table.ARRIVAL``.
@@ -28,10 +29,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mnemo.errors import MnemoError
-from mnemo.values.records import Query, Ranking
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """What a statement is given: by place (``?``) or by name (``:name``)."""
@@ -70,84 +70,43 @@ class Column(NamedTuple):
     is_key: bool
 
 
-class Texts(Protocol):
-    """
-    The full text of one repository. A condition is one on ``text_rows.BASE``, and rows are of
-    number, relevance and ``text_rows.LEAN``. Texts of scripts without blanks are found by every
-    part of them, *unspaced*; others by their words.
-    """
-
-    is_ranked: ClassVar[bool]
-    """Whether ``matching`` gives rows by falling score, age included; else by relevance."""
-
-    def matching(
-        self,
-        query: Query,
-        condition: str,
-        values: Sequence[Any],
-        ranking: Ranking,
-        *,
-        unspaced: bool,
-    ) -> Iterator[Sequence[Any]]:
-        """
-        Rows that match, best first, read as they are asked for; see ``is_ranked``. *Raises*
-        ``ValueError``: the query is refused.
-        """
-
-    def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-        """Of steps, messages and snapshots the newest *limit* each, of those *unspaced*."""
-
-    def candidates(
-        self,
-        weights: Sequence[tuple[str, float]],
-        least: int,
-        condition: str,
-        values: Sequence[Any],
-    ) -> Iterator[Sequence[Any]]:
-        """
-        Rows that hold *least* of the terms, by the falling sum of their weights. Behind ``LEAN`` is
-        the sum of ``1 << place`` of the terms that the row holds.
-        """
-
-    def count(self, term: str | None = None) -> int:
-        """How many texts hold *term*; how many there are."""
-
-    def holds(self, row: int, term: str) -> bool:
-        """Whether the text of this number holds *term*."""
+Analysed: TypeAlias = tuple[int, int, float, list[str], str | None]
+"""
+Of a text its number, repository, time (Unix seconds), words in order, and in scripts without blanks
+all of it, composed and in lower case.
+"""
 
 
 class Dialect(Protocol):
     """What differs by engine beside the spelling of a statement."""
 
-    def put_texts(self, tx: Tx, repo: int, rows: Sequence[Text]) -> None:
-        """Insert texts; empty ones have no row."""
+    @property
+    def text_columns(self) -> Sequence[str]:
+        """The columns of ``texts``."""
 
-    def drop_texts(self, tx: Tx, repo: int, rowids: Sequence[int]) -> int:
-        """Delete texts; give how many there were."""
+    def text_rows(self, texts: Sequence[Analysed]) -> list[tuple[Any, ...]]:
+        """The rows of ``texts``."""
 
-    def merge_texts(self, tx: Tx, repo: int) -> None:
-        """Write the repository's full text anew, so that nothing deleted is left in it."""
+    def index_texts(self, tx: Tx, repo: int) -> None:
+        """Index what was put since the last time; called now and then."""
 
-    def texts(self, tx: Tx, repo: int) -> Texts:
-        """The full text of the repository of this number."""
+    def occurrences(self, words: Sequence[str]) -> tuple[str, tuple[Any, ...]]:
+        """How often a text *f* holds *words* behind each other, in SQL, with its values."""
 
-    def has_text(self, tx: Tx, repo: int, row: str) -> str:
-        """The condition that there is a text of the number that *row* is."""
-
-    def count_texts(self, tx: Tx) -> int:
-        """How many texts there are of all repositories."""
+    def found(
+        self, index: str, repo: int, groups: Sequence[Sequence[str]], *, bare: bool
+    ) -> tuple[str, tuple[Any, ...]]:
+        """
+        What stands behind ``FROM`` for texts *f* that hold all of a group of *words* or *triples*,
+        with its values: these, or where that is looked at again, more. *bare*: Only the numbers of
+        those that hold one word are needed, exactly.
+        """
 
     def put_note_words(self, tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
         """Insert the words of notes, folded and stemmed, by the notes' numbers; see ``$row``."""
 
-    def merge_note_words(self, tx: Tx) -> None:
-        """Leave nothing of deleted words in the index."""
-
     def notes_with(self, tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
         """Rows with the topics of the notes that hold *term*."""
-
-    def contains(self, lowered: str) -> str:
-        """The condition that the text of ``f``, case aside, has a part ``?``: *lowered*."""
 
     def reserve(self, tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
         """
@@ -165,10 +124,10 @@ class Dialect(Protocol):
     def note_erased(self, tx: Tx) -> None:
         """Note, in the transaction that erases, that the storage has to be scrubbed."""
 
-    def note_expired(self, tx: Tx, repo: int) -> None:
+    def note_expired(self, tx: Tx) -> None:
         """
-        Note that messages of the repository were deleted because of their age. That happens at any
-        append, and is not worth what a scrub of an erasure takes.
+        Note that something was deleted because of its age. That happens at any append, and is not
+        worth what a scrub of an erasure takes.
         """
 
     def make_scratch(self, tx: Tx, table: str, columns: str) -> None:
@@ -182,9 +141,6 @@ class Dialect(Protocol):
 
     def damage(self, tx: Tx) -> list[str]:
         """What the database finds wrong with its own storage."""
-
-    def check_texts(self, tx: Tx) -> list[str]:
-        """Where the full text does not agree with what it is the text of."""
 
     def text_damage(self, tx: Tx) -> list[str]:
         """What the full text finds wrong with its own structure; may write."""

@@ -105,6 +105,7 @@ def rows_of(path: Path, repo_id: str) -> dict[str, list[Any]]:
     """Every row that belongs to a repository, by table."""
     of_repo = {
         "repos": "SELECT * FROM repos WHERE no = ?",
+        "texts": "SELECT * FROM texts WHERE repo = ?",
         "sessions": "SELECT * FROM sessions WHERE repo = ?",
         "steps": "SELECT * FROM steps WHERE repo = ?",
         "nodes": "SELECT * FROM nodes WHERE repo = ?",
@@ -119,10 +120,7 @@ def rows_of(path: Path, repo_id: str) -> dict[str, list[Any]]:
         "edges": "SELECT e.* FROM edges e JOIN nodes n ON n.no = e.source WHERE n.repo = ?",
     }
     with closing(sqlite3.connect(path)) as file:
-        number, texts = file.execute(
-            "SELECT no, texts FROM repos WHERE id = ?", (repo_id,)
-        ).fetchone()
-        of_repo["texts"] = f"SELECT rowid, text, ? FROM words_{texts}"
+        (number,) = file.execute("SELECT no FROM repos WHERE id = ?", (repo_id,)).fetchone()
         return {table: sorted(file.execute(q, (number,)), key=repr) for table, q in of_repo.items()}
 
 

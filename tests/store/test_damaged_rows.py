@@ -223,13 +223,29 @@ async def test_damaged_jobs_stop_their_own_threads_alone(
     assert await exported(memory, "r")
 
 
-@pytest.mark.parametrize("column", ["revision", "texts"])
+@pytest.mark.parametrize("value", ["'seven'", "x'00'"])
+async def test_damaged_counts_of_texts_stop_searches_of_that_repository_alone(
+    path: Path, memory: Mnemo, value: str
+) -> None:
+    """Until something is said there, the search names the row; others find what they have."""
+    repo = await opened(memory)
+    execute(path, f"UPDATE repos SET text_count = {value} WHERE id = 'r'")
+    with pytest.raises(StoreCorrupt, match="the row 'r' of repos"):
+        await repo.search("ferry")
+    assert await exported(memory, "r")
+    third = await memory.open_repo("third")
+    session = await third.start_session("plan the journey")
+    await session.append("The ferry leaves at noon.", "")
+    assert len(await third.search("ferry")) == 1
+    assert any("not counted right, e.g. r" in found for found in (await memory.check()).problems)
+
+
 @pytest.mark.parametrize("value", ["'seven'", "x'00'"])
 async def test_a_damaged_row_of_a_repository_stops_that_one_alone(
-    path: Path, memory: Mnemo, column: str, value: str
+    path: Path, memory: Mnemo, value: str
 ) -> None:
     """Its calls give a result or ``StoreCorrupt`` naming the row; others read and write on."""
-    execute(path, f"UPDATE repos SET {column} = {value} WHERE id = 'r'")
+    execute(path, f"UPDATE repos SET revision = {value} WHERE id = 'r'")
     await memory.open()
     with pytest.raises(StoreCorrupt, match="the row 'r' of repos"):
         await used(memory)

@@ -355,15 +355,13 @@ async def test_inserted_rows_come_back_as_they_were(postgres_url, monkeypatch):
 async def test_a_long_list_comes_back_as_it_was(postgres_url, monkeypatch):
     """The words of a long text are handed over in parts, beside what is short."""
     monkeypatch.setattr("mnemo.store.postgres.connection._MOST_AT_ONCE", 3)
-    columns = ("rowid", "repo", "text", "words", "length", "lowered", "triples", "at")
-    rows = [
-        (n, 1, "x", [f'"é\\{m}' for m in range(n)], n, None, ["a"] * n, 0.5) for n in range(1, 9)
-    ]
+    columns = ("no", "repo", "words", "length", "lowered", "triples", "at")
+    rows = [(n, 1, [f'"é\\{m}' for m in range(n)], n, None, ["a"] * n, 0.5) for n in range(1, 9)]
     store = postgres_store(postgres_url)
     await store.open()
     await store.engine.writing(lambda tx: tx.insert("texts", columns, rows))
     found = await store.engine.reading(
-        lambda tx: tx.run(f"SELECT {', '.join(columns)} FROM texts ORDER BY rowid").fetchall()
+        lambda tx: tx.run(f"SELECT {', '.join(columns)} FROM texts ORDER BY no").fetchall()
     )
     assert found == rows
     await store.aclose()

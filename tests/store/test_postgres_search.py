@@ -107,14 +107,14 @@ async def test_a_word_too_long_for_an_index_is_stored_and_found(repos):
 
 
 _DAMAGES = {
-    "1 steps without their full-text row": "DELETE FROM {0}.texts WHERE rowid % 4 = 0",
-    "1 snapshots without": "UPDATE {0}.texts SET text = 'other' WHERE rowid % 4 = 3",
-    "1 messages whose full-text row does not fit": "DELETE FROM {0}.texts WHERE rowid % 4 = 2",
-    "1 full-text rows without their record": "UPDATE {0}.texts SET repo = 9 WHERE rowid % 4 = 0",
+    "1 steps without their full-text row": "DELETE FROM {0}.texts WHERE no % 4 = 0",
+    "1 snapshots without": "DELETE FROM {0}.texts WHERE no % 4 = 3",
+    "1 messages whose full-text row does not fit": "DELETE FROM {0}.texts WHERE no % 4 = 2",
+    "1 full-text rows without their record": "UPDATE {0}.texts SET repo = 9 WHERE no % 4 = 0",
     "1 texts whose words or triples do not fit": (
-        "UPDATE {0}.texts SET words = '{{other}}' WHERE rowid % 4 = 0"
+        "UPDATE {0}.texts SET words = '{{other}}' WHERE no % 4 = 0"
     ),
-    "1 texts of another time": "UPDATE {0}.texts SET at = at + 0.5 WHERE rowid % 4 = 3",
+    "1 texts of another time": "UPDATE {0}.texts SET at = at + 0.5 WHERE no % 4 = 3",
     "damaged row: steps": "UPDATE {0}.steps SET at = 'noon'",
     "1 repositories whose texts are not counted right, e.g. r": (
         "UPDATE {0}.repos SET text_words = text_words + 1"

@@ -49,11 +49,10 @@ SMALL = {
 WHOLE = {
     "SELECT coalesce(max(ordinal), 0) FROM steps": "SQLite seeks the last row",
     "SELECT coalesce(max(no), 0) FROM": "SQLite seeks the last row",
-    "SELECT coalesce(max(texts), 0) FROM repos": "once, at the first text of a repository",
 }
 """What statements begin with that may read more, and why."""
 FULL_TEXT = {
-    r"(words|grams)_[1-9]": "on SQLite a repository has tables of its own",
+    "text_words": "on SQLite each token begins with the number of its repository",
     "note_words": "the words of all notes are in one index",
     "texts": "on PostgreSQL the words of all texts are in one index",
 }

@@ -9,7 +9,9 @@ from world import opened
 
 from mnemo.graph.apply import _NUMBERS
 from mnemo.log.record_rows import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS, Scope
-from mnemo.store.sqlite.dialect import _BY_RELEVANCE, spelled
+from mnemo.store.sqlite import dialect
+from mnemo.store.sqlite.dialect import spelled
+from mnemo.store.texts import _RANKED
 from mnemo.values.records import Hidden
 
 
@@ -33,16 +35,30 @@ def _plan(file: Path, statement: str, *, nested: bool = True) -> list[str]:
     return [detail for _, parent, _, detail in rows if nested or not parent]
 
 
-@pytest.mark.parametrize("table", ["words_1", "grams_1"])
-def test_what_matches_is_not_sorted_again(file, table):
-    """Rows come by relevance from the full text itself; the rest is looked up by number."""
+@pytest.mark.parametrize("index", ["words", "triples"])
+def test_records_are_looked_up_for_the_best_alone(file, index):
+    """What matches is ranked by the full text itself; the rest is looked up by number."""
     hidden = Hidden(stream="t", message_seq=1, last_steps=5, ids=frozenset(["x"]))
     scope = Scope.of(1, stream="t", hidden=hidden)
-    statement = _BY_RELEVANCE.format(table=table, condition=scope.condition)
-    first, *rest = _plan(file, statement, nested=False)
-    assert first.startswith("SCAN f VIRTUAL TABLE")
-    assert len(rest) >= 5
-    assert not any("ORDER BY" in step or step.startswith("SCAN") for step in rest)
+    found, _ = dialect.found(index, 1, [["tea"]], bare=False)
+    statement = _RANKED.format(
+        shown="TRUE",
+        read=scope.condition,
+        aging="1",
+        score="n0",
+        length="f.length",
+        counts="1 AS n0",
+        found=found,
+        match="n0 > 0",
+        limit=256,
+        offset=0,
+    )
+    plan = _plan(file, statement)
+    assert any("SCAN text_words VIRTUAL TABLE" in step for step in plan)
+    scans = [step for step in plan if step.startswith("SCAN") and "VIRTUAL" not in step]
+    assert set(scans) <= {"SCAN i", "SCAN f", "SCAN c", "SCAN l"}  # which are queries
+    assert "SEARCH f USING INTEGER PRIMARY KEY (rowid=?)" in plan
+    assert "SEARCH text_tail USING PRIMARY KEY (repo=?)" in plan
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Repositories that came too late for a full text of their own share one, and see their own."""
+"""Repositories share a full text, and each sees its own."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -9,17 +9,20 @@ from contracts.records import asked
 from contracts.talk import said, snapshot
 from world import opened
 
-from mnemo.store.sqlite import dialect as texts
+from mnemo.store import texts
 from mnemo.stores import SqliteStore
 from mnemo.values.records import Ranking, RecordQuery, SurfacingQuery
 
 RANKING = Ranking(datetime(2024, 3, 2, tzinfo=UTC))
 
 
-@pytest.fixture
-async def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
-    """A store that has no table left for a repository of its own."""
-    monkeypatch.setattr(texts, "_OWN_TABLES", 0)
+@pytest.fixture(params=[True, False], ids=["indexed", "looked through"])
+async def crowded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncIterator[SqliteStore]:
+    """A store in which two repositories say the same, in the index or behind it."""
+    if request.param:
+        monkeypatch.setattr(texts, "_AT_ONCE", 1)
     async with opened(tmp_path / "m.db") as kit:
         for repo in ("a", "b"):
             spoken = [said(n, f"green tea in {repo}, 東京の話") for n in range(3)]

@@ -1,38 +1,37 @@
-"""The full text on the embedded store: a table for each repository, within bounds."""
+"""The full text on the embedded store: one index, in which repositories do not meet."""
 
 import sqlite3
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from engines import rows_of
 from world import draft
 
+from mnemo.store import texts
 from mnemo.store.rows import message_row, snapshot_row, step_row
-from mnemo.store.sqlite import dialect as texts
-from mnemo.store.sqlite import schema
+from mnemo.store.sqlite import dialect, schema
 from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.store.sqlite.dialect import (
-    TextTables,
-    all_text_tables,
-    count_texts,
-    drop_texts,
-    merge_texts,
-    put_texts,
-    text_tables,
-)
+from mnemo.store.sqlite.dialect import merge_words, text_damage
+from mnemo.store.texts import Texts, drop_texts, put_texts
 from mnemo.store.tx import Text, Tx
+from mnemo.values.records import Group, Query, Ranking
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
+@pytest.fixture(params=[1, 256], ids=["indexed", "looked through"])
+def tail(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether texts are in the index at once."""
+    monkeypatch.setattr(texts, "_AT_ONCE", request.param)
+
+
 @pytest.fixture
-def file(path: Path) -> Iterator[Tx]:
+def file(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tx]:
     """A file of the present schema with two repositories, 1 and 2."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(connected(path)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = OFF")
         schema.migrate(connection, None)
@@ -40,14 +39,23 @@ def file(path: Path) -> Iterator[Tx]:
         yield SqliteTx(connection)
 
 
-def said(texts: dict[int, str]) -> list[Text]:
+def connected(path: Path) -> sqlite3.Connection:
+    """A connection with the functions that the index needs."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.create_function("mnemo_tokens", 3, dialect.tokens, deterministic=True)
+    connection.create_function("mnemo_occurrences", 2, dialect.count_of, deterministic=True)
+    return connection
+
+
+def said(spoken: dict[int, str]) -> list[Text]:
     """As the full text takes them."""
-    return [(row, text, NOON) for row, text in texts.items()]
+    return [(row, text, NOON) for row, text in spoken.items()]
 
 
-def found(file: Tx, table: str | None, match: str) -> list[int]:
-    rows = file.run(f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid", (match,))
-    return [rowid for (rowid,) in rows]
+def holding(file: Tx, repo: int, term: str) -> list[int]:
+    """The rows of a repository that hold a term."""
+    found = Texts(file, repo).candidates([(term, 1.0)], 1, "TRUE", ())
+    return sorted(row[0] for row in found)
 
 
 def test_rows_of_all_kinds_are_told_apart():
@@ -57,49 +65,80 @@ def test_rows_of_all_kinds_are_told_apart():
     assert len(rows) == 200
 
 
-def test_a_repository_gets_its_tables_with_its_texts(file):
-    """None at first; words with any text, triples with the first that needs them."""
-    assert text_tables(file, 2) == text_tables(file, 77) == TextTables(None, None)
-    put_texts(file, 2, said({4: "", 5: ""}))
-    assert text_tables(file, 2) == TextTables(None, None)
-    put_texts(file, 2, said({4: "Kettles were boiling", 5: ""}))
-    assert text_tables(file, 2) == TextTables("words_1", None)
-    put_texts(file, 2, said({8: "東京へ行きました", 12: "kettle"}))
-    assert text_tables(file, 2) == TextTables("words_1", "grams_1")
-    assert text_tables(file, 1) == TextTables(None, None)
-    assert found(file, "words_1", "kettle") == [4, 12]
-    assert found(file, "grams_1", '"京へ行"') == [8]
-    assert [list(tables) for tables in all_text_tables(file)] == [["words_1", "grams_1"]]
-    assert count_texts(file) == 3
+@pytest.mark.usefixtures("tail")
+def test_a_repository_finds_its_own_texts(file):
+    """Words and triples of the same text in two repositories; an empty text is none."""
+    put_texts(file, 1, said({4: "Kettles were boiling", 5: "", 8: "東京へ行きました"}))
+    put_texts(file, 2, said({12: "kettle", 16: "!?"}))
+    assert (holding(file, 1, "kettle"), holding(file, 2, "kettle")) == ([4], [12])
+    assert (holding(file, 1, "京へ行"), holding(file, 2, "京へ行")) == ([8], [])
+    assert [Texts(file, repo).count() for repo in (1, 2, 77)] == [2, 2, 0]
+    assert [Texts(file, repo).count("kettle") for repo in (1, 2, 77)] == [1, 1, 0]
+    assert drop_texts(file, 1, [4, 12, 999]) == 1
+    assert (holding(file, 1, "kettle"), holding(file, 2, "kettle")) == ([], [12])
+    assert text_damage(file) == []
 
 
-def test_the_scores_of_a_repository_are_its_own(file):
-    """What is said a thousand times elsewhere is as rare as before here."""
-    query = "SELECT rank FROM {0} WHERE {0} MATCH 'violin'"
-    put_texts(file, 1, said({n: f"kettle {n}" for n in range(4, 40)} | {40: "a violin"}))
-    table = text_tables(file, 1).words
-    before = file.run(query.format(table)).fetchall()
-    put_texts(file, 2, said(dict.fromkeys(range(1000), "violin violin")))
-    assert file.run(query.format(table)).fetchall() == before
+QUERIES = (
+    Query((Group(("violin",)),)),
+    Query((Group(("kettle", "violin")), Group(("green tea",), ("milk",)))),
+    Query((Group(("東京の",)),)),
+)
 
 
-def test_the_last_repositories_share_one_table(file, monkeypatch):
-    """Beyond the bound, of which each connection would pay for every table."""
-    monkeypatch.setattr(texts, "_OWN_TABLES", 2)
-    file.run_many("INSERT INTO repos (id) VALUES (?)", [("c",), ("d",)])
-    for repo in (1, 2, 3, 4):
-        put_texts(file, repo, said({4 * repo: "the kettle"}))
-    named = [text_tables(file, repo).words for repo in (1, 2, 3, 4)]
-    assert named == ["words_1", "words_2", "words_0", "words_0"]
-    assert found(file, "words_0", "kettle") == [12, 16]
-    put_texts(file, 4, said({20: "東京へ行く"}))
-    assert text_tables(file, 3).grams is None
-    assert text_tables(file, 4).grams == "grams_0"
-    assert drop_texts(file, 4, [16, 20]) == 2
-    assert found(file, "words_0", "kettle") == [12]
-    assert len(all_text_tables(file)) == 3
+def scores(file: Tx, repo: int, query: Query) -> list[Sequence[object]]:
+    unspaced = query == QUERIES[-1]
+    rows = Texts(file, repo).matching(query, "TRUE", (), Ranking(NOON), unspaced=unspaced)
+    return [row[:2] for row in rows]
 
 
+def steps_of(file: Tx, repo: int) -> list[int]:
+    """The steps of SQLite's machine, in tens, that each query takes of an index of one segment."""
+    merge_words(file)
+    counts = []
+    connection = file._connection  # type: ignore[attr-defined]
+    for query in QUERIES:
+        count = 0
+
+        def step() -> None:
+            nonlocal count
+            count += 1
+
+        connection.set_progress_handler(step, 10)
+        scores(file, repo, query)
+        connection.set_progress_handler(None, 0)
+        counts.append(count)
+    return counts
+
+
+def fill(file: Tx, repo: int) -> None:
+    base = 10_000 * repo
+    spoken = {base + 4 * n: f"kettle {n} with green tea" for n in range(40)}
+    spoken |= {base + 1_000: "a violin", base + 1_004: "green tea, milk", base + 1_008: "東京の話"}
+    put_texts(file, repo, said(spoken))
+
+
+@pytest.mark.usefixtures("tail")
+def test_scores_and_cost_of_a_repository_are_its_own(file):
+    """The same for the first one and the 300th, whatever the others say, also much of it."""
+    fill(file, 1)
+    before = [scores(file, 1, query) for query in QUERIES]
+    steps = steps_of(file, 1)
+    assert [len(found) for found in before] == [1, 40, 1]
+    file.run_many("INSERT INTO repos (id) VALUES (?)", [(f"r{n}",) for n in range(3, 301)])
+    for repo in range(3, 301):
+        fill(file, repo)
+    put_texts(file, 2, said({4 * n: "violin, kettle 東京の話" for n in range(1_000)}))
+    assert [scores(file, 1, query) for query in QUERIES] == before
+    last = [scores(file, 300, query) for query in QUERIES]
+    assert [[score for _, score in found] for found in last] == [
+        [score for _, score in found] for found in before
+    ]
+    for one in (1, 300):
+        assert steps_of(file, one) == pytest.approx(steps, rel=0.1, abs=1)
+
+
+@pytest.mark.usefixtures("tail")
 @pytest.mark.parametrize("text", ["the zwxqkvbnj was there", "これはぞふたりの言葉zwxqkvbnjです"])
 def test_a_dropped_text_leaves_no_byte(file, path, text):
     """Not in its row, not in a segment, not as triples, once the index is merged."""
@@ -107,28 +146,29 @@ def test_a_dropped_text_leaves_no_byte(file, path, text):
     put_texts(file, 1, said({200: text, 201: "stays"}))
     assert b"zwxqkvbnj" in path.read_bytes()
     assert drop_texts(file, 1, [200, 999]) == 1
-    merge_texts(file, 1)
+    merge_words(file)
     raw = path.read_bytes()
     assert b"zwxqkvbnj" not in raw
     assert "ぞふた".encode() not in raw
-    assert found(file, "words_1", "stays") == [201]
-    for table in text_tables(file, 1):
-        file.run(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+    assert holding(file, 1, "stays") == [201]
+    assert text_damage(file) == []
 
 
 @pytest.mark.slow
-def test_a_table_that_is_merged_thousands_of_times_can_be_read(file, path):
+def test_a_table_that_is_merged_thousands_of_times_can_be_read(file, path, monkeypatch):
     """FTS5 of SQLite 3.40 adds a level with each merge, and refuses more than 2,000."""
+    monkeypatch.setattr(texts, "_AT_ONCE", 1)
     for row in range(1, 2_500):
         put_texts(file, 1, said({row: f"kettle {row}", row + 10_000: "湯が沸く"}))
-        merge_texts(file, 1)
-    with closing(sqlite3.connect(path)) as other:
-        assert found(SqliteTx(other), "words_1", "kettle")[-1] == 2_499
-        assert len(found(SqliteTx(other), "grams_1", "湯が沸")) == 2_499
+        merge_words(file)
+    with closing(connected(path)) as other:
+        assert holding(SqliteTx(other), 1, "kettle")[-1] == 2_499
+        assert len(holding(SqliteTx(other), 1, "湯が沸")) == 2_499
 
 
-async def test_a_refused_unit_takes_its_table_with_it(kit):
-    """Whoever shares its transaction is not harmed, and the next text makes the table again."""
+async def test_a_refused_unit_takes_its_texts_with_it(kit, monkeypatch):
+    """Whoever shares its transaction is not harmed."""
+    monkeypatch.setattr(texts, "_AT_ONCE", 1)
     await kit.start()
     engine = kit.store.engine  # type: ignore[attr-defined]
 
@@ -149,27 +189,9 @@ async def test_a_refused_unit_takes_its_table_with_it(kit):
     assert (report.problems, report.counts["texts"]) == ((), 2)
 
 
-async def test_so_many_repositories_have_a_table_of_their_own(make, path):
-    """The first 200 of them; a file with all those tables opens again."""
-    store = make(synchronous="normal")
-    await store.open()
-
-    def fill(connection: Tx) -> None:
-        for number in range(1, 204):
-            connection.run("INSERT INTO repos (id) VALUES (?)", (f"r{number}",))
-            put_texts(connection, number, said({4 * number: f"kettle {number}"}))
-
-    await store.engine.writing(fill)
-    await store.aclose()
-    again = make()
-    await again.open()
-    await again.aclose()
-    assert rows_of(path, "SELECT count(*) FROM repos WHERE texts = 0") == [(3,)]
-    assert rows_of(path, "SELECT count(DISTINCT texts) FROM repos") == [(201,)]
-
-
+@pytest.mark.usefixtures("tail")
 def test_no_symbol_sticks_to_a_word(file):
-    """What has come to Unicode since the full text's own tables is between words, too."""
+    """Of whatever age: what is no letter is between words."""
     symbols = [
         chr(code)
         for first, last in ((0x2000, 0x2BFF), (0x1F300, 0x1F6FF), (0x1F7E0, 0x1FAFF))
@@ -177,5 +199,28 @@ def test_no_symbol_sticks_to_a_word(file):
         if unicodedata.category(chr(code)) in ("So", "Sc", "Sk")
     ]
     put_texts(file, 1, said({4 * n: f"x{n}{symbol}y" for n, symbol in enumerate(symbols)}))
-    missed = [s for n, s in enumerate(symbols) if found(file, "words_1", f"x{n}") != [4 * n]]
+    missed = [s for n, s in enumerate(symbols) if holding(file, 1, f"x{n}") != [4 * n]]
     assert (len(symbols) > 1_000, missed) == (True, [])
+
+
+@pytest.mark.usefixtures("tail")
+def test_a_phrase_is_found_where_its_words_follow_each_other(file):
+    """Not where they are apart, in another order, or parts of longer words."""
+    spoken = {4: "bora bora bora", 8: "bora, then bora", 12: "aurora borealis bora boras"}
+    put_texts(file, 1, said(spoken))
+    found = {
+        row[0]: row[1]
+        for row in Texts(file, 1).matching(
+            Query((Group(("bora bora",)),)), "TRUE", (), Ranking(NOON, 0.0), unspaced=False
+        )
+    }
+    assert found.keys() == {4, 12}
+    assert found[4] > found[12]
+
+
+def test_all_that_match_are_given_best_first(file):
+    """Page by page, each row once."""
+    put_texts(file, 1, said({4 * n: "kettle " * (n % 3 + 1) + "on " * n for n in range(300)}))
+    found = scores(file, 1, Query((Group(("kettle",)),)))
+    assert len({row for row, _ in found}) == len(found) == 300
+    assert [score for _, score in found] == sorted((s for _, s in found), reverse=True)

@@ -20,6 +20,7 @@ from contracts.talk import (
     snapshot,
     surfaced,
 )
+from engines import change
 from world import NOON
 
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
@@ -122,12 +123,14 @@ async def test_every_read_goes_by_an_index(kit, path, name):
         ("UPDATE goals SET parent_id = 7", "goals whose root is gone"),
         ("DELETE FROM surfaced", "records that came to mind in no turn"),
         ("UPDATE messages SET content = 'x' WHERE seq = 0", "full-text row does not fit"),
-        ("UPDATE words_1 SET text = 'x' WHERE rowid % 4 = 2", "full-text row does not fit"),
-        ("DELETE FROM words_1 WHERE rowid % 4 = 2", "full-text row does not fit"),
-        ("DELETE FROM words_1 WHERE rowid % 4 = 3", "snapshots without their full-text row"),
+        ("UPDATE texts SET words = ' x ' WHERE no % 4 = 2", "full-text row does not fit"),
+        ("DELETE FROM texts WHERE no % 4 = 2", "full-text row does not fit"),
+        ("DELETE FROM texts WHERE no % 4 = 3", "snapshots without their full-text row"),
         ("DELETE FROM snapshots WHERE from_seq = 2", "full-text rows without their record"),
-        ("DELETE FROM grams_1", "texts whose triples do not fit"),
-        ("INSERT INTO grams_1 (rowid, text) VALUES (999, 'x')", "triples without their text"),
+        ("UPDATE snapshots SET text = 'x'", "texts whose words or triples do not fit"),
+        ("UPDATE texts SET lowered = NULL", "full-text row does not fit"),
+        ("UPDATE texts SET at = at + 1", "texts of another time than their record"),
+        ("UPDATE repos SET text_words = 1", "texts are not counted right, e.g. r"),
     ],
 )
 async def test_the_check_finds_what_disagrees(kit, path, damage, problem):
@@ -141,8 +144,7 @@ async def test_the_check_finds_what_disagrees(kit, path, damage, problem):
 
     await kit.store.transcript("r").writing(work)
     assert (await kit.store.check()).problems == ()
-    with closing(sqlite3.connect(path)) as breaker, breaker:
-        breaker.execute(damage)
+    change(path, damage)
     report = await kit.store.check()
     assert any(problem in found for found in report.problems), report.problems
 

@@ -101,13 +101,13 @@ async def test_appends_beyond_the_bound_of_the_queue_enter(
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        ("DELETE FROM words_1", "steps without their full-text row"),
+        ("DELETE FROM texts", "steps without their full-text row"),
         (
-            "INSERT INTO words_1 (rowid, text) VALUES (99, 'x')",
+            "INSERT INTO texts VALUES (99, 1, 0.0, 1, ' x ', NULL)",
             "full-text rows without their record",
         ),
-        ("UPDATE words_1 SET text = 'other'", "steps without their full-text row"),
-        ("UPDATE words_1_content SET c0 = 'other' WHERE id % 4 = 0", "damaged full text"),
+        ("UPDATE texts SET words = ' other '", "texts whose words or triples do not fit"),
+        ("INSERT INTO text_words (rowid, tokens) VALUES (99, '1_x')", "damaged full text"),
         ("DELETE FROM nodes WHERE id = 'fact'", "vectors whose node, step or message is gone"),
         ("UPDATE nodes SET session_id = 'x' WHERE id = 'fact'", "damaged row: nodes"),
         ("UPDATE vectors SET vector = x'00'", "vectors of a wrong length"),

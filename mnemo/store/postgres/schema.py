@@ -30,12 +30,10 @@ CREATE TABLE commits (
 """
 # Words and triples are made by the library's own analyser. New ones wait in a list of 512 kB,
 # which each search reads; without it an insert takes three times as long.
-# Repositories keep what BM25 counts of their texts, as FTS5 does.
 _TEXTS = """
 CREATE TABLE texts (
-    rowid BIGINT PRIMARY KEY,
+    no BIGINT PRIMARY KEY,
     repo BIGINT NOT NULL,
-    text TEXT COLLATE "C" NOT NULL,
     words TEXT[] COLLATE "C" NOT NULL,
     length BIGINT NOT NULL,
     lowered TEXT COLLATE "C",
@@ -43,14 +41,9 @@ CREATE TABLE texts (
     at DOUBLE PRECISION NOT NULL
 );
 CREATE INDEX texts_repo ON texts (repo);
-CREATE INDEX texts_unspaced ON texts (repo, rowid) WHERE lowered IS NOT NULL;
+CREATE INDEX texts_unspaced ON texts (repo, no) WHERE lowered IS NOT NULL;
 CREATE INDEX texts_words ON texts USING gin (words) WITH (gin_pending_list_limit = 512);
 CREATE INDEX texts_triples ON texts USING gin (triples) WITH (gin_pending_list_limit = 512);
-ALTER TABLE repos
-    ADD text_count BIGINT NOT NULL DEFAULT 0,
-    ADD text_words BIGINT NOT NULL DEFAULT 0,
-    ADD unspaced_count BIGINT NOT NULL DEFAULT 0,
-    ADD unspaced_triples BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE repos SET (fillfactor = 50);
 CREATE FUNCTION occurrences(text[], text[]) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -24,7 +24,6 @@ import anyio.to_thread
 
 from mnemo.config import StoreConfig
 from mnemo.errors import MnemoError, StoreCorrupt, StoreError, StoreLocked, UsageError
-from mnemo.runtime.text import lower_each
 from mnemo.store.engine import GroupWriter
 from mnemo.store.sqlite import dialect
 from mnemo.store.tx import Dialect, Tx, Values
@@ -143,8 +142,8 @@ def _open(uri: str, config: StoreConfig) -> sqlite3.Connection:
         cached_statements=256,
     )
     connection.text_factory = _lenient_text
-    # SQLite itself knows the case of ASCII alone.
-    connection.create_function("mnemo_lower", 1, lower_each, deterministic=True)
+    connection.create_function("mnemo_tokens", 3, dialect.tokens, deterministic=True)
+    connection.create_function("mnemo_occurrences", 2, dialect.count_of, deterministic=True)
     return connection
 
 

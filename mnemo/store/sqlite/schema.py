@@ -14,7 +14,7 @@ from typing import Any
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store import schema
 from mnemo.store.sqlite.connection import SqliteTx
-from mnemo.store.sqlite.dialect import spelled
+from mnemo.store.sqlite.dialect import TEXTS, spelled
 
 APPLICATION_ID = 0x6D6E6D6F
 """The letters "mnmo"; development versions had others."""
@@ -96,7 +96,7 @@ def _step(connection: sqlite3.Connection, number: int) -> None:
 
 def _make(connection: sqlite3.Connection, found: int, number: int) -> None:
     if not found:
-        for statement in (*schema.CREATE, _NOTE_WORDS):
+        for statement in (*schema.CREATE, *TEXTS, _NOTE_WORDS):
             connection.execute(spelled(statement))
         return
     schema.MIGRATIONS[found - 1](SqliteTx(connection))

@@ -18,7 +18,7 @@ import anyio.to_thread
 from mnemo.errors import StoreError
 from mnemo.protocols import Clock
 from mnemo.store.engine import GroupWriter
-from mnemo.store.sqlite.dialect import merge_texts
+from mnemo.store.sqlite.dialect import merge_words
 from mnemo.store.tx import Tx
 
 log = logging.getLogger("mnemo")
@@ -34,8 +34,6 @@ _TRIES = 10
 _PATIENCE_MS = 100
 _PAUSE_S = 0.2
 
-_UNMERGED = "SELECT value FROM meta WHERE name LIKE 'unmerged %'"
-_MERGED = "DELETE FROM meta WHERE name LIKE 'unmerged %'"
 _NOTED = "SELECT value FROM meta WHERE name = 'scrub'"
 _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
@@ -94,33 +92,29 @@ class Scrubber:
             await self._clock.sleep(seconds)
 
     async def _scrub(self, writer: GroupWriter, at_once: bool) -> bool:
-        noted = await writer.run(_merged)
+        noted = await writer.run(_noted)
         if noted is None:
             return True
         if self._path is not None:
             await anyio.to_thread.run_sync(_drop_copies, self._path)
+            size = (await anyio.Path(self._path).stat()).st_size
+            if not at_once and size > REWRITTEN_AT_ONCE_BYTES:
+                await _log_is_cut(writer)
+                return noted.startswith("expired")
+            await writer.run(merge_words)
             if not await _log_is_cut(writer):
                 return False
-            size = (await anyio.Path(self._path).stat()).st_size
-            if at_once or size <= REWRITTEN_AT_ONCE_BYTES:
-                await writer.run_outside(_rewrite)
-                if not await _log_is_cut(writer):
-                    return False
-            elif not noted.startswith("expired"):
+            await writer.run_outside(_rewrite)
+            if not await _log_is_cut(writer):
                 return False
         await writer.run(lambda tx: tx.run(_DONE, (noted,)).rowcount)
         return True
 
 
-def _merged(tx: Tx) -> str | None:
-    """What is noted, if anything is, with the texts merged that were left for a scrub."""
+def _noted(tx: Tx) -> str | None:
+    """What is noted, if anything is."""
     row = tx.run(_NOTED).fetchone()
-    if row is None:
-        return None
-    for (repo,) in tx.run(_UNMERGED).fetchall():
-        merge_texts(tx, int(repo))
-    tx.run(_MERGED)
-    return str(row[0])
+    return None if row is None else str(row[0])
 
 
 def _drop_copies(path: Path) -> None:
