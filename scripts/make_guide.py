@@ -210,16 +210,18 @@ def _kept() -> dict[str, dict[str, Any]]:
 
 
 def scale() -> str:
-    """Render the figures that have a goal, and where they were measured."""
+    """Render the figures that have a goal or no plot, and where they were measured."""
     kept = _kept()
     rows = [f"| figure | {' | '.join(ENGINES.values())} | goal |", "|---|---|---|---|"]
-    for name in dict.fromkeys(name for figures in kept.values() for name in figures):
+    names = dict.fromkeys(name for figures in kept.values() for name in figures)
+    for name in sorted(names, key=lambda name: "repositories" not in name):
         found = [figures.get(name) for figures in kept.values()]
-        (some, *_) = filter(None, found)
+        (some, *_), goal = filter(None, found), "–"
         if some["met"] is not None:
-            sign, goal = ("≥", some["least"]) if some["most"] is None else ("≤", some["most"])
-            cells = " | ".join(map(_measured, found))
-            rows.append(f"| {name} | {cells} | {sign} {goal:,g} |")
+            goal = f"≤ {some['most']:,g}" if some["least"] is None else f"≥ {some['least']:,g}"
+        elif name.endswith(tuple(PLOTTED)):
+            continue
+        rows.append(f"| {name} | {' | '.join(map(_measured, found))} | {goal} |")
     places = sorted({f"{run['day']} on {_LOAD.sub('', run['machine'])}" for run in _runs()})
     loads = sorted(float(load) for run in _runs() for load in _LOAD.findall(run["machine"]))
     told = f"Measured {'; '.join(places)}; load {loads[0]} to {loads[-1]}."
@@ -229,7 +231,7 @@ def scale() -> str:
 def _measured(figure: dict[str, Any] | None) -> str:
     if figure is None:
         return "–"
-    missed = "" if figure["met"] else ", missed"
+    missed = ", missed" if figure["met"] is False else ""
     return f"{_number(figure['value'])} {figure['unit']}".strip() + missed
 
 
