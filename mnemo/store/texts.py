@@ -127,22 +127,22 @@ Rows that match whose records are looked up first: mostly the best are among the
 times more, or all others, if hardly any of them was one that is looked for.
 """
 
+# See ``Ranking.score``.
+_AGING = "1 + ? * $greatest(0, ? - at)"
+_PART = f"? * {{n}} * {_K1 + 1} / ({{n}} + {_K1 * (1 - _B)} + ? * length)"
 # How often each operand is in a text is counted once, and without looking at its record: a
 # limit keeps a query from being merged into the one around it.
 _RANKED = f"""
 SELECT f.no, c.score, {LEAN}, {{shown}} FROM (
-    SELECT no, score, score / ({{aging}}) AS aged FROM (
+    SELECT no, score, score / ({_AGING}) AS aged FROM (
         SELECT no, at, {{score}} AS score FROM (
             SELECT f.no, f.at, CAST({{length}} AS DOUBLE PRECISION) AS length, {{counts}}
             FROM {{found}} LIMIT {_ALL}) f
         WHERE {{match}} LIMIT {_ALL}) f
-    ORDER BY aged DESC, no LIMIT {{limit}} OFFSET {{offset}}) c
+    ORDER BY aged DESC, no LIMIT ? OFFSET ?) c
 $join texts f ON f.no = c.no {BASE} WHERE {{read}} ORDER BY c.aged DESC, f.no
 """
 _COUNT = "CAST({} AS DOUBLE PRECISION) AS {}"
-_PART = "{idf} * {n} * {more} / ({n} + {least} + {each} * length)"
-# See ``Ranking.score``.
-_AGING = "1 + {decay} * $greatest(0, {now} - at)"
 _SCAN = f"""
 SELECT f.no, CAST(1 AS DOUBLE PRECISION), {LEAN} FROM (
     SELECT no, lowered FROM texts f WHERE repo = ? AND lowered IS NOT NULL AND {{sort}}
@@ -212,29 +212,29 @@ class Texts:
         looked_up = [[t for text in g.wanted for t in operands[text].tokens] for g in groups]
         found, given = self.tx.dialect.found(index, self.repo, looked_up, bare=False)
         counted = [value for operand in operands.values() for value in operand.counted]
+        score, weights = self._score(groups, operands, columns, index)
+        aging = (ranking.decay / (DAYS_OF_A_YEAR * _DAY_S), ranking.now.timestamp())
+        given = (*aging, *weights, *counted, *given)
         statement = _RANKED.format(
-            aging=_AGING.format(
-                decay=ranking.decay / (DAYS_OF_A_YEAR * _DAY_S), now=ranking.now.timestamp()
-            ),
-            score=self._score(groups, operands, columns, index),
+            score=score,
             length=_LENGTHS[index],
             counts=", ".join(_COUNT.format(operands[t].times, n) for t, n in columns.items()),
             found=found,
             match=" OR ".join(f"({_match(group, columns)})" for group in groups),
-            **{name: f"{{{name}}}" for name in ("shown", "limit", "offset", "read")},
+            **{name: f"{{{name}}}" for name in ("shown", "read")},
         )
         limit, offset = _PAGE, 0
         while limit < _ALL:
-            page = statement.format(shown=condition, limit=limit, offset=offset, read="TRUE")
-            rows = self.tx.run(page, (*values, *counted, *given)).fetchall()
+            page = statement.format(shown=condition, read="TRUE")
+            rows = self.tx.run(page, (*values, *given, limit, offset)).fetchall()
             wanted = [row for row in rows if row[-1]]
             yield from wanted
             if len(rows) < limit:
                 return
             offset += limit
             limit = _MORE * limit if _MORE * len(wanted) > limit else _ALL
-        page = statement.format(shown="TRUE", limit=limit, offset=offset, read=condition)
-        yield from self.tx.run(page, (*counted, *given, *values)).fetchall()
+        page = statement.format(shown="TRUE", read=condition)
+        yield from self.tx.run(page, (*given, limit, offset, *values)).fetchall()
 
     def _score(
         self,
@@ -242,26 +242,21 @@ class Texts:
         operands: Mapping[str, _Operand],
         columns: Mapping[str, str],
         index: str,
-    ) -> str:
+    ) -> tuple[str, list[float]]:
         """BM25, on the counts of the operands of those groups that match, as FTS5 has it."""
         count, total = self._counted(index)
-        average = total / count if total else 1.0
-        parts: dict[str, str] = {}
+        each = _K1 * _B * (count / total if total else 1.0)
+        weights: dict[str, float] = {}
         for text in dict.fromkeys(text for group in groups for text in group.wanted):
             holding = self._holding(index, operands[text])
             others = max(count - holding, 0)
-            parts[text] = _PART.format(
-                idf=max(math.log((others + 0.5) / (holding + 0.5)), _LEAST_IDF),
-                n=columns[text],
-                more=_K1 + 1,
-                least=_K1 * (1 - _B),
-                each=_K1 * _B / average,
-            )
-        return " + ".join(
-            f"CASE WHEN {_match(group, columns)} "
-            f"THEN {' + '.join(parts[text] for text in group.wanted)} ELSE 0 END"
-            for group in groups
-        )
+            weights[text] = max(math.log((others + 0.5) / (holding + 0.5)), _LEAST_IDF)
+        cases, values = [], []
+        for group in groups:
+            parts = " + ".join(_PART.format(n=columns[text]) for text in group.wanted)
+            cases.append(f"CASE WHEN {_match(group, columns)} THEN {parts} ELSE 0 END")
+            values += [value for text in group.wanted for value in (weights[text], each)]
+        return " + ".join(cases), values
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         """Of steps, messages and snapshots the newest *limit* each, of those *unspaced*."""

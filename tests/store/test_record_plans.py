@@ -44,14 +44,11 @@ def test_records_are_looked_up_for_the_best_alone(file, index):
     statement = _RANKED.format(
         shown="TRUE",
         read=scope.condition,
-        aging="1",
         score="n0",
         length="f.length",
         counts="1 AS n0",
         found=found,
         match="n0 > 0",
-        limit=256,
-        offset=0,
     )
     plan = _plan(file, statement)
     assert any("SCAN text_words VIRTUAL TABLE" in step for step in plan)
