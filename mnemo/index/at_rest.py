@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import compress, islice, takewhile
 from sys import getsizeof
 from typing import Any, TypeAlias
 
@@ -30,7 +30,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Node
 from mnemo.values.steps import PARTS
-from mnemo.values.vectors import passage_key, vector_keys
+from mnemo.values.vectors import passage_key
 
 log = logging.getLogger("mnemo")
 
@@ -64,7 +64,7 @@ def segment(
     to be put there. *cursor*: How far the feed was read; *known*: The rest of the ``Head``.
     """
     new = sum(map(len, _since(corpus, kept[-1].until if kept else _START).values()))
-    if new < SEALED_FROM or corpus.steps.has_heirs:
+    if new < SEALED_FROM:
         return new, None
     stay = kept[: len(kept) - absorbed([one.documents for one in kept], new)]
     after, until = stay[-1].until if stay else _START, replace(cursor, vector=0)
@@ -195,31 +195,62 @@ def take_up(
     Append the documents of *stored* segments, which owe their vectors, as far as they follow on
     one another and were made by this *reading*; the last one's head, and how many they were.
     """
-    last: Head | None = None
-    for place, one in enumerate(stored):
+    heads, all_batches = list[Head](), list[Batches]()
+    for one in stored:
         try:
             head, batches = unpacked(one)
-            follows = head.after == (last.until if last else _START)
-            if head.reading != reading or not follows:
-                return last, place
-            _restore(corpus, batches, nodes)
+            _check_nodes(batches, nodes)
         except ValueError as error:
             log.warning("a part of the index is read anew: %s", error)
-            return last, place
-        last = head
-    return last, len(stored)
+            break
+        if head.reading != reading or head.after != (heads[-1].until if heads else _START):
+            break
+        heads.append(head)
+        all_batches.append(batches)
+    for batches in _without_replaced(all_batches):
+        for kind, batch in batches.items():
+            if kind == "steps":
+                _restore_steps(corpus, batch)
+            else:
+                _restore_nodes(corpus, kind, batch, nodes)
+    return heads[-1] if heads else None, len(heads)
 
 
-def _restore(corpus: Corpus, batches: Batches, nodes: Mapping[str, Node]) -> None:
-    """Append the documents of a segment. *Raises* ``ValueError``: one of *nodes* is missing."""
+def _check_nodes(batches: Batches, nodes: Mapping[str, Node]) -> None:
     ids = (id for kind, batch in batches.items() if kind != "steps" for id in batch.names["ids"])
     if missing := {*ids}.difference(nodes):
         raise ValueError(f"nodes that are not there: {sorted(missing)[:3]}")
-    for kind, batch in batches.items():
-        if kind == "steps":
-            _restore_steps(corpus, batch)
-        else:
-            _restore_nodes(corpus, kind, batch, nodes)
+
+
+def _without_replaced(all_batches: Sequence[Batches]) -> Iterator[Batches]:
+    """*all_batches* without the documents of nodes that a later one has anew."""
+    last = {
+        (kind, id): place
+        for place, batches in enumerate(all_batches)
+        for kind, batch in batches.items()
+        if kind != "steps"
+        for id in batch.names["ids"]
+    }
+    for place, batches in enumerate(all_batches):
+        kept = {
+            kind: np.array([last.get((kind, id), place) == place for id in batch.names["ids"]])
+            for kind, batch in batches.items()
+        }
+        yield {
+            kind: batch if kept[kind].all() else _those(batch, kept[kind])
+            for kind, batch in batches.items()
+        }
+
+
+def _those(batch: Batch, kept: Mask) -> Batch:
+    """The documents of nodes in *batch* that are *kept*."""
+    columns, names = batch.columns, batch.names
+    words = np.repeat(kept, columns["lengths"].astype(np.int64))
+    steps = np.repeat(kept, columns["behind"].astype(np.int64))
+    left = {name: values[kept] for name, values in columns.items() if name != "terms"}
+    chosen = {"ids": kept, "origins": kept, "behind": steps}
+    some = {kind: [*compress(names[kind], mask)] for kind, mask in chosen.items()}
+    return Batch({**left, "terms": columns["terms"][words]}, {**names, **some})
 
 
 def _restore_steps(corpus: Corpus, batch: Batch) -> None:
@@ -239,10 +270,6 @@ def _restore_steps(corpus: Corpus, batch: Batch) -> None:
 
 def _restore_nodes(corpus: Corpus, kind: Any, batch: Batch, nodes: Mapping[str, Node]) -> None:
     group, names, breather = corpus.nodes[kind], batch.names, Breather()
-    for id in names["ids"]:
-        group.end(group.documents.get(id, ()))
-        for key in vector_keys([id]):
-            corpus.owed.take(key)
     counts, steps = batch.columns["behind"].tolist(), iter(names["behind"])
     added = zip(_appended(group, batch), counts, names["origins"], strict=True)
     for (number, id), count, origin in added:

@@ -14,7 +14,7 @@ import logging
 from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mnemo.english.letters import is_foreign
 from mnemo.english.words import index_terms
-from mnemo.errors import StoreReadOnly
+from mnemo.errors import StoreError, StoreReadOnly
 from mnemo.index import at_rest
 from mnemo.index.corpus import OBJECT, CorpusView, nearest, sharing_words
 from mnemo.index.corpus_writer import Corpus, Debt
@@ -160,6 +160,7 @@ class RepositoryIndex:
         self._failing: str | None = None
         self._failures = 0
         self._renewing = False
+        self._number = 0
         self._users = self._bytes = 0
         self._pace = Pace()
         self._held, self._view, self._cursor = _NOTHING, _EMPTY, FeedCursor()
@@ -325,7 +326,9 @@ class RepositoryIndex:
             # What is about to be replaced needs no more vectors; after a move there are very many.
             after = replace(self._cursor, vector=NO_VECTORS) if self._renewing else self._cursor
             changes = await self.feed.changes(after)
-            if changes.missed or changes.revision < self._view.revision:
+            others = self._number not in (0, changes.repo)
+            self._number = changes.repo
+            if changes.missed or others or changes.revision < self._view.revision:
                 # It slept too long; or another file, or an older copy, took the store's place.
                 self._start_again()
                 continue
@@ -377,24 +380,26 @@ class RepositoryIndex:
         take_up = partial(at_rest.take_up, self._corpus, parts, nodes, self._reading)
         try:
             head, used = await self._threads.run(take_up)
-        except BaseException:
+        except Exception as error:
+            log.warning("the index is read anew: %s", error, exc_info=traceback_of(error))
             self._start_again()
-            raise
+            head, used = None, 0
         if head is not None:
             self._cursor, self._held.unseen = head.until, True
-            self._held.damaged = {*head.damaged}
             self._held.tongues.extend(head.tongues)
             self._held.sealed = self._corpus.count
         if used < len(stored):
-            with suppress(StoreReadOnly):
+            try:
                 await self.segments.drop(stored[used][0])
+            except StoreError as error:
+                log.info("what is of no use stays in the store: %s", error)
 
     async def seal(self) -> None:
         """
-        Catch up, and keep the columns of what is new, if it is enough. *Raises* ``StoreError``.
-        *Cancellation*: safe.
+        Catch up, and keep the columns of what is new, if it is enough and nothing is damaged: what
+        is put right is read again. *Raises* ``StoreError``. *Cancellation*: safe.
         """
-        if self.segments is None:
+        if self.segments is None or self._held.damaged:
             return
         with self._in_use():
             await self._follow()
@@ -407,8 +412,9 @@ class RepositoryIndex:
                     break
 
     def _segment(self, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
-        known = {"damaged": sorted(self._held.damaged), "tongues": [*self._held.tongues]}
-        return at_rest.segment(self._corpus, kept, self._cursor, reading=self._reading, **known)
+        known = {"repo": self._number, "reading": self._reading}
+        known |= {"tongues": tuple(self._held.tongues)}
+        return at_rest.segment(self._corpus, kept, self._cursor, **known)
 
     def _absorb(self, changes: FeedChanges) -> None:
         breather = Breather()
@@ -512,9 +518,9 @@ class RepositoryIndex:
 
     async def _attempt(self) -> bool:
         try:
-            await self.seal()
             await self.embed_waiting()
-            if self._corpus.removed > max(MOST_REMOVED, self._corpus.documents):
+            most = max(MOST_REMOVED, self._corpus.documents)
+            if self._corpus.steps.has_heirs or self._corpus.removed > most:
                 await self.renew()
         except StoreReadOnly as error:
             log.info("documents are not embedded: %s", error)
@@ -527,7 +533,16 @@ class RepositoryIndex:
             self._failures = min(self._failures + 1, 32)
             return False
         self._failing, self._failures = None, 0
+        await self._try_to_seal()
         return True
+
+    async def _try_to_seal(self) -> None:
+        try:
+            await self.seal()
+        except Exception as error:
+            # Not again before there is more: each time it packs as much.
+            self._held.sealed = self._corpus.count
+            log.info("columns are not kept: %s", error, exc_info=traceback_of(error))
 
     async def embed_waiting(self) -> None:
         """

@@ -33,8 +33,8 @@ from mnemo.values.graph import Node
 
 SEALED_FROM = 64
 """Documents that wait in memory alone, at most, before they are kept (scale.md section 3)."""
-MOST_DOCUMENTS = 16_384
-"""Documents of a segment, at most, unless one addition brought more."""
+MOST_DOCUMENTS = 4_096
+"""Documents of a segment, about: so many are packed in a tenth of a second, while recalls wait."""
 MERGED = 8
 """Segments of one size that become one: a document is written again once per eightfold size."""
 MOST_BYTES = 1_000_000
@@ -79,17 +79,18 @@ class Head:
     What a segment says of itself.
 
     Attributes:
+        repo: The store's number of the repository.
         after, until: The feed's cursors behind and up to which it holds what was read.
         reading: By what its columns were made; others are of no use (``reading``).
         documents: How many it holds.
-        damaged, tongues: What the index knows of the rows read so far: see ``RepositoryIndex``.
+        tongues: Of the last messages, whether they are in another language than the embedder's.
     """
 
+    repo: int
     after: FeedCursor
     until: FeedCursor
     reading: str
     documents: int
-    damaged: tuple[str, ...] = ()
     tongues: tuple[bool, ...] = ()
 
 
@@ -125,7 +126,7 @@ def unpacked(segment: bytes) -> tuple[Head, Batches]:
             raise ValueError("another checksum")
         head, parts = json.loads(bytes(body[:size]).decode("utf-8", "surrogatepass"))
         head |= {end: FeedCursor(**head[end]) for end in ("after", "until")}
-        head |= {name: tuple(head[name]) for name in ("damaged", "tongues")}
+        head["tongues"] = tuple(head["tongues"])
         batches = {}
         for kind, part in parts.items():
             arrays = {
@@ -221,7 +222,11 @@ def _read(tx: Tx, repo_id: str) -> tuple[list[tuple[int, bytes]], dict[str, Node
     repo = repo_row(tx, repo_id)[0]
     rows = tx.run(_PARTS, (repo,)).fetchall()
     parts = groupby(rows, itemgetter(0))
-    segments = [(no, b"".join(part for _, part in of_one)) for no, of_one in parts]
+    # What is no part leaves a gap, which the checksum tells.
+    segments = [
+        (no, b"".join(part for _, part in of_one if isinstance(part, bytes)))
+        for no, of_one in parts
+    ]
     nodes = NODES.whole.intact(tx.run(_NODES, (repo,))) if segments else ()
     return segments, {node.id: node for node in nodes}
 
@@ -233,7 +238,7 @@ def _kept(tx: Tx, repo: int) -> list[Kept]:
 def _put(tx: Tx, repo: int, *, head: Head, segment: bytes, stay: Sequence[Kept]) -> bool:
     kept = _kept(tx, repo)
     (removal,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
-    if kept[: len(stay)] != stay or removal != head.until.removal:
+    if kept[: len(stay)] != stay or (repo, removal) != (head.repo, head.until.removal):
         return False
     if kept and not _is_behind(kept[-1].until, head.until):
         return False

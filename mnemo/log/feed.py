@@ -228,6 +228,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
     return FeedChanges(
         cursor=cursor,
         revision=revision,
+        repo=repo,
         steps=tuple(steps),
         messages=messages,
         repeats=_repeats(tx, repo, steps) if steps else {},
@@ -322,7 +323,7 @@ def _details(tx: Tx, repo: int, nodes: Sequence[Node], passed: Passed) -> dict[s
 
 
 def _ids(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
-    return tuple(sorted(id for id, _ in rows))
+    return tuple(sorted(id for id, _ in rows if isinstance(id, str)))
 
 
 def _texts(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
@@ -333,7 +334,8 @@ def _texts(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
 def _origins(tx: Tx, repo: int, revisions: Mapping[str, int]) -> dict[str, str]:
     between = (repo, min(revisions.values()), max(revisions.values()))
     changesets = dict(tx.run(_CHANGESETS, between).fetchall())
-    return {id: changesets[no] for id, no in revisions.items() if no in changesets}
+    origins = ((id, changesets.get(no)) for id, no in revisions.items())
+    return {id: origin for id, origin in origins if isinstance(origin, str)}
 
 
 def _grouped(tx: Tx, query: str, repo: int, ids: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:

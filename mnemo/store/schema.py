@@ -16,7 +16,7 @@ _REGISTERS = (
     # text_puts: how many there ever were.
     # turn: the changeset that is written next, until a time.
     """CREATE TABLE repos (
-       no $number, id TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0,
+       no $lasting, id TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0,
        space_name TEXT, space_dimensions INTEGER,
        next_space_name TEXT, next_space_dimensions INTEGER,
        text_count INTEGER NOT NULL DEFAULT 0, text_words INTEGER NOT NULL DEFAULT 0,

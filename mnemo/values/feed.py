@@ -35,6 +35,8 @@ class FeedChanges:
 
     Attributes:
         cursor: Where the next read goes on.
+        repo: The store's number of the repository, which no later one of its name has; 0: it is
+            not stored.
         steps: New steps of episodes that are not discarded, ascending by ordinal, without
             their annotations.
         messages: Document id → message newly stored, ascending by the store's number, of
@@ -62,6 +64,7 @@ class FeedChanges:
 
     cursor: FeedCursor
     revision: Revision
+    repo: int = 0
     steps: tuple[Step, ...] = ()
     messages: Mapping[str, StoredMessage] = field(default_factory=dict)
     repeats: Mapping[str, str] = field(default_factory=dict)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import emptied, rows_of
+from engines import change, emptied, rows_of
 from helpers import examples, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres_server import ON_POSTGRES
 
-from mnemo import Config, Mnemo, StoreReadOnly
+from mnemo import Config, Mnemo, StoreError, StoreReadOnly
 from mnemo.config import JobsConfig
 from mnemo.english.words import ANALYSER, index_terms
 from mnemo.index import at_rest, follower, segments
@@ -389,6 +389,114 @@ async def test_a_store_that_cannot_be_written_is_read(place, monkeypatch):
     assert segments_in(place) == before
 
 
+async def test_a_repository_of_the_same_name_takes_nothing_over(place):
+    """Not what another process had read of one that was deleted since."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        await memory.close_repo("r")
+        await memory.delete_repo("r")
+        await tell(await memory.open_repo("r"), 50, 70)
+        assert not await memory._store.segments("r").put(*index._segment([])[1])
+        await index.seal()
+        assert [row[1] for row in segments_in(place)] == [20]
+        assert (await index.corpus()).steps.count == 20
+        await same_as_anew(memory)
+
+
+async def test_replaced_nodes_are_not_taken_up(place, monkeypatch):
+    """Else an index would be renewed to be rid of them, and have them again."""
+    monkeypatch.setattr(follower, "MOST_REMOVED", 5)
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 4)
+        facts = [await repo.add_memory(f"Zoë keeps {word}") for word in WORDS]
+        for number in range(4):
+            for fact, word in zip(facts, WORDS, strict=True):
+                await repo.update_memory(fact.id, f"Zoë keeps {number} {word}")
+            await seal(memory)
+        assert len(segments_in(place)) > 2
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        assert index._corpus.removed == 0
+        await same_as_anew(memory)
+
+
+async def test_a_row_that_is_no_blob_is_read_anew(place):
+    """Recall goes on."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        await seal(memory)
+        if not isinstance(place, Path):
+            return  # PostgreSQL refuses the value
+        await memory._store.engine.writing(
+            lambda tx: tx.run("UPDATE segments SET bytes = 'garbage'"), locks=[("segments", "r")]
+        )
+        await same_as_anew(memory)
+        assert not segments_in(place)
+
+
+@pytest.mark.parametrize("error", [StoreReadOnly("it cannot be written"), StoreError("full")])
+async def test_what_cannot_be_kept_is_not_packed_again_at_once(place, monkeypatch, error):
+    """Documents get their vectors all the same."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        packs, index = list[int](), index_of(memory, kept=True)
+
+        async def refuse(*_: Any) -> None:
+            packs.append(1)
+            raise error
+
+        monkeypatch.setattr(segments.StoredSegments, "put", refuse)
+        for _ in range(3):
+            await index.run()
+        assert packs == [1]
+        assert index.statistics().waiting == 0
+        assert index.statistics().failing is None
+
+
+async def test_useless_segments_that_cannot_be_dropped_stay(place, monkeypatch):
+    """Reading does not depend on writing."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        await seal(memory)
+        await damage(memory, 1, "middle")
+
+        async def refuse(*_: Any) -> None:
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(segments.StoredSegments, "drop", refuse)
+        assert (await index_of(memory, kept=True).corpus()).steps.count == 12
+
+
+async def test_what_is_put_right_is_found_again(tmp_path):
+    """Nothing is kept past a damaged row."""
+    place = tmp_path / "m.db"
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        change(place, "UPDATE messages SET recorded_at = 'x' || recorded_at WHERE no = 3")
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        await index.seal()
+        assert not segments_in(place)
+        change(place, "UPDATE messages SET recorded_at = substr(recorded_at, 2) WHERE no = 3")
+        assert (await index_of(memory, kept=True).corpus()).steps.count == 12
+
+
+async def test_what_is_handed_on_is_read_anew(place):
+    """A message that a step repeats is forgotten elsewhere; then all is kept again."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 8)
+        fed = await repo.start_session("look", session_id="fed")
+        await repo.conversation("t").feed(fed, from_seq=0)
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        await repo.conversation("t").purge()
+        await index.run()
+        await index.run()
+        await same_as_anew(memory)
+
+
 acts = st.lists(
     st.one_of(
         st.tuples(st.just("tell"), st.integers(1, 9), st.sampled_from("tu")),
@@ -456,8 +564,8 @@ def test_a_segment_is_read_as_it_was_packed():
     }
     batch = Batch(columns, names, [["s", "m", "\ud800", 2]])
     head = Head(
-        after=FeedCursor(), until=FeedCursor(step=4), reading="r", documents=3,
-        damaged=("steps 'x'",), tongues=(True, False),
+        repo=1, after=FeedCursor(), until=FeedCursor(step=4), reading="r", documents=3,
+        tongues=(True, False),
     )  # fmt: skip
     found, batches = unpacked(segment := packed(head, {"steps": batch}))
     again = batches["steps"]
