@@ -28,9 +28,10 @@ from mnemo.english.letters import is_foreign
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreError, StoreReadOnly
 from mnemo.index import at_rest
-from mnemo.index.corpus import OBJECT, CorpusView, nearest, sharing_words
+from mnemo.index.corpus import CorpusView, nearest, sharing_words
 from mnemo.index.corpus_writer import Corpus, Debt
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
+from mnemo.index.held import EMPTY, JUDGED, NOTHING, RECENT, Held, IndexStatistics
 from mnemo.index.pace import BATCH, Pace
 from mnemo.index.segments import SEALED_FROM, Kept, StoredSegments, reading
 from mnemo.log.feed import StoredFeed
@@ -57,10 +58,6 @@ MOST_WANTED = 1_024
 """Texts that a recall considers embedding: a static embedder does no more in its time."""
 LOOKED_AT = 64
 """Of these, how many it reads at once."""
-JUDGED = 50
-"""Messages whose language is looked at, the last ones; more than half of them decide."""
-RECENT = 2_048
-"""Vectors of texts embedded last that are remembered, for texts that are said again."""
 MOST_REMOVED = 1_000
 """Removed texts that may be held in memory while fewer than these live (S)."""
 PATIENCE_S = 5.0
@@ -75,56 +72,6 @@ FIRST_S = 0.3
 """Seconds of embedding before the first answer, beside loading: thirty short messages (S)."""
 HUNG_S = 0.25
 """Seconds after which a recall leaves an embedder that does not answer to the background."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatistics:
-    """
-    Where an index stands; or stood, when its documents were let go.
-
-    Attributes:
-        cursor: How far it has read the feed.
-        waiting: Vectors that are owed; a document without one is found by keyword only.
-        failing: Why the embedder failed last; ``None`` if it did not.
-        advice: What to do where most of the last messages are in a language that the
-            embedder does not know; ``None`` if they are not.
-        bytes: Held in memory, estimated; 0: the documents are read again when they are needed.
-    """
-
-    cursor: FeedCursor
-    revision: Revision
-    documents: int
-    waiting: int
-    failing: str | None
-    advice: str | None = None
-    bytes: int = 0
-
-
-class _Held:
-    """What an index holds of its repository in memory, to be let go together."""
-
-    __slots__ = ("corpus", "damaged", "early", "recent", "refused", "sealed", "tongues", "unseen")
-
-    def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
-        self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
-        self.unseen = False
-        self.sealed = 0
-        self.refused: set[str] = set()
-        self.recent = VectorCache[bytes](RECENT)
-        self.tongues: deque[bool] = deque(maxlen=JUDGED)
-        self.early: dict[str, Vector] = {}
-        self.damaged: set[str] = set()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        rows = len(self.recent) + len(self.early)
-        return self.corpus.nbytes + rows * (4 * self.corpus.dimensions + 2 * OBJECT)
-
-
-_NOTHING = _Held(0, None)
-_NOTHING.recent = VectorCache(0)
-_EMPTY = _NOTHING.corpus.view(0, Breather())
 
 
 @dataclass(kw_only=True, eq=False)
@@ -163,13 +110,13 @@ class RepositoryIndex:
         self._number = 0
         self._users = self._bytes = 0
         self._pace = Pace()
-        self._held, self._view, self._cursor = _NOTHING, _EMPTY, FeedCursor()
+        self._held, self._view, self._cursor = NOTHING, EMPTY, FeedCursor()
         self._stood = IndexStatistics(self._cursor, 0, 0, 0, None)
 
     def _start_again(self) -> None:
         """Hold what comes from the beginning of the feed on."""
         space = self.embedder.space
-        self._held = _Held(space.dimensions, space.passage_tokens)
+        self._held = Held(space.dimensions, space.passage_tokens)
         self._view, self._cursor = self._corpus.view(0, Breather()), FeedCursor()
 
     @property
@@ -181,7 +128,7 @@ class RepositoryIndex:
     @property
     def is_held(self) -> bool:
         """Whether the documents are in memory; if not, nothing is known but where it stood."""
-        return self._held is not _NOTHING
+        return self._held is not NOTHING
 
     def let_go(self) -> bool:
         """
@@ -192,8 +139,8 @@ class RepositoryIndex:
         if self._users:
             return False
         self._stood = stood = replace(self.statistics(), bytes=0)
-        self._view = replace(_EMPTY, revision=stood.revision, owed=stood.waiting)
-        self._held, self._bytes = _NOTHING, 0
+        self._view = replace(EMPTY, revision=stood.revision, owed=stood.waiting)
+        self._held, self._bytes = NOTHING, 0
         for made in ("_embedding", "_threads"):
             self.__dict__.pop(made, None)
         return True

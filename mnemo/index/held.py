@@ -1,0 +1,69 @@
+"""What an index holds of its repository in memory, and what it says of that."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from mnemo.index.corpus import OBJECT
+from mnemo.index.corpus_writer import Corpus
+from mnemo.protocols import FeedCursor
+from mnemo.runtime.clock import Breather
+from mnemo.values.changeset import Revision
+from mnemo.values.graph import Vector
+from mnemo.values.vectors import VectorCache
+
+RECENT = 2_048
+"""Vectors of texts embedded last that are remembered, for texts that are said again."""
+JUDGED = 50
+"""Messages whose language is looked at, the last ones; more than half of them decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """
+    Where an index stands; or stood, when its documents were let go.
+
+    Attributes:
+        cursor: How far it has read the feed.
+        waiting: Vectors that are owed; a document without one is found by keyword only.
+        failing: Why the embedder failed last; ``None`` if it did not.
+        advice: What to do where most of the last messages are in a language that the
+            embedder does not know; ``None`` if they are not.
+        bytes: Held in memory, estimated; 0: the documents are read again when they are needed.
+    """
+
+    cursor: FeedCursor
+    revision: Revision
+    documents: int
+    waiting: int
+    failing: str | None
+    advice: str | None = None
+    bytes: int = 0
+
+
+class Held:
+    """What an index holds of its repository in memory, to be let go together."""
+
+    __slots__ = ("corpus", "damaged", "early", "recent", "refused", "sealed", "tongues", "unseen")
+
+    def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
+        self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
+        self.unseen = False
+        self.sealed = 0
+        self.refused: set[str] = set()
+        self.recent = VectorCache[bytes](RECENT)
+        self.tongues: deque[bool] = deque(maxlen=JUDGED)
+        self.early: dict[str, Vector] = {}
+        self.damaged: set[str] = set()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        rows = len(self.recent) + len(self.early)
+        return self.corpus.nbytes + rows * (4 * self.corpus.dimensions + 2 * OBJECT)
+
+
+NOTHING = Held(0, None)
+NOTHING.recent = VectorCache(0)
+EMPTY = NOTHING.corpus.view(0, Breather())
