@@ -9,6 +9,7 @@ from typing import Any
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
+from mnemo.values.derived import alive_since
 from mnemo.values.jobs import Intake, Job, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import StoredMessage
@@ -208,8 +209,11 @@ def finish_extraction(tx: TranscriptWriter, done: Intake) -> None:
     job = tx.job("extract", done.thread_id)
     if job is None or not job.is_held(done.token):
         raise Conflict(f"the job of thread {done.thread_id!r} was taken over by another worker")
-    if len(tx.by_id(done.thread_id, list(done.message_ids))) < len(done.message_ids):
-        raise Conflict(f"messages of thread {done.thread_id!r} were erased meanwhile")
     thread = tx.thread(done.thread_id)
+    since = alive_since(thread.ttl_s, done.ttl_s, tx.now)
+    shown = [id for id, at in done.shown.items() if since is None or at >= since]
+    needed = {*done.message_ids, *shown}
+    if len(tx.by_id(done.thread_id, list(needed))) < len(needed):
+        raise Conflict(f"messages of thread {done.thread_id!r} were erased meanwhile")
     tx.keep(replace(thread, extracted_seq=done.to_seq))
     tx.put_job(job.finished(more=done.to_seq < thread.next_seq))

@@ -209,7 +209,7 @@ class Remembering:
                 return await self._carry_out(job, part, session_id)
             await self._drop(session_id)
         if not self._said(portion.messages):
-            await store.writing(partial(finish_extraction, done=_done(job, portion)))
+            await store.writing(partial(finish_extraction, done=_done(job, portion, config)))
             return None
         return await self._carry_out(job, portion, None)
 
@@ -237,7 +237,7 @@ class Remembering:
         """Extract and commit *portion*, through the session left behind or a new one."""
         config = config_of(job.needs, self.parts.config)
         preceding = _preceding(self._drafts(portion.context))
-        task = SessionTask(intake=_done(job, portion), preceding=preceding)
+        task = SessionTask(intake=_done(job, portion, self.parts.config), preceding=preceding)
         if session_id is None:
             session = await self.sessions.start(GOAL, config=config, task=task)
         else:
@@ -320,13 +320,15 @@ def _spoken(text: str, role: Role) -> Message:
     return Message(role=role, content=text)
 
 
-def _done(job: Job, portion: Portion) -> Intake:
+def _done(job: Job, portion: Portion, config: Config) -> Intake:
     # What was erased meanwhile must not come back by what was made in its sight.
     return Intake(
         thread_id=job.subject,
         token=job.token,
         to_seq=portion.to_seq,
-        message_ids=(*(message.stored_id for message in portion.context), *portion.ids),
+        message_ids=portion.ids,
+        shown={message.stored_id: message.recorded_at for message in portion.context},
+        ttl_s=config.conversation.ttl_s,
     )
 
 

@@ -159,10 +159,14 @@ class WorkerStatistics:
 class Intake:
     """
     What the ``extract`` job of a thread took in by the claim *token*: everything before *to_seq*.
-    The transaction that commits it is refused unless all of *message_ids* are still there.
+    The transaction that commits it is refused unless all of *message_ids* are still there, and of
+    what was *shown* besides, by when it was recorded, all that has not expired. *ttl_s*: Of threads
+    without one of their own.
     """
 
     thread_id: str
     token: int
     to_seq: int
     message_ids: Collection[str]
+    shown: Mapping[str, datetime] = field(default_factory=dict)
+    ttl_s: float | None = None

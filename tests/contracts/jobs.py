@@ -1,6 +1,7 @@
 """The contract of jobs: one worker at a time, and nothing is written by one that lost its claim."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -287,6 +288,23 @@ class JobContract(StoreContract):
         await self._commit(kit, kept)
         assert (await self._read(kit, lambda tx: tx.thread("t"))).extracted_seq == 2
         assert (await kit.load()).record.state is SessionState.IDLE
+
+    async def test_what_was_only_shown_may_expire_meanwhile(self, kit):
+        """A message before the portion that is gone before its time was erased: nothing is kept."""
+        await self._say(kit, 0, 1, at_once=True)
+        (job,) = await self._claim(kit)
+        await kit.start("s", thread_id="t")
+        shown = {"m0": kit.clock.now()}
+        done = Intake(
+            thread_id="t", token=job.token, to_seq=2, message_ids=("m1",), shown=shown, ttl_s=60
+        )
+        await self._write(kit, lambda tx: tx.erase("t", [0]))
+        await self._refused(kit, replace(done, ttl_s=None), "erased")
+        await self._refused(kit, done, "erased")
+        kit.clock.advance(61)
+        await self._refused(kit, replace(done, message_ids=("m0", "m1")), "erased")
+        await self._commit(kit, done)
+        assert (await self._read(kit, lambda tx: tx.thread("t"))).extracted_seq == 2
 
     async def test_sessions_of_jobs_are_known_by_their_thread(self, kit):
         """They are found by the thread, are no unfinished sessions, and by-hand ones are."""

@@ -509,6 +509,26 @@ async def test_what_waits_in_sight_of_a_forgotten_message_is_made_anew(open_kit,
     ]
 
 
+async def test_what_a_job_was_shown_may_expire_while_it_works(open_kit):
+    """What was extracted by then is kept, and nothing is extracted again."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model, config=Config(conversation={"ttl_s": 60}))
+    await kit.repo.remember("My cat is called Tom.", wait=True)
+    await kit.clock.advance(50)
+    model.block("semantic")
+    await kit.repo.remember("My dog is called Rex.")
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting > 0)
+    await kit.clock.advance(10)
+    await kit.repo._conversations.sweep()
+    assert (await kit.repo.statistics()).messages == 1
+    seen = len(model.requests)
+    model.unblock("semantic")
+    await at_rest(kit)
+    assert [one for one in model.requests[seen:] if "Tom" not in str(one)] == []
+    assert len(await kit.repo.get_nodes(["episodic"])) == 2
+
+
 async def test_a_sessions_error_quotes_no_message_before_its_own(open_kit, tmp_path):
     """What was shown as context can be forgotten by itself; the job, which says why, forgets it."""
     model = ScriptedChatModel.answering()
