@@ -134,6 +134,7 @@ async def make_notes(
     store: Any = None,
     embedder: Any = None,
     wrap: Callable[[Any], Any] = lambda store: store,
+    repo_id: str = "r",
     **config: Any,
 ) -> NotesKit:
     """Notes over a store of *kind*, closed with *stack*."""
@@ -150,8 +151,8 @@ async def make_notes(
     events: list[Event] = []
     meter = UsageMeter()
     parts = NotesParts(
-        repo_id="r",
-        store=wrap(store.notes("r")),
+        repo_id=repo_id,
+        store=wrap(store.notes(repo_id)),
         embedder=embedder or HashingEmbedder(),
         chat_model=None if without_model else model,
         clock=clock,

@@ -178,11 +178,15 @@ def _report(told: _Told) -> FolderReport:
 
 @dataclass(frozen=True, slots=True)
 class _Exported:
-    """Manifest entry: *digest* is of the note's file, *text* of its description and body."""
+    """
+    Manifest entry: *digest* is of the note's file, *text* of its description and body. *repo*: The
+    id of the repository; ``None``: an earlier version did not say.
+    """
 
     version: int
     digest: str
     text: str
+    repo: str | None
 
 
 class Folder:
@@ -210,13 +214,16 @@ class Folder:
             content = written(row).encode()
             self._put(row, content, manifest.get(row.topic), told)
             if row.topic not in told["conflicts"]:
-                entries[row.topic] = _Exported(row.version, _digest(content), _text_digest(row))
+                entries[row.topic] = self._exported(row, _digest(content))
         gone = manifest.keys() - {row.topic for row in rows}
         kept = {topic for topic in sorted(gone) if self._kept(topic, manifest[topic], told)}
         kept.update(manifest.keys() & set(told["conflicts"]))
         entries.update((topic, manifest[topic]) for topic in kept)
         self._keep_manifest(entries)
         return _report(told)
+
+    def _exported(self, row: NoteRow, digest: str) -> _Exported:
+        return _Exported(row.version, digest, _text_digest(row), self._shelf.parts.repo_id)
 
     def _put(self, row: NoteRow, content: bytes, before: _Exported | None, told: _Told) -> None:
         target = self._path / f"{row.topic}.md"
@@ -267,7 +274,7 @@ class Folder:
                 told["conflicts"].append(topic)
             else:
                 if row is not None:
-                    entries[topic] = _Exported(row.version, digest, _text_digest(row))
+                    entries[topic] = self._exported(row, digest)
         if entries != manifest:
             await anyio.to_thread.run_sync(self._remember, entries, told)
         return _report(told)
@@ -281,7 +288,8 @@ class Folder:
         row, versions = await self._shelf.store.reading(
             lambda tx: (tx.row(topic), tx.versions(topic))
         )
-        base = exported if exported is not None and _is_of(exported, row, versions) else None
+        repo = self._shelf.parts.repo_id
+        base = exported if exported is not None and _is_of(exported, row, versions, repo) else None
         if (base is not None and base.digest == digest) or says(row, text):
             told["unchanged"].append(topic)
             return row if says(row, text) else None
@@ -352,15 +360,18 @@ def _change(
     return None
 
 
-def _is_of(exported: _Exported, row: NoteRow | None, versions: Sequence[NoteVersion]) -> bool:
+def _is_of(
+    exported: _Exported, row: NoteRow | None, versions: Sequence[NoteVersion], repo: str
+) -> bool:
     """
-    Whether it was this note that was exported, and not one of another repository: its text tells
-    it, of a version that is not kept any more its number.
+    Whether it was this note of *repo* that was exported, and not one of another repository: its
+    text tells it, of a version that is not kept any more its number, where the ids agree.
     """
     for version in versions:
         if version.version == exported.version:
             return _text_digest(version) == exported.text
-    return row is not None and exported.version < row.version
+    is_ours = exported.repo is None or exported.repo == repo
+    return is_ours and row is not None and exported.version < row.version
 
 
 def _text_digest(of: NoteRow | NoteVersion) -> str:
@@ -376,7 +387,9 @@ def _entries(read: Any) -> dict[str, _Exported]:
         if is_topic(topic) and isinstance(entry, dict):
             version, digest, text = (entry.get(key) for key in ("version", "digest", "text"))
             if isinstance(version, int) and isinstance(digest, str) and isinstance(text, str):
-                entries[topic] = _Exported(version, digest, text)
+                repo = entry.get("repo")
+                known = repo if isinstance(repo, str) else None
+                entries[topic] = _Exported(version, digest, text, known)
     return entries
 
 

@@ -103,12 +103,21 @@ async def test_deleted_notes_do_not_come_back(kit, tmp_path):
     assert (folder / "edited.md").exists()
 
 
-async def test_a_file_whose_version_is_pruned_brings_nothing_back(open_notes, tmp_path):
-    """The history has forgotten what was exported: an unchanged file is unchanged all the same."""
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_a_file_whose_version_is_pruned_brings_nothing_back(open_notes, tmp_path, is_old):
+    """
+    The history has forgotten what was exported: an unchanged file is unchanged all the same, also
+    by a manifest that does not tell the repository.
+    """
     kit = await open_notes(keep_versions=2)
     for topic in ("deleted", "edited", "rewritten"):
         await kit.notes.write(topic, "- a", "Travel")
     await kit.notes.export_folder(tmp_path)
+    if is_old:
+        manifest = json.loads((tmp_path / MANIFEST).read_text())
+        for entry in manifest["notes"].values():
+            del entry["repo"]
+        (tmp_path / MANIFEST).write_text(json.dumps(manifest))
     (tmp_path / "edited.md").write_text("changed")
     for topic in ("deleted", "edited", "rewritten"):
         for body in "bcd":
@@ -247,6 +256,19 @@ async def test_a_manifest_of_another_repository_gives_no_leave(open_notes, tmp_p
     (tmp_path / "travel.md").write_text("- edited")
     assert (await other.notes.import_folder(tmp_path)).conflicts == ("travel",)
     assert (await other.notes.read("travel")).body == "- quite another"
+
+
+async def test_a_version_that_is_pruned_tells_nothing_of_another_repository(open_notes, tmp_path):
+    """Its number alone does not make the file one of this note's."""
+    kit = await open_notes()
+    await kit.notes.write("travel", "- a", "Travel")
+    await kit.notes.export_folder(tmp_path)
+    other = await open_notes(keep_versions=2, repo_id="other")
+    for body in "bcd":
+        await other.notes.write("travel", f"- {body}", "Travel")
+    report = await other.notes.import_folder(tmp_path)
+    assert (report.unchanged, report.conflicts) == ((), ("travel",))
+    assert (await other.notes.read("travel")).body == "- d"
 
 
 async def test_an_export_loses_no_file_that_is_not_its_own(kit, tmp_path):
