@@ -114,8 +114,8 @@ class EngineStore:
 
     async def has_repository(self, repo_id: str) -> bool:
         """Whether a repository is stored, at the cost of its row. *Cancellation*: safe."""
-        if clean(repo_id) != repo_id:
-            return False
+        if not isinstance(repo_id, str) or clean(repo_id) != repo_id:
+            return False  # none can have such an id
         return await self.engine.reading(lambda tx: bool(repo_row(tx, repo_id)[0]))
 
     async def repositories(self) -> list[RepositoryRecord]:

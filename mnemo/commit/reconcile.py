@@ -78,8 +78,12 @@ def _pay_late_rewards(draft: Draft, known: Known, support: Support) -> None:
         if isinstance(known.nodes.get(id), Procedural):
             # An instruction's score has judged a trajectory already, whatever is known of it.
             judged = known.counts[id].reward_count if id in known.counts else 0
-            if not 0 < gained.reward_count <= support.trajectories(id) - judged:
+            count = min(gained.reward_count, support.trajectories(id) - judged)
+            if count <= 0:
                 continue
+            # Which of them a score has judged is not known: as many at the mean of all.
+            mean = gained.cumulative_reward / gained.reward_count
+            gained = replace(gained, reward_count=count, cumulative_reward=mean * count)
         draft.add(id, gained)
 
 

@@ -104,8 +104,9 @@ class ItemVectors:
 
     def close(self) -> None:
         """Hold nothing on the budget of others any more. A plain call."""
-        self.forget()
+        self._budget.drop(self)
         self._budget = MemoryBudget()
+        self.let_go()
 
     def forget(self) -> None:
         """Drop all vectors from memory; the next search reads them anew. A plain call."""

@@ -12,7 +12,7 @@ from typing import Any, Never
 
 import anyio
 
-from mnemo.errors import MnemoError, NotFound
+from mnemo.errors import MnemoError, NotFound, UsageError
 from mnemo.jobs.job_rows import Owing
 from mnemo.jobs.slots import JobSlots
 from mnemo.protocols import Clock
@@ -42,6 +42,7 @@ class Poller:
     begun: int = field(default=0, init=False)
     """Looks begun so far."""
     _found: tuple[int, Sequence[str]] = field(default=(0, ()), init=False)
+    _ended: bool = field(default=False, init=False)
     _looked: anyio.Event = field(default_factory=anyio.Event, init=False)
     _nap: CancelHandle = field(default_factory=CancelHandle, init=False)
 
@@ -53,7 +54,14 @@ class Poller:
         self._nap.cancel()
 
     async def run(self) -> Never:
-        """Look again and again. *Cancellation*: safe."""
+        """Look again and again. *Cancellation*: safe; who waits for a look is told."""
+        try:
+            await self._look_for_ever()
+        finally:
+            self._ended = True
+            self._looked.set()
+
+    async def _look_for_ever(self) -> Never:
         while True:
             self._nap, began = CancelHandle(), self.clock.monotonic()
             pause_s = await self._look() if self.slots.poll_s < math.inf else math.inf
@@ -82,8 +90,13 @@ class Poller:
         return max(min(self.slots.poll_s, next_s), len(owing.repos) / OWING_PER_S)
 
     async def found_since(self, number: int) -> tuple[int, Sequence[str]]:
-        """The last look after *number*: which, and what owed jobs then. *Cancellation*: safe."""
+        """
+        The last look after *number*: which, and what owed jobs then. *Raises* ``UsageError``: the
+        service was closed. *Cancellation*: safe.
+        """
         while self._found[0] <= number:
+            if self._ended:
+                raise UsageError("the service was closed while it worked")
             await self._looked.wait()
         return self._found
 

@@ -67,12 +67,12 @@ SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIM
 """
 _NEWEST = (
     """SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND message IS NULL
-       ORDER BY ordinal DESC LIMIT 1""",
-    f"SELECT no FROM messages WHERE repo = ? AND kind IN ({_SPOKEN}) ORDER BY no DESC LIMIT 1",
+       ORDER BY ordinal DESC LIMIT 32""",
+    f"SELECT no FROM messages WHERE repo = ? AND kind IN ({_SPOKEN}) ORDER BY no DESC LIMIT 32",
     """SELECT id FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
-       ORDER BY revision DESC, no DESC LIMIT 1""",
+       ORDER BY revision DESC, no DESC LIMIT 32""",
 )
-_HAS_VECTOR = "SELECT count(*) FROM vectors WHERE repo = ? AND key IN $texts"
+_WITH_VECTORS = "SELECT key FROM vectors WHERE repo = ? AND key IN $texts"
 _TAGS = """
 SELECT f.id, $field(t.body, label) FROM nodes f
 JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
@@ -399,13 +399,14 @@ def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str
 
 
 def owes_vectors(tx: Tx, repo: int) -> bool:
-    """Whether the newest step, message or node has none: an earlier run has not made it."""
+    """Whether one of the newest 32 steps, messages or nodes has none: an earlier run left it."""
     for query in _NEWEST:
-        for (newest,) in tx.run(query, (repo,)).fetchall():
-            id = message_document(newest) if isinstance(newest, int) else newest
-            keys = [id, *(f"{id}{side}" for side in SIDES)]
-            if tx.run(_HAS_VECTOR, (repo, listed(keys))).fetchone() == (0,):
-                return True
+        newest = (one for (one,) in tx.run(query, (repo,)).fetchall())
+        ids = [message_document(one) if isinstance(one, int) else one for one in newest]
+        keys = [key for id in ids for key in (id, *(f"{id}{side}" for side in SIDES))]
+        known = tx.run(_WITH_VECTORS, (repo, listed(keys))).fetchall() if keys else ()
+        if {*ids} - {owner_of_vector(key)[0] for (key,) in known}:
+            return True
     return False
 
 

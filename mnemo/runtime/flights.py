@@ -42,6 +42,11 @@ class Errand:
             while self._due:
                 self._due = False
                 await self._work()
+        except Exception:
+            self._running = False
+            if self._due:
+                self.poke()
+            raise
         finally:
             self._running = False
 

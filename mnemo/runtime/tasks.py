@@ -302,11 +302,12 @@ class Places:
     their order. Unused it takes 50 bytes, where ``anyio.CapacityLimiter`` has a kilobyte.
     """
 
-    __slots__ = ("_limit", "_limiter")
+    __slots__ = ("_callers", "_limit", "_limiter")
 
     def __init__(self, limit: int = 1) -> None:
         self._limit = limit
         self._limiter: CapacityLimiter | None = None
+        self._callers = 0
 
     @property
     def taken(self) -> int:
@@ -322,13 +323,23 @@ class Places:
         """Enter, as soon as there is a place. *Cancellation*: safe."""
         if self._limiter is None:
             self._limiter = CapacityLimiter(self._limit)
-        await self._limiter.acquire()
+        self._callers += 1
+        try:
+            await self._limiter.acquire()
+        except BaseException:
+            self._leave()
+            raise
 
     def release(self) -> None:
         """Leave; a plain call."""
         assert self._limiter is not None
         self._limiter.release()
-        if not self._limiter.borrowed_tokens:
+        self._leave()
+
+    def _leave(self) -> None:
+        # Not by what is borrowed: before anyio 4.15 who has been woken holds nothing yet.
+        self._callers -= 1
+        if not self._callers:
             self._limiter = None
 
     async def __aenter__(self) -> None:

@@ -189,3 +189,15 @@ async def test_a_late_reward_is_no_second_score_of_an_instruction(kit):
     """What its score has judged is not judged again by the reward of its step."""
     await commit(kit, Said("a", "e1", "t", 0.5, late=True), score=0.9)
     assert await counts(kit) == [(1, 1, 0.9)]
+
+
+async def test_late_rewards_are_paid_up_to_one_for_each_trajectory(kit):
+    """Of two trajectories one was scored: of two late rewards one counts, at their mean."""
+    tea, scored = Procedural(TEA, "if cold"), MetadataDelta(cumulative_reward=0.9, reward_count=1)
+    steps = [Said(id, f"e{id}", f"t{id}").step(knows=True) for id in "ac"]
+    edges = tuple(Edge(tea.id, step.id, "provenance") for step in steps)
+    given = Changeset(nodes=(*steps, tea), edges=edges, metadata={tea.id: scored})
+    await kit.repo.apply(given)
+    late = tuple(NodeChange(id, {"reward": r}) for id, r in (("a", 0.2), ("c", 0.6)))
+    await kit.repo.apply(Changeset(changes=late))
+    assert [one[1:] for one in await counts(kit)] == [(2, 1.3)]

@@ -204,6 +204,24 @@ async def test_wrong_arguments_are_told(db):
                 await other.work()
 
 
+async def test_work_ends_with_its_service(db):
+    """Who goes on working is told that it was closed."""
+    memory, told, looked = service(db), list[str](), anyio.Event()
+    await memory.open()
+
+    async def work() -> None:
+        with pytest.raises(UsageError, match="closed") as error:
+            await memory.work(on_look=lambda _: looked.set())
+        told.append(str(error.value))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(work)
+            await looked.wait()
+            await memory.aclose()
+    assert told
+
+
 async def test_a_failing_look_is_logged(db, caplog):
     """What ``on_look`` raises ends nothing."""
     async with service(db) as other:

@@ -82,6 +82,22 @@ async def test_an_errand_that_failed_or_was_cancelled_can_be_poked_again():
         await asyncio.wait(runs)
 
 
+async def test_a_poke_during_a_run_that_fails_is_not_forgotten():
+    """The next run begins by itself."""
+    runs: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        if len(runs) == 1:
+            errand.poke()
+            raise ValueError("failed")
+
+    errand = Errand(lambda work: runs.append(asyncio.create_task(work())), work)
+    errand.poke()
+    await asyncio.wait(runs)
+    assert len(runs) == 2
+    await runs[1]
+
+
 async def test_an_errand_of_what_was_closed_does_nothing():
     """Who pokes it is not told: what is due is found at the next start."""
 

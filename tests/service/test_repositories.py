@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers import Kit, OpenKit, repository
+from helpers import Kit, OpenKit, repository, until
 
 from mnemo import (
     Config,
@@ -339,3 +339,23 @@ async def test_another_configuration_is_refused():
             await memory.open_repo("ada", exist_ok=True, chat_model=ScriptedChatModel.answering())
         with pytest.raises(RepositoryAlreadyOpen, match="another embedder"):
             await memory.open_repo("ada", exist_ok=True, embedder=HashingEmbedder(32))
+
+
+async def test_what_an_earlier_run_left_gets_its_vectors_at_the_next_opening(db):
+    """Also where the newest text, which is embedded first, has its vector."""
+    embedder = HashingEmbedder()
+    config = Config(jobs={"background": False})
+    async with Mnemo(db, embedder=embedder, config=config) as memory:
+        repo = await memory.open_repo("r")
+        await repo.conversation("t").append(
+            [{"role": "user", "content": f"bee {n}"} for n in range(5)]
+        )
+        (vector,) = await embedder.embed(["bee 4"])
+        vectors = {"message-5/observation": vector}
+        await memory._store.feed("r").save_vectors(embedder.space, vectors)  # type: ignore[union-attr]
+    async with Mnemo(db, embedder=embedder) as memory:
+        repo = await memory.open_repo("r")
+        with closing(sqlite3.connect(db)) as file:
+            count = "SELECT count(*) FROM vectors"
+            await until(lambda: file.execute(count).fetchone() == (5,))
+            assert repo.id == "r"
