@@ -224,3 +224,20 @@ def test_all_that_match_are_given_best_first(file):
     found = scores(file, 1, Query((Group(("kettle",)),)))
     assert len({row for row, _ in found}) == len(found) == 300
     assert [score for _, score in found] == sorted((s for _, s in found), reverse=True)
+
+
+@pytest.mark.usefixtures("tail")
+@pytest.mark.parametrize("column", ["words", "lowered"])
+@pytest.mark.parametrize("damage", ["CAST(x'20ff20' AS TEXT)", "x'20ff20'"], ids=["text", "blob"])
+def test_a_damaged_row_harms_no_other(file, column, damage):
+    """Others are indexed, found and dropped, and so is that one."""
+    for row in (4, 8):
+        put_texts(file, 1, said({row: "kettle 湯が沸く bora bora"}))
+        file.run(f"UPDATE texts SET {column} = {damage} WHERE no = 4")
+    put_texts(file, 1, said({4 * n: f"kettle {n}" for n in range(10, 300)}))
+    assert holding(file, 1, "kettle")[-291:] == [8, *range(40, 1_200, 4)]
+    phrase = Query((Group(("bora bora",)),))
+    assert 8 in [row for row, _ in scores(file, 1, phrase)]
+    assert drop_texts(file, 1, [4, 8]) == 2
+    assert holding(file, 1, "kettle")[-290:] == [*range(40, 1_200, 4)]
+    assert holding(file, 1, "bora") in ([], [4])

@@ -26,7 +26,8 @@ TEXTS = (
     """CREATE TABLE text_tail (repo INTEGER NOT NULL, text INTEGER NOT NULL,
        PRIMARY KEY (repo, text)) WITHOUT ROWID""",
     """CREATE VIEW text_tokens AS
-       SELECT no, mnemo_tokens(repo, words, lowered) AS tokens FROM texts f
+       SELECT no, mnemo_tokens(repo, CAST(words AS BLOB), CAST(lowered AS BLOB)) AS tokens
+       FROM texts f
        WHERE NOT EXISTS (SELECT 1 FROM text_tail x WHERE x.repo = f.repo AND x.text = f.no)""",
     # Where a word is in a text is not kept: phrases are looked for in the words themselves.
     """CREATE VIRTUAL TABLE text_words USING fts5(
@@ -47,7 +48,7 @@ _MARKS = {"words": "_", "triples": "~"}
 _CODED = {c: 0x10FF00 + c for c in range(128) if not chr(c).isalnum()}
 _INDEX = """
 INSERT INTO text_words (rowid, tokens)
-SELECT f.no, mnemo_tokens(f.repo, f.words, f.lowered)
+SELECT f.no, mnemo_tokens(f.repo, CAST(f.words AS BLOB), CAST(f.lowered AS BLOB))
 FROM text_tail x CROSS JOIN texts f ON f.no = x.text WHERE x.repo = ? ORDER BY x.text
 """
 _INDEXED = "DELETE FROM text_tail WHERE repo = ?"
@@ -86,15 +87,19 @@ def _phrase(words: Sequence[str]) -> str:
     return f" {'  '.join(words)} "
 
 
-def tokens(repo: int, words: str, lowered: str | None) -> str:
+# Bytes, since of text that is no UTF-8, in a damaged row, Python makes no argument.
+def tokens(repo: int, words: bytes, lowered: bytes | None) -> str:
     """What the text of a row of ``texts`` is found by; damaged words are none."""
-    if not isinstance(words, str):
-        return ""
-    made = words.replace("  ", f" {repo}_").replace(" ", f"{repo}_", 1)
+    made = _decoded(words).replace("  ", f" {repo}_").replace(" ", f"{repo}_", 1)
     if lowered is None:
         return made
-    coded = lowered.translate(_CODED)
+    coded = _decoded(lowered).translate(_CODED)
     return " ".join([made, *(f"{repo}~{triple}" for triple in triples(coded))])
+
+
+def _decoded(stored: bytes | str | None) -> str:
+    """What is stored as text, as far as it is."""
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else ""
 
 
 def index_texts(tx: Tx, repo: int) -> None:
@@ -106,14 +111,15 @@ def occurrences(words: Sequence[str]) -> tuple[str, tuple[Any, ...]]:
     phrase = _phrase(words)
     if any(words[:size] == words[-size:] for size in range(1, len(words))):
         # It may begin within itself.
-        return "mnemo_occurrences(f.words, ?)", (phrase,)
+        return "mnemo_occurrences(CAST(f.words AS BLOB), ?)", (phrase,)
     count = f"(length(f.words) - length(replace(f.words, ?, ''))) / {len(phrase)}"
     # To see that there is none takes a quarter of the time.
     return f"CASE instr(f.words, ?) WHEN 0 THEN 0 ELSE {count} END", (phrase, phrase)
 
 
-def count_of(text: str, phrase: str) -> int:
-    """How often *phrase* is in *text*, also within itself."""
+def count_of(words: bytes, phrase: str) -> int:
+    """How often *phrase* is in *words*, also within itself."""
+    text = _decoded(words)
     return sum(text.startswith(phrase, at) for at, c in enumerate(text) if c == " ")
 
 
