@@ -241,3 +241,16 @@ def test_a_damaged_row_harms_no_other(file, column, damage):
     assert drop_texts(file, 1, [4, 8]) == 2
     assert holding(file, 1, "kettle")[-290:] == [*range(40, 1_200, 4)]
     assert holding(file, 1, "bora") in ([], [4])
+
+
+def test_what_was_damaged_once_indexed_leaves_no_byte(file, path):
+    """Though FTS5 is told to delete other words than it was given."""
+    put_texts(file, 1, said({n: f"kettle {n}" for n in range(4, 284)} | {9: "vzqxw"}))
+    file.run("UPDATE texts SET words = x'20' WHERE no = 9")
+    drop_texts(file, 1, [9])
+    file.run("BEGIN")
+    merge_words(file)
+    file.run("COMMIT")
+    file.run("VACUUM")
+    assert b"vzqxw" not in path.read_bytes()
+    assert (len(holding(file, 1, "kettle")), text_damage(file)) == (279, [])

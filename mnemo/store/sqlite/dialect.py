@@ -136,10 +136,13 @@ def found(
 
 def merge_words(tx: Tx) -> None:
     """Leave nothing of deleted words in the indexes."""
+    # Of a text that was damaged once it was indexed, other words are deleted than it had.
+    is_unfit = bool(text_damage(tx))
     for table in _INDEXES:
         (size,) = tx.run(_STRUCTURE.format(table)).fetchone()
         # Where levels pile up, the index is built anew.
-        tx.run((_MERGE if size <= _MOST_STRUCTURE_BYTES else _REBUILD).format(table))
+        anew = size > _MOST_STRUCTURE_BYTES or (is_unfit and table == "text_words")
+        tx.run((_REBUILD if anew else _MERGE).format(table))
 
 
 def text_damage(tx: Tx) -> list[str]:

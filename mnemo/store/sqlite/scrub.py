@@ -24,7 +24,7 @@ from mnemo.store.tx import Tx
 log = logging.getLogger("mnemo")
 
 REWRITTEN_AT_ONCE_BYTES = 64 * 1024 * 1024
-"""Files up to this size are rewritten before the erasing call returns (0.5 s)."""
+"""Files up to this size are rewritten before the erasing call returns (1 s)."""
 IDLE_S = 5.0
 """Seconds without a write after which a larger file is rewritten."""
 MOST_IDLE_S = 300.0
