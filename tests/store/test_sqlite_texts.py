@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from world import draft
 
+from mnemo.config import StoreConfig
 from mnemo.store import texts
 from mnemo.store.rows import message_row, snapshot_row, step_row
 from mnemo.store.sqlite import dialect, schema
-from mnemo.store.sqlite.connection import SqliteTx
+from mnemo.store.sqlite.connection import SqliteTx, connect, connect_in_memory, locate
 from mnemo.store.sqlite.dialect import merge_words, text_damage
 from mnemo.store.texts import Texts, drop_texts, put_texts
 from mnemo.store.tx import Text, Tx
@@ -254,3 +256,22 @@ def test_what_was_damaged_once_indexed_leaves_no_byte(file, path):
     file.run("VACUUM")
     assert b"vzqxw" not in path.read_bytes()
     assert (len(holding(file, 1, "kettle")), text_damage(file)) == (279, [])
+
+
+def test_texts_can_be_dropped_where_no_schema_is_trusted(path, monkeypatch):
+    """Some builds of SQLite let no view call a function that is not built in."""
+    made = sqlite3.connect
+
+    def distrusting(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = made(*arguments, **options)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", distrusting)
+    config = StoreConfig()
+    for connection in connect(locate(path), "rwc", config), connect_in_memory(config):
+        with closing(connection):
+            schema.migrate(connection, None)
+            connection.execute("INSERT INTO repos (id) VALUES ('a')")
+            put_texts(SqliteTx(connection), 1, said({4: "kettle"}))
+            assert drop_texts(SqliteTx(connection), 1, [4]) == 1

@@ -142,6 +142,8 @@ def _open(uri: str, config: StoreConfig) -> sqlite3.Connection:
         cached_statements=256,
     )
     connection.text_factory = _lenient_text
+    # Else the view of the full text may not call its function.
+    connection.execute("PRAGMA trusted_schema = ON")
     connection.create_function("mnemo_tokens", 3, dialect.tokens, deterministic=True)
     connection.create_function("mnemo_occurrences", 2, dialect.count_of, deterministic=True)
     return connection
