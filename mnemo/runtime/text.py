@@ -230,7 +230,7 @@ def stem(word: str) -> str:
 def index_words(text: str) -> Iterator[tuple[str, int, int]]:
     """The words of *text* as the full text knows them, each with its start and end."""
     for found in _INDEXED.finditer(text):
-        yield index_stem(found.group()), found.start(), found.end()
+        yield index_stem(composed(found.group())), found.start(), found.end()
 
 
 def index_stems(text: str, *, ascii: bool | None = None) -> list[str]:

@@ -41,7 +41,7 @@ index them together takes a third of the time.
 
 def stems(text: str) -> list[str]:
     """The words of *text*, folded and stemmed, in order."""
-    return [entry(word) for part in slices(text) for word in index_stems(part)]
+    return [entry(word) for part in slices(composed(text)) for word in index_stems(part)]
 
 
 def entry(word: str) -> str:
@@ -61,8 +61,10 @@ def triples(lowered: str) -> list[str]:
 def analysed(repo: int, text: Text) -> Analysed:
     no, said, at = text
     ascii, lowered = said.isascii(), None
-    if not ascii and has_unspaced(said):
-        lowered = lower_each(composed(said))
+    if not ascii:
+        said = composed(said)
+        if has_unspaced(said):
+            lowered = lower_each(said)
     words = stems(said) if said[_LONGEST_WORD:] else index_stems(said, ascii=ascii)
     return no, repo, (at if at.tzinfo else as_utc(at)).timestamp(), words, lowered
 

@@ -275,3 +275,12 @@ def test_texts_can_be_dropped_where_no_schema_is_trusted(path, monkeypatch):
             connection.execute("INSERT INTO repos (id) VALUES ('a')")
             put_texts(SqliteTx(connection), 1, said({4: "kettle"}))
             assert drop_texts(SqliteTx(connection), 1, [4]) == 1
+
+
+@pytest.mark.usefixtures("tail")
+@pytest.mark.parametrize("word", ["чайник", "σὕμφωνον", "καφές", "öl", "آب", "が一緒"])
+def test_a_text_is_found_however_its_letters_are_composed(file, word):
+    """As letters with marks of their own, or as one character each; so are queries."""
+    forms = [unicodedata.normalize(form, word) for form in ("NFC", "NFD")]
+    put_texts(file, 1, said({4 * n: f"(a {form} b)" for n, form in enumerate(forms, 1)}))
+    assert [holding(file, 1, form) for form in forms] == [[4, 8]] * 2

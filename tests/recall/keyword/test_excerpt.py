@@ -1,5 +1,7 @@
 """What of a text is shown: an excerpt that holds the match."""
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,3 +114,11 @@ def test_excerpts_of_many_lengths_cost_one_look(monkeypatch):
     excerpts = Excerpts(text, ["zebra", "word7"])
     assert [excerpts.of(chars) for chars in lengths] == expected
     assert looked.count(text) == 1
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_match_is_seen_however_its_letters_are_composed(form):
+    """And shown as it was written."""
+    text = unicodedata.normalize(form, f"{'раз два ' * 40} чайник {'три ' * 40}")
+    shown = Excerpts(text, ["чайник"]).of(60)
+    assert f" {unicodedata.normalize(form, 'чайник')} " in shown
