@@ -236,6 +236,19 @@ async def test_a_write_defers_the_rewriting_of_a_large_file(kit, planted, db, mo
     assert begun[0] >= start + 4 * scrub.IDLE_S
 
 
+async def test_a_backup_of_a_store_in_memory_holds_nothing_forgotten(open_kit, planted, tmp_path):
+    """Also of texts that are in the index."""
+    kit = await open_kit()
+    session = await kit.started("look around", session_id="s")
+    await session.append(f"A {planted['observation']} came by.", f"Met {planted['action']}")
+    other = await kit.started("look on", session_id="other")
+    for number in range(140):
+        await other.append(f"Saw kettle {number}", "Waved")
+    assert (await kit.repo.forget(session_id="s")).scrubbed
+    await kit.memory.backup(tmp_path / "backup.db")
+    assert planted.found_in(tmp_path) == {}
+
+
 async def test_asking_for_a_scrub_of_a_clean_store_does_nothing(kit, monkeypatch):
     """Nothing was erased: nothing is left, and the file is not rewritten."""
     begun: list[object] = []

@@ -95,7 +95,9 @@ class Scrubber:
         noted = await writer.run(_noted)
         if noted is None:
             return True
-        if self._path is not None:
+        if self._path is None:
+            await writer.run(merge_words)
+        else:
             await anyio.to_thread.run_sync(_drop_copies, self._path)
             size = (await anyio.Path(self._path).stat()).st_size
             if not at_once and size > REWRITTEN_AT_ONCE_BYTES:
