@@ -21,7 +21,9 @@ from engines import rows_of
 from world import NOON, Kit, unit_vector
 
 from mnemo.log.transcript import TranscriptWriter
+from mnemo.store import texts
 from mnemo.store.sqlite import scrub
+from mnemo.store.sqlite.dialect import merge_words
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import EvictionOutcome, Surfaced, Thread
@@ -223,6 +225,30 @@ async def test_a_large_file_is_not_rewritten_for_what_expired(kit, path, monkeyp
     assert (await forgotten(kit, session_id="nobody")).scrubbed
     assert not rewritten
     assert not {"text", "block", "summary", "snapshot"} & left_of(path.parent)
+
+
+@pytest.mark.parametrize("then", ["swept", "closed"])
+async def test_what_expired_leaves_the_index_of_a_large_file_once(kit, path, monkeypatch, then):
+    """Of texts that are in the index already; then it is not merged again for it."""
+    monkeypatch.setattr(texts, "_AT_ONCE", 1)
+    monkeypatch.setattr(scrub, "REWRITTEN_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(scrub, "_rewrite", lambda connection: None)
+    merged: list[bool] = []
+
+    def merge(tx: Tx, **options: bool) -> None:
+        merged.append(True)
+        merge_words(tx, **options)
+
+    monkeypatch.setattr(scrub, "merge_words", merge)
+    await begun(kit, "t")
+    await kit.store.transcript("r").writing(lambda tx: tx.erase("t", range(6)))
+    if then == "swept":
+        assert await kit.store.engine.scrub()
+        assert left_of(path.parent) == {"objective"}
+        assert await kit.store.engine.scrub()
+    await kit.store.aclose()
+    assert left_of(path.parent) == {"objective"}
+    assert merged == [True]
 
 
 @pytest.mark.slow

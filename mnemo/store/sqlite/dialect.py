@@ -134,10 +134,10 @@ def found(
     return _FOUND, (expression, repo)
 
 
-def merge_words(tx: Tx) -> None:
-    """Leave nothing of deleted words in the indexes."""
+def merge_words(tx: Tx, *, compare: bool = True) -> None:
+    """Leave nothing of deleted words in the indexes; *compare* them, too, with the texts."""
     # Of a text that was damaged once it was indexed, other words are deleted than it had.
-    is_unfit = bool(text_damage(tx))
+    is_unfit = compare and bool(text_damage(tx))
     for table in _INDEXES:
         (size,) = tx.run(_STRUCTURE.format(table)).fetchone()
         # Where levels pile up, the index is built anew.
@@ -215,7 +215,7 @@ _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
 _NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
 _NOTE_EXPIRED = """
 INSERT INTO meta (name, value) VALUES ('scrub', 'expired ' || random())
-ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value LIKE 'expired %'
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value LIKE 'expired%'
 """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Never
 
@@ -35,6 +36,11 @@ _PATIENCE_MS = 100
 _PAUSE_S = 0.2
 
 _NOTED = "SELECT value FROM meta WHERE name = 'scrub'"
+_MERGED = "expired, merged"
+# It is still to be rewritten by whoever asks for that.
+_NOTE_MERGED = f"""
+UPDATE meta SET value = '{_MERGED} ' || random() WHERE name = 'scrub' AND value = ?
+"""
 _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
 
@@ -101,8 +107,7 @@ class Scrubber:
             await anyio.to_thread.run_sync(_drop_copies, self._path)
             size = (await anyio.Path(self._path).stat()).st_size
             if not at_once and size > REWRITTEN_AT_ONCE_BYTES:
-                await _log_is_cut(writer)
-                return noted.startswith("expired")
+                return await _merged(writer, noted)
             await writer.run(merge_words)
             if not await _log_is_cut(writer):
                 return False
@@ -111,6 +116,18 @@ class Scrubber:
                 return False
         await writer.run(lambda tx: tx.run(_DONE, (noted,)).rowcount)
         return True
+
+
+async def _merged(writer: GroupWriter, noted: str) -> bool:
+    """Of a large file: what expired leaves index and log; for all else it is to be rewritten."""
+    if noted.startswith(_MERGED):
+        return True
+    is_expired = noted.startswith("expired")
+    if is_expired:
+        await writer.run(partial(merge_words, compare=False))
+    if await _log_is_cut(writer) and is_expired:
+        await writer.run(lambda tx: tx.run(_NOTE_MERGED, (noted,)).rowcount)
+    return is_expired
 
 
 def _noted(tx: Tx) -> str | None:
