@@ -37,6 +37,8 @@ class JobSlots:
         self.busy: Counter[str] = Counter()
         self.look: Callable[[], None] = lambda: None
         """Has jobs of all repositories be looked for now; a plain call."""
+        self.look_soon: Callable[[], None] = lambda: None
+        """As *look*, for what comes as often as others write: not sooner after the last look."""
         self.watched: WeakSet[Watched] = WeakSet()
         """What is told when another process may have ended jobs."""
         self._works = False
@@ -46,7 +48,7 @@ class JobSlots:
 
     def notice(self) -> None:
         """Another process may have written jobs, or their ends. A plain call."""
-        self.look()
+        self.look_soon()
         for one in tuple(self.watched):
             one.pulse()
 

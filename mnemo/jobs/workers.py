@@ -24,7 +24,7 @@ from mnemo.values.jobs import JOB_KINDS, JobKind, WorkerStatistics
 log = logging.getLogger("mnemo")
 
 LEAST_S = 0.1
-"""Seconds between two looks, at least, where nobody asks for one (S)."""
+"""Seconds between two looks, at least, where nobody here asks for one (S)."""
 OWING_PER_S = 50_000
 """Repositories that owe jobs, of others mostly, that are read per second, at most (S)."""
 
@@ -45,13 +45,18 @@ class Poller:
     _ended: bool = field(default=False, init=False)
     _looked: anyio.Event = field(default_factory=anyio.Event, init=False)
     _nap: CancelHandle = field(default_factory=CancelHandle, init=False)
+    _rest: CancelHandle = field(default_factory=CancelHandle, init=False)
 
     def __post_init__(self) -> None:
-        self.slots.look = self.poke
+        self.slots.look, self.slots.look_soon = self.poke, self.hint
 
     def poke(self) -> None:
         """Look now; a plain call."""
         self._nap.cancel()
+
+    def hint(self) -> None:
+        """Look, but not within ``LEAST_S`` after the last look began; a plain call."""
+        self._rest.cancel()
 
     async def run(self) -> Never:
         """Look again and again. *Cancellation*: safe; who waits for a look is told."""
@@ -63,14 +68,18 @@ class Poller:
 
     async def _look_for_ever(self) -> Never:
         while True:
-            self._nap, began = CancelHandle(), self.clock.monotonic()
+            self._nap, self._rest = CancelHandle(), CancelHandle()
+            began, least = self.clock.monotonic(), anyio.current_time() + LEAST_S
             pause_s = await self._look() if self.slots.poll_s < math.inf else math.inf
             # From before the look: if the clock has moved meanwhile, that is not slept again.
             with self._nap:
-                if pause_s < math.inf:
-                    await self.clock.sleep(max(0.0, began + pause_s - self.clock.monotonic()))
-                else:
-                    await anyio.sleep_forever()
+                with self._rest:
+                    if pause_s < math.inf:
+                        await self.clock.sleep(max(0.0, began + pause_s - self.clock.monotonic()))
+                    else:
+                        await anyio.sleep_forever()
+                if self._rest.cancelled_caught:
+                    await anyio.sleep_until(least)
 
     async def _look(self) -> float:
         """Look once; seconds until the next time."""

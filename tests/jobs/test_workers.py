@@ -125,6 +125,27 @@ async def test_a_failed_look_is_made_again(error, caplog):
     assert "are looked for again" in caplog.text
 
 
+async def test_notices_of_other_processes_are_not_each_looked_after():
+    """The first is, at once; those that follow it are together. Who asks here does not wait."""
+    async with looking() as looks:
+        await looks.open("r", 3_600)
+        await anyio.sleep(LEAST_S)
+        before, began = len(looks.at), anyio.current_time()
+        for number in range(30):
+            looks.slots.notice()
+            await anyio.sleep(0.01)
+            assert number or len(looks.at) == before + 1
+        took_s = anyio.current_time() - began
+        assert before + 2 <= len(looks.at) <= before + 1 + took_s / LEAST_S
+        looks.slots.notice()
+        await anyio.sleep(2 * LEAST_S)
+        before = len(looks.at)
+        for _ in range(3):
+            looks.poller.poke()
+            await looks.clock.advance(0)
+        assert len(looks.at) == before + 3
+
+
 @pytest.mark.parametrize("turns", range(12))
 async def test_who_asks_is_answered_by_a_look_that_began_later(turns):
     """At whatever moment of another look the poke comes, what was written before it is found."""
