@@ -185,9 +185,13 @@ SELECT r.id, j.owner, j.kind, min(j.due_at) AS first FROM jobs j $by(jobs_due)
 JOIN repos r ON r.no = j.repo WHERE j.state = 'waiting' AND j.state <> 'done' AND j.due_at <= ?
 GROUP BY r.id, j.owner, j.kind ORDER BY 4, 1
 """
-_NEXT_DUE = """
-SELECT min(due_at) FROM jobs $by(jobs_due)
-WHERE state = 'waiting' AND state <> 'done' AND due_at > ?
+MOST_SOON = 100
+"""Jobs that fall due next, of all repositories, that a look reads (S)."""
+_SOON = f"""
+SELECT r.id, j.due_at FROM (
+SELECT repo, due_at FROM jobs $by(jobs_due)
+WHERE state = 'waiting' AND state <> 'done' AND due_at > ? ORDER BY due_at LIMIT {MOST_SOON}
+) j JOIN repos r ON r.no = j.repo ORDER BY j.due_at
 """
 _CLAIMS = Rows("jobs", "s s? s", lambda row: (row[0], row[1], row[2]))
 _LEVELS = Rows("jobs", "s i", lambda row: (JobState(row[0]), int(row[1])))
@@ -207,10 +211,13 @@ def find_jobs(
 
 
 class Owing(NamedTuple):
-    """Repositories with a job to claim, the longest due first; seconds until the next is due."""
+    """
+    Repositories with a job to claim, the longest due first; *soon*: those of the next
+    ``MOST_SOON`` jobs, and in how many seconds each is due.
+    """
 
     repos: Sequence[str]
-    next_s: float
+    soon: Sequence[tuple[str, float]]
 
 
 def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) -> Owing:
@@ -222,8 +229,8 @@ def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) ->
             held[owner] = is_held_by(tx, owner, me=me, now=now)
         if not held[owner] and (kinds is None or kind in kinds):
             found[id] = None
-    (next_due,) = tx.run(_NEXT_DUE, (utc_text(now),)).fetchone()
-    return Owing(tuple(found), _seconds_until(next_due, now))
+    soon = tx.run(_SOON, (utc_text(now),)).fetchall()
+    return Owing(tuple(found), [(id, _seconds_until(due_at, now)) for id, due_at in soon])
 
 
 def _seconds_until(due: Any, now: datetime) -> float:

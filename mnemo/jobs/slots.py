@@ -59,6 +59,10 @@ class JobSlots:
         """Seconds between two looks: the least that anybody open here asks for."""
         return min(self._paces, default=math.inf)
 
+    def serves(self, repo_id: str) -> bool:
+        """Whether jobs of the repository may be claimed here: it is open, or a worker opens it."""
+        return self._works or repo_id in self._pokes
+
     def enter(self, repo_id: str, poke: Callable[[], None], poll_s: float) -> None:
         """Call *poke* when the repository may have a job to claim, and a place for it."""
         if repo_id in self._pokes:  # one that is closing, and was opened again

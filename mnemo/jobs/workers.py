@@ -13,7 +13,7 @@ from typing import Any, Never
 import anyio
 
 from mnemo.errors import MnemoError, NotFound, UsageError
-from mnemo.jobs.job_rows import Owing
+from mnemo.jobs.job_rows import MOST_SOON, Owing
 from mnemo.jobs.slots import JobSlots
 from mnemo.protocols import Clock
 from mnemo.runtime.tasks import CancelHandle
@@ -33,7 +33,7 @@ OWING_PER_S = 50_000
 class Poller:
     """
     Looks for jobs of all repositories, as often as the most impatient that is open asks for, or one
-    falls due, and has those that are open here claim theirs. *owing*: As of the store.
+    of here falls due, and has those that are open here claim theirs. *owing*: As of the store.
     """
 
     clock: Clock
@@ -90,13 +90,18 @@ class Poller:
             # Whatever it is: without looks, no repository of the service hears of others' jobs.
             trace = traceback_of(error)
             log.warning("repositories with jobs are looked for again: %s", error, exc_info=trace)
-            owing = Owing((), math.inf)
+            owing = Owing((), ())
         self.slots.wake(owing.repos)
         self._found = number, owing.repos
         self._looked.set()
         self._looked = anyio.Event()
-        next_s = max(LEAST_S, owing.next_s)
+        next_s = max(LEAST_S, self._next_s(owing.soon))
         return max(min(self.slots.poll_s, next_s), len(owing.repos) / OWING_PER_S)
+
+    def _next_s(self, soon: Sequence[tuple[str, float]]) -> float:
+        """Seconds until the first job that may be one of here."""
+        rest_s = soon[-1][1] if len(soon) == MOST_SOON else math.inf
+        return min((due_s for id, due_s in soon if self.slots.serves(id)), default=rest_s)
 
     async def found_since(self, number: int) -> tuple[int, Sequence[str]]:
         """

@@ -232,6 +232,15 @@ class JobContract(StoreContract):
         (again,) = await self._claim(kit)
         assert (again.tries, again.token) == (1, 2)
 
+    async def test_what_falls_due_next_is_known_by_its_repository(self, kit):
+        """The soonest first, of all repositories."""
+        for repo, seconds in (("r", 5), ("q", 3)):
+            job = Job(kind="session", subject="s", due_at=kit.clock.now() + seconds * SECOND)
+            await self._write(kit, lambda tx, job=job: tx.put_job(job), repo=repo)
+        assert [*(await kit.store.owing(kit.owner, None)).soon] == [("q", 3), ("r", 5)]
+        kit.clock.advance(3)
+        assert [*(await kit.store.owing(kit.owner, None)).soon] == [("r", 2)]
+
     # ── Claims and fences ────────────────────────────────────────────────────────────
 
     async def test_what_is_claimed_is_nobody_elses_while_its_owner_lives(self, kit):

@@ -1,6 +1,5 @@
 """The one look for jobs: when it is made, and who is told of it."""
 
-import math
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from mnemo.errors import StoreError
-from mnemo.jobs.job_rows import Owing
+from mnemo.jobs.job_rows import MOST_SOON, Owing
 from mnemo.jobs.slots import JobSlots
 from mnemo.jobs.workers import LEAST_S, OWING_PER_S, Poller
 from mnemo.testing import ManualClock
@@ -25,7 +24,7 @@ class Looks:
         self.clock, self.slots = ManualClock(), JobSlots()
         self.poller = Poller(clock=self.clock, slots=self.slots, owing=self.owing)
         self.repos: Sequence[str] = ()
-        self.next_s = math.inf
+        self.soon: list[tuple[str, float]] = []
         self.at: list[float] = []
         self.gate: anyio.Event | None = None
         self._pokes: dict[str, Callable[[], None]] = {}
@@ -33,7 +32,7 @@ class Looks:
 
     async def owing(self, kinds: Collection[JobKind] | None) -> Owing:
         self.at.append(self.clock.monotonic())
-        found = Owing(self.repos, self.next_s)
+        found = Owing(self.repos, self.soon)
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
@@ -88,18 +87,37 @@ async def test_the_most_impatient_that_is_open_sets_the_pace():
 async def test_it_looks_when_the_next_job_falls_due():
     """Not more often than ``LEAST_S``, and less often the more others owe."""
     async with looking() as looks:
-        looks.next_s = 0.5
+        looks.soon = [("r", 0.5), ("r", 0.7)]
         await looks.open("r", 2)
         await looks.pass_s(1)
         assert looks.at == [0, 0.5, 1]
-        looks.next_s = 0
+        looks.soon = [("r", 0)]
         await looks.pass_s(3 * LEAST_S, LEAST_S)
-        looks.next_s = math.inf
+        looks.soon = []
         looks.at.clear()
         looks.repos = [str(n) for n in range(3 * OWING_PER_S)]
         looks.poller.poke()
         await looks.pass_s(10)
         assert [round(b - a) for a, b in pairwise(looks.at[1:])] == [3, 3]
+
+
+async def test_what_falls_due_for_others_alone_is_not_looked_after():
+    """Unless a worker opens what owes; behind as many as are read, there may be one of here."""
+    async with looking() as looks:
+        looks.soon = [("elsewhere", 0.5), ("r", 1.5)]
+        await looks.open("r", 2)
+        await looks.pass_s(3)
+        assert looks.at == [0, 1.5, 3]
+        looks.soon = [("elsewhere", 0.5)]
+        with looks.slots.working(None, 2):
+            await looks.pass_s(1)
+        assert looks.at[3:] == [3.5, 4]
+        looks.soon = [("elsewhere", 1)] * MOST_SOON
+        await looks.pass_s(3)
+        assert looks.at[5:] == [4.5, 5.5, 6.5]
+        looks.soon = [("elsewhere", 1)] * (MOST_SOON - 1)
+        await looks.pass_s(3)
+        assert looks.at[8:] == [7.5, 9.5]
 
 
 async def test_only_what_owes_is_woken():

@@ -185,7 +185,7 @@ async def test_a_look_reads_no_job_that_is_done_or_waits(postgres_url):
             rows = _JOBS.format(first=first, last=first + 19_999, state=state, due=due)
             await engine.writing(lambda tx, rows=rows: tx.run(rows) and None)
         await engine.writing(lambda tx: tx.run("ANALYZE jobs") and None)
-        for statement in (job_rows._OWING, job_rows._NEXT_DUE):
+        for statement in (job_rows._OWING, job_rows._SOON):
             plan = await engine.reading(
                 lambda tx, one=statement: tx.run(f"EXPLAIN {one}", ("2025",)).fetchall()
             )

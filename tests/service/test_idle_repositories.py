@@ -200,7 +200,7 @@ async def test_what_an_earlier_run_left_without_vectors_gets_them(db, write):
                 await anyio.lowlevel.checkpoint()
 
 
-@pytest.mark.parametrize("statement", [job_rows._OWING, job_rows._NEXT_DUE])
+@pytest.mark.parametrize("statement", [job_rows._OWING, job_rows._SOON])
 async def test_a_look_reads_no_job_that_is_done_or_waits(db, statement):
     """It goes by state and time over all repositories, as the index has them."""
     async with service(db, ManualClock()):
