@@ -284,3 +284,12 @@ def test_a_text_is_found_however_its_letters_are_composed(file, word):
     forms = [unicodedata.normalize(form, word) for form in ("NFC", "NFD")]
     put_texts(file, 1, said({4 * n: f"(a {form} b)" for n, form in enumerate(forms, 1)}))
     assert [holding(file, 1, form) for form in forms] == [[4, 8]] * 2
+
+
+def test_a_long_text_is_in_the_index_at_once(file):
+    """To look through hundreds of them would take seconds."""
+    put_texts(file, 1, said({4: "kettle"}))
+    assert file.run("SELECT text FROM text_tail").fetchall() == [(4,)]
+    put_texts(file, 1, said({8: "kettle " * 4_000, 12: "kettle"}))
+    assert file.run("SELECT text FROM text_tail").fetchall() == []
+    assert holding(file, 1, "kettle") == [4, 8, 12]
