@@ -37,8 +37,8 @@ _AT_ONCE = 256
 Texts of a repository that SQLite looks through: so many, at most, are not in the index yet. To
 index them together takes a third of the time.
 """
-_LONG = 20_000
-"""Characters of a text that is indexed at once, with all before it: to look through it is slow."""
+_LONG = 3_000, 20_000
+"""Words, or triples, of texts that are indexed at once with all before: looking through is slow."""
 
 
 def stems(text: str) -> list[str]:
@@ -83,9 +83,8 @@ def put_texts(tx: Tx, repo: int, texts: Sequence[Text]) -> None:
     if unspaced:
         sums = len(unspaced), sum(max(length - 2, 0) for length in unspaced)
     values = (count, words, *sums, count, repo)
-    is_long = any(len(text) > _LONG for _, text, _ in texts)
     for (puts,) in tx.run(_PUT, values):
-        if is_long or puts % _AT_ONCE < count:
+        if words > _LONG[0] or sums[1] > _LONG[1] or puts % _AT_ONCE < count:
             tx.dialect.index_texts(tx, repo)
 
 
