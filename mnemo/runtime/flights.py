@@ -38,17 +38,18 @@ class Errand:
                 self._running = True
 
     async def _run(self) -> None:
+        failed = False
         try:
             while self._due:
                 self._due = False
                 await self._work()
         except Exception:
-            self._running = False
-            if self._due:
-                self.poke()
+            failed = True
             raise
         finally:
             self._running = False
+            if failed and self._due:
+                self.poke()
 
 
 class _Flight(Generic[R]):
