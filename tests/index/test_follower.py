@@ -298,6 +298,8 @@ async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch):
     asked = 0
     async with anyio.create_task_group() as group:
         begin(index, group)
+        index.poke()
+        await embedder.asked.wait()
         with anyio.move_on_after(0.5):
             while True:
                 index.poke()

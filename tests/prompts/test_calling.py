@@ -4,6 +4,7 @@ import contextlib
 
 import anyio
 import pytest
+from helpers import until
 
 from mnemo.config import SessionConfig
 from mnemo.errors import BudgetExceeded, InvalidReply, ModelTimeout, ModelUnavailable, RateLimited
@@ -100,9 +101,11 @@ async def test_cancellation_passes():
     """A cancelled question is cancelled, not unavailable."""
     model = ScriptedChatModel()
     model.block()
-    with anyio.move_on_after(0.01) as scope:
-        await asker(model).ask(QUESTION)
-    assert scope.cancelled_caught
+    async with anyio.create_task_group() as group:
+        group.start_soon(asker(model).ask, QUESTION)
+        await until(lambda: model.waiting == 1)
+        group.cancel_scope.cancel()
+    assert group.cancel_scope.cancelled_caught
     assert model.waiting == 0
 
 
@@ -172,11 +175,11 @@ class PunctualModel(ScriptedChatModel):
 
 async def test_a_model_that_keeps_time_is_told_and_not_cut_off():
     """Only a model that does not bound its tries itself is cut off from outside."""
-    for kind, ended in ((ScriptedChatModel, True), (PunctualModel, False)):
+    for kind, patience_s, ended in ((ScriptedChatModel, 120, True), (PunctualModel, 0.2, False)):
         model = kind({"merge_intent": {"intent": "sail"}})
         model.block()
         asking = Asker(model, meter=UsageMeter(), timeout_s=0.01)
-        with anyio.move_on_after(0.2) as waiting:
+        with anyio.move_on_after(patience_s) as waiting:
             with contextlib.suppress(ModelTimeout):
                 await asking.ask(QUESTION)
         assert waiting.cancelled_caught is not ended

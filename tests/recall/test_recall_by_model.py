@@ -356,7 +356,9 @@ async def test_nothing_is_silently_poorer(with_model):
 async def test_a_hanging_embedder_is_not_waited_for(with_model):
     """It has the timeout of a model call; then keywords answer."""
     embedder = HashingEmbedder()
-    world, _ = await with_model(config=Config(recall={"timeout_s": 0.02}), embedder=embedder)
+    # The model is not asked: on a busy machine it too might be late.
+    config = Config(recall={"timeout_s": 0.02, "use_model": False})
+    world, _ = await with_model(config=config, embedder=embedder)
     embedder.embed = _hanging  # type: ignore[method-assign]
     result = await world.recall.recall("sister", reason=False, max_hops=0)
     assert [s.step_index for s in result.sources] == [0, 1]

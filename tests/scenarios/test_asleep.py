@@ -14,9 +14,9 @@ from mnemo.testing import HashingEmbedder
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 CONFIG = Config(
-    session={"lease_s": 0.5},
+    session={"lease_s": 2.0},
     jobs={"poll_s": 0.05, "quiet_s": 0, "retry_backoff_s": 0.1},
-    store={"busy_timeout_s": 0.4},
+    store={"busy_timeout_s": 1.6},
 )
 """What times out does so before the lease ends."""
 MOST = 20

@@ -69,7 +69,7 @@ async def test_without_a_connection_to_read_by_writes_go_on(postgres_server, pos
     """A server without room is StoreUnavailable; nothing else stops; later, reads go on."""
     async with opened(postgres_url):
         pass
-    async with opened(role, busy_timeout_s=0.5) as kit:
+    async with opened(role, busy_timeout_s=2.0) as kit:
         execute(postgres_server, "ALTER ROLE bounded CONNECTION LIMIT 1")
         await kit.start()
         await kit.append("one")
@@ -175,7 +175,7 @@ async def test_a_server_that_is_too_old_is_refused(postgres_server):
 
 async def test_a_read_waits_for_a_lock_no_longer_than_a_write(postgres_server, postgres_url):
     """Beyond the busy timeout it is StoreLocked; once the lock is free, reads go on."""
-    async with opened(postgres_url, busy_timeout_s=0.2) as kit:
+    async with opened(postgres_url, busy_timeout_s=1.0) as kit:
         await kit.start()
         await kit.append("one")
         with psycopg.connect(postgres_server) as holder:
@@ -188,7 +188,7 @@ async def test_a_read_waits_for_a_lock_no_longer_than_a_write(postgres_server, p
 
 async def test_a_lock_beyond_the_lease_costs_no_session(postgres_server, postgres_url):
     """Somebody locks the tables past the lease: renewals fail, and then the session goes on."""
-    async with opened(postgres_url, busy_timeout_s=0.2) as kit:
+    async with opened(postgres_url, busy_timeout_s=1.0) as kit:
         await kit.start()
         with psycopg.connect(postgres_server) as holder:
             schema = schema_of(postgres_url)
