@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import compress, islice, takewhile
 from sys import getsizeof
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from mnemo.index.segments import (
     SEALED_FROM,
     Batch,
     Batches,
+    Chain,
     Head,
     Kept,
     absorbed,
@@ -57,35 +58,44 @@ _START = FeedCursor()
 
 
 def segment(
-    corpus: Corpus, kept: Sequence[Kept], cursor: FeedCursor, **known: Any
+    corpus: Corpus, chain: Chain, kept: Sequence[Kept], cursor: FeedCursor, **known: Any
 ) -> tuple[int, Made | None]:
     """
-    How many documents came behind the segments *kept*, and if these are enough, the one that is
-    to be put there. *cursor*: How far the feed was read; *known*: The rest of the ``Head``.
+    How many documents came behind the segments *kept* of *chain*, and if these are enough, the one
+    that is to be put there. *cursor*: How far the feed was read; *known*: The rest of the ``Head``.
     """
-    new = sum(map(len, _since(corpus, kept[-1].until if kept else _START).values()))
+    new = sum(map(len, _since(corpus, chain, kept[-1].until if kept else _START).values()))
     if new < SEALED_FROM:
         return new, None
     stay = kept[: len(kept) - absorbed([one.documents for one in kept], new)]
     after, until = stay[-1].until if stay else _START, replace(cursor, vector=0)
-    numbers = _since(corpus, after)
-    if len(numbers["steps"]) > MOST_DOCUMENTS:
-        first = _first(corpus.steps, numbers["steps"], MOST_DOCUMENTS)
-        numbers = {kind: some[:0] for kind, some in numbers.items()} | {"steps": first}
-        until = _reached(corpus.steps, first, after, until)
-    batches = _batches(corpus, numbers, after, until)
+    numbers = _since(corpus, chain, after)
+    if chain == "nodes":
+        until = replace(until, step=0, message=0)
+        batches = {
+            kind: _with_origins(corpus, kind, _columns(corpus, corpus.nodes[kind], some), some)
+            for kind, some in numbers.items()
+            if len(some)
+        }
+    else:
+        until, first = replace(until, revision=0), numbers["steps"]
+        if len(first) > MOST_DOCUMENTS:
+            first = _first(corpus.steps, first, MOST_DOCUMENTS)
+            until = _reached(corpus.steps, first, after, until)
+        batches = {"steps": _steps(corpus, first, after, until)}
     documents = sum(map(len, batches.values()))
-    head = Head(after=after, until=until, documents=documents, **known)
+    head = Head(chain=chain, after=after, until=until, documents=documents, **known)
     return new, (head, packed(head, batches), stay)
 
 
-def _since(corpus: Corpus, after: FeedCursor) -> dict[str, Numbers]:
+def _since(corpus: Corpus, chain: Chain, after: FeedCursor) -> dict[Any, Numbers]:
     """The living documents of what the feed brought behind *after*, by type."""
+    if chain == "nodes":
+        groups = corpus.nodes.items()
+        return {kind: _born_after(group, after.revision) for kind, group in groups}
     steps = corpus.steps
     begun = np.where(_are_messages(steps), after.message, after.step)
-    found = {"steps": _born_after(steps, begun)}
-    found |= {str(kind): _born_after(group, after.revision) for kind, group in corpus.nodes.items()}
-    return found
+    return {"steps": _born_after(steps, begun)}
 
 
 def _born_after(group: Documents, after: int | NDArray[np.int64]) -> Numbers:
@@ -105,7 +115,7 @@ def _reached(steps: Steps, numbers: Numbers, after: FeedCursor, until: FeedCurso
     born, said = steps.columns["born"].view()[numbers], _are_messages(steps)[numbers]
     step = int(born[~said].max(initial=after.step))
     message = int(born[said].max(initial=after.message))
-    return replace(until, step=step, message=message, revision=after.revision)
+    return replace(until, step=step, message=message)
 
 
 def _are_messages(steps: Steps) -> Mask:
@@ -113,17 +123,9 @@ def _are_messages(steps: Steps) -> Mask:
     return np.asarray(np.asarray(said, np.bool_)[steps.columns["session"].view()])
 
 
-def _batches(
-    corpus: Corpus, numbers: Mapping[str, Numbers], after: FeedCursor, until: FeedCursor
-) -> Batches:
+def _steps(corpus: Corpus, numbers: Numbers, after: FeedCursor, until: FeedCursor) -> Batch:
     """The documents *numbers*, and the steps between the cursors that repeat a message."""
     steps = corpus.steps
-    known = {
-        "chains": list(steps.sessions),
-        "actors": list(steps.actors),
-        "metadata": steps.facets.texts,
-        "terms": list(steps.lexicon.numbers),
-    }
     # In the order of the feed; all that lie behind are few of many.
     behind = takewhile(lambda entry: entry[1][1] > after.step, reversed(steps.repeating.items()))
     repeats = [
@@ -131,15 +133,17 @@ def _batches(
         for step, (session, born) in behind
         if born <= until.step
     ][::-1]
-    batches = {"steps": replace(_columns(steps, numbers["steps"], known), repeats=repeats)}
-    for kind, group in corpus.nodes.items():
-        if len(of_kind := numbers[kind]):
-            batches[kind] = _with_origins(corpus, kind, _columns(group, of_kind, known), of_kind)
-    return batches
+    return replace(_columns(corpus, steps, numbers), repeats=repeats)
 
 
-def _columns(group: Documents, numbers: Numbers, known: Mapping[str, list[str]]) -> Batch:
-    """The columns and terms of *numbers*; *known* has all names, in order of their numbers."""
+def _columns(corpus: Corpus, group: Documents, numbers: Numbers) -> Batch:
+    """The columns and terms of *numbers*."""
+    known: dict[str, Any] = {
+        "chains": corpus.steps.sessions,
+        "actors": corpus.steps.actors,
+        "metadata": group.facets.texts,
+        "terms": group.lexicon.numbers,
+    }
     left_out = {*_FRESH, *(_OF_SIDES if isinstance(group, Steps) else ())}
     columns = {
         name: column.view()[numbers]
@@ -152,7 +156,8 @@ def _columns(group: Documents, numbers: Numbers, known: Mapping[str, list[str]])
         if named[0] in columns:
             places = np.stack([columns[name] for name in named])
             used = np.unique(places)
-            names[kind] = [known[kind][number] for number in used.tolist() if number >= 0]
+            of_kind = list(known[kind])  # in order of their numbers
+            names[kind] = [of_kind[number] for number in used.tolist() if number >= 0]
             local = np.searchsorted(used, places) + int(used[:1].min(initial=0) >= 0)
             columns |= zip(named, map(_narrowed, local), strict=True)  # 0 is none
     return Batch(columns, names)
@@ -214,6 +219,14 @@ def take_up(
             else:
                 _restore_nodes(corpus, kind, batch, nodes)
     return heads[-1] if heads else None, len(heads)
+
+
+def reached(ends: Sequence[FeedCursor]) -> FeedCursor:
+    """Where the feed is to be read on from behind what chains hold that end at *ends*."""
+    whole = {
+        field.name: max(getattr(end, field.name) for end in ends) for field in fields(FeedCursor)
+    }
+    return FeedCursor(**whole | {"removal": min(end.removal for end in ends)})
 
 
 def _check_nodes(batches: Batches, nodes: Mapping[str, Node]) -> None:

@@ -30,6 +30,7 @@ from mnemo.index.corpus import (
     weight,
 )
 from mnemo.index.lexicon import Lexicon
+from mnemo.index.segments import Chain
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold
 from mnemo.values.changeset import Revision
@@ -344,10 +345,10 @@ class Corpus:
         self.owed = Owed()
         self.behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
 
-    @property
-    def count(self) -> int:
-        """How many documents there are and were."""
-        return sum(group.count for group in self._findable)
+    def count_of(self, chain: Chain) -> int:
+        """How many documents of steps, or of nodes, there are and were."""
+        groups = (self.steps,) if chain == "steps" else self.nodes.values()
+        return sum(group.count for group in groups)
 
     @property
     def nbytes(self) -> int:

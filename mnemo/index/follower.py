@@ -33,7 +33,15 @@ from mnemo.index.corpus_writer import Corpus, Debt
 from mnemo.index.documents import node_document, passages_of, step_sides, steps_in
 from mnemo.index.held import EMPTY, JUDGED, NOTHING, RECENT, Held, IndexStatistics
 from mnemo.index.pace import BATCH, Pace
-from mnemo.index.segments import SEALED_FROM, Kept, StoredSegments, reading
+from mnemo.index.segments import (
+    CHAINS,
+    SEALED_FROM,
+    Chain,
+    Head,
+    Kept,
+    StoredSegments,
+    reading,
+)
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget
@@ -319,25 +327,31 @@ class RepositoryIndex:
         if self.segments is None:
             return
         stored, nodes = await self.segments.read()
-        if not stored:
+        if not any(stored.values()):
             return
         if not self.is_held:
             self._start_again()
-        parts = [segment for _, segment in stored]
-        take_up = partial(at_rest.take_up, self._corpus, parts, nodes, self._reading)
+        heads, useless = dict[Chain, Head](), dict[Chain, int]()
         try:
-            head, used = await self._threads.run(take_up)
+            for chain, parts in stored.items():
+                found = [*parts.values()]
+                take_up = partial(at_rest.take_up, self._corpus, found, nodes, self._reading)
+                head, used = await self._threads.run(take_up)
+                heads |= {chain: head} if head is not None else {}
+                if used < len(parts):
+                    useless[chain] = [*parts][used]
         except Exception as error:
             log.warning("the index is read anew: %s", error, exc_info=traceback_of(error))
             self._start_again()
-            head, used = None, 0
-        if head is not None:
-            self._cursor, self._held.unseen = head.until, True
-            self._held.tongues.extend(head.tongues)
-            self._held.sealed = self._corpus.count
-        if used < len(stored):
+            heads, useless = {}, dict.fromkeys(stored, 0)
+        if heads:
+            ends = [head.until for head in heads.values()]
+            self._cursor, self._held.unseen = at_rest.reached(ends), True
+            self._held.tongues.extend(heads["steps"].tongues if "steps" in heads else ())
+            self._held.sealed = {chain: self._corpus.count_of(chain) for chain in CHAINS}
+        for chain, no in useless.items():
             try:
-                await self.segments.drop(stored[used][0])
+                await self.segments.drop(chain, no)
             except StoreError as error:
                 log.info("what is of no use stays in the store: %s", error)
 
@@ -350,18 +364,25 @@ class RepositoryIndex:
             return
         with self._in_use():
             await self._follow()
-            while self._corpus.count - self._held.sealed >= SEALED_FROM:
-                kept = await self.segments.kept()
-                async with self._lock:
-                    new, made = await self._threads.run(self._segment, kept)
-                self._held.sealed = self._corpus.count - new
-                if made is None or not await self.segments.put(*made):
-                    break
+            for chain in CHAINS:
+                await self._seal(chain, self.segments)
 
-    def _segment(self, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
+    async def _seal(self, chain: Chain, segments: StoredSegments) -> None:
+        while self._unsealed(chain) >= SEALED_FROM:
+            kept = await segments.kept(chain)
+            async with self._lock:
+                new, made = await self._threads.run(self._segment, chain, kept)
+            self._held.sealed[chain] = self._corpus.count_of(chain) - new
+            if made is None or not await segments.put(*made):
+                break
+
+    def _unsealed(self, chain: Chain) -> int:
+        return self._corpus.count_of(chain) - self._held.sealed.get(chain, 0)
+
+    def _segment(self, chain: Chain, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
         known = {"repo": self._number, "reading": self._reading}
         known |= {"tongues": tuple(self._held.tongues)}
-        return at_rest.segment(self._corpus, kept, self._cursor, **known)
+        return at_rest.segment(self._corpus, chain, kept, self._cursor, **known)
 
     def _absorb(self, changes: FeedChanges) -> None:
         breather = Breather()
@@ -381,7 +402,7 @@ class RepositoryIndex:
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
         if changes.removed:
-            self._held.sealed = 0  # All segments went with it.
+            self._held.sealed.clear()  # All segments went with it.
             self._held.recent = VectorCache(RECENT)
             self._corpus.remove(changes.removed)
         for step in changes.steps:
@@ -488,7 +509,7 @@ class RepositoryIndex:
             await self.seal()
         except Exception as error:
             # Not again before there is more: each time it packs as much.
-            self._held.sealed = self._corpus.count
+            self._held.sealed = {chain: self._corpus.count_of(chain) for chain in CHAINS}
             log.info("columns are not kept: %s", error, exc_info=traceback_of(error))
 
     async def embed_waiting(self) -> None:

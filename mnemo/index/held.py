@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mnemo.index.corpus import OBJECT
 from mnemo.index.corpus_writer import Corpus
+from mnemo.index.segments import Chain
 from mnemo.protocols import FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
@@ -50,7 +51,7 @@ class Held:
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
         self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
         self.unseen = False
-        self.sealed = 0
+        self.sealed: dict[Chain, int] = {}
         self.refused: set[str] = set()
         self.recent = VectorCache[bytes](RECENT)
         self.tongues: deque[bool] = deque(maxlen=JUDGED)

@@ -1,9 +1,10 @@
 """
 Columns at rest: what reading and tokenising texts gave, kept in the store.
 
-A *segment* holds the documents of some steps, messages and nodes of one repository, in the order
-of their numbers: columns, terms and names, no vectors and no nodes themselves. It is made of rows
-and can be made anew from them; whatever leaves recall takes all segments of its repository along,
+A *segment* holds some documents of one repository, in the order of their numbers: columns, terms
+and names, no vectors and no nodes themselves. Those of steps and messages are one *chain*, each
+segment going on where the one before ends, those of nodes another. It is made of rows and can be
+made anew from them; whatever leaves recall takes all segments of its repository along,
 so that none of them holds a word of it (``log.feed.leave_recall``).
 """
 
@@ -17,7 +18,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from mnemo.english.words import ANALYSER
 from mnemo.store.codec import decode_object
 from mnemo.store.engine import OfRepository
-from mnemo.store.rows import UNDECODABLE, Rows, repo_row
+from mnemo.store.rows import UNDECODABLE, Rows, chunks, repo_row
 from mnemo.store.tables import NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
@@ -71,6 +72,8 @@ class Batch:
 
 Batches: TypeAlias = Mapping[str, Batch]
 """By type; those of steps and messages are ``steps``."""
+Chain: TypeAlias = Literal["steps", "nodes"]
+CHAINS: tuple[Chain, ...] = get_args(Chain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,7 @@ class Head:
 
     Attributes:
         repo: The store's number of the repository.
+        chain: Of steps and messages, or of nodes.
         after, until: The feed's cursors behind and up to which it holds what was read.
         reading: By what its columns were made; others are of no use (``reading``).
         documents: How many it holds.
@@ -87,6 +91,7 @@ class Head:
     """
 
     repo: int
+    chain: Chain
     after: FeedCursor
     until: FeedCursor
     reading: str
@@ -173,13 +178,15 @@ class Kept:
     until: FeedCursor
 
 
-_KEPT = "SELECT no, documents, until FROM segments WHERE repo = ? AND part = 0 ORDER BY no"
-_PARTS = "SELECT no, bytes FROM segments WHERE repo = ? ORDER BY no, part"
+_KEPT = """
+SELECT no, documents, until FROM segments WHERE repo = ? AND chain = ? AND part = 0 ORDER BY no
+"""
+_PARTS = "SELECT no, bytes FROM segments WHERE repo = ? AND chain = ? ORDER BY no, part"
 _NODES = """
 SELECT id, type, body, NULL FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
 """
-_COLUMNS = ("repo", "no", "part", "documents", "until", "bytes")
-_DROP = "DELETE FROM segments WHERE repo = ? AND no >= ?"
+_COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "bytes")
+_DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
 # Whoever lets something leave recall holds the repository's row as well, and then deletes.
 _HOLD = "UPDATE repos SET revision = revision WHERE no = ?"
 _LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
@@ -189,13 +196,15 @@ _ROWS = Rows("segments", "i i s", lambda row: Kept(row[0], row[1], _cursor(row[2
 class StoredSegments(OfRepository):
     """The segments of one repository, in order."""
 
-    async def read(self) -> tuple[list[tuple[int, bytes]], dict[str, Node]]:
-        """Number and bytes of each, and all nodes, if there is one. *Cancellation*: safe."""
+    async def read(self) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node]]:
+        """By chain and number the bytes of each, and all nodes. *Cancellation*: safe."""
         return await self._engine.reading(partial(_read, repo_id=self._repo_id))
 
-    async def kept(self) -> list[Kept]:
+    async def kept(self, chain: Chain) -> list[Kept]:
         """What there is, without the bytes; damaged rows are left out. *Cancellation*: safe."""
-        return await self._engine.reading(lambda tx: _kept(tx, repo_row(tx, self._repo_id)[0]))
+        return await self._engine.reading(
+            lambda tx: _kept(tx, repo_row(tx, self._repo_id)[0], chain)
+        )
 
     async def put(self, head: Head, segment: bytes, stay: Sequence[Kept]) -> bool:
         """
@@ -205,9 +214,9 @@ class StoredSegments(OfRepository):
         """
         return await self._writing(partial(_put, head=head, segment=segment, stay=[*stay]))
 
-    async def drop(self, first: int) -> None:
+    async def drop(self, chain: Chain, first: int) -> None:
         """Drop those from number *first* on. *Cancellation*: completes."""
-        await self._writing(lambda tx, repo: bool(tx.run(_DROP, (repo, first))))
+        await self._writing(lambda tx, repo: bool(tx.run(_DROP, (repo, chain, first))))
 
     async def _writing(self, work: Callable[[Tx, int], bool]) -> bool:
         def held(tx: Tx) -> bool:
@@ -218,36 +227,37 @@ class StoredSegments(OfRepository):
         return await self._engine.writing(held, locks=[("segments", self._repo_id)])
 
 
-def _read(tx: Tx, repo_id: str) -> tuple[list[tuple[int, bytes]], dict[str, Node]]:
+def _read(tx: Tx, repo_id: str) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node]]:
     repo = repo_row(tx, repo_id)[0]
-    rows = tx.run(_PARTS, (repo,)).fetchall()
-    parts = groupby(rows, itemgetter(0))
-    # What is no part leaves a gap, which the checksum tells.
-    segments = [
-        (no, b"".join(part for _, part in of_one if isinstance(part, bytes)))
-        for no, of_one in parts
-    ]
-    nodes = NODES.whole.intact(tx.run(_NODES, (repo,))) if segments else ()
-    return segments, {node.id: node for node in nodes}
+    found: dict[Chain, dict[int, bytes]] = {}
+    for chain in CHAINS:
+        parts = groupby(tx.run(_PARTS, (repo, chain)).fetchall(), itemgetter(0))
+        # What is no part leaves a gap, which the checksum tells.
+        found[chain] = {
+            no: b"".join(part for _, part in of_one if isinstance(part, bytes))
+            for no, of_one in parts
+        }
+    nodes = NODES.whole.intact(tx.run(_NODES, (repo,))) if found["nodes"] else ()
+    return found, {node.id: node for node in nodes}
 
 
-def _kept(tx: Tx, repo: int) -> list[Kept]:
-    return _ROWS.intact(tx.run(_KEPT, (repo,)))
+def _kept(tx: Tx, repo: int, chain: Chain) -> list[Kept]:
+    return _ROWS.intact(tx.run(_KEPT, (repo, chain)))
 
 
 def _put(tx: Tx, repo: int, *, head: Head, segment: bytes, stay: Sequence[Kept]) -> bool:
-    kept = _kept(tx, repo)
+    kept = _kept(tx, repo, head.chain)
     (removal,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
     if kept[: len(stay)] != stay or (repo, removal) != (head.repo, head.until.removal):
         return False
     if kept and not _is_behind(kept[-1].until, head.until):
         return False
     no = kept[-1].no + 1 if kept else 1
-    tx.run(_DROP, (repo, stay[-1].no + 1 if stay else 0))
+    tx.run(_DROP, (repo, head.chain, stay[-1].no + 1 if stay else 0))
     until = json.dumps(asdict(head.until))
     rows = [
-        (repo, no, part, head.documents if not part else 0, until, segment[at : at + MOST_BYTES])
-        for part, at in enumerate(range(0, len(segment), MOST_BYTES))
+        (repo, head.chain, no, part, head.documents if not part else 0, until, piece)
+        for part, piece in enumerate(chunks(segment, MOST_BYTES))
     ]
     tx.insert("segments", _COLUMNS, rows)
     return True

@@ -71,11 +71,11 @@ _GRAPH = (
        PRIMARY KEY (repo, key))""",
     tables.REMOVALS.ddl,
     "CREATE INDEX idx_removals_repo_seq ON removals (repo, seq)",
-    # What was read of steps and messages as columns, which can be made anew: see ``index``.
+    # What was read as columns, which can be made anew: see ``index``.
     """CREATE TABLE segments (
-       repo INTEGER NOT NULL, no INTEGER NOT NULL, part INTEGER NOT NULL,
+       repo INTEGER NOT NULL, chain TEXT NOT NULL, no INTEGER NOT NULL, part INTEGER NOT NULL,
        documents INTEGER NOT NULL, until TEXT NOT NULL, bytes BLOB NOT NULL,
-       PRIMARY KEY (repo, no, part))""",
+       PRIMARY KEY (repo, chain, no, part))""",
     tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
 )

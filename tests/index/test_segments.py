@@ -271,7 +271,7 @@ async def test_what_leaves_recall_meanwhile_is_in_no_segment(place):
         await tell(repo, 0, 12)
         index = index_of(memory, kept=True)
         await index.catch_up()
-        _, made = index._segment([])
+        _, made = index._segment("steps", [])
         assert made is not None
         await repo.conversation("t").purge()
         assert not await memory._store.segments("r").put(*made)
@@ -285,7 +285,7 @@ async def test_two_that_keep_columns_at_once_keep_each_document_once(place):
         one, other = index_of(memory, kept=True), index_of(memory, kept=True)
         await one.catch_up()
         await other.catch_up()
-        _, late = other._segment([])
+        _, late = other._segment("steps", [])
         assert late is not None
         await one.seal()
         assert not await memory._store.segments("r").put(*late)
@@ -398,7 +398,7 @@ async def test_a_repository_of_the_same_name_takes_nothing_over(place):
         await memory.close_repo("r")
         await memory.delete_repo("r")
         await tell(await memory.open_repo("r"), 50, 70)
-        assert not await memory._store.segments("r").put(*index._segment([])[1])
+        assert not await memory._store.segments("r").put(*index._segment("steps", [])[1])
         await index.seal()
         assert [row[1] for row in segments_in(place)] == [20]
         assert (await index.corpus()).steps.count == 20
@@ -564,8 +564,8 @@ def test_a_segment_is_read_as_it_was_packed():
     }
     batch = Batch(columns, names, [["s", "m", "\ud800", 2]])
     head = Head(
-        repo=1, after=FeedCursor(), until=FeedCursor(step=4), reading="r", documents=3,
-        tongues=(True, False),
+        repo=1, chain="steps", after=FeedCursor(), until=FeedCursor(step=4), reading="r",
+        documents=3, tongues=(True, False),
     )  # fmt: skip
     found, batches = unpacked(segment := packed(head, {"steps": batch}))
     again = batches["steps"]
