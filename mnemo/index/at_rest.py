@@ -24,6 +24,7 @@ from mnemo.index.segments import (
     Head,
     Kept,
     absorbed,
+    narrowed,
     packed,
     unpacked,
 )
@@ -150,7 +151,7 @@ def _columns(corpus: Corpus, group: Documents, numbers: Numbers) -> Batch:
         for name, column in group.columns.items()
         if name not in left_out
     }
-    columns |= {"born": _narrowed(columns["born"]), "terms": _terms_of(group, numbers)}
+    columns |= {"born": narrowed(columns["born"]), "terms": _terms_of(group, numbers)}
     names = {"ids": [group.ids[number] for number in numbers.tolist()]}
     for kind, named in (_NAMED | {"terms": ("terms",)}).items():
         if named[0] in columns:
@@ -159,7 +160,7 @@ def _columns(corpus: Corpus, group: Documents, numbers: Numbers) -> Batch:
             of_kind = list(known[kind])  # in order of their numbers
             names[kind] = [of_kind[number] for number in used.tolist() if number >= 0]
             local = np.searchsorted(used, places) + int(used[:1].min(initial=0) >= 0)
-            columns |= zip(named, map(_narrowed, local), strict=True)  # 0 is none
+            columns |= zip(named, map(narrowed, local), strict=True)  # 0 is none
     return Batch(columns, names)
 
 
@@ -172,18 +173,13 @@ def _terms_of(group: Documents, numbers: Numbers) -> Ints:
     return np.array(group.terms[first:], np.int32)[gaps + np.arange(len(gaps))]
 
 
-def _narrowed(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Numbers from 0 in as few bytes as hold them."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
-
-
 def _with_origins(corpus: Corpus, kind: Any, batch: Batch, numbers: Numbers) -> Batch:
     """*batch* with the changesets of nodes, and the ids of the steps behind each."""
     origins = [corpus.nodes[kind].origins.get(number, "") for number in numbers.tolist()]
     pairs = corpus.behind.get(kind)
     steps = pairs.steps_of(numbers.tolist(), corpus.steps) if pairs is not None else {}
     behind = [sorted(steps.get(number, ())) for number in numbers.tolist()]
-    counts = _narrowed(np.array([len(ids) for ids in behind], np.int64))
+    counts = narrowed(np.array([len(ids) for ids in behind], np.int64))
     names = {"origins": origins, "behind": [id for ids in behind for id in ids]}
     return replace(
         batch, columns={**batch.columns, "behind": counts}, names={**batch.names, **names}
@@ -313,13 +309,14 @@ def _appended(group: Documents, batch: Batch) -> list[tuple[int, str]]:
     number = group.lexicon.numbers
     terms = [-1, *(number.setdefault(term, len(number)) for term in names["terms"])]
     group.terms.frombytes(np.array(terms, np.int32)[columns["terms"]].tobytes())
-    numbers = range(group.count, group.count + len(batch))
-    group.ids += names["ids"]
-    group.nodes += [None] * len(batch)
-    group.living += len(batch)
-    for document, id in zip(numbers, names["ids"], strict=True):
+    ids = [*names["ids"]]
+    added = [*enumerate(ids, group.count)]
+    group.ids += ids
+    group.nodes += [None] * len(ids)
+    group.living += len(ids)
+    for document, id in added:
         group.documents[id] = (*group.documents.get(id, ()), document)
-    return [*zip(numbers, names["ids"], strict=True)]
+    return added
 
 
 def _owe(corpus: Corpus, group: Documents, number: int, key: str) -> None:

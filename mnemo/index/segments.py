@@ -11,14 +11,17 @@ so that none of them holds a word of it (``log.feed.leave_recall``).
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
-from itertools import groupby
+from hashlib import blake2b
+from itertools import groupby, pairwise
+from mmap import mmap
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +46,216 @@ MOST_BYTES = 1_000_000
 
 
 # ── A segment as bytes ────────────────────────────────────────────────────────────────
+# Head, what is said in JSON, a checksum for each block of the arrays, and the arrays: all of it
+# little-endian and aligned, so that a file can be mapped, and opening it decodes no document.
 
 
-_MAGIC = b"mnemoseg"
-_HEAD = struct.Struct("<8sII")
+_MAGIC = b"mnemseg2"
+_HEAD = struct.Struct("<8sIIQ")
 _ALIGNED = 8
+_BLOCK = 4_096
+"""Bytes under one checksum: a page, so that checking reads little that is not asked for."""
+_FOUND = frozenset(("ids", "chains", "terms", "behind"))
+"""Kinds of names whose hashes a findable segment holds."""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
+Numbers: TypeAlias = Sequence[int] | NDArray[Any]
+
+
+class Stored:
+    """
+    An array in a segment; its blocks are checked when they are first read.
+
+    *Raises* ``ValueError`` then: the segment is damaged.
+    """
+
+    __slots__ = ("_array", "_at", "_body", "_width")
+
+    def __init__(self, body: Body, at: int, dtype: str, shape: Sequence[int]) -> None:
+        self._array = np.ndarray(shape, dtype, body.bytes, at)
+        self._body, self._at = body, at
+        self._width = self._array.dtype.itemsize * math.prod(shape[1:])
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    @property
+    def size(self) -> int:
+        """Bytes, with those that align what follows."""
+        return self._array.nbytes + -self._array.nbytes % _ALIGNED
+
+    def cut(self, begin: int = 0, end: int | None = None) -> NDArray[Any]:
+        """The rows from *begin* to *end*, read-only, without a copy."""
+        end = len(self) if end is None else end
+        self._body.check(self._at + begin * self._width, self._at + end * self._width)
+        return self._array[begin:end]
+
+    def rows(self, numbers: Numbers) -> NDArray[Any]:
+        """The rows *numbers*, copied."""
+        numbers = np.asarray(numbers, np.int64)
+        self.touch(numbers, numbers + 1)
+        return self._array[numbers]
+
+    def touch(self, begins: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
+        """All rows, of which those from each of *begins* to its end may be read."""
+        spans = (self._at + ends.astype(np.int64) * self._width for ends in (begins, ends))
+        self._body.check_all(*spans)
+        return self._array
+
+
+class Body:
+    """The arrays of a segment as *bytes*, and the checksums of their blocks."""
+
+    __slots__ = ("_checked", "_sums", "bytes")
+
+    def __init__(self, data: memoryview, sums: NDArray[np.uint32]) -> None:
+        self.bytes = data
+        self._sums = sums
+        self._checked = bytearray(len(sums))
+
+    def check(self, begin: int, end: int) -> None:
+        """Check the blocks that hold the bytes from *begin* to *end*."""
+        first, last = begin // _BLOCK, -(-end // _BLOCK)
+        if begin < end and 0 in self._checked[first:last]:
+            self._check({*range(first, last)})
+
+    def check_all(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Likewise from each of *begins* to its end."""
+        if not len(begins) or 0 not in self._checked:
+            return
+        checked = np.frombuffer(self._checked, np.bool_)
+        first = np.minimum(begins // _BLOCK, len(checked) - 1)
+        last = np.maximum((ends - 1) // _BLOCK, first)
+        for further in range(int((last - first).max()) + 1):
+            blocks = np.minimum(first + further, last)
+            self._check({*blocks[~checked[blocks]].tolist()})
+
+    def _check(self, blocks: set[int]) -> None:
+        for block in blocks:
+            at = block * _BLOCK
+            if zlib.crc32(self.bytes[at : at + _BLOCK]) != self._sums[block]:
+                raise ValueError("a damaged segment: another checksum")
+            self._checked[block] = 1
+
+
+class Columns(Mapping[str, NDArray[Any]]):
+    """Arrays by name; *stored* gives parts of them, of which alone the blocks are read."""
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: Mapping[str, Stored]) -> None:
+        self.stored = stored
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.stored[name].cut()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+
+class Names(Sequence[str]):
+    """Texts in a segment, decoded when they are asked for."""
+
+    __slots__ = ("_begins", "_found", "_text")
+
+    def __init__(self, begins: Stored, text: Stored, *found: Stored) -> None:
+        self._begins, self._text, self._found = begins, text, found
+
+    def __len__(self) -> int:
+        return len(self._begins) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        encoded, begins = self._text.cut().tobytes(), self._begins.cut().tolist()
+        if encoded.isascii():
+            text = encoded.decode("ascii")
+            return (text[begin:end] for begin, end in pairwise(begins))
+        return (_decoded(encoded[begin:end]) for begin, end in pairwise(begins))
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        chosen = range(len(self))[at]
+        return self.some(chosen) if isinstance(chosen, range) else self.some([chosen])[0]
+
+    def some(self, numbers: Numbers) -> list[str]:
+        """The names *numbers*, in that order."""
+        numbers = np.asarray(numbers, np.int64)
+        begins, ends = self._begins.rows(numbers), self._begins.rows(numbers + 1)
+        text = self._text.touch(begins, ends).data
+        spans = zip(begins.tolist(), ends.tolist(), strict=True)
+        return [_decoded(text[begin:end]) for begin, end in spans]
+
+    def find(self, asked: Sequence[str], hashed: NDArray[np.uint64] | None = None) -> Places:
+        """For each of *asked* its first place; -1: it is not there. *hashed*: their ``hashes``."""
+        found = np.full(len(asked), -1, np.int64)
+        which, places = self.find_all(asked, hashed)
+        found[which[::-1]] = places[::-1]
+        return found
+
+    def find_all(
+        self, asked: Sequence[str], hashed: NDArray[np.uint64] | None = None
+    ) -> tuple[Places, Places]:
+        """All places of *asked*: which of them, ascending, and where."""
+        hashed = hashes(asked) if hashed is None else hashed
+        if self._found:
+            ordered, order = (stored.cut() for stored in self._found)
+        else:
+            ordered, order = _ordered(self)
+        first = np.searchsorted(ordered, hashed)
+        counts = np.searchsorted(ordered, hashed, "right") - first
+        which = np.repeat(np.arange(len(asked)), counts)
+        if not len(which):
+            return which, which
+        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = order[np.repeat(first, counts) + within].astype(np.int64)
+        found = zip(which.tolist(), self.some(places), strict=True)
+        same = np.array([asked[one] == name for one, name in found], np.bool_)
+        return which[same], places[same]
+
+
+Places: TypeAlias = NDArray[np.int64]
+
+
+def hashes(names: Iterable[str]) -> NDArray[np.uint64]:
+    """Stable hashes, by which a segment finds names."""
+    digests = (blake2b(_encoded(name), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), "<u8")
+
+
+def _ordered(names: Iterable[str]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+    hashed = hashes(names)
+    order = np.argsort(hashed, kind="stable")
+    return hashed[order], narrowed(order)
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _decoded(encoded: bytes | memoryview) -> str:
+    return str(encoded, "utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Steps that are found as a message's document, as of ``Batch``."""
+
+    steps: Names
+    messages: Names
+    sessions: Names
+    born: Stored
+
+    def __len__(self) -> int:
+        return len(self.born)
+
+    def __iter__(self) -> Iterator[tuple[str, str, str, int]]:
+        born = self.born.cut().tolist()
+        return zip(self.steps, self.messages, self.sessions, born, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +272,7 @@ class Batch:
 
     columns: Mapping[str, NDArray[Any]]
     names: Mapping[str, Sequence[str]]
-    repeats: Sequence[Sequence[Any]] = ()
+    repeats: Sequence[Sequence[Any]] | Repeats = ()
 
     def __len__(self) -> int:
         return len(self.names["ids"])
@@ -104,44 +312,92 @@ def reading(**settings: object) -> str:
     return json.dumps([ANALYSER, settings], sort_keys=True)
 
 
-def packed(head: Head, batches: Batches) -> bytes:
-    """A segment as bytes: checksum, what is said in JSON, arrays, little-endian and aligned."""
+def narrowed(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Numbers from 0 in as few bytes as hold them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def packed(head: Head, batches: Batches, *, findable: bool = False) -> bytes:
+    """A segment as bytes; *findable*: ``Names.find`` needs not read all names."""
     body, parts = bytearray(), dict[str, Any]()
+
+    def put(array: NDArray[Any]) -> list[Any]:
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        body.extend(array.tobytes())
+        body.extend(bytes(-len(body) % _ALIGNED))
+        return [array.dtype.str, *array.shape]
+
+    def put_names(names: Iterable[str], found: bool) -> list[Any]:
+        encoded = [_encoded(name) for name in names]
+        begins = narrowed(np.cumsum([0, *map(len, encoded)]))
+        arrays = [begins, np.frombuffer(b"".join(encoded), np.uint8)]
+        return [put(array) for array in (*arrays, *(_ordered(names) if found else ()))]
+
     for kind, batch in batches.items():
-        arrays = {}
-        for name, array in batch.columns.items():
-            dtype = array.dtype.newbyteorder("<").str
-            arrays[name] = dtype, len(array), len(body)
-            body += array.astype(dtype, copy=False).tobytes()
-            body += bytes(-len(body) % _ALIGNED)
-        parts[kind] = {"arrays": arrays, "names": batch.names, "repeats": batch.repeats}
-    text = json.dumps([asdict(head), parts], ensure_ascii=False)
-    said = text.encode("utf-8", "surrogatepass")
-    said += b" " * (-(_HEAD.size + len(said)) % _ALIGNED)
-    checksum = zlib.crc32(body, zlib.crc32(said))
-    return b"".join((_HEAD.pack(_MAGIC, checksum, len(said)), said, body))
+        columns = {name: put(array) for name, array in batch.columns.items()}
+        names = {
+            name: put_names(some, findable and name in _FOUND) for name, some in batch.names.items()
+        }
+        repeats = list[Any]()
+        if batch.repeats:
+            *texts, born = zip(*batch.repeats, strict=True)
+            repeats = [put_names(some, findable) for some in texts] + [put(np.array(born))]
+        parts[kind] = [columns, names, repeats]
+    said = _encoded(json.dumps([asdict(head), parts], ensure_ascii=False, separators=(",", ":")))
+    said += b" " * (-len(said) % _ALIGNED)
+    sums = [zlib.crc32(body[at : at + _BLOCK]) for at in range(0, len(body), _BLOCK)]
+    summed = np.array(sums, "<u4").tobytes()
+    summed += bytes(-len(summed) % _ALIGNED)
+    checksum = zlib.crc32(summed, zlib.crc32(said))
+    return b"".join((_HEAD.pack(_MAGIC, checksum, len(said), len(body)), said, summed, body))
 
 
-def unpacked(segment: bytes) -> tuple[Head, Batches]:
-    """The parts of ``packed``. *Raises* ``ValueError``: it is damaged, or of another version."""
+def unpacked(segment: Buffer, *, at_once: bool = True) -> tuple[Head, Batches]:
+    """
+    The parts of ``packed``, as views. What is not checked *at_once*, is when it is first read.
+
+    *Raises* ``ValueError``: it is damaged, or of another version.
+    """
     try:
-        magic, checksum, size = _HEAD.unpack_from(segment)
-        body = memoryview(segment)[_HEAD.size :]
-        if magic != _MAGIC or zlib.crc32(body) != checksum:
+        whole = memoryview(segment).toreadonly()
+        magic, checksum, said, size = _HEAD.unpack_from(whole)
+        sums = -(-size // _BLOCK)
+        begin = _HEAD.size + said + sums * 4 + -sums * 4 % _ALIGNED
+        if magic != _MAGIC or len(whole) != begin + size:
+            raise ValueError("of another length or kind")
+        if zlib.crc32(whole[_HEAD.size : begin]) != checksum:
             raise ValueError("another checksum")
-        head, parts = json.loads(bytes(body[:size]).decode("utf-8", "surrogatepass"))
+        body = Body(whole[begin:], np.frombuffer(whole, "<u4", sums, _HEAD.size + said))
+        if at_once:
+            body.check(0, size)
+        head, parts = json.loads(_decoded(whole[_HEAD.size : _HEAD.size + said]))
         head |= {end: FeedCursor(**head[end]) for end in ("after", "until")}
         head["tongues"] = tuple(head["tongues"])
-        batches = {}
-        for kind, part in parts.items():
-            arrays = {
-                name: np.frombuffer(body, dtype, count, size + at)
-                for name, (dtype, count, at) in part["arrays"].items()
-            }
-            batches[kind] = Batch(arrays, part["names"], part["repeats"])
-        return Head(**head), batches
+        return Head(**head), _batches(body, parts)
     except (*UNDECODABLE, struct.error) as error:
         raise ValueError(f"a damaged segment: {error}") from error
+
+
+def _batches(body: Body, parts: Mapping[str, Any]) -> Batches:
+    at = 0
+
+    def take(array: Any) -> Stored:
+        nonlocal at
+        dtype, *shape = array
+        stored = Stored(body, at, dtype, shape)
+        at += stored.size
+        return stored
+
+    batches = {}
+    for kind, (columns, names, repeats) in parts.items():
+        stored = Columns({name: take(array) for name, array in columns.items()})
+        texts = {name: Names(*map(take, arrays)) for name, arrays in names.items()}
+        repeated: Repeats | tuple[()] = ()
+        if repeats:
+            steps, messages, sessions = (Names(*map(take, arrays)) for arrays in repeats[:-1])
+            repeated = Repeats(steps, messages, sessions, take(repeats[-1]))
+        batches[kind] = Batch(stored, texts, repeated)
+    return batches
 
 
 # ── Which are merged ──────────────────────────────────────────────────────────────────

@@ -569,7 +569,8 @@ def test_a_segment_is_read_as_it_was_packed():
     )  # fmt: skip
     found, batches = unpacked(segment := packed(head, {"steps": batch}))
     again = batches["steps"]
-    assert (found, again.names, again.repeats) == (head, names, batch.repeats)
+    assert (found, [*again.repeats]) == (head, [*map(tuple, batch.repeats)])
+    assert {kind: [*some] for kind, some in again.names.items()} == names
     assert {name: column.tolist() for name, column in again.columns.items()} == {
         name: column.tolist() for name, column in columns.items()
     }
