@@ -155,7 +155,9 @@ class Mnemo:
         self._root.spawn(self._renew_lease, store, self._owner)
         self._root.spawn(store.engine.tend, self._slots.notice)
         owing = partial(store.owing, self._owner)
-        self._poller = Poller(clock=self._clock, slots=self._slots, owing=owing)
+        self._poller = Poller(
+            clock=self._clock, slots=self._slots, owing=owing, is_told=lambda: store.engine.is_told
+        )
         self._root.spawn(self._poller.run)
 
     async def aclose(self) -> None:

@@ -213,11 +213,12 @@ def find_jobs(
 class Owing(NamedTuple):
     """
     Repositories with a job to claim, the longest due first; *soon*: those of the next
-    ``MOST_SOON`` jobs, and in how many seconds each is due.
+    ``MOST_SOON`` jobs, and in how many seconds each is due; *are_claimed*: others run some.
     """
 
     repos: Sequence[str]
     soon: Sequence[tuple[str, float]]
+    are_claimed: bool = False
 
 
 def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) -> Owing:
@@ -229,8 +230,9 @@ def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) ->
             held[owner] = is_held_by(tx, owner, me=me, now=now)
         if not held[owner] and (kinds is None or kind in kinds):
             found[id] = None
-    soon = tx.run(_SOON, (utc_text(now),)).fetchall()
-    return Owing(tuple(found), [(id, _seconds_until(due_at, now)) for id, due_at in soon])
+    rows = tx.run(_SOON, (utc_text(now),)).fetchall()
+    soon = [(id, _seconds_until(due_at, now)) for id, due_at in rows]
+    return Owing(tuple(found), soon, any(held.values()))
 
 
 def _seconds_until(due: Any, now: datetime) -> float:

@@ -41,7 +41,8 @@ class JobSlots:
         """As *look*, for what comes as often as others write: not sooner after the last look."""
         self.watched: WeakSet[Watched] = WeakSet()
         """What is told when another process may have ended jobs."""
-        self._works = False
+        self.works = False
+        """Whether this service is a worker, of repositories that are not open, too."""
         self._pokes: dict[str, tuple[Callable[[], None], float]] = {}
         self._paces: Counter[float] = Counter()
         self._waiting: dict[str, None] = {}
@@ -61,7 +62,7 @@ class JobSlots:
 
     def serves(self, repo_id: str) -> bool:
         """Whether jobs of the repository may be claimed here: it is open, or a worker opens it."""
-        return self._works or repo_id in self._pokes
+        return self.works or repo_id in self._pokes
 
     def enter(self, repo_id: str, poke: Callable[[], None], poll_s: float) -> None:
         """Call *poke* when the repository may have a job to claim, and a place for it."""
@@ -107,15 +108,15 @@ class JobSlots:
         """
         if self.most == 0:
             raise UsageError("this service was made with workers=0, which leaves jobs to others")
-        if self._works:
+        if self.works:
             raise UsageError("this service works already")
-        self._works, self.kinds = True, kinds
+        self.works, self.kinds = True, kinds
         self._pace(poll_s, 1)
         self.look()
         try:
             yield
         finally:
-            self._works, self.kinds = False, None
+            self.works, self.kinds = False, None
             self._pace(poll_s, -1)
 
     def take(self, repo_id: str, wanted: int) -> int:

@@ -27,6 +27,8 @@ LEAST_S = 0.1
 """Seconds between two looks, at least, where nobody here asks for one (S)."""
 OWING_PER_S = 50_000
 """Repositories that owe jobs, of others mostly, that are read per second, at most (S)."""
+RARELY = 5
+"""Looks that are left out where others tell of their writes and nothing runs or is due (S)."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -39,6 +41,8 @@ class Poller:
     clock: Clock
     slots: JobSlots
     owing: Callable[[Collection[JobKind] | None], Awaitable[Owing]]
+    is_told: Callable[[], bool] = lambda: False
+    """Whether other processes tell of jobs that they write, so that looks may be rare."""
     begun: int = field(default=0, init=False)
     """Looks begun so far."""
     _found: tuple[int, Sequence[str]] = field(default=(0, ()), init=False)
@@ -96,7 +100,10 @@ class Poller:
         self._looked.set()
         self._looked = anyio.Event()
         next_s = max(LEAST_S, self._next_s(owing.soon))
-        return max(min(self.slots.poll_s, next_s), len(owing.repos) / OWING_PER_S)
+        # A worker's looks tell that it lives; whoever claimed jobs may die without a word.
+        is_quiet = not (owing.repos or owing.are_claimed or self.slots.works)
+        pause_s = self.slots.poll_s * (RARELY if is_quiet and self.is_told() else 1)
+        return max(min(pause_s, next_s), len(owing.repos) / OWING_PER_S)
 
     def _next_s(self, soon: Sequence[tuple[str, float]]) -> float:
         """Seconds until the first job that may be one of here."""

@@ -159,6 +159,8 @@ class ManagedEngine(Engine, Protocol):
     """The schema version that it reads and writes."""
     synchronous: str
     """How durable a write is when it returns, as in ``StoreConfig``; ``none`` in memory."""
+    is_told: bool
+    """Whether ``tend`` hears of jobs that other processes write."""
 
     @property
     def place(self) -> str:

@@ -22,7 +22,10 @@ class Looks:
 
     def __init__(self) -> None:
         self.clock, self.slots = ManualClock(), JobSlots()
-        self.poller = Poller(clock=self.clock, slots=self.slots, owing=self.owing)
+        self.is_told = self.are_claimed = False
+        self.poller = Poller(
+            clock=self.clock, slots=self.slots, owing=self.owing, is_told=lambda: self.is_told
+        )
         self.repos: Sequence[str] = ()
         self.soon: list[tuple[str, float]] = []
         self.at: list[float] = []
@@ -32,7 +35,7 @@ class Looks:
 
     async def owing(self, kinds: Collection[JobKind] | None) -> Owing:
         self.at.append(self.clock.monotonic())
-        found = Owing(self.repos, self.soon)
+        found = Owing(self.repos, self.soon, self.are_claimed)
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
@@ -118,6 +121,33 @@ async def test_what_falls_due_for_others_alone_is_not_looked_after():
         looks.soon = [("elsewhere", 1)] * (MOST_SOON - 1)
         await looks.pass_s(3)
         assert looks.at[8:] == [7.5, 9.5]
+
+
+async def test_looks_are_rare_where_others_tell_and_nothing_runs():
+    """Not where jobs are claimed or fall due, nor those of a worker; a poke is not waited for."""
+    async with looking() as looks:
+        looks.is_told = True
+        await looks.open("r", 1)
+        await looks.pass_s(11)
+        assert looks.at == [0, 5, 10]
+
+        async def looked_then(seconds: float) -> list[float]:
+            looks.at.clear()
+            looks.slots.look()
+            await looks.clock.advance(0)
+            await looks.pass_s(seconds)
+            return [at - looks.at[0] for at in looks.at]
+
+        assert await looked_then(6) == [0, 5]
+        looks.soon = [("r", 2)]
+        assert await looked_then(5) == [0, 2, 4]
+        looks.soon, looks.are_claimed = [], True
+        assert await looked_then(2) == [0, 1, 2]
+        looks.are_claimed = False
+        with looks.slots.working(None, 1):
+            assert await looked_then(2) == [0, 1, 2]
+        looks.repos = ["elsewhere"]
+        assert await looked_then(2) == [0, 1, 2]
 
 
 async def test_only_what_owes_is_woken():

@@ -92,6 +92,7 @@ class PostgresEngine:
 
     version = VERSION
     synchronous = "full"
+    is_told = False
 
     def __init__(self, url: str, *, config: StoreConfig) -> None:
         self._address = Address.of(url)
@@ -304,10 +305,16 @@ class PostgresEngine:
         writer = self._opened()
         if self._is_pooled:
             await anyio.sleep_forever()
+
+        def told() -> None:
+            self.is_told = True
+            woken()
+
         while True:
             try:
-                await listen(self._connect, self._address.schema, writer.is_own, woken)
+                await listen(self._connect, self._address.schema, writer.is_own, told)
             except StoreError as error:
+                self.is_told = False
                 log.info("jobs of other processes are found by looking for them: %s", error)
             await anyio.sleep(_LISTEN_AGAIN_S)
 

@@ -55,6 +55,7 @@ class SqliteEngine:
     """
 
     version = VERSION
+    is_told = False
 
     def __init__(self, path: Path | None, *, config: StoreConfig, clock: Clock) -> None:
         self._path = path
