@@ -4,18 +4,20 @@ import random
 import string
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
 from contracts.talk import snapshot
 from postgres_server import execute
 
-from mnemo import Message, Mnemo
+from mnemo import Config, Message, Mnemo
 from mnemo.repository.repository import Repository
 from mnemo.testing import HashingEmbedder, ManualClock
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 
 _WORDS = (
     "harbour compiler linking parser bread dough oven Tuesday flights Omar Lisbon Porto café "
@@ -72,6 +74,38 @@ async def test_both_engines_find_the_same_with_the_same_scores(repos):
         assert [hit[2] for hit in ours] == pytest.approx(scores, abs=1e-6), query
         found += len(ours)
     assert found > 200
+
+
+async def test_500_messages_are_found_and_recalled_in_the_same_order(postgres_url):
+    """Also where words are equally rare, texts equal, and scores therefore the same."""
+    chance = random.Random(11)
+    told = [" ".join(chance.choices(WORDS, k=chance.randint(2, 14))) for _ in range(240)]
+    told += chance.choices(told, k=260)
+    at = [BEGAN + timedelta(minutes=chance.randrange(900_000)) for _ in told]
+    found: list[list[list[tuple[str, float]]]] = []
+    for store in ("memory:", postgres_url):
+        clock = ManualClock(BEGAN + timedelta(days=700))
+        config = Config(recall={"cut": 0, "record_access": False}, jobs={"background": False})
+        async with Mnemo(store, config=config, embedder=HashingEmbedder(), clock=clock) as memory:
+            repo = await memory.open_repo("r")
+            for thread in range(5):
+                said = [
+                    Message("user", told[n], id=f"m{n}", actor=f"Ana {n % 3}", at=at[n])
+                    for n in range(thread, len(told), 5)
+                ]
+                await repo.conversation(f"t{thread}").append(said)
+            hits = [await repo.search(query, limit=100) for query in QUERIES]
+            asked = [f"Who spoke of {query.replace(' OR ', ' and ')}?" for query in QUERIES]
+            recalls = [await repo.recall(question, k=100) for question in asked]
+        by_words = [[(hit.message_id, hit.score) for hit in some] for some in hits]
+        recalled = [[(c.node.id, c.score) for c in some.candidates] for some in recalls]
+        found.append(by_words + recalled)
+    ours, theirs = found
+    assert sum(map(len, ours)) > 3_000
+    for one, other in zip(ours, theirs, strict=True):
+        assert [id for id, _ in one] == [id for id, _ in other]
+        expected = [score for _, score in other]
+        assert [score for _, score in one] == pytest.approx(expected, abs=1e-6)
 
 
 async def test_the_best_are_found_among_many(repos):
