@@ -90,16 +90,12 @@ class Activity:
     """Turns a day by rank: ``most`` for the first users, and from there on falling as a power."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+        self._fleet, self._all = fleet, fleet.mean * fleet.users
         low, high = 0.0, float(fleet.users)
         for _ in range(100):
             self._flat = (low + high) / 2
             mass = self._flat + self._flat**fleet.slope * self._power(self._flat, fleet.users)
             low, high = (self._flat, high) if mass * fleet.most < self._all else (low, self._flat)
-
-    @property
-    def _all(self) -> float:
-        return self._fleet.mean * self._fleet.users
 
     def _power(self, begin: float, end: float) -> float:
         """The integral of ``x ** -slope``."""
@@ -174,17 +170,23 @@ class Day:
     A day of one of the fleet's services, and what follows for all.
 
     Attributes:
-        users, times: Of each turn that it sees: whose, and when.
+        users, times, hours: Of each turn that it sees: whose, and when.
+        everyone: Documents of users that stand for all.
         hits: Turns that find the index of their user in memory.
-        found: Of the others, those whose rows are in the memory of whoever keeps them.
+        memory: Bytes that the service holds for itself.
     """
 
     def __init__(self, costs: Costs, fleet: Fleet, seed: int = 0) -> None:
-        self.costs, self.fleet, self.activity = costs, fleet, Activity(fleet)
+        self.costs, self.fleet, activity = costs, fleet, Activity(fleet)
         self.is_served, self.a_turn = costs["engine"] == "postgres", MESSAGES + costs["facts"]
-        self.users, self.times = turns(fleet, self.activity, np.random.default_rng(seed))
+        self.users, self.times = turns(fleet, activity, np.random.default_rng(seed))
+        self.hours = np.minimum(self.times // HOUR_S, 23).astype(np.int64)
+        kept = fleet.days * self.a_turn
+        strata = min(STRATA, fleet.users)
+        places = (np.arange(strata) + 0.5) * fleet.users / strata
+        self.everyone = kept * activity.rate(places)
         stride = fleet.services if fleet.routing == "sticky" else 1
-        self._documents = self._kept(self.activity.rate((self.users + 0.5) * stride))
+        self._documents = kept * activity.rate((self.users + 0.5) * stride)
         sizes = at(costs, "held_bytes", self._documents)
         self.hits = replay(self.users, sizes, fleet.memory_mb * MB)
         self.first = np.zeros(len(self.users), np.bool_)
@@ -192,26 +194,16 @@ class Day:
         self.opened = int(self.first.sum())
         held = min(float(sizes[self.first].sum()), fleet.memory_mb * MB)
         self.memory = costs["base_bytes"] + held + self.opened * costs["open_bytes"]
-        free = fleet.server_ram_gb * GB / fleet.services
-        if not self.is_served:
-            free = max(0.0, fleet.ram_gb * GB / fleet.cores - self.memory)
-        rows, missed = at(costs, "row_bytes", self._documents), ~self.hits
-        self.found = replay(self.users[missed], rows[missed], free)
-
-    def _kept(self, rates: Reals) -> Reals:
-        """Documents of users who have such *rates*."""
-        return rates * self.fleet.days * self.a_turn
 
     @cached_property
-    def hours(self) -> Ints:
-        """Of each turn."""
-        return np.minimum(self.times // HOUR_S, 23).astype(np.int64)
-
-    @cached_property
-    def per_s(self) -> float:
-        """Turns of all users, each with a job, in the busiest hour."""
-        busiest = np.bincount(self.hours, minlength=24).max()
-        return float(busiest) / HOUR_S * self.fleet.services
+    def found(self) -> NDArray[np.bool_]:
+        """Of the turns that are no hits, those whose rows are in memory of whoever keeps them."""
+        fleet = self.fleet
+        free = fleet.ram_gb * GB / fleet.cores - self.memory
+        if self.is_served:
+            free = self.servers * fleet.server_ram_gb * GB / fleet.services
+        rows, missed = at(self.costs, "row_bytes", self._documents), ~self.hits
+        return replay(self.users[missed], rows[missed], max(0.0, free))
 
     @cached_property
     def cores(self) -> Reals:
@@ -229,17 +221,9 @@ class Day:
         np.add.at(by_hour, self.hours, spent)
         return np.asarray(by_hour.max(axis=0) / 1_000 / HOUR_S * [1, self.fleet.services])
 
-    @cached_property
-    def everyone(self) -> Reals:
-        """Documents of users that stand for all."""
-        strata = min(STRATA, self.fleet.users)
-        places = (np.arange(strata) + 0.5) * self.fleet.users / strata
-        return self._kept(self.activity.rate(places))
-
-    @cached_property
-    def row_bytes(self) -> float:
-        """Of all users."""
-        return float(at(self.costs, "row_bytes", self.everyone).mean()) * self.fleet.users
+    def total(self, what: str) -> float:
+        """Bytes of all users."""
+        return float(at(self.costs, what, self.everyone).mean()) * self.fleet.users
 
     @cached_property
     def segments(self) -> float:
@@ -249,7 +233,7 @@ class Day:
 
     def of_machine(self) -> dict[str, float]:
         """Resource of a machine → share of it that is used."""
-        fleet, disk = self.fleet, self.row_bytes / self.fleet.machines
+        fleet, disk = self.fleet, self.total("row_bytes") / self.fleet.machines
         used = {
             "processor": self.cores[0] / fleet.full,
             "memory": self.memory * fleet.cores / (fleet.ram_gb * GB),
@@ -262,8 +246,13 @@ class Day:
         return {
             "processor": self.cores[1] / (fleet.full * fleet.server_cores),
             "connections": connected / fleet.server_connections,
-            "disk": self.row_bytes / (fleet.server_disk_gb * GB),
+            "disk": self.total("row_bytes") / (fleet.server_disk_gb * GB),
         }
+
+    @cached_property
+    def servers(self) -> int:
+        """Database servers, as few as bear all."""
+        return math.ceil(max(self.of_server().values()))
 
 
 def segments(most: int) -> list[int]:
@@ -284,10 +273,11 @@ def machine_bears(costs: Costs, fleet: Fleet) -> dict[str, float]:
     fleet, before = replace(fleet, users=1_000, machines=1), dict[str, float]()
     while max((now := Day(costs, fleet).of_machine()).values()) < 1:
         fleet, before = replace(fleet, users=2 * fleet.users), now
-    half, borne = fleet.users / 2, dict[str, float]()
-    for name, share in now.items():  # on a straight line, through the origin where it is not full
-        grown = (1 - before.get(name, 0)) / (share - before.get(name, 0)) if share >= 1 else 0
-        borne[name] = half * (1 + grown) if share >= 1 else fleet.users / share
+    half, then = fleet.users / 2, {name: before.get(name, 0.0) for name in now}
+    borne = {  # on a straight line through the last two
+        name: half * (1 + (1 - then[name]) / max(share - then[name], 1e-9))
+        for name, share in now.items()
+    }
     return dict(sorted(borne.items(), key=lambda one: one[1]))
 
 
@@ -314,10 +304,11 @@ def column(day: Day, strewn: Day) -> Iterator[tuple[str, str]]:
     fleet, both, most = day.fleet, (day, strewn), shown(day.everyone.max())
     yield "machines", f"{fleet.machines:,}"
     yield "documents", shown(day.everyone.mean() * fleet.users)
-    yield "documents of a user: on average, most", f"{shown(day.everyone.mean())}, {most}"
-    yield "segments", shown(day.segments)
-    yield "rows", f"{shown(day.row_bytes)}B"
-    yield "turns, and jobs, a second in the busiest hour", shown(day.per_s)
+    yield "documents of a user on average; of one, at most", f"{shown(day.everyone.mean())}; {most}"
+    yield "rows", f"{shown(day.total('row_bytes'))}B"
+    yield "of it segments", f"{shown(day.segments)}; {shown(day.total('segment_bytes'))}B"
+    busiest = np.bincount(day.hours).max() / HOUR_S * fleet.services
+    yield "turns, and jobs, a second in the busiest hour", shown(busiest)
     yield "index held when asked for", ", ".join(f"{one.hits.mean():.0%}" for one in both)
     yield "else its rows in memory", ", ".join(f"{one.found.mean():.0%}" for one in both)
     yield "busy cores of a machine", ", ".join(shown(one.cores[0] * fleet.cores) for one in both)
@@ -325,28 +316,26 @@ def column(day: Day, strewn: Day) -> Iterator[tuple[str, str]]:
     if day.is_served:
         yield "connections", f"{fleet.services * day.costs['connections']:,}"
         yield "busy cores of the database", ", ".join(shown(one.cores[1]) for one in both)
-        yield "database servers", f"{math.ceil(max(day.of_server().values())):,}"
+        yield "database servers", f"{day.servers:,}"
 
 
 def shown(number: float) -> str:
     """Two digits that say something, and the letter of a power of a thousand."""
     power = min(max(0, int(math.log10(max(number, 1) * 1.005) // 3)), 5)
     scaled = number / 1_000**power
-    return f"{scaled:.{0 if scaled >= 9.95 else 1}f}" + ("", " k", " M", " G", " T", " P")[power]
-
-
-# ── The command line ──────────────────────────────────────────────────────────────────
+    digits = 0 if scaled >= 9.95 else 1 if scaled >= 0.95 else 2
+    return f"{scaled:.{digits}f}" + ("", " k", " M", " G", " T", " P")[power]
 
 
 KINDS = {field.name: type(field.default) for field in fields(Fleet)}
 
 
-def settings(words: Sequence[str]) -> Fleet:
-    """The fleet that *words* describe. *Raises* ``SystemExit``: they name no setting."""
-    given = dict(word.partition("=")[::2] for word in words)
-    if unknown := given.keys() - KINDS:
-        raise SystemExit(f"no setting {min(unknown)!r}; known: {', '.join(KINDS)}")
-    return Fleet(**{name: KINDS[name](value) for name, value in given.items()})
+def setting(word: str) -> tuple[str, Any]:
+    """Name and value of a setting. *Raises* ``SystemExit``: there is none of that name."""
+    name, _, value = word.partition("=")
+    if name not in KINDS:
+        raise SystemExit(f"no setting {name!r}; known: {', '.join(KINDS)}")
+    return name, KINDS[name](value)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -359,13 +348,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--file", type=Path, default=KEPT, help="where unit costs are, and what is kept")
     add("--keep", action="store_true", help="keep what is printed, for the guide")
     given = parser.parse_args(argv)
-    fleet = settings(given.settings)
+    fleet = Fleet(**dict(map(setting, given.settings)))
     kept = json.loads(given.file.read_text("utf-8")) if given.file.exists() else {}
     for engine in given.measure or ():
         with tempfile.TemporaryDirectory(prefix="mnemo-costs-") as folder:
             costs = anyio.run(unit_costs.measure, Path(folder), engine, given.quick)
         kept[engine] = {"costs": costs}
-        given.file.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        given.file.write_text(json.dumps(kept) + "\n", "utf-8")
     for engine, one in kept.items():
         made = table(one["costs"], fleet)
         print(f"\n{engine}, unit costs of {one['costs']['day']}, {one['costs']['machine']}")
@@ -376,7 +365,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {what} breaks by: {told}")
         kept[engine] = {"costs": one["costs"], **made}
     if given.keep:
-        given.file.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        given.file.write_text(json.dumps(kept) + "\n", "utf-8")
     return 0
 
 

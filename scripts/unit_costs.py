@@ -90,12 +90,12 @@ async def by_size(ground: Ground, each: int, repos: int, empty: int) -> dict[str
     url = await ground.store(numbers, each)
     questions = {n: ground.source.questions(n, each, ASKED + 1) for n in numbers}
     every = [question for some in questions.values() for question in some]
-    took: dict[str, list[Any]] = {what: [] for what in ("anew", "open", "cold", "recall", "append")}
+    took: dict[str, list[Any]] = {what: [] for what in ("open", "cold", "recall", "append")}
     held = list[int]()
     async with service(url, every) as memory:  # the first reads the rows, and keeps columns
         for n in numbers:
             repo = await memory.open_repo(repo_name(n))
-            took["anew"].append(await meter.of(repo.recall(questions[n][0].text)))
+            await repo.recall(questions[n][0].text)
             await repo.conversation("new").append(Message("user", "It is the first one."))
             await repo.settle()
         await anyio.sleep(REST_S)
