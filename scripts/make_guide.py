@@ -183,6 +183,8 @@ def _cell(state: SessionState, operation: Operation) -> str:
 
 KEPT = Path(__file__).with_name("scale.jsonl")
 """What ``scripts/bench_scale --keep`` wrote."""
+SIMULATED = Path(__file__).with_name("simulation.json")
+"""What ``scripts/simulate_scale --keep`` wrote."""
 ENGINES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 PLOTTED = {
     "open and first recall": "Opening and the first recall, seconds of processor time",
@@ -191,6 +193,7 @@ PLOTTED = {
     "appends: processor time of each, until it is indexed": "An append, microseconds likewise",
 }
 """End of a figure's name → title of its plot."""
+_SIZED = " texts: "
 _LOAD = re.compile(r" load ([\d.]+),")
 BAR = 40
 """Characters of the longest bar."""
@@ -210,29 +213,40 @@ def _kept() -> dict[str, dict[str, Any]]:
 
 
 def scale() -> str:
-    """Render the figures that have a goal or no plot, and where they were measured."""
-    kept = _kept()
-    rows = [f"| figure | {' | '.join(ENGINES.values())} | goal |", "|---|---|---|---|"]
-    names = dict.fromkeys(name for figures in kept.values() for name in figures)
-    for name in sorted(names, key=lambda name: "repositories" not in name):
-        found = [figures.get(name) for figures in kept.values()]
-        (some, *_), goal = filter(None, found), "–"
-        if some["met"] is not None:
-            goal = f"≤ {some['most']:,g}" if some["least"] is None else f"≥ {some['least']:,g}"
-        elif name.endswith(tuple(PLOTTED)):
-            continue
-        rows.append(f"| {name} | {' | '.join(map(_measured, found))} | {goal} |")
+    """Render the figures, those of a number of texts in columns, and where they were measured."""
+    by_engine, by_size = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
+    for engine, figures in _kept().items():
+        sizes = {name.partition(_SIZED)[0] for name in figures if _SIZED in name}
+        columns = {size: f"{ENGINES[engine]}, {size}" for size in sorted(sizes, key=len)}
+        by_size |= {column: {} for column in columns.values()}
+        for name, figure in figures.items():
+            size, sized, what = name.partition(_SIZED)
+            found, told = (by_size, columns[size]) if sized else (by_engine, ENGINES[engine])
+            found.setdefault(told, {})[what or name] = figure
     places = sorted({f"{run['day']} on {_LOAD.sub('', run['machine'])}" for run in _runs()})
     loads = sorted(float(load) for run in _runs() for load in _LOAD.findall(run["machine"]))
     told = f"Measured {'; '.join(places)}; load {loads[0]} to {loads[-1]}."
-    return "\n".join([*rows, "", told])
+    tables = [_grid("figure", by_engine, _measured), _grid("texts", by_size, _measured)]
+    return "\n".join([*tables[0], "", *tables[1], "", told])
 
 
-def _measured(figure: dict[str, Any] | None) -> str:
-    if figure is None:
-        return "–"
-    missed = ", missed" if figure["met"] is False else ""
-    return f"{_number(figure['value'])} {figure['unit']}".strip() + missed
+def _grid(
+    corner: str, columns: dict[str, dict[str, Any]], cell: Callable[[Any], str] = str
+) -> list[str]:
+    """A table of what *columns* have, by name."""
+    rows = [f"| {corner} | {' | '.join(columns)} |", f"|---{'|---' * len(columns)}|"]
+    for name in dict.fromkeys(name for column in columns.values() for name in column):
+        cells = (cell(column[name]) if name in column else "–" for column in columns.values())
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return rows
+
+
+def _measured(figure: dict[str, Any]) -> str:
+    told = f"{_number(figure['value'])} {figure['unit']}".strip()
+    if figure["met"] is None:
+        return told
+    sign, goal = ("≤", figure["most"]) if figure["least"] is None else ("≥", figure["least"])
+    return f"{told} ({'' if figure['met'] else 'missed: '}{sign} {goal:,g})"
 
 
 def _number(value: float) -> str:
@@ -253,11 +267,50 @@ def plots() -> str:
     return "\n".join([*lines, "```"])
 
 
+def users() -> str:
+    """Render what ``scripts/simulate_scale --keep`` printed: sizes, and what breaks first."""
+    sizes, unit, told = dict[str, dict[str, str]](), dict[str, dict[str, str]](), list[str]()
+    for engine, run in json.loads(SIMULATED.read_text("utf-8")).items():
+        name, costs = ENGINES[engine], run["costs"]
+        unit[f"{name}, ms"] = _unit_costs(costs)
+        for place, number in enumerate(run["users"]):
+            cells = {what: some[place] for what, some in run["rows"].items()}
+            sizes[f"{name}, {number:,} users"] = cells
+        for what, limits in run["first"].items():
+            first, *others = (f"{one} at {number}" for one, number in limits.items())
+            told.append(f"- {name}: {what} breaks by its **{first} users**, {', '.join(others)}.")
+        place = f"{costs['day']} on {costs['machine']}"
+        told.append(f"- {name}: unit costs were measured {place}.")
+    whole = [*_grid("unit cost, of the service + of the server", unit), "", *_grid("", sizes)]
+    return "\n".join([*whole, "", *told])
+
+
+def _unit_costs(costs: dict[str, Any]) -> dict[str, str]:
+    """What is done → processor time; of a repository of a number of texts, by that."""
+    by_size = {"recall": "a recall", "cold": "a recall whose index is read", "append": "an append"}
+    once = {
+        "job": "a job of two messages",
+        "question": "to embed a question",
+        "embed": "to embed a text",
+    }
+    pairs = {
+        f"{title}, {size:,} texts": pair
+        for what, title in by_size.items()
+        for size, pair in zip(costs["documents"], costs[what], strict=True)
+        if what != "append" or size == costs["documents"][1]
+    }
+    pairs |= {title: costs[what] for what, title in once.items()}
+    return {
+        title: f"{own:.1f}" + (f" + {server:.1f}" if server else "")
+        for title, (own, server) in pairs.items()
+    }
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "configuration": {"settings": configuration},
     "events": {"events": events},
     "errors": {"errors": errors},
-    "scale": {"figures": scale, "plots": plots},
+    "scale": {"figures": scale, "plots": plots, "users": users},
     "states": {"diagram": lambda: f"```mermaid\n{diagram()}\n```", "operations": operations},
 }
 """Page → name of a generated part → what makes it."""
