@@ -429,6 +429,19 @@ class DocumentsView:
         np.maximum.at(best, self.vector_documents[further], values[further])
         return best
 
+    @cached_property
+    def mean_length(self) -> float:
+        """In index terms, of the living documents."""
+        return mean(self.lengths[self.alive])
+
+    def vectors_of(self, numbers: Ints) -> tuple[Floats, Ints, NDArray[np.uint8]]:
+        """The vectors of documents *numbers*, first ones first; of which each is, and passages."""
+        first = self.rows[numbers]
+        further = np.flatnonzero(self.vector_passages)
+        further = further[np.isin(self.vector_documents[further], numbers)]
+        rows = np.concatenate((first[first >= 0], further))
+        return self.vectors[rows], self.vector_documents[rows], self.vector_passages[rows]
+
 
 @dataclass(frozen=True)
 class StepsView(DocumentsView):
@@ -470,6 +483,11 @@ class StepsView(DocumentsView):
         exists = self.alive & (self.first <= end)
         return Pieces.of(self, exists)
 
+    def chain_names(self, numbers: Ints) -> list[str]:
+        """The names in *chains* of *numbers*."""
+        names = [*self.chains]
+        return [names[number] for number in numbers.tolist()]
+
 
 @dataclass(frozen=True, slots=True)
 class CorpusView:
@@ -500,6 +518,96 @@ class CorpusView:
     def is_empty(self) -> bool:
         """Whether there is nothing to find."""
         return not self.steps.count and not any(view.count for view in self.nodes.values())
+
+    def whole(self, terms: Iterable[str], end: float) -> Whole:
+        """What scores need of the whole store for a question of *terms*, of what is until *end*."""
+        pieces = self.steps.pieces if end == math.inf else self.steps.pieces_until(end)
+        return Whole(Totals.of(self, terms, pieces, end), pieces)
+
+    def resting(self, kind: NodeType) -> Mask:
+        """Which facts or instructions have steps behind them, living ones or not."""
+        rest = np.zeros(self.nodes[kind].count, np.bool_)
+        rest[self.behind[kind][:, 0]] = True
+        return rest
+
+
+# ── The whole ─────────────────────────────────────────────────────────────────────────
+
+
+def mean(lengths: Floats, count: int | None = None) -> float:
+    """Of lengths; *count*: of how many, if not of each one."""
+    whole = float(lengths.sum(dtype=np.float64))
+    return max(whole / max(len(lengths) if count is None else count, 1), 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """
+    Sums over a whole store that the score of each document depends on.
+
+    Attributes:
+        population: How many sides of steps, facts and instructions there are until the end.
+        holding: Term of the question → how many of these hold it.
+        living: Type → documents that are alive; ``episodic``: sides of steps.
+        means: Type → mean length in index terms of these, of steps until the end; ``joined``: of a
+            side with the one before it, ``piece``: of a whole piece.
+        acted, observed: Whether any side is an action, and the actors of the others.
+    """
+
+    population: int
+    holding: Mapping[str, int]
+    living: Mapping[str, int]
+    means: Mapping[str, float]
+    acted: bool
+    observed: frozenset[str]
+
+    @classmethod
+    def of(cls, view: CorpusView, terms: Iterable[str], pieces: Pieces, end: float) -> Totals:
+        """Those of *view*, which holds everything; *pieces*: what exists until *end*."""
+        steps, claims = view.steps, (view.nodes["semantic"], view.nodes["procedural"])
+        stored = [(steps, pieces.exists)]
+        stored += [(claim, claim.alive & (claim.first <= end)) for claim in claims]
+        holding = {}
+        for term in terms:
+            found = ((part.postings.read(term, part.count), exists) for part, exists in stored)
+            holding[term] = sum(int(np.count_nonzero(exists[p[0]])) for p, exists in found if p)
+        lengths = np.where(pieces.exists, steps.lengths, np.float32(0))
+        said = int(np.count_nonzero(pieces.exists))
+        # Each but the last one of its piece counts once more, before the next one.
+        twice = np.concatenate((lengths, lengths[pieces.next >= 0]))
+        speaking = np.bincount(steps.actor[~steps.acted])
+        return cls(
+            population=sum(int(np.count_nonzero(exists)) for _, exists in stored),
+            holding=holding,
+            living={
+                "episodic": int(np.count_nonzero(steps.alive)),
+                **{kind: int(np.count_nonzero(one.alive)) for kind, one in view.nodes.items()},
+            },
+            means={
+                "episodic": mean(lengths, said),
+                "joined": mean(twice, said),
+                "piece": mean(lengths, pieces.count),
+                **{kind: one.mean_length for kind, one in view.nodes.items()},
+            },
+            acted=bool(steps.acted.any()),
+            observed=frozenset(steps.actors[n] for n in np.flatnonzero(speaking).tolist()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """
+    What the documents of a view are scored with, whatever part of the store the view holds.
+
+    Attributes:
+        pieces: Of the view's sides of steps, with those neighbours that the view holds.
+        session: How much of the question each side's whole piece has, in [0, 1], as
+            ``shares(of_pieces(…), …)`` gives it; ``None``: the view holds all pieces whole.
+    """
+
+    totals: Totals
+    pieces: Pieces
+    session: Floats | None = None
 
 
 # ── Words ─────────────────────────────────────────────────────────────────────────────
@@ -638,6 +746,27 @@ class Pieces:
             np.where(short_piece[numbers], CHAT, DOCUMENT),
         )
         return cls(exists, piece, int(numbers[-1]) + 1, previous, following, kind, long)
+
+    def among(self, chosen: Ints) -> Pieces:
+        """The same of the documents *chosen* alone, ascending; neighbours are those among them."""
+        previous, following = (places(chosen, one[chosen]) for one in (self.previous, self.next))
+        exists, piece, kind, long = self.exists, self.piece, self.kind, self.long
+        return Pieces(
+            exists[chosen],
+            piece[chosen],
+            self.count,
+            previous,
+            following,
+            kind[chosen],
+            long[chosen],
+        )
+
+
+def places(chosen: Ints, numbers: Ints) -> Ints:
+    """Where *numbers* stand among *chosen*, which ascend; -1 where they do not."""
+    at = np.searchsorted(chosen, numbers)
+    there = np.append(chosen, -1)[at] == numbers
+    return np.where(there & (numbers >= 0), at, -1).astype(np.int32)
 
 
 def _medians(

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,11 @@ from mnemo.index.corpus import (
     DocumentsView,
     Pieces,
     StepsView,
-    idf,
+    Whole,
     thread_chain,
 )
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
+from mnemo.index.shares import held, of_pieces, shares, with_previous
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.recall.result import GROUPS, Explanation
@@ -119,7 +120,6 @@ def ask(
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-Codes = NDArray[np.int64]
 
 WEIGHTS: dict[str, dict[int, float]] = {
     "cosine": {NOTE: 3.0, CHAT: 0.3, DOCUMENT: 1.0},
@@ -154,10 +154,6 @@ SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
 WINDOWED = 250
 """Turns, best by everything else, whose window of neighbours is looked at."""
-K1 = 1.2
-"""How soon a term's repeats stop counting (usual range 1.2 to 1.5)."""
-B = 0.75
-"""How much a document's length counts against it."""
 _TYPICAL_LOG_WORDS = 3.0
 
 _WHERE = re.compile(
@@ -238,14 +234,19 @@ class Scorer:
     question: RecallQuestion
     rarity: Mapping[str, float]
     steps: StepsView
-    pieces: Pieces
+    whole: Whole
     agents: frozenset[str]
     dense_weight: float
 
-    def of_nodes(self, view: DocumentsView, ok: Mask) -> Hits:
+    @property
+    def pieces(self) -> Pieces:
+        """What belongs together among the steps."""
+        return self.whole.pieces
+
+    def of_nodes(self, kind: NodeType, view: DocumentsView, ok: Mask) -> Hits:
         """Score nodes as notes; *ok* are the eligible ones."""
         near = _Nearness.of(view, self.question, self.steps.centre)
-        words = _shares(*_held(view, self.rarity, view.alive))
+        words = shares(held(view, self.rarity, view.alive), self.whole.totals.means[kind])
         parts = self._of_note(near, words)
         return self._hits(view, ok, parts, near, words, np.ones(view.count, np.bool_))
 
@@ -255,10 +256,10 @@ class Scorer:
 
     def of_steps(self, ok: Mask) -> Hits:
         """Score the sides of steps, each by the weights of its kind; *ok* are the eligible ones."""
-        view, pieces = self.steps, self.pieces
+        view, pieces, means = self.steps, self.pieces, self.whole.totals.means
         near = _Nearness.of(view, self.question, view.centre)
-        held = _held(view, self.rarity, pieces.exists)
-        words = _shares(*held)
+        own = held(view, self.rarity, pieces.exists)
+        words = shares(own, means["episodic"])
         signals = {
             "cosine": np.where(pieces.kind == DOCUMENT, view.first_of(near.rows), near.best),
             "words": words,
@@ -266,8 +267,11 @@ class Scorer:
         }
         if (pieces.kind == CHAT).any():
             # A long turn stands for itself.
-            joined = _shares(*_joined(held, pieces))
-            session = _shares(*_sessions(held, pieces))[np.maximum(pieces.piece, 0)]
+            session = self.whole.session
+            if session is None:
+                session = shares(of_pieces(own, pieces), means["piece"])
+                session = session[np.maximum(pieces.piece, 0)]
+            joined = shares(with_previous(own, pieces), means["joined"])
             signals["joined"] = np.where(pieces.long, words, joined)
             signals["session"] = np.where(pieces.long, words, session)
         parts = {name: self._weighted(name, values) for name, values in signals.items()}
@@ -326,7 +330,10 @@ class Scorer:
         view, query, about = self.steps, fold(self.question.query), self.question.about
         agents = [name in self.agents for name in view.actors]
         agent = view.acted | np.asarray(agents, np.bool_)[view.actor]
-        both = bool(agent.any()) and not agent.all()
+        speak = self.whole.totals
+        both = (speak.acted or not speak.observed.isdisjoint(self.agents)) and bool(
+            speak.observed - self.agents
+        )
         named = self.question.named - ROLES
         speakers = [not named.isdisjoint(name.split()) for name in view.actors]
         spoken = np.asarray(speakers, np.bool_)[view.actor]
@@ -416,87 +423,6 @@ def _lengths(rows: Floats) -> Floats:
     return np.asarray(np.maximum(np.sqrt(np.einsum("...i,...i->...", rows, rows)), 1e-6))
 
 
-# ── Words ────────────────────────────────────────────────────────────────────────────
-# BM25 as a share of what a document with all of the question's words could have: per document,
-# per document joined with the one before it, and per piece. One idf, of documents, serves all.
-
-Held: TypeAlias = tuple[list[tuple[float, Codes, Floats]], Floats, int]
-"""
-Of each of the question's terms its share, the texts that hold it, and how often; the length of
-every text in terms, 0 of those outside the population; and how many that is.
-"""
-
-
-def rarity_of(
-    question: RecallQuestion, stored: Sequence[tuple[DocumentsView, Mask]]
-) -> dict[str, float]:
-    """How much each term of *question*, rare over all *stored*, says of what its own terms say."""
-    population = sum(int(np.count_nonzero(exists)) for _, exists in stored)
-    weights, whole = {}, 0.0
-    for term, weight in question.terms.items():
-        found = ((view.postings.read(term, view.count), exists) for view, exists in stored)
-        held = sum(int(np.count_nonzero(exists[p[0]])) for p, exists in found if p)
-        says = idf(population, held)
-        whole += says if weight == 1.0 else 0.0
-        if held:
-            weights[term] = weight * says
-    return {term: weight / max(whole, 1e-9) for term, weight in weights.items()}
-
-
-def _held(view: DocumentsView, rarity: Mapping[str, float], exists: Mask) -> Held:
-    """The terms as far as the documents that exist of one view hold them."""
-    found = []
-    for term, share in rarity.items():
-        posting = view.postings.read(term, view.count)
-        if posting is not None:
-            documents, counts = posting
-            kept = exists[documents]
-            found.append((share, documents[kept], counts[kept]))
-    lengths = np.where(exists, view.lengths, np.float32(0))
-    return found, lengths, int(np.count_nonzero(exists))
-
-
-def _joined(held: Held, pieces: Pieces) -> Held:
-    """The same of each document joined with the one before it."""
-    found, lengths, population = held
-    counts = np.zeros(len(lengths), np.float32)
-    both = []
-    for share, documents, times in found:
-        counts[documents] = times
-        following = pieces.next[documents]
-        touched = np.union1d(documents, following[following >= 0])
-        before = pieces.previous[touched]
-        ahead = np.where(before >= 0, counts[before], np.float32(0))
-        both.append((share, touched, counts[touched] + ahead))
-        counts[documents] = 0
-    ahead = np.where(pieces.previous >= 0, lengths[pieces.previous], np.float32(0))
-    return both, lengths + ahead, population
-
-
-def _sessions(held: Held, pieces: Pieces) -> Held:
-    """The same of whole pieces."""
-    found, lengths, _ = held
-    piece = np.maximum(pieces.piece, 0)
-    whole = []
-    for share, documents, times in found:
-        counts = np.bincount(piece[documents], times, pieces.count).astype(np.float32)
-        holding = np.flatnonzero(counts)
-        whole.append((share, holding, counts[holding]))
-    return whole, np.bincount(piece, lengths, pieces.count).astype(np.float32), pieces.count
-
-
-def _shares(
-    found: Iterable[tuple[float, Codes, Floats]], lengths: Floats, population: int
-) -> Floats:
-    """BM25 of each text, as a share."""
-    mean = max(float(lengths.sum()) / max(population, 1), 1e-9)
-    norms = np.float32(K1 * (1 - B)) + np.float32(K1 * B / mean) * lengths
-    scores = np.zeros(len(lengths), np.float32)
-    for share, texts, counts in found:
-        scores[texts] += np.float32(share) * (counts * np.float32(K1 + 1) / (counts + norms[texts]))
-    return np.minimum(scores, np.float32(1))
-
-
 # ── Filters ──────────────────────────────────────────────────────────────────────────
 
 
@@ -543,9 +469,7 @@ def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: 
     if filters.session_id is None and filters.thread_id is None and filters.actor in (None, HAND):
         matching |= view.by_hand
         if filters.actor is None:
-            bare = np.ones(view.count, np.bool_)
-            bare[pairs[:, 0]] = False
-            matching |= bare
+            matching |= ~corpus.resting(kind)
         if filters.where.conditions:
             matching &= view.facets.holding(filters.where)[view.metadata]
     matching[pairs[steps[pairs[:, 1]], 0]] = True

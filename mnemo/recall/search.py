@@ -19,6 +19,7 @@ from mnemo.english.asked import asked_in
 from mnemo.english.letters import is_gibberish
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.corpus import CorpusView
+from mnemo.index.shares import rarity_of
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
@@ -138,24 +139,22 @@ def hop_zero(
     Filters decide what is found, and change the score of nothing that is.
     """
     filters, searched = run.request.filters, tuple(run.weights)
-    until = filters.until
-    end = math.inf if until is None else until.timestamp()
-    pieces = corpus.steps.pieces if until is None else corpus.steps.pieces_until(end)
-    claims = (corpus.nodes["semantic"], corpus.nodes["procedural"])
-    stored = ((view, view.alive & (view.first <= end)) for view in claims)
-    rarity = score.rarity_of(question, ((corpus.steps, pieces.exists), *stored))
+    end = math.inf if filters.until is None else filters.until.timestamp()
+    whole = corpus.whole(question.terms, end)
+    rarity = rarity_of(question.terms, whole.totals)
     if not rarity and is_gibberish(question.query):
         return HopZero({}, abstained=True)
     steps = score.eligible_steps(corpus.steps, filters)
     agents = frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
-    scorer = score.Scorer(question, rarity, corpus.steps, pieces, agents, run.dense_weight)
+    scorer = score.Scorer(question, rarity, corpus.steps, whole, agents, run.dense_weight)
     said = scorer.of_steps(steps) if corpus.steps.count else None
     hits: dict[NodeType, Hits] = {}
     gains = []
     for kind in dict.fromkeys((*searched, *ROUTES[run.trace.mode])):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
-            hits[kind] = scorer.of_nodes(view, score.eligible_nodes(corpus, kind, filters, steps))
+            ok = score.eligible_nodes(corpus, kind, filters, steps)
+            hits[kind] = scorer.of_nodes(kind, view, ok)
             if said is not None and (pairs := corpus.behind.get(kind)) is not None:
                 hits[kind], gain = scorer.with_steps(hits[kind], said, pairs)
                 gains.append(gain)
@@ -173,7 +172,7 @@ def hop_zero(
             most = max(score.parameters_of(config.scoring, kind).top_k, run.request.k)
             found += _best(hits[kind], kind, unwanted, most)
     found.sort(key=lambda f: (-f.relevance, -f.match, f.id))
-    return HopZero(hits, tuple(found), evidence(hits, searched))
+    return HopZero(hits, tuple(found), evidence(hits, searched, whole.totals.living))
 
 
 def _best(hits: Hits, kind: NodeType, unwanted: Collection[str], most: int) -> list[Found]:
@@ -200,13 +199,15 @@ CONSTANT = -0.9
 _TENTH = 10
 
 
-def evidence(scored: Mapping[NodeType, Hits], searched: Iterable[NodeType]) -> dict[str, float]:
+def evidence(
+    scored: Mapping[NodeType, Hits], searched: Iterable[NodeType], living: Mapping[str, int]
+) -> dict[str, float]:
     """What tells whether a question is answered, as of ``RecallTrace``, of eligible steps first."""
     for kind in ("episodic", *searched):
         hits = scored.get(kind)
         if hits is None or not (ok := np.isfinite(hits.scores)).any():
             continue
-        size = math.log10(np.count_nonzero(hits.view.alive))
+        size = math.log10(living[kind])
         found = {"size": size, "words": float(hits.words[ok].max())}
         if hits.near.any():
             best = np.sort(hits.near[ok])[::-1][:_TENTH]
