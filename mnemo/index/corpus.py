@@ -565,7 +565,7 @@ class Totals:
     def of(cls, view: CorpusView, terms: Iterable[str], pieces: Pieces, end: float) -> Totals:
         """Those of *view*, which holds everything; *pieces*: what exists until *end*."""
         steps, claims = view.steps, (view.nodes["semantic"], view.nodes["procedural"])
-        stored = [(steps, pieces.exists)]
+        stored: list[tuple[DocumentsView, Mask]] = [(steps, pieces.exists)]
         stored += [(claim, claim.alive & (claim.first <= end)) for claim in claims]
         holding = {}
         for term in terms:

@@ -34,7 +34,7 @@ from mnemo.recall.result import Candidate, SourceRef
 from mnemo.recall.score import explained
 from mnemo.recall.search import Found, Search
 from mnemo.runtime.text import STOP_WORDS, fold
-from mnemo.values.graph import NodeType, Semantic
+from mnemo.values.graph import Node, NodeType, Semantic
 
 BEST = 20
 """Candidates, by score, of which each two are judged: 190 pairs."""
@@ -346,13 +346,17 @@ KEPT = 5
 
 async def answered(search: Search) -> list[Candidate]:
     """The best candidates with their sources, what holds now before what held."""
-    places, named = await search.threads.run(_placed, search)
+    places, named, ended = await search.threads.run(_placed, search)
     await search.read_steps(named)
-    return await search.threads.run(_told, search, places)
+    facts = await search.read_nodes(("semantic", id) for id in ended if id)
+    return await search.threads.run(_told, search, places, [facts.get(id) for id in ended])
 
 
-def _placed(search: Search) -> tuple[list[Found], list[str]]:
-    """Places of the best candidates, a step's shared with what was made of it; steps to read."""
+def _placed(search: Search) -> tuple[list[Found], list[str], list[str]]:
+    """
+    Places of the best candidates, a step's shared with what was made of it; steps to read; and of
+    each place the fact that holds no longer, "" without one.
+    """
     request = search.run.request
     unites = request.types is None or not {"semantic", "episodic"} <= {*request.types}
     places: list[Found] = []
@@ -371,25 +375,28 @@ def _placed(search: Search) -> tuple[list[Found], list[str]]:
                 of_step[f.step] = len(places)
             places.append(f)
     shown = [one for place in places for one in (place, *place.others)]
-    return places, [id for one in shown for id in one.support]
+    ended = [_ended(search, place) for place in places]
+    return places, [id for one in shown for id in one.support], ended
 
 
-def _told(search: Search, places: list[Found]) -> list[Candidate]:
+def _told(search: Search, places: list[Found], ended: Sequence[Node | None]) -> list[Candidate]:
     if not places:
         return []
-    ordered = _worth_reading(search, _current_first(search, places))
+    ordered = _worth_reading(search, _current_first(search, places, ended))
     return [_candidate(search, place) for place in ordered]
 
 
-def _current_first(search: Search, places: list[Found]) -> list[Found]:
+def _current_first(
+    search: Search, places: list[Found], ended: Sequence[Node | None]
+) -> list[Found]:
     """Place what holds now before what it replaced, and say of this until when it held."""
     steps, behind = search.corpus.steps, search.corpus.behind["semantic"]
     # When, and for what was said at one time the number of its step's document.
     said = [(p.latest, max(steps.of(p.step or ""), default=-1)) for p in places]
     pairs = _ended_by_unread(search, places, said)
     by_step = {place.step: number for number, place in enumerate(places) if place.step}
-    for number, place in enumerate(places):
-        if (fact := _ended(search, place)) is not None:
+    for number, (place, fact) in enumerate(zip(places, ended, strict=True)):
+        if isinstance(fact, Semantic):
             place.until = fact.valid_to
             closer = search.corpus.nodes["semantic"].of(fact.superseded_by or "")
             closers = behind[np.isin(behind[:, 0], closer), 1].tolist()
@@ -434,19 +441,17 @@ def _ended_by_unread(
     ]
 
 
-def _ended(search: Search, place: Found) -> Semantic | None:
-    """The fact of the place's step that answers best, if it holds no longer."""
+def _ended(search: Search, place: Found) -> str:
+    """The fact of the place's step that answers best, if it holds no longer; "" if it does."""
     facts = search.hits.get("semantic")
     if facts is None or place.step is None:
-        return None
-    pairs = search.corpus.behind["semantic"]
+        return ""
+    view, pairs = facts.view, search.corpus.behind["semantic"]
     of_step = np.isin(pairs[:, 1], search.corpus.steps.of(place.step))
-    documents = [d for d in pairs[of_step, 0].tolist() if facts.view.alive[d]]
-    best = max(documents, key=lambda d: float(facts.match[d]), default=None)
-    node = facts.view.nodes[best] if best is not None else None
-    if not isinstance(node, Semantic) or node.valid_to is None or node.valid_to > search.run.now:
-        return None
-    return node
+    documents = [d for d in pairs[of_step, 0].tolist() if view.alive[d]]
+    best = max(documents, key=lambda d: float(facts.match[d]), default=-1)
+    over = best >= 0 and view.valid_to[best] <= search.run.now.timestamp()
+    return view.ids[best] if over else ""
 
 
 def _rivals(

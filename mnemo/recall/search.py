@@ -295,7 +295,8 @@ class Search:
         if not routes:
             return 0.0
         await self._load_edges(route.id for route in routes)
-        targets = self._targets(routes, hop)
+        nodes = await self.read_nodes((route.type, route.id) for route in routes)
+        targets = self._targets(routes, hop, nodes)
         self.run.trace.found[f"multi_hop {hop}"] = len(targets)
         reached = targets[0].relevance if targets else 0.0
         await self._take(targets[: self.config.recall.max_candidates])
@@ -317,7 +318,7 @@ class Search:
             routes += [Found(id, type, given) for id, given in reached[: parameters.top_k]]
         return routes
 
-    def _targets(self, routes: Iterable[Found], hop: int) -> list[Found]:
+    def _targets(self, routes: Iterable[Found], hop: int, nodes: Mapping[str, Node]) -> list[Found]:
         """List what stands behind *routes* and is no candidate yet, most relevant first."""
         known = {f.id for f in self.ranked}
         best: dict[str, Found] = {}
@@ -327,14 +328,13 @@ class Search:
             if type not in self.run.weights or hits is None:
                 continue
             handed = HOP_DECAY**hop * route.relevance
-            above = self.corpus.nodes[route.type]
-            node = above.nodes[above.of(route.id)[-1]]
             below = [id for id in self._below.get(route.id, ()) if id not in known and hits.has(id)]
             below.sort(key=lambda id: (-hits.best(hits.cosines, id), id))
             for id in below[:MAX_BEHIND]:
                 relevance = max(hits.relevance(id), handed)
                 if id not in best or best[id].relevance < relevance:
-                    match, via = hits.best(hits.match, id), node.text if node else ""
+                    match = hits.best(hits.match, id)
+                    via = nodes[route.id].text if route.id in nodes else ""
                     best[id] = Found(id, type, relevance, match, "multi_hop", hop, via)
         found = [f for f in best.values() if f.relevance > 0]
         return sorted(found, key=lambda f: (-f.relevance, f.id))
@@ -409,17 +409,26 @@ class Search:
         """Those of *found* whose node there is, with it."""
         known = [f.id for f in found if f.type == "source" and f.id in self.steps]
         sources = await self._sources(known) if known else {}
+        nodes = await self.read_nodes((f.type, f.id) for f in found)
         read = []
         for f in found:
-            node = sources.get(f.id) if f.type == "source" else None
+            node = (sources if f.type == "source" else nodes).get(f.id)
             if f.type == "episodic" and f.id in self.steps:
                 node = episodic_node(self.steps[f.id])
-            elif (view := self.corpus.nodes.get(f.type)) and (documents := view.of(f.id)):
-                node = view.nodes[documents[-1]]
             if node is not None:
                 f.node = node
                 read.append(f)
         return read
+
+    async def read_nodes(self, found: Iterable[tuple[NodeType, str]]) -> dict[str, Node]:
+        """The nodes of types and ids that are here, by id; those not in memory at once."""
+        views = ((self.corpus.nodes.get(type), id) for type, id in found)
+        here = {id: (view, view.of(id)) for view, id in views if view is not None}
+        nodes = {id: view.nodes[of_id[-1]] for id, (view, of_id) in here.items() if of_id}
+        if missing := [id for id, node in nodes.items() if node is None]:
+            read = await self.graph.nodes(missing, intact=True)
+            nodes |= {node.id: replace(node, vector=None) for node in read}
+        return {id: node for id, node in nodes.items() if node is not None}
 
     async def _sources(self, ids: Iterable[str]) -> dict[str, Node]:
         """The ``source`` nodes of steps, by the ids that these are found under."""
