@@ -19,7 +19,7 @@ from mnemo.recall.score import ask
 from mnemo.recall.search import HopZero, hop_zero
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Filters
-from mnemo.values.graph import NodeType, Procedural, Semantic, Tag
+from mnemo.values.graph import Edge, EdgeKind, Node, NodeType, Procedural, Semantic, Tag
 from mnemo.values.vectors import passage_key
 
 WIDTH = 12
@@ -106,7 +106,7 @@ class Story:
     def made(self, number: int, part: int) -> None:
         """A fact, an instruction or a tag, that rests on steps said before or on nothing."""
         of = self.chance.integers(max(0, number - 9), number + 1, 2)
-        steps = () if self.one_in(4) else tuple({f"m{n}" for n in of})
+        steps = () if self.one_in(4) else tuple(dict.fromkeys(f"m{n}" for n in of))
         kind, words = self.chance.integers(4), self.words(6)
         node = Semantic(words, id=f"n{number}")
         if kind == 0:
@@ -299,6 +299,44 @@ def test_what_was_gathered_is_found_under_all_its_names() -> None:
     red = Filters.checked(where={"colour": "red"}).where
     held_by = [one.facets.holding(red)[one.metadata] for one in (some.steps, view.steps)]
     assert held_by[0].tolist() == held_by[1][1:].tolist()
+
+
+async def test_nodes_that_are_not_in_memory_are_read_at_once(make_world: Any) -> None:
+    """What was found, what led to it and what has ended is read from the store, in few reads."""
+    world = await make_world(config=Config(scoring={"semantic": {"top_k": 1}}))
+    said = [await world.say(f"Ana paints her boat {colour}.") for colour in ("red", "blue")]
+    new = Semantic("Ana paints her boat blue.")
+    old = Semantic("Ana paints her boat red.", valid_to=said[1].at, superseded_by=new.id)
+    tag, beyond = Tag("boat"), Semantic("Mara sells varnish on Sundays.")
+    others = [Semantic(f"The boat of Ana lies at pier {number}.") for number in (5, 6)]
+    edges = [Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP) for fact in (old, new, beyond)]
+    edges += [
+        Edge(fact.id, step.node_id, EdgeKind.PROVENANCE)
+        for fact, step in ((old, said[0]), (new, said[1]))
+    ]
+    await world.commit(old, new, tag, beyond, *others, steps=said, edges=edges)
+    await world.embedded()
+    await world.clock.advance(3_600)
+    query = "which colour is the boat of Ana?"
+    expected = await world.recall.recall(query, k=2, max_hops=1)
+    view, reads = await world.index.corpus(), list[int]()
+
+    async def without_nodes(**_: object) -> CorpusView:
+        bare = {kind: replace(one, nodes=[None] * one.count) for kind, one in view.nodes.items()}
+        return replace(view, nodes=bare)
+
+    nodes_of = world.graph.nodes
+
+    async def counted(ids: Sequence[str], **how: Any) -> list[Node]:
+        reads.append(len(ids))
+        return await nodes_of(ids, **how)
+
+    world.index.corpus, world.graph.nodes = without_nodes, counted
+    found = await world.recall.recall(query, k=2, max_hops=1)
+    assert found.candidates == expected.candidates
+    assert any(candidate.valid_to for candidate in found.candidates)
+    assert found.trace.found == expected.trace.found == {"initial": 4, "multi_hop 1": 1}
+    assert 1 <= len(reads) <= 4
 
 
 def test_nothing_chosen_is_an_empty_view() -> None:
