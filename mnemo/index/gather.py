@@ -20,8 +20,8 @@ from mnemo.index.corpus import (
     Postings,
     StepsView,
     Whole,
-    places,
 )
+from mnemo.index.pieces import places
 from mnemo.values.filters import Where
 from mnemo.values.graph import NodeType
 

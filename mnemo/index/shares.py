@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mnemo.index.corpus import Codes, DocumentsView, Floats, Mask, Pieces, Totals, idf
+from mnemo.index.corpus import Codes, DocumentsView, Floats, Mask, Totals, idf
+from mnemo.index.pieces import Pieces
 
 K1 = 1.2
 """How soon a term's repeats stop counting (usual range 1.2 to 1.5)."""

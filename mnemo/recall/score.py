@@ -29,19 +29,9 @@ from numpy.typing import NDArray
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.english.asked import without_scaffolding
 from mnemo.english.words import index_terms
-from mnemo.index.corpus import (
-    CHAT,
-    DOCUMENT,
-    NOTE,
-    ROLES,
-    CorpusView,
-    DocumentsView,
-    Pieces,
-    StepsView,
-    Whole,
-    thread_chain,
-)
+from mnemo.index.corpus import ROLES, CorpusView, DocumentsView, StepsView, Whole, thread_chain
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
+from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces
 from mnemo.index.shares import held, of_pieces, shares, with_previous
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from mnemo.index.corpus import CHAT, DOCUMENT, GAP_S, HEAD_WORDS, NOTE, Pieces
+from mnemo.index.pieces import CHAT, DOCUMENT, GAP_S, HEAD_WORDS, NOTE, Pieces
 
 Turn = tuple[str, str, float, int]
 """Thread, speaker, minute, words."""
@@ -21,14 +20,14 @@ def pieces_of(
     speakers = sorted({speaker for _, speaker, *_ in turns})
     exists = np.ones(len(turns), np.bool_)
     exists[list(gone)] = False
-    steps = SimpleNamespace(
+    return Pieces.of(
+        exists,
         session=np.array([threads.index(t) for t, *_ in turns], np.int32),
         first=np.array([60 * minute for *_, minute, _ in turns], np.float64),
         actor=np.array([speakers.index(s) for _, s, *_ in turns], np.int32),
         log_words=np.array([math.log(words + HEAD_WORDS) for *_, words in turns], np.float32),
         asks=np.isin(np.arange(len(turns)), asking),
     )
-    return Pieces.of(steps, exists)
 
 
 def talk(*words: int, speakers: str = "ab", every: float = 1, thread: str = "t") -> list[Turn]:

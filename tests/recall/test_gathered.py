@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from mnemo.config import Config
-from mnemo.index.corpus import CHAT, DOCUMENT, NOTE, CorpusView, Side, Whole, thread_chain
+from mnemo.index.corpus import CorpusView, Side, Whole, thread_chain
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
 from mnemo.index.gather import GatheredView, gathered, with_other_sides
+from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
 from mnemo.index.shares import held, of_pieces, rarity_of, shares
 from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.score import ask
