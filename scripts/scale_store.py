@@ -5,13 +5,14 @@ of the same texts, as an index at rest could be at best.
 Words follow Zipf's law, lengths are log-normal around twenty words, times cover two years; one text
 in five is a fact, the others are messages of four speakers in threads. A vector is the weighted sum
 of two of a bank and noise; the bank is sentences of the guide, embedded once by the default
-embedder. A repository's texts depend on its number alone, so it can be made again by itself.
+embedder. A repository's texts depend on its number alone, so it can be made again by itself; each
+has those of the one ``DISTINCT`` before it, so that many are copies of some, made in the store.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,7 @@ from mnemo.protocols import GraphWrite
 from mnemo.runtime.text import STOP_WORDS
 from mnemo.store.codec import encode_vector
 from mnemo.store.rows import listed, repo_number, repo_row
+from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import check_space, put_vectors
 from mnemo.store.tx import Tx
 from mnemo.values.feed import message_document
@@ -42,6 +44,8 @@ Rows: TypeAlias = NDArray[np.float32]
 SPACE = replace(MiniLMEmbedder.space, passage_tokens=None)
 BANK, PART, FACTS = 2_000, 10_000, 5
 """Texts of the bank; texts of a repository that are drawn at once; every how manieth is a fact."""
+DISTINCT, AT_ONCE = 100, 10
+"""Repositories whose texts differ; times that all of these are copied in one transaction."""
 NOISE, NEARNESS = 0.3, 0.5
 """Lengths of what is added to the vector of a text, and to that of a question about it."""
 BEGIN, DAYS = datetime(2024, 1, 1, tzinfo=UTC), 730.0
@@ -82,7 +86,8 @@ class Source:
     def parts(self, repo: int, count: int) -> Iterator[Drawn]:
         """The *count* texts of a repository."""
         for first in range(0, count, PART):
-            yield self._drawn(min(PART, count - first), np.random.default_rng([repo, first]))
+            chance = np.random.default_rng([repo % DISTINCT, first])
+            yield self._drawn(min(PART, count - first), chance)
 
     def _drawn(self, count: int, chance: np.random.Generator) -> Drawn:
         lengths = np.clip(chance.lognormal(np.log(20), 0.6, count), 1, 200).astype(np.int64)
@@ -161,7 +166,12 @@ def repo_name(number: int) -> str:
 
 
 async def fill(store: Any, source: Source, repos: Sequence[int], each: int) -> None:
-    """Write *each* texts to each of *repos* of a store that is not open yet; close it."""
+    """
+    Write *each* texts to each of *repos* of a store that is not open yet; close it.
+
+    If these are all from 0 to a multiple of ``DISTINCT``, the first ones are written by the rooms'
+    functions, and the others are copies of their rows.
+    """
     owner = await store.open()
 
     async def write(repo: int) -> None:
@@ -169,9 +179,13 @@ async def fill(store: Any, source: Source, repos: Sequence[int], each: int) -> N
             work = partial(_write, repo=repo_name(repo), first=place * PART, each=each, drawn=drawn)
             await store.engine.writing(work)
 
+    is_copied = [*repos] == [*range(len(repos))] and not len(repos) % DISTINCT
+    written = repos[:DISTINCT] if is_copied else repos
     try:
-        for some in batches(repos, max(1, PART // each)):  # which are written together
+        for some in batches(written, max(1, PART // each)):  # which are written together
             await at_once(write, some)
+        for times in batches(range(1, len(repos) // DISTINCT) if is_copied else (), AT_ONCE):
+            await store.engine.writing(partial(_copy, times=times))
         await store.release(owner)
     finally:
         await store.aclose()
@@ -225,6 +239,54 @@ def _learn(tx: Tx, repo: str, facts: Sequence[Semantic]) -> None:
         space=SPACE,
     )
     apply_write(tx, repo, prepare(write, now), "", lambda _: now)
+
+
+# What the columns of a copy are; a table's name stands for what is added to its numbers.
+_AT = "$position(t.key, '/')"
+_COPIES: Mapping[str, Mapping[str, str]] = {
+    "repos": {
+        "no": "t.no + {repos}",
+        "id": "'user ' || (CAST(substr(t.id, 6) AS INTEGER) + {distinct} * k.value)",
+    },
+    "threads": {"no": "t.no + {threads}"},
+    "messages": {"no": "t.no + {messages}", "thread": "t.thread + {threads}"},
+    "texts": {"no": "t.no + 4 * {messages}"},
+    "nodes": {"no": "t.no + {nodes}"},
+    "node_keys": {"node": "t.node + {nodes}"},
+    "changesets": {},
+    "vectors": {
+        "key": f"""CASE WHEN t.key LIKE 'message-%' THEN 'message-' ||
+            (CAST(substr(t.key, 9, {_AT} - 9) AS INTEGER) + {{messages}}) || substr(t.key, {_AT})
+            ELSE t.key END"""
+    },
+}
+_ORDER = {"node_keys": "t.repo, t.key", "changesets": "t.repo", "vectors": "t.seq"}
+_ENDS = "SELECT min(no), max(no) FROM {} WHERE {} <= ?"
+_COPY = """
+INSERT INTO {} ({}) SELECT {} FROM $numbers k CROSS JOIN {} t WHERE t.{} <= ? ORDER BY k.value, {}
+"""
+
+
+def _copy(tx: Tx, times: Sequence[int]) -> None:
+    """Copy all rows of the first ``DISTINCT`` repositories; *times*: which copies these are."""
+    added: dict[str, Any] = {"distinct": DISTINCT}
+    for table in ("repos", "threads", "messages", "nodes"):
+        owner = "no" if table == "repos" else "repo"
+        first, last = tx.run(_ENDS.format(table, owner), (DISTINCT,)).fetchone()
+        each = last - first + 1
+        begin = tx.dialect.reserve(tx, table, len(times) * each, []) + 1 - first
+        added[table] = f"({begin} + {each} * (k.value - {times[0]}))"
+    columns = {table: [c.name for c in found] for table, found in tx.dialect.columns(tx).items()}
+    columns["texts"] = [*tx.dialect.text_columns]
+    for table, changed in _COPIES.items():
+        owner = "no" if table == "repos" else "repo"
+        given = {owner: f"t.{owner} + {{repos}}"} | changed
+        counted = ("seq", ARRIVAL) if table == "vectors" else (ARRIVAL,)
+        names = [name for name in columns[table] if name not in counted]
+        values = ", ".join(given.get(name, f"t.{name}") for name in names).format(**added)
+        order = _ORDER.get(table, "t.no")
+        statement = _COPY.format(table, ", ".join(names), values, table, owner, order)
+        tx.run(statement, (listed(times), DISTINCT))
 
 
 # ── Bare files ───────────────────────────────────────────────────────────────────────

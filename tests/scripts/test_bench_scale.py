@@ -44,9 +44,13 @@ def store_in(place: Any) -> Any:
     return postgres_store(place)
 
 
+@pytest.mark.parametrize("distinct", [100, 1])
 @pytest.mark.parametrize("engine", ["sqlite", ON_POSTGRES])
-async def test_nothing_is_wrong_with_a_generated_store(large, folder, engine, request):
+async def test_nothing_is_wrong_with_a_generated_store(
+    large, folder, engine, distinct, monkeypatch, request
+):
     """No problem is found, no vector is owed, and each repository answers from its own texts."""
+    monkeypatch.setattr(large, "DISTINCT", distinct)
     place = folder / "m.db" if engine == "sqlite" else request.getfixturevalue("postgres_url")
     source = large.Source(folder)
     await large.fill(store_in(place), source, range(3), EACH)
