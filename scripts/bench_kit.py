@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import accumulate
@@ -454,3 +454,33 @@ def store_on(engine: str, folder: Path) -> Iterator[str]:
             yield url
     else:
         yield str(folder / "store.db") if engine == "sqlite" else engine
+
+
+# ── What is kept of an index ─────────────────────────────────────────────────────────
+
+_KEPT = """
+SELECT coalesce(sum(CASE part WHEN 0 THEN documents END), 0), coalesce(sum(length(bytes)), 0)
+FROM segments
+"""
+
+
+def rows_of(store: str, statement: str) -> list[Any]:
+    """The rows of a statement that both engines read; *store* is a file, or a schema's URL."""
+    if not store.startswith("postgresql:"):
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as file:
+            return file.execute(statement).fetchall()
+    from postgres_server import execute
+
+    server, _, schema = store.partition("&schema=")
+    return execute(server, f"SET search_path TO {schema}; {statement}")
+
+
+def kept(store: str) -> tuple[int, int]:
+    """How many documents the segments of a store hold, and the bytes of their rows and files."""
+    documents, size = map(int, rows_of(store, _KEPT)[0])
+    return documents, size + sum(file.stat().st_size for file in index_files(store))
+
+
+def index_files(store: str) -> list[Path]:
+    """The files of the index of a store in a file."""
+    return [file for file in Path(f"{store}.index").rglob("*") if file.is_file()]

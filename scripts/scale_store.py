@@ -11,6 +11,7 @@ has those of the one ``DISTINCT`` before it, so that many are copies of some, ma
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -35,6 +36,7 @@ from mnemo.protocols import GraphWrite
 from mnemo.runtime.text import STOP_WORDS
 from mnemo.store.codec import encode_vector
 from mnemo.store.rows import listed, repo_number, repo_row
+from mnemo.store.schema import CREATE
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import check_space, put_vectors
 from mnemo.store.tx import Tx
@@ -191,6 +193,31 @@ async def fill(store: Any, source: Source, repos: Sequence[int], each: int) -> N
         await store.aclose()
 
 
+def definitions() -> dict[str, list[str]]:
+    """The statements that make each table of the schema, with its indexes."""
+    found: dict[str, list[str]] = {}
+    for statement in CREATE:
+        if (named := re.search(r"CREATE TABLE (\w+)|ON (\w+) \(", statement)) is not None:
+            found.setdefault(named[1] or named[2], []).append(statement)
+    return found
+
+
+async def make_again(store: Any, tables: Sequence[str]) -> None:
+    """Make *tables*, which nothing was written to or what can be made anew, of a kept store."""
+
+    def make(tx: Tx) -> None:
+        for table in tables:
+            for statement in (f"DROP TABLE IF EXISTS {table}", *definitions()[table]):
+                tx.run(statement)
+
+    owner = await store.open()
+    try:
+        await store.engine.writing(make)
+        await store.release(owner)
+    finally:
+        await store.aclose()
+
+
 def _write(tx: Tx, repo: str, first: int, each: int, drawn: Drawn) -> None:
     at = [BEGIN + timedelta(DAYS * (first + n) / each) for n in range(len(drawn.texts))]
     messages = len(at) - len(at) // FACTS
@@ -260,6 +287,8 @@ _COPIES: Mapping[str, Mapping[str, str]] = {
             ELSE t.key END"""
     },
 }
+FILLED = frozenset(_COPIES)
+"""The tables that rows are written to."""
 _ORDER = {"node_keys": "t.repo, t.key", "changesets": "t.repo", "vectors": "t.seq"}
 _ENDS = "SELECT min(no), max(no) FROM {} WHERE {} <= ?"
 _COPY = """

@@ -18,12 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import sqlite3
 import sys
 import tempfile
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, closing, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
@@ -34,23 +33,30 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.abc
+import numpy as np
 from bench_kit import (
     Child,
     Figure,
     Figures,
     SlowModel,
     be_child,
+    index_files,
+    kept,
     machine,
     resident_bytes,
+    rows_of,
     store_on,
     tell,
 )
+from bench_read import file_store
+from scale_store import BANK, FACTS, PART, SPACE, Drawn, Source, fill, repo_name
 
 from mnemo import Config, Mnemo, Repository, SessionRecord, SessionState
 from mnemo.errors import (
     CommitFailed,
     Conflict,
     MnemoError,
+    NotFound,
     SessionBusy,
     SessionClosed,
     StoreLocked,
@@ -58,7 +64,13 @@ from mnemo.errors import (
 )
 from mnemo.testing import HashingEmbedder
 
-REPO = "soak"
+REPO = repo_name(0)
+MARKED = 100
+"""Of the texts that are there before, every how manieth has a word of its own."""
+CULL_S = 0.5
+"""Seconds between two of these that an application forgets."""
+SOUGHT = 100
+"""Of these, how many are asked for in the end: of the forgotten, and of the others."""
 TURN_S = (1.0, 4.0)
 """Seconds between two kills or pauses: least and most."""
 PAUSED_S = (0.5, 4.0)
@@ -97,9 +109,15 @@ END_S = 300.0
 # ── Inside: an application, a worker ─────────────────────────────────────────────────
 
 
+class Hashed(HashingEmbedder):
+    """At hardly any cost, and in the space of the texts that are there before."""
+
+    space = SPACE
+
+
 def service(store: str, workers: int, model: SlowModel | None = None) -> Mnemo:
     """A service on the store."""
-    embedder = HashingEmbedder()
+    embedder = Hashed(SPACE.dimensions)
     return Mnemo(store, embedder=embedder, chat_model=model, config=CONFIG, workers=workers)
 
 
@@ -112,13 +130,20 @@ async def worker(store: str, faults: float) -> None:
 
 
 async def application(
-    store: str, keep: int, steps: int, name: str, left: Sequence[tuple[str, str]]
+    store: str,
+    documents: int,
+    keep: int,
+    steps: int,
+    name: str,
+    left: Sequence[tuple[str, str]],
 ) -> None:
     """Be one life of an application, likewise."""
-    async with service(store, 0) as memory:
+    async with service(store, 0) as memory, anyio.create_task_group() as group:
         repo = await memory.open_repo(REPO)
         tell("ready")
-        await Application(repo, keep, steps, name, left).run()
+        life = Application(repo, keep, steps, name, left)
+        group.start_soon(life.cull, documents)
+        await life.run()
 
 
 class Application:
@@ -168,6 +193,24 @@ class Application:
             kind = "refused" if isinstance(error, EXPECTED) else "failed"
             tell(kind, type(error).__name__, str(error))
 
+    async def cull(self, documents: int) -> None:
+        """Forget, in any order, what was there before and has a word of its own."""
+        numbers = marked(documents)
+        for number in random.sample(numbers, len(numbers)):
+            id = f"filled {number} {mark(number)}"
+            tell("begun", "filled", id)
+            await self.going_on(self.forget_filled, id, number)
+            await anyio.sleep(CULL_S)
+
+    async def forget_filled(self, id: str, number: int) -> None:
+        """Erase one of these, which another life may have done before; nothing is recalled then."""
+        tell("forgetting", id)
+        with suppress(NotFound):
+            await self.repo.forget(message_ids=[f"message {number}"])
+        tell("forgot", id)
+        if await is_recalled(self.repo, word_of(id)):
+            tell("failed", "recalled", id)
+
     async def talk(self, thread: str) -> None:
         """Remember messages of a thread, and recall one."""
         for place in range(self.steps):
@@ -206,9 +249,14 @@ class Application:
         await self.repo.forget(**{f"{kind}_id": id})
         self.live[kind].popleft()
         tell("forgot", id)
-        found = await self.repo.recall(f"Where is the key of house 0 in {word_of(id)}?")
-        if any(word_of(id) in one.node.text for one in found.candidates):
+        if await is_recalled(self.repo, word_of(id)):
             tell("failed", "recalled", id)
+
+
+async def is_recalled(repo: Repository, word: str) -> bool:
+    """Whether a question about *word* finds a text that holds it."""
+    found = await repo.recall(f"What was said of {word}?")
+    return any(word in one.node.text for one in found.candidates)
 
 
 def word_of(id: str) -> str:
@@ -234,6 +282,50 @@ async def finish(repo: Repository, record: SessionRecord) -> None:
             await session.commit()  # or extract again
     finally:
         await session.aclose()
+
+
+# ── What is there before ─────────────────────────────────────────────────────────────
+
+
+class Marking(Source):
+    """Draws texts of which some have a word of their own."""
+
+    def parts(self, repo: int, count: int) -> Iterator[Drawn]:
+        for place, drawn in enumerate(super().parts(repo, count)):
+            for number in marked(count):
+                if number // PART == place:
+                    text = drawn.texts[number % PART]
+                    drawn.texts[number % PART] = f"{mark(number)} {text}"
+            yield drawn
+
+
+def parts_of(documents: int) -> list[tuple[int, int]]:
+    """Of each part of so many texts, the number of the first message, and how many these are."""
+    sizes = ((first, min(PART, documents - first)) for first in range(0, documents, PART))
+    return [(first, size - size // FACTS) for first, size in sizes]
+
+
+def marked(documents: int) -> list[int]:
+    """The numbers of those that have a word of their own; they are messages."""
+    return [n for first, size in parts_of(documents) for n in range(first, first + size, MARKED)]
+
+
+def mark(number: int) -> str:
+    """The word that the text of this number alone has."""
+    return "".join(random.Random(number).choices(ascii_lowercase, k=10))
+
+
+async def fill_before(store: str, folder: Path, documents: int) -> None:
+    """Write so many texts to a new store, with vectors that mean nothing."""
+    if not documents:
+        return
+    np.save(folder / "bank.npy", np.random.default_rng(0).standard_normal((BANK, SPACE.dimensions)))
+    if store.startswith("postgresql:"):
+        from postgres_server import postgres_store
+
+        await fill(postgres_store(store), Marking(folder), [0], documents)
+    else:
+        await fill(file_store(Path(store)), Marking(folder), [0], documents)
 
 
 # ── The ledger ───────────────────────────────────────────────────────────────────────
@@ -354,31 +446,33 @@ async def disturb(
 
 
 class Sample(NamedTuple):
-    """Bytes at one moment: of the oldest processes, of the largest, of the store."""
+    """Bytes at one moment: of the oldest processes, of the largest, of the store, of its index."""
 
     oldest: tuple[int, ...]
     largest: int
     store: int
     outliving: int
+    index: int
 
 
-def sizes_of(store: str) -> tuple[int, int]:
-    """Bytes of a file and its log, or of the tables of a schema; of these the ``OUTLIVING``."""
+def sizes_of(store: str) -> tuple[int, int, int]:
+    """
+    Bytes of a file and its log, or of the tables of a schema; of these the ``OUTLIVING``; and of
+    the rows and files of the index.
+    """
     if not store.startswith("postgresql:"):
         parts = (Path(store + end) for end in ("", "-wal"))
         size = sum(part.stat().st_size for part in parts if part.exists())
-        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as file:
-            return size, file.execute(_PAGES, OUTLIVING).fetchone()[0]
-    from postgres_server import execute
-
-    server, _, schema = store.partition("&schema=")
-    size, outliving = execute(server, _RELATIONS.format(schema, OUTLIVING))[0]
-    return int(size), int(outliving)
+        ((outliving,),) = rows_of(store, _PAGES.format(OUTLIVING))
+    else:
+        schema = store.partition("&schema=")[2]
+        ((size, outliving),) = rows_of(store, _RELATIONS.format(schema, OUTLIVING))
+    return int(size), int(outliving), kept(store)[1]
 
 
 _PAGES = """
 SELECT coalesce(sum(pgsize), 0) FROM dbstat
-WHERE name IN (SELECT name FROM sqlite_schema WHERE tbl_name IN (?, ?, ?))
+WHERE name IN (SELECT name FROM sqlite_schema WHERE tbl_name IN {})
 """
 _RELATIONS = """
 SELECT coalesce(sum(size), 0), coalesce(sum(size) FILTER (WHERE relname IN {1}), 0)
@@ -387,14 +481,14 @@ FROM (SELECT relname, pg_total_relation_size(oid) AS size FROM pg_class
 """
 
 
-async def sample(lives: dict[str, Life], store: str, samples: list[Sample]) -> None:
-    """Look once a second."""
+async def sample(lives: dict[str, Life], store: str, samples: list[Sample], seconds: float) -> None:
+    """Look again and again."""
     while True:
         oldest = tuple(lives[name].memory for name in OLDEST)
         largest = max(life.memory for life in lives.values())
         sizes = await anyio.to_thread.run_sync(sizes_of, store)
         samples.append(Sample(oldest, largest, *sizes))
-        await anyio.sleep(1)
+        await anyio.sleep(seconds)
 
 
 def growth(name: str, bytes: Sequence[int], most: float | None) -> Figure:
@@ -406,7 +500,7 @@ def growth(name: str, bytes: Sequence[int], most: float | None) -> Figure:
     return Figure(f"{name}, {shown}: last quarter to the one before", ratio, "x", most=most)
 
 
-async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
+async def found_wrong(store: str, ledger: Ledger, documents: int = 0) -> dict[str, int]:
     """What is not as it should be, with its number; workers are running."""
     async with service(store, 0) as memory:
         repo = await memory.open_repo(REPO)
@@ -419,7 +513,9 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
         await repo.settle(timeout_s=END_S)
         nodes: list[Any] = await repo.get_nodes(["episodic"])
         steps = Counter(node.key for node in nodes)
-        facts = Counter(node.text for node in await repo.get_nodes(["semantic"]))
+        # Texts that were there before may be of one word.
+        said = (node.text for node in await repo.get_nodes(["semantic"]) if "key" in node.text)
+        facts = Counter(said)
         whole = {one.id: one.steps for one in await repo.sessions() if one.state == "idle"}
         live, gone = ledger.keys("live"), ledger.keys("forgot")
         missing = messages = uncommitted = 0
@@ -432,9 +528,11 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
                 if unit.state == "live":
                     missing += len(set(unit.keys.values()) - stored)
         jobs = (await repo.statistics()).jobs
+        filled = await wrong_with_filled(repo, store, ledger, documents)
         problems = (await memory.check()).problems
     for one in (*problems, *ledger.failed):
         print(one, file=sys.stderr)
+    gone = [word_of(unit.id) for unit in ledger.units.values() if unit.state == "forgot"]
     return {
         "messages acknowledged and not there": missing,
         "messages and steps acknowledged and not extracted": sum(not steps[key] for key in live),
@@ -445,7 +543,51 @@ async def found_wrong(store: str, ledger: Ledger) -> dict[str, int]:
         "jobs left or given up": jobs.waiting + jobs.running + jobs.dead,
         "problems of the check": len(problems),
         "failures of processes": len(ledger.failed),
+        "words of the forgotten in rows and files of the index": words_in_index(store, gone),
+        **(filled if documents else {}),
     }
+
+
+async def wrong_with_filled(
+    repo: Repository, store: str, ledger: Ledger, documents: int
+) -> dict[str, int]:
+    """Of the texts that were there before, those that are not as they should be."""
+    begun, gone = (
+        {int(u.id.split()[1]) for u in ledger.units.values() if u.kind == "filled" and may(u)}
+        for may in (lambda _: True, lambda unit: unit.state == "forgot")
+    )
+    present = {int(id.split()[1]) for (id,) in rows_of(store, _FILLED)}
+    told = {n for first, size in parts_of(documents) for n in range(first, first + size)}
+    left = [number for number in marked(documents) if number not in begun]
+
+    async def recalled(numbers: Sequence[int]) -> int:
+        some = random.sample(numbers, min(SOUGHT, len(numbers)))
+        return sum([await is_recalled(repo, mark(number)) for number in some])
+
+    return {
+        "texts from before lost": len(told - begun - present),
+        "texts from before forgotten and there": len(gone & present),
+        "texts from before forgotten and recalled": await recalled(sorted(gone)),
+        "texts from before not recalled": min(SOUGHT, len(left)) - await recalled(left),
+    }
+
+
+_FILLED = "SELECT id FROM messages WHERE id LIKE 'message %'"
+_INDEX = "SELECT bytes FROM segments ORDER BY repo, no, part"
+
+
+def words_in_index(store: str, words: Sequence[str]) -> int:
+    """How many of *words* begin somewhere in the rows and files of the index."""
+    size = np.dtype("<u8").itemsize
+    sought = np.array(sorted({word[:size].encode() for word in words})).view("<u8")
+    whole = [b"".join(bytes(row[0]) for row in rows_of(store, _INDEX))]
+    whole += [file.read_bytes() for file in index_files(store)]
+    found = [
+        np.intersect1d(np.frombuffer(data[at : len(data) - (len(data) - at) % size], "<u8"), sought)
+        for data in whole
+        for at in range(size)
+    ]
+    return len(np.unique(np.concatenate(found)))
 
 
 async def soaked(store: str, given: argparse.Namespace) -> Figures:
@@ -453,7 +595,7 @@ async def soaked(store: str, given: argparse.Namespace) -> Figures:
     ledger, samples = Ledger(), list[Sample]()
     lives = {n: Life(n, ledger, store, given.faults) for n in ("worker 0", "worker 1")}
     for name in (f"application {number}" for number in range(given.applications)):
-        lives[name] = Life(name, ledger, store, given.live, given.steps)
+        lives[name] = Life(name, ledger, store, given.documents, given.live, given.steps)
     async with AsyncExitStack() as stack, anyio.create_task_group() as group:
 
         async def begin(life: Life) -> None:
@@ -462,13 +604,13 @@ async def soaked(store: str, given: argparse.Namespace) -> Figures:
         for life in lives.values():
             await begin(life)
         async with anyio.create_task_group() as turns:
-            turns.start_soon(sample, lives, store, samples)
+            turns.start_soon(sample, lives, store, samples, 1 + given.documents / 20_000)
             await disturb(lives, begin, monotonic() + 60 * given.minutes)
             turns.cancel_scope.cancel()
         for name, life in lives.items():
             if name.startswith("application"):
                 await life.kill()
-        wrong = await found_wrong(store, ledger)
+        wrong = await found_wrong(store, ledger, given.documents)
         for life in lives.values():
             await life.kill()
     return [*told(ledger), *held(wrong, samples, given.minutes), outlives(ledger, samples)]
@@ -493,7 +635,8 @@ def held(wrong: dict[str, int], samples: Sequence[Sample], minutes: float) -> Fi
     largest = max(one.largest for one in samples) / 2**20
     figures.append(Figure("memory of the largest process", largest, "MiB"))
     rest = [one.store - one.outliving for one in samples]
-    return [*figures, growth("store but for what outlives the forgotten", rest, most)]
+    figures.append(growth("store but for what outlives the forgotten", rest, most))
+    return [*figures, growth("rows and files of the index", [one.index for one in samples], most)]
 
 
 def outlives(ledger: Ledger, samples: Sequence[Sample]) -> Figure:
@@ -508,6 +651,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("engine", choices=("sqlite", "postgres"))
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--documents", type=int, default=0, help="Texts that are there before.")
     parser.add_argument("--live", type=int, default=24, help="Threads, and sessions, of each.")
     parser.add_argument("--applications", type=int, default=2, help="At least two.")
     parser.add_argument("--steps", type=int, default=8, help="Of a session; messages of a thread.")
@@ -518,6 +662,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="mnemo-soak-") as folder,
         store_on(given.engine, Path(folder)) as store,
     ):
+        anyio.run(fill_before, store, Path(folder), given.documents)
         figures = anyio.run(soaked, store, given)
     if given.json:
         told = [figure.as_json() for figure in figures]
