@@ -579,7 +579,7 @@ _INDEX = "SELECT bytes FROM segments ORDER BY repo, no, part"
 def words_in_index(store: str, words: Sequence[str]) -> int:
     """How many of *words* begin somewhere in the rows and files of the index."""
     size = np.dtype("<u8").itemsize
-    sought = np.array(sorted({word[:size].encode() for word in words})).view("<u8")
+    sought = np.array(sorted({word[:size].encode() for word in words}), f"S{size}").view("<u8")
     whole = [b"".join(bytes(row[0]) for row in rows_of(store, _INDEX))]
     whole += [file.read_bytes() for file in index_files(store)]
     found = [
@@ -618,7 +618,9 @@ async def soaked(store: str, given: argparse.Namespace) -> Figures:
 
 def told(ledger: Ledger) -> Figures:
     """How much was done."""
+    filled = sum(unit.kind == "filled" and unit.state == "forgot" for unit in ledger.units.values())
     figures = [
+        Figure("texts from before forgotten", filled, ""),
         Figure("messages and steps acknowledged, live in the end", len(ledger.keys("live")), ""),
         Figure("messages and steps forgotten", len(ledger.keys("forgot")), ""),
         Figure("commits acknowledged", sum(u.is_committed for u in ledger.units.values()), ""),

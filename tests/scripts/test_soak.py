@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,16 +12,16 @@ from helpers import child_environment, ran
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-WRONGS = 9
-"""What the soak looks for in the end."""
+WRONGS = 10
+"""What the soak looks for in the end; four more where there were texts before."""
 
 
-def soaked(engine: str, *options: object) -> dict[str, float]:
+def soaked(engine: str, *options: object, wrongs: int = WRONGS) -> dict[str, float]:
     """The figures of a soak that found nothing wrong, by name."""
     done = ran(SCRIPTS / "soak.py", engine, *options, "--json", env=child_environment())
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)["figures"]
-    assert [one["value"] for one in figures if one["most"] == 0] == [0] * WRONGS
+    assert [one["value"] for one in figures if one["most"] == 0] == [0] * wrongs
     return {one["name"]: one["value"] for one in figures}
 
 
@@ -28,6 +30,33 @@ def test_processes_that_are_killed_and_paused_lose_nothing():
     """A short run: it has acknowledged and forgotten, and nothing is wrong."""
     values = soaked("sqlite", "--minutes", 0.3, "--live", 2)
     assert values["messages and steps acknowledged, live in the end"] > 0
+
+
+@pytest.mark.long
+def test_a_large_repository_loses_nothing_and_keeps_nothing_that_is_forgotten():
+    """Of 25,000 texts some are forgotten, while processes are killed: their words are nowhere."""
+    sized = {"--documents": 25_000, "--live": 2, "--minutes": 1}
+    options = (word for pair in sized.items() for word in pair)
+    values = soaked("sqlite", *options, wrongs=WRONGS + 4)
+    assert values["texts from before forgotten"] > 0
+
+
+async def test_words_in_rows_and_files_of_an_index_are_found(tmp_path, monkeypatch):
+    """Wherever they stand, each once."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    soak = importlib.import_module("soak")
+    store = tmp_path / "m.db"
+    async with soak.service(str(store), 0):
+        pass
+    (tmp_path / "m.db.index").mkdir()
+    (tmp_path / "m.db.index" / "a").write_bytes(b"...qwertyuiopqwertyuiop")
+    words = ["qwertyuiop", "asdfghjkla", "short"]
+    assert soak.words_in_index(str(store), words) == 1
+    with closing(sqlite3.connect(store)) as file, file:
+        put = "INSERT INTO segments (repo, chain, no, part, documents, until, bytes) VALUES"
+        file.execute(f"{put} (1, 'steps', 1, 0, 1, '', ?)", (b"an asdfgh",))
+        file.execute(f"{put} (1, 'steps', 1, 1, 0, '', ?)", (b"jkla",))
+    assert soak.words_in_index(str(store), words) == 2
 
 
 @pytest.mark.postgres
