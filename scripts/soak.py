@@ -253,9 +253,9 @@ class Application:
             tell("failed", "recalled", id)
 
 
-async def is_recalled(repo: Repository, word: str) -> bool:
-    """Whether a question about *word* finds a text that holds it."""
-    found = await repo.recall(f"What was said of {word}?")
+async def is_recalled(repo: Repository, word: str, text: str = "") -> bool:
+    """Whether a question about *word*, or the *text* that holds it, finds a text with it."""
+    found = await repo.recall(text or f"What was said of {word}?")
     return any(word in one.node.text for one in found.candidates)
 
 
@@ -556,23 +556,24 @@ async def wrong_with_filled(
         {int(u.id.split()[1]) for u in ledger.units.values() if u.kind == "filled" and may(u)}
         for may in (lambda _: True, lambda unit: unit.state == "forgot")
     )
-    present = {int(id.split()[1]) for (id,) in rows_of(store, _FILLED)}
+    present = {int(id.split()[1]): text for id, text in rows_of(store, _FILLED)}
     told = {n for first, size in parts_of(documents) for n in range(first, first + size)}
     left = [number for number in marked(documents) if number not in begun]
 
     async def recalled(numbers: Sequence[int]) -> int:
         some = random.sample(numbers, min(SOUGHT, len(numbers)))
-        return sum([await is_recalled(repo, mark(number)) for number in some])
+        asked = [(mark(number), present.get(number, "")) for number in some]
+        return sum([await is_recalled(repo, *one) for one in asked])
 
     return {
-        "texts from before lost": len(told - begun - present),
-        "texts from before forgotten and there": len(gone & present),
+        "texts from before lost": len(told - begun - present.keys()),
+        "texts from before forgotten and there": len(gone & present.keys()),
         "texts from before forgotten and recalled": await recalled(sorted(gone)),
         "texts from before not recalled": min(SOUGHT, len(left)) - await recalled(left),
     }
 
 
-_FILLED = "SELECT id FROM messages WHERE id LIKE 'message %'"
+_FILLED = "SELECT id, content FROM messages WHERE id LIKE 'message %'"
 _INDEX = "SELECT bytes FROM segments ORDER BY repo, no, part"
 
 
