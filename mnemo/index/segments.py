@@ -91,16 +91,10 @@ class Stored:
         return self._array[begin:end]
 
     def rows(self, numbers: Numbers) -> NDArray[Any]:
-        """The rows *numbers*, copied."""
+        """The rows *numbers*, from 0, copied."""
         numbers = np.asarray(numbers, np.int64)
-        self.touch(numbers, numbers + 1)
+        self._body.check_each(self._at + numbers * self._width, self._width)
         return self._array[numbers]
-
-    def touch(self, begins: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
-        """All rows, of which those from each of *begins* to its end may be read."""
-        spans = (self._at + ends.astype(np.int64) * self._width for ends in (begins, ends))
-        self._body.check_all(*spans)
-        return self._array
 
 
 class Body:
@@ -119,16 +113,15 @@ class Body:
         if begin < end and 0 in self._checked[first:last]:
             self._check({*range(first, last)})
 
-    def check_all(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """Likewise from each of *begins* to its end."""
-        if not len(begins) or 0 not in self._checked:
+    def check_each(self, begins: NDArray[np.int64], size: int) -> None:
+        """Likewise *size* bytes from each of *begins* on."""
+        if not size:
             return
-        checked = np.frombuffer(self._checked, np.bool_)
-        first = np.minimum(begins // _BLOCK, len(checked) - 1)
-        last = np.maximum((ends - 1) // _BLOCK, first)
-        for further in range(int((last - first).max()) + 1):
-            blocks = np.minimum(first + further, last)
-            self._check({*blocks[~checked[blocks]].tolist()})
+        first, last = begins // _BLOCK, (begins + size - 1) // _BLOCK
+        between = (np.minimum(first + more, last) for more in range(1, size // _BLOCK + 1))
+        blocks = np.concatenate((first, last, *between))
+        new = blocks[np.frombuffer(self._checked, np.uint8)[blocks] == 0]
+        self._check({*new.tolist()})
 
     def _check(self, blocks: set[int]) -> None:
         for block in blocks:
@@ -185,10 +178,8 @@ class Names(Sequence[str]):
     def some(self, numbers: Numbers) -> list[str]:
         """The names *numbers*, in that order."""
         numbers = np.asarray(numbers, np.int64)
-        begins, ends = self._begins.rows(numbers), self._begins.rows(numbers + 1)
-        text = self._text.touch(begins, ends).data
-        spans = zip(begins.tolist(), ends.tolist(), strict=True)
-        return [_decoded(text[begin:end]) for begin, end in spans]
+        ends = self._begins.rows(np.stack((numbers, numbers + 1), axis=1))
+        return [_decoded(self._text.cut(begin, end).data) for begin, end in ends.tolist()]
 
     def find(self, asked: Sequence[str], hashed: NDArray[np.uint64] | None = None) -> Places:
         """For each of *asked* its first place; -1: it is not there. *hashed*: their ``hashes``."""
