@@ -11,11 +11,12 @@ from typing import Generic, TypeVar
 from mnemo.config import StoreConfig
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
+from mnemo.index.erased import leave_segments
 from mnemo.index.segments import StoredSegments
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
 from mnemo.jobs.job_rows import PENDING, Owing, owing
-from mnemo.log.feed import StoredFeed, owes_vectors, stamp
+from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors, stamp
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
 from mnemo.log.transcript import TENDED, StoredTranscript
@@ -35,6 +36,7 @@ from mnemo.values.jobs import JobKind
 from mnemo.values.journal import Opening, Owner, RepositoryRecord
 
 P = TypeVar("P", bound=OfRepository)
+LEAVING.append(leave_segments)
 
 
 class Part(Generic[P]):

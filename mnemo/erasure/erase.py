@@ -272,12 +272,12 @@ def _erase_steps(
     sessions = plan_sessions(episodes, ids.keys(), chosen.whole, owed)
     records = [(ids[row[1]], f"{row[3]}/{side}") for row in chosen.steps for side in _SIDES]
     erase_showing(tx, repo, records)
-    _drop_changesets(tx, repo, step_ids)
+    changesets = _drop_changesets(tx, repo, step_ids)
     report = _delete_graph(tx, repo, revision, plan)
     over = [episode.id for episode in (*sessions.gone_episodes, *sessions.ended)]
     gone = frozenset(ids[no] for no in sessions.gone)
     remember_erased(tx, repo_id, [*step_ids, *over, *gone])
-    report += _delete_steps(tx, repo, ordinals, step_ids)
+    report += _delete_steps(tx, repo, ordinals, step_ids, changesets)
     tx.run_many(_ANNOTATE, [(step.state, step.subgoal, step.ordinal) for step in annotations])
     _end_sessions(tx, repo, sessions)
     report += ErasureReport(sessions=len(gone), texts=texts)
@@ -416,21 +416,26 @@ WHERE episode = ? AND subgoal IS NOT NULL ORDER BY idx
 _ANNOTATE = "UPDATE steps SET state = ?, subgoal = ?, subgoal_vector = NULL WHERE ordinal = ?"
 
 
-def _drop_changesets(tx: Tx, repo: int, step_ids: Sequence[str]) -> None:
+def _drop_changesets(tx: Tx, repo: int, step_ids: Sequence[str]) -> list[str]:
     """Whoever applies one again is refused for its erased steps, whether or not it is known."""
     steps = set(step_ids)
     applied = CHANGESETS.rows.all(tx.run(_MADE_OF, (repo, listed(steps))), [])
-    gone = [(repo, one.id) for one in applied if not steps.isdisjoint(one.node_ids)]
-    tx.run_many(_DROP_CHANGESET, gone)
+    gone = [one.id for one in applied if not steps.isdisjoint(one.node_ids)]
+    tx.run_many(_DROP_CHANGESET, [(repo, id) for id in gone])
+    return gone
 
 
 def _delete_steps(
-    tx: Tx, repo: int, ordinals: Collection[int], step_ids: Sequence[str]
+    tx: Tx,
+    repo: int,
+    ordinals: Collection[int],
+    step_ids: Sequence[str],
+    changesets: Sequence[str],
 ) -> ErasureReport:
     texts = [step_row(ordinal, side) for ordinal in ordinals for side in (0, 1)]
     keys = [f"{id}{end}" for id in step_ids for end in SIDE_KEYS]
     tx.run(_DROP_MOVING, (repo, listed(keys)))
-    leave_recall(tx, repo, step_ids)
+    leave_recall(tx, repo, step_ids, changesets=changesets)
     return ErasureReport(
         fulltext_rows=drop_texts(tx, repo, texts),
         vectors=drop_vectors(tx, repo, keys),

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import compress, islice, takewhile
+from itertools import islice, takewhile
 from sys import getsizeof
 from typing import Any, TypeAlias
 
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from mnemo.index.corpus import Document, Ints, Mask, thread_chain
 from mnemo.index.corpus_writer import NODE, Corpus, Debt, Documents, Steps
+from mnemo.index.erased import those
 from mnemo.index.segments import (
     MOST_DOCUMENTS,
+    NAMED,
     SEALED_FROM,
     Batch,
     Batches,
@@ -38,12 +40,6 @@ log = logging.getLogger("mnemo")
 
 Numbers: TypeAlias = NDArray[np.intp]
 
-_NAMED = {
-    "chains": ("session", "thread"),
-    "actors": ("actor", "told_by"),
-    "metadata": ("metadata",),
-}
-"""Kind of names → columns that hold their numbers."""
 _FRESH = {"alive": True, "linked": -1}
 """Columns that are not kept, and what they begin as."""
 _OF_SIDES = {"valid_to": math.inf, "by_hand": False, "last": 0.0}
@@ -153,7 +149,7 @@ def _columns(corpus: Corpus, group: Documents, numbers: Numbers) -> Batch:
     }
     columns |= {"born": narrowed(columns["born"]), "terms": _terms_of(group, numbers)}
     names = {"ids": [group.ids[number] for number in numbers.tolist()]}
-    for kind, named in (_NAMED | {"terms": ("terms",)}).items():
+    for kind, named in NAMED.items():
         if named[0] in columns:
             places = np.stack([columns[name] for name in named])
             used = np.unique(places)
@@ -217,12 +213,15 @@ def take_up(
     return heads[-1] if heads else None, len(heads)
 
 
-def reached(ends: Sequence[FeedCursor]) -> FeedCursor:
-    """Where the feed is to be read on from behind what chains hold that end at *ends*."""
+def reached(ends: Sequence[FeedCursor], removal: int) -> FeedCursor:
+    """
+    Where the feed is to be read on from behind what chains hold that end at *ends*, of which
+    everything is gone up to *removal*.
+    """
     whole = {
         field.name: max(getattr(end, field.name) for end in ends) for field in fields(FeedCursor)
     }
-    return FeedCursor(**whole | {"removal": min(end.removal for end in ends)})
+    return FeedCursor(**whole | {"removal": removal})
 
 
 def _check_nodes(batches: Batches, nodes: Mapping[str, Node]) -> None:
@@ -246,20 +245,9 @@ def _without_replaced(all_batches: Sequence[Batches]) -> Iterator[Batches]:
             for kind, batch in batches.items()
         }
         yield {
-            kind: batch if kept[kind].all() else _those(batch, kept[kind])
+            kind: batch if kept[kind].all() else those(batch, kept[kind])
             for kind, batch in batches.items()
         }
-
-
-def _those(batch: Batch, kept: Mask) -> Batch:
-    """The documents of nodes in *batch* that are *kept*."""
-    columns, names = batch.columns, batch.names
-    words = np.repeat(kept, columns["lengths"].astype(np.int64))
-    steps = np.repeat(kept, columns["behind"].astype(np.int64))
-    left = {name: values[kept] for name, values in columns.items() if name != "terms"}
-    chosen = {"ids": kept, "origins": kept, "behind": steps}
-    some = {kind: [*compress(names[kind], mask)] for kind, mask in chosen.items()}
-    return Batch({**left, "terms": columns["terms"][words]}, {**names, **some})
 
 
 def _restore_steps(corpus: Corpus, batch: Batch) -> None:
@@ -302,7 +290,7 @@ def _appended(group: Documents, batch: Batch) -> list[tuple[int, str]]:
         numbered |= {"chains": group.sessions.__getitem__, "actors": group.actors.__getitem__}
     for kind, number_of in numbered.items():
         known = np.array([-1, *map(number_of, names[kind])], np.int32)
-        columns |= {name: known[columns[name]] for name in _NAMED[kind]}
+        columns |= {name: known[columns[name]] for name in NAMED[kind]}
     columns |= {name: np.full(len(batch), value) for name, value in _FRESH.items()}
     for name, column in group.columns.items():
         column.extend(columns[name])

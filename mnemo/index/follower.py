@@ -326,7 +326,7 @@ class RepositoryIndex:
         """Begin with the columns that the store keeps, without the vectors and nodes."""
         if self.segments is None:
             return
-        stored, nodes = await self.segments.read()
+        stored, nodes, removal = await self.segments.read()
         if not any(stored.values()):
             return
         if not self.is_held:
@@ -346,7 +346,7 @@ class RepositoryIndex:
             heads, useless = {}, dict.fromkeys(stored, 0)
         if heads:
             ends = [head.until for head in heads.values()]
-            self._cursor, self._held.unseen = at_rest.reached(ends), True
+            self._cursor, self._held.unseen = at_rest.reached(ends, removal), True
             self._held.tongues.extend(heads["steps"].tongues if "steps" in heads else ())
             self._held.sealed = {chain: self._corpus.count_of(chain) for chain in CHAINS}
         for chain, no in useless.items():
@@ -402,7 +402,7 @@ class RepositoryIndex:
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
         if changes.removed:
-            self._held.sealed.clear()  # All segments went with it.
+            self._held.sealed.clear()  # Some segments may have gone with it.
             self._held.recent = VectorCache(RECENT)
             self._corpus.remove(changes.removed)
         for step in changes.steps:

@@ -4,8 +4,7 @@ Columns at rest: what reading and tokenising texts gave, kept in the store.
 A *segment* holds some documents of one repository, in the order of their numbers: columns, terms
 and names, no vectors and no nodes themselves. Those of steps and messages are one *chain*, each
 segment going on where the one before ends, those of nodes another. It is made of rows and can be
-made anew from them; whatever leaves recall takes all segments of its repository along,
-so that none of them holds a word of it (``log.feed.leave_recall``).
+made anew from them; what leaves recall leaves its segments in the same transaction (``erased``).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 
 from mnemo.english.words import ANALYSER
 from mnemo.store.codec import decode_object
-from mnemo.store.engine import OfRepository
+from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import UNDECODABLE, Rows, chunks, repo_row
 from mnemo.store.tables import NODES
 from mnemo.store.tx import Tx
@@ -43,6 +42,15 @@ MERGED = 8
 """Segments of one size that become one: a document is written again once per eightfold size."""
 MOST_BYTES = 1_000_000
 """Of a row."""
+
+
+NAMED = {
+    "chains": ("session", "thread"),
+    "actors": ("actor", "told_by"),
+    "metadata": ("metadata",),
+    "terms": ("terms",),
+}
+"""Kind of names → columns that hold their numbers, from 1; 0 is none."""
 
 
 # ── A segment as bytes ────────────────────────────────────────────────────────────────
@@ -156,6 +164,11 @@ class Names(Sequence[str]):
 
     def __init__(self, begins: Stored, text: Stored, *found: Stored) -> None:
         self._begins, self._text, self._found = begins, text, found
+
+    @property
+    def is_findable(self) -> bool:
+        """Whether ``find`` needs not read all."""
+        return bool(self._found)
 
     def __len__(self) -> int:
         return len(self._begins) - 1
@@ -350,29 +363,29 @@ def unpacked(segment: Buffer, *, at_once: bool = True) -> tuple[Head, Batches]:
     *Raises* ``ValueError``: it is damaged, or of another version.
     """
     try:
-        said, body = opened(segment)
+        whole = memoryview(segment).toreadonly()
+        magic, checksum, said, size = _HEAD.unpack_from(whole)
+        sums = -(-size // _BLOCK)
+        begin = _HEAD.size + said + sums * 4 + -sums * 4 % _ALIGNED
+        if magic != _MAGIC or len(whole) != begin + size:
+            raise ValueError("of another length or kind")
+        if zlib.crc32(whole[_HEAD.size : begin]) != checksum:
+            raise ValueError("another checksum")
+        body = Body(whole[begin:], np.frombuffer(whole, "<u4", sums, _HEAD.size + said))
         if at_once:
-            body.check(0, len(body.bytes))
-        head, parts = json.loads(_decoded(said))
+            body.check(0, size)
+        head, parts = json.loads(_decoded(whole[_HEAD.size : _HEAD.size + said]))
         head |= {end: FeedCursor(**head[end]) for end in ("after", "until")}
         head["tongues"] = tuple(head["tongues"])
         return Head(**head), _batches(body, parts)
-    except UNDECODABLE as error:
+    except (*UNDECODABLE, struct.error) as error:
         raise ValueError(f"a damaged segment: {error}") from error
 
 
-def opened(segment: Buffer) -> tuple[memoryview, Body]:
-    """What it says, and its arrays. *Raises* ``ValueError``: of another kind, length or head."""
-    whole = memoryview(segment).toreadonly()
-    magic, checksum, said, size = _HEAD.unpack(whole[: _HEAD.size].tobytes().ljust(_HEAD.size))
-    sums = -(-size // _BLOCK)
-    begin = _HEAD.size + said + sums * 4 + -sums * 4 % _ALIGNED
-    if magic != _MAGIC or len(whole) != begin + size:
-        raise ValueError("of another length or kind")
-    if zlib.crc32(whole[_HEAD.size : begin]) != checksum:
-        raise ValueError("another checksum")
-    body = Body(whole[begin:], np.frombuffer(whole, "<u4", sums, _HEAD.size + said))
-    return whole[_HEAD.size : _HEAD.size + said], body
+def is_findable(batches: Batches) -> bool:
+    """Whether they were packed so."""
+    ids = (batch.names["ids"] for batch in batches.values())
+    return any(isinstance(some, Names) and some.is_findable for some in ids)
 
 
 def _batches(body: Body, parts: Mapping[str, Any]) -> Batches:
@@ -438,9 +451,10 @@ _PARTS = "SELECT no, bytes FROM segments WHERE repo = ? AND chain = ? ORDER BY n
 _NODES = """
 SELECT id, type, body, NULL FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
 """
-_COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "bytes")
+_COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "named", "bytes")
+_IDS = ("ids", "behind", "origins")
 _DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
-# Whoever lets something leave recall holds the repository's row as well, and then deletes.
+# Whoever lets something leave recall holds the repository's row as well, and then rewrites.
 _HOLD = "UPDATE repos SET revision = revision WHERE no = ?"
 _LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
 _ROWS = Rows("segments", "i i s", lambda row: Kept(row[0], row[1], _cursor(row[2])))
@@ -449,8 +463,11 @@ _ROWS = Rows("segments", "i i s", lambda row: Kept(row[0], row[1], _cursor(row[2
 class StoredSegments(OfRepository):
     """The segments of one repository, in order."""
 
-    async def read(self) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node]]:
-        """By chain and number the bytes of each, and all nodes. *Cancellation*: safe."""
+    async def read(self) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node], int]:
+        """
+        By chain and number the bytes of each, all nodes, and the number of the last removal, with
+        which ids have left them. *Cancellation*: safe.
+        """
         return await self._engine.reading(partial(_read, repo_id=self._repo_id))
 
     async def kept(self, chain: Chain) -> list[Kept]:
@@ -465,7 +482,9 @@ class StoredSegments(OfRepository):
         holds less than that, others stand there now, or something left recall.
         *Cancellation*: completes.
         """
-        return await self._writing(partial(_put, head=head, segment=segment, stay=[*stay]))
+        named = await compute(lambda: names_in(unpacked(segment)[1]))
+        put = partial(_put, head=head, segment=segment, named=named, stay=[*stay])
+        return await self._writing(put)
 
     async def drop(self, chain: Chain, first: int) -> None:
         """Drop those from number *first* on. *Cancellation*: completes."""
@@ -480,7 +499,7 @@ class StoredSegments(OfRepository):
         return await self._engine.writing(held, locks=[("segments", self._repo_id)])
 
 
-def _read(tx: Tx, repo_id: str) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node]]:
+def _read(tx: Tx, repo_id: str) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node], int]:
     repo = repo_row(tx, repo_id)[0]
     found: dict[Chain, dict[int, bytes]] = {}
     for chain in CHAINS:
@@ -491,14 +510,17 @@ def _read(tx: Tx, repo_id: str) -> tuple[dict[Chain, dict[int, bytes]], dict[str
             for no, of_one in parts
         }
     nodes = NODES.whole.intact(tx.run(_NODES, (repo,))) if found["nodes"] else ()
-    return found, {node.id: node for node in nodes}
+    (removal,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
+    return found, {node.id: node for node in nodes}, removal
 
 
 def _kept(tx: Tx, repo: int, chain: Chain) -> list[Kept]:
     return _ROWS.intact(tx.run(_KEPT, (repo, chain)))
 
 
-def _put(tx: Tx, repo: int, *, head: Head, segment: bytes, stay: Sequence[Kept]) -> bool:
+def _put(
+    tx: Tx, repo: int, *, head: Head, segment: bytes, named: bytes, stay: Sequence[Kept]
+) -> bool:
     kept = _kept(tx, repo, head.chain)
     (removal,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
     if kept[: len(stay)] != stay or (repo, removal) != (head.repo, head.until.removal):
@@ -507,13 +529,34 @@ def _put(tx: Tx, repo: int, *, head: Head, segment: bytes, stay: Sequence[Kept])
         return False
     no = kept[-1].no + 1 if kept else 1
     tx.run(_DROP, (repo, head.chain, stay[-1].no + 1 if stay else 0))
+    put_segment(tx, repo, no, head, segment, named)
+    return True
+
+
+def put_segment(tx: Tx, repo: int, no: int, head: Head, segment: bytes, named: bytes) -> None:
+    """Insert the rows of one; *named*: ``names_in`` it."""
     until = json.dumps(asdict(head.until))
+    of_first, of_others = (head.documents, until, named), (0, until, b"")
     rows = [
-        (repo, head.chain, no, part, head.documents if not part else 0, until, piece)
+        (repo, head.chain, no, part, *(of_others if part else of_first), piece)
         for part, piece in enumerate(chunks(segment, MOST_BYTES))
     ]
     tx.insert("segments", _COLUMNS, rows)
-    return True
+
+
+def marks_of(names: Iterable[str]) -> NDArray[np.uint32]:
+    """What names are looked for by, ascending; others may have the same."""
+    sums = (zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in names)
+    return np.unique(np.fromiter(sums, np.uint32))
+
+
+def names_in(batches: Batches) -> bytes:
+    """The marks of all ids in *batches*: of documents, of what is behind them or repeats them."""
+    names = set[str]()
+    for batch in batches.values():
+        names.update(*(batch.names.get(kind, ()) for kind in _IDS))
+        names.update(*(repeat[:2] for repeat in batch.repeats))
+    return marks_of(names).astype("<u4").tobytes()
 
 
 def _is_behind(one: FeedCursor, other: FeedCursor) -> bool:

@@ -97,12 +97,14 @@ def by_thread(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasureReport:
     """Erase the messages at these places (thread's number, seq), those that are there."""
-    erased = ErasureReport()
-    for thread, wanted in by_thread(places).items():
-        rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
-        if rows:
-            held = {table: _held(tx, table, thread, wanted) for table in _RANGES}
-            erased += _erase(tx, repo, thread, rows, held)
+    erased, wanted = ErasureReport(), by_thread(places)
+    rows = {no: tx.run(_MESSAGES, (no, listed(seqs))).fetchall() for no, seqs in wanted.items()}
+    # Of all threads at once: what is kept of them is looked through for each call.
+    leave_recall(tx, repo, [message_document(row[0]) for some in rows.values() for row in some])
+    for thread, messages in rows.items():
+        if messages:
+            held = {table: _held(tx, table, thread, wanted[thread]) for table in _RANGES}
+            erased += _erase(tx, repo, thread, messages, held)
     return erased
 
 
@@ -131,6 +133,7 @@ def erase_thread(tx: Tx, repo: int, thread: int) -> ErasureReport:
         # Not all of these are counted in a report, which may say that nothing was there.
         tx.dialect.note_erased(tx)
     rows = tx.run(_MESSAGES_OF_THREAD, (thread,)).fetchall()
+    leave_recall(tx, repo, [message_document(row[0]) for row in rows])
     held = {
         table: [row[:2] for row in tx.run(query, (thread,))] for table, query in _RANGES.items()
     }
@@ -146,7 +149,10 @@ def _erase(
     messages: Sequence[tuple[int, int, str]],
     held: Mapping[str, Sequence[tuple[int, str]]],
 ) -> ErasureReport:
-    """Delete rows (no, seq, id) of a thread, and by table what was derived (no, id)."""
+    """
+    Delete rows (no, seq, id) of a thread, which have left recall, and by table what was derived
+    (no, id).
+    """
     numbers = listed(row[0] for row in messages)
     ids, snapshots = [row[-1] for row in messages], held["snapshots"]
     remember_messages(tx, [(thread, id) for id in ids])
@@ -158,7 +164,6 @@ def _erase(
     keys = [f"{document}{end}" for document in documents for end in SIDE_KEYS]
     vectors = drop_vectors(tx, repo, keys)
     tx.run(_DROP_MOVING, (repo, listed(keys)))
-    leave_recall(tx, repo, documents)
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(no) for no, _ in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
     return ErasureReport(

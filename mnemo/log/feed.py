@@ -446,8 +446,6 @@ _DROP_OLD = """
 DELETE FROM removals WHERE repo = ? AND seq <=
     (SELECT seq FROM removals WHERE repo = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)
 """
-# After the insert, which takes the repository's row where writers run side by side.
-_DROP_SEGMENTS = "DELETE FROM segments WHERE repo = ?"
 _BEHIND = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
 _FIRST = "SELECT min(seq) FROM removals WHERE repo = ?"
 _UNCOMMITTED = "FROM steps WHERE episode IN $numbers AND committed = 0 AND gone = 0"
@@ -455,14 +453,20 @@ _HIDDEN = f"SELECT node_id {_UNCOMMITTED} ORDER BY ordinal"
 _HIDE = f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})"
 
 
-def leave_recall(tx: Tx, repo: int, ids: Sequence[str]) -> None:
+LEAVING: list[Callable[[Tx, int, Sequence[str]], None]] = []
+"""What else leaves with ids, in their transaction; rooms above this one keep it."""
+
+
+def leave_recall(tx: Tx, repo: int, ids: Sequence[str], *, changesets: Sequence[str] = ()) -> None:
     """
-    Log that *ids* are gone from recall, in the order in which followers read them; no segment
-    of the index keeps their words.
+    Log that *ids* are gone from recall, in the order in which followers read them; *changesets*
+    are gone with them. What was made of them goes as well (``LEAVING``).
     """
     if ids:
         tx.run(_ADD, (repo, listed(ids)))
-        tx.run(_DROP_SEGMENTS, (repo,))
+        # After the insert, which takes the repository's row where writers run side by side.
+        for leave in LEAVING:
+            leave(tx, repo, [*ids, *changesets])
         # Not before: whoever adds holds the repository's row, and nobody else drops.
         tx.run(_DROP_OLD, (repo, repo, KEPT + len(ids)))
 

@@ -1,0 +1,230 @@
+"""Segments without what leaves recall: whatever of it they hold goes in the same transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress, groupby
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.index.segments import (
+    NAMED,
+    Batch,
+    Batches,
+    Chain,
+    Head,
+    is_findable,
+    marks_of,
+    names_in,
+    packed,
+    put_segment,
+    unpacked,
+)
+from mnemo.store.codec import decode_object
+from mnemo.store.rows import UNDECODABLE, listed
+from mnemo.store.tx import Tx
+from mnemo.values.feed import FeedCursor, message_document
+
+log = logging.getLogger("mnemo")
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+MOST_REWRITTEN = 131_072
+"""
+Documents of the segments that one call writes again, 20 µs each, while other writers wait; what is
+behind them is made anew of rows, which takes a hundred times as long, in the background.
+"""
+
+# ── Without some documents ────────────────────────────────────────────────────────────
+
+_COUNTS = {"terms": "lengths", "codes": "vectors", "scales": "vectors"}
+"""Columns that lie end to end → how many rows of them each document has."""
+
+
+DERIVED: frozenset[str] = frozenset()
+"""Columns that ``derived`` makes of the others."""
+
+
+def derived(batch: Batch) -> Mapping[str, NDArray[Any]]:
+    """The columns of large segments that are made of the others."""
+    return {}
+
+
+def without(batches: Batches, ids: Collection[str]) -> Batches:
+    """
+    *batches* without the documents of *ids*, which may be changesets, too: no name, word or vector
+    that was theirs alone is left. A batch is the same object where nothing is theirs.
+    """
+    left = {kind: _without(batch, ids) for kind, batch in batches.items()}
+    return {kind: batch for kind, batch in left.items() if kind == "steps" or len(batch)}
+
+
+def _without(batch: Batch, ids: Collection[str]) -> Batch:
+    kept = np.array([id not in ids for id in batch.names["ids"]], np.bool_)
+    repeats = [one for one in batch.repeats if one[0] not in ids and one[1] not in ids]
+    origins = batch.names.get("origins", ())
+    if kept.all() and len(repeats) == len(batch.repeats) and not {*origins} & {*ids}:
+        return batch
+    names = {**batch.names}
+    if origins:
+        names["origins"] = ["" if origin in ids else origin for origin in origins]
+    return those(replace(batch, names=names, repeats=repeats), kept)
+
+
+def those(batch: Batch, kept: Mask) -> Batch:
+    """The documents of *batch* that are *kept*, with the names that these have."""
+    columns = dict[str, NDArray[Any]]()
+    for name, values in batch.columns.items():
+        if name in DERIVED:
+            continue
+        counts = batch.columns[_COUNTS[name]] if name in _COUNTS else None
+        columns[name] = values[kept if counts is None else _each(kept, counts)]
+    chosen = {"ids": kept, "origins": kept}
+    if "behind" in batch.columns:
+        chosen["behind"] = _each(kept, batch.columns["behind"])
+    names: dict[str, Sequence[str]] = {
+        kind: [*compress(some, chosen[kind])]
+        for kind, some in batch.names.items()
+        if kind in chosen
+    }
+    for kind, named in NAMED.items():
+        if kind in batch.names:
+            used = np.unique(np.concatenate([[0], *(columns[name] for name in named)]))
+            columns |= {
+                name: np.searchsorted(used, columns[name]).astype(columns[name].dtype)
+                for name in named
+            }
+            of_kind = list(batch.names[kind])
+            names[kind] = [of_kind[number - 1] for number in used[1:].tolist()]
+    left = replace(batch, columns=columns, names=names)
+    if DERIVED.isdisjoint(batch.columns):
+        return left
+    return replace(left, columns={**columns, **derived(left)})
+
+
+def _each(kept: Mask, counts: NDArray[Any]) -> Mask:
+    return np.repeat(kept, counts.astype(np.int64))
+
+
+def _resting_on(batch: Batch, ids: Collection[str]) -> set[str]:
+    """The nodes of *batch* behind which is one of *ids*."""
+    hit = np.array([id in ids for id in batch.names["behind"]], np.bool_)
+    owners = np.repeat(np.arange(len(batch)), batch.columns["behind"].astype(np.int64))[hit]
+    return {batch.names["ids"][at] for at in np.unique(owners).tolist()}
+
+
+# ── In the transaction in which it leaves ─────────────────────────────────────────────
+
+_SEGMENTS = """
+SELECT chain, no, documents, until, named FROM segments WHERE repo = ? AND part = 0
+ORDER BY chain, no
+"""
+_BYTES = "SELECT bytes FROM segments WHERE repo = ? AND chain = ? AND no = ? ORDER BY part"
+_DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no = ?"
+_DROP_FROM = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
+_CHANGED = """
+SELECT id FROM nodes WHERE repo = ? AND revision > ? AND type NOT IN ('episodic', 'source')
+"""
+_UNCHANGED = "SELECT id FROM nodes WHERE repo = ? AND id IN $texts AND revision <= ? LIMIT 1"
+_REPEATED = """
+SELECT m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id = p.thread
+$join messages m ON m.thread = q.no AND m.id = p.message WHERE p.repo = ? AND p.node_id IN $texts
+"""
+
+
+def leave_segments(tx: Tx, repo: int, ids: Sequence[str]) -> None:
+    """
+    Take *ids* out of the segments of a repository, in the transaction in which they leave recall:
+    those that name one are written again without it, the others stay. Where that would not be what
+    reading anew gives, those from there on go, and are made anew.
+
+    What such a transaction changes of other nodes it gives a new revision: they go, too, and come
+    back with the feed.
+    """
+    rows = tx.run(_SEGMENTS, (repo,)).fetchall()
+    leaving = _Leaving(tx, repo, {*ids})
+    for chain, of_chain in groupby(rows, itemgetter(0)):
+        leaving.leave(chain, [row[1:] for row in of_chain])
+
+
+class _Leaving:
+    """What leaves the segments of a repository, and how many documents may be written for that."""
+
+    def __init__(self, tx: Tx, repo: int, ids: set[str]) -> None:
+        self._tx, self._repo = tx, repo
+        self._ids, self._left = ids, MOST_REWRITTEN
+
+    def leave(self, chain: Chain, rows: Sequence[Sequence[Any]]) -> None:
+        wanted = self._wanted(chain, rows)
+        marks = marks_of(wanted)
+        begin: FeedCursor | None = None
+        for no, documents, _, named in rows:
+            if begin is None and not _may_name(named, marks):
+                continue
+            try:
+                self._left -= documents
+                if self._left < 0:
+                    raise ValueError("too much of it is erased at once")
+                head, batches = unpacked(self._bytes_of(chain, no))
+                left = self._left_of(head, batches, wanted)
+            except UNDECODABLE as error:
+                log.info("a part of the index is to be made anew: %s", error)
+                self._tx.run(_DROP_FROM, (self._repo, chain, no))
+                break
+            if begin is None and all(left.get(kind) is batch for kind, batch in batches.items()):
+                continue
+            self._tx.run(_DROP, (self._repo, chain, no))
+            begin = begin or head.after
+            if any(len(batch) or batch.repeats for batch in left.values()):
+                documents = sum(map(len, left.values()))
+                head, begin = replace(head, after=begin, documents=documents), None
+                segment = packed(head, left, findable=is_findable(batches))
+                put_segment(self._tx, self._repo, no, head, segment, names_in(left))
+
+    def _wanted(self, chain: Chain, rows: Sequence[Sequence[Any]]) -> set[str]:
+        """Ids of which something may have to go."""
+        if chain == "steps":
+            return self._ids
+        try:
+            end = FeedCursor(**decode_object(rows[-1][2])).revision
+        except UNDECODABLE:
+            end = 0
+        changed = self._tx.run(_CHANGED, (self._repo, end)).fetchall()
+        repeated = self._tx.run(_REPEATED, (self._repo, listed(self._ids))).fetchall()
+        return self._ids.union(
+            (id for (id,) in changed), (message_document(no) for (no,) in repeated)
+        )
+
+    def _bytes_of(self, chain: Chain, no: int) -> bytes:
+        parts = self._tx.run(_BYTES, (self._repo, chain, no)).fetchall()
+        return b"".join(part for (part,) in parts if isinstance(part, bytes))
+
+    def _left_of(self, head: Head, batches: Batches, wanted: set[str]) -> Batches:
+        """*batches* without what leaves. *Raises* ``ValueError``: they are to be made anew."""
+        if head.chain == "steps":
+            for step, message, *_ in batches["steps"].repeats:
+                if message in wanted and step not in wanted:
+                    raise ValueError("a step takes the place of the message that it repeats")
+            return without(batches, wanted)
+        ids = (id for batch in batches.values() for id in batch.names["ids"])
+        touched = wanted.intersection(ids).union(
+            *(_resting_on(batch, wanted) for batch in batches.values())
+        )
+        others = listed(touched - self._ids)
+        if self._tx.run(_UNCHANGED, (self._repo, others, head.until.revision)).fetchone():
+            raise ValueError("what is behind a node has changed, and not the node")
+        return without(batches, self._ids | touched)
+
+
+def _may_name(named: Any, marks: NDArray[np.uint32]) -> bool:
+    """Whether a segment may name what *marks* are of; one that does not tell may."""
+    if not isinstance(named, bytes) or len(named) % 4:
+        return True
+    known = np.frombuffer(named, "<u4")
+    at = np.searchsorted(known, marks)
+    return bool((known[np.minimum(at, len(known) - 1)] == marks).any()) if len(known) else False
