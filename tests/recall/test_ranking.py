@@ -12,8 +12,8 @@ from ranked_dialogues import GERMAN, GERMAN_QUESTIONS, TOOL_QUESTIONS, TOOLS, Tu
 
 import mnemo
 from mnemo import Mnemo
-from mnemo.index.corpus import CHAT, DOCUMENT, NOTE
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE, form_of
+from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
 from mnemo.recall import score
 from mnemo.recall.result import GROUPS
 from mnemo.repository.repository import Repository
