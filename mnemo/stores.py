@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from mnemo.config import StoreConfig
+from mnemo.erasure.erase import scrubbed
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.erased import leave_segments
@@ -29,6 +29,7 @@ from mnemo.runtime.text import clean
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
 from mnemo.store.engine import OWNERS, ManagedEngine, OfRepository
+from mnemo.store.postgres.caches import CacheLease
 from mnemo.store.rows import repo_row
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
@@ -84,6 +85,8 @@ class EngineStore:
         self._given = engine, clock, self._lease_time
         self._lease_s = lease_s
         self._opened: job_rows.OpenService | None = None
+        self.cache: CacheLease | None = None
+        """Of the folder with copies of what is stored, where machines share the store."""
         # One object: the writer runs consecutive units of the same function together.
         self._append_steps = partial(append_steps, clock=clock)
 
@@ -138,8 +141,16 @@ class EngineStore:
 
     async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> Owing:
         """Which repositories have a job that *me* could claim now. *Cancellation*: safe."""
-        time = self._lease_time
-        return await self.engine.reading(lambda tx: owing(tx, me, kinds=kinds, now=time(tx)))
+        cache = self.cache
+
+        def look(tx: Tx) -> tuple[Owing, int | None]:
+            found = owing(tx, me, kinds=kinds, now=self._lease_time(tx))
+            return found, cache.asked(tx) if cache else None
+
+        found, asked = await self.engine.reading(look)
+        if cache and asked is not None:
+            await cache.confirm(asked)
+        return found
 
     async def delete_repository(self, repo_id: str) -> ErasureReport:
         """
@@ -148,7 +159,7 @@ class EngineStore:
         *Raises* ``NotFound``. *Cancellation*: the transaction completes.
         """
         report = await self.engine.writing(partial(delete_repository, repo_id=repo_id))
-        return replace(report, scrubbed=await self.engine.scrub(at_once=False))
+        return await scrubbed(self.engine, report)
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
@@ -157,6 +168,8 @@ class EngineStore:
             await self.engine.renewing(
                 lambda tx: job_rows.register(tx, owner, now=time(tx), lease_s=lease_s)
             )
+        if self.cache:
+            await self.cache.renew()
 
     async def release(self, owner: Owner) -> None:
         """Give up all sessions of *owner*, and the ownership itself. *Cancellation*: completes."""

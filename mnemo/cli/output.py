@@ -276,6 +276,8 @@ def erasure_told(report: mnemo.ErasureReport, *, dry_run: bool) -> str:
     left = (
         "" if report.scrubbed or dry_run else "; bytes are left in the file until it is rewritten"
     )
+    if report.unconfirmed:
+        left += f"; copies may be left on {', '.join(report.unconfirmed)}"
     gone = ("steps", "messages", "nodes", "vectors", "notes", "sessions")
     counts = ", ".join(counted(getattr(report, what), what[:-1]) for what in gone)
     told = (

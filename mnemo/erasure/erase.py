@@ -51,7 +51,7 @@ from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.transactions import transacted
-from mnemo.store.engine import OfRepository
+from mnemo.store.engine import ManagedEngine, OfRepository
 from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
 from mnemo.store.tables import CHANGESETS, NODES, drop_vectors
 from mnemo.store.texts import drop_texts
@@ -156,13 +156,9 @@ class StoredErasure(OfRepository):
             partial(erase, repo_id=self._repo_id, selection=selection),
             self._are_taken,
         )
-        scrubbed = False
-        try:
-            scrubbed = selection.scrub and await self._engine.scrub(at_once=False)
-        except StoreError as error:
-            log.warning("whether erased bytes are still in the store is not known: %s", error)
-        scrubbed = scrubbed and not erased.report.unreadable
-        return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
+        if not selection.scrub:
+            return replace(erased, report=replace(erased.report, scrubbed=False))
+        return replace(erased, report=await scrubbed(self._engine, erased.report))
 
     def _are_taken(self, tx: Tx, erased: Erased) -> bool:
         """Whether messages were withdrawn: asked for again, the next ones would go too."""
@@ -182,6 +178,17 @@ class StoredErasure(OfRepository):
         except _Rehearsed as done:
             return replace(done.erased, report=replace(done.erased.report, scrubbed=False))
         raise AssertionError("a rehearsal always ends with an exception")
+
+
+async def scrubbed(engine: ManagedEngine, report: ErasureReport) -> ErasureReport:
+    """Scrub what was erased, also from the caches of other machines; *report* with the outcome."""
+    try:
+        is_clean, left = await engine.scrub(at_once=False), await engine.unswept()
+    except StoreError as error:
+        log.warning("whether erased bytes are still in the store is not known: %s", error)
+        is_clean, left = False, ()
+    is_clean = is_clean and not (left or report.unreadable)
+    return replace(report, scrubbed=is_clean, unconfirmed=left)
 
 
 class _Rehearsed(Exception):

@@ -69,16 +69,17 @@ class JobSlots:
         if repo_id in self._pokes:  # one that is closing, and was opened again
             self.leave(repo_id, self._pokes[repo_id][0])
         self._pokes[repo_id] = poke, poll_s
-        self._pace(poll_s, 1)
+        self.pace(poll_s, 1)
 
     def leave(self, repo_id: str, poke: Callable[[], None]) -> None:
         """Do not call *poke* any more. Idempotent."""
         if repo_id in self._pokes and self._pokes[repo_id][0] == poke:
-            self._pace(self._pokes.pop(repo_id)[1], -1)
+            self.pace(self._pokes.pop(repo_id)[1], -1)
             self._waiting.pop(repo_id, None)
             self.go_on()
 
-    def _pace(self, poll_s: float, by: int) -> None:
+    def pace(self, poll_s: float, by: int = 1) -> None:
+        """Look each *poll_s* seconds, for one more who asks for that, or one less."""
         before = self.poll_s
         self._paces[poll_s] += by
         if not self._paces[poll_s]:
@@ -111,13 +112,13 @@ class JobSlots:
         if self.works:
             raise UsageError("this service works already")
         self.works, self.kinds = True, kinds
-        self._pace(poll_s, 1)
+        self.pace(poll_s, 1)
         self.look()
         try:
             yield
         finally:
             self.works, self.kinds = False, None
-            self._pace(poll_s, -1)
+            self.pace(poll_s, -1)
 
     def take(self, repo_id: str, wanted: int) -> int:
         """Take up to *wanted* places; how many it got. If none, it is woken when one is free."""

@@ -208,6 +208,13 @@ class ManagedEngine(Engine, Protocol):
         none tells, they are found by looking for them.
         """
 
+    async def unswept(self) -> tuple[str, ...]:
+        """
+        Have all machines that keep copies of it drop what was erased; those that may hold it still.
+
+        Waits some seconds for them. *Raises* ``StoreError``. *Cancellation*: safe.
+        """
+
 
 class OfRepository:
     """What is kept of one repository; *lease_time* is what leases are compared with."""

@@ -144,6 +144,8 @@ class ErasureReport:
             ``Mnemo.scrub``; another process reads an older state, or the disk refused, and
             it is finished later; or something is *unreadable*; or it was a dry run. In
             PostgreSQL, ``Mnemo.scrub`` alone does it.
+        unconfirmed: Machines whose copies of the index may still hold it: they did not say in
+            3 s that they dropped it, and do so before they use them again. PostgreSQL only.
         texts: Of a dry run: what messages, steps, facts and instructions say that would go, at
             most 100 of each; empty where it was erased.
     """
@@ -168,6 +170,7 @@ class ErasureReport:
     items: int = 0
     unreadable: tuple[str, ...] = ()
     scrubbed: bool = True
+    unconfirmed: tuple[str, ...] = ()
     texts: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __add__(self, other: ErasureReport) -> ErasureReport:
@@ -179,7 +182,7 @@ class ErasureReport:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was there to forget."""
-        return replace(self, scrubbed=True) == ErasureReport()
+        return replace(self, scrubbed=True, unconfirmed=()) == ErasureReport()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from mnemo.testing import HashingEmbedder
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.long]
 
 ROLES = ("ada", "bea")
-COMMON = {"meta", "owners", "locks", "commits", "erased"}
+COMMON = {"meta", "owners", "locks", "commits", "caches", "erased"}
 """Tables of no repository."""
 _RIGHTS = """
 GRANT USAGE ON SCHEMA {0} TO ada, bea;

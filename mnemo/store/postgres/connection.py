@@ -36,7 +36,7 @@ Unless the URL says otherwise; times in seconds, the last one in milliseconds.
 
 A connection to a machine that was cut off ends after a minute; by default it takes hours.
 """
-_WRITES_JOBS = re.compile(r"\s*(?:INSERT INTO|UPDATE) jobs\b")
+_TELLS = re.compile(r"\s*(?:(?:INSERT INTO|UPDATE) jobs\b|UPDATE caches SET asked)")
 _MOST_JSON = 8_000_000
 """Characters after which rows go into another statement."""
 _MOST_AT_ONCE = 10_000
@@ -125,10 +125,10 @@ class PostgresTx:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.wrote_jobs = False
-        """Whether a statement has written jobs, which other processes may wait for."""
+        """Whether a statement has written jobs, or for caches, what other processes wait for."""
 
     def run(self, statement: str, values: Values = (), /) -> Any:
-        if _WRITES_JOBS.match(statement):
+        if _TELLS.match(statement):
             self.wrote_jobs = True
         text, names = dialect.spelled(statement)
         cursor = psycopg.RawCursor(self._connection)

@@ -80,7 +80,7 @@ FROM information_schema.columns c
 WHERE c.table_schema = current_schema() AND c.table_name <> ALL (?::text[])
 ORDER BY c.table_name, c.ordinal_position
 """
-_ENGINES = ["texts", "note_words", "locks", "commits"]
+_ENGINES = ["texts", "note_words", "locks", "commits", "caches"]
 _LETTERS = {"bigint": "i", "double precision": "f", "text": "s", "bytea": "b"}
 
 

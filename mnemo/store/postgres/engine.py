@@ -18,6 +18,7 @@ from psycopg_pool import ConnectionPool
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
 from mnemo.store.engine import OWNERS, Bulk, Locks
+from mnemo.store.postgres import caches
 from mnemo.store.postgres.connection import (
     Address,
     Connection,
@@ -102,6 +103,7 @@ class PostgresEngine:
         self._limiter = anyio.CapacityLimiter(_READERS)
         self._closed = False
         self._is_pooled = False
+        self._woken: Callable[[], None] = lambda: None
         path = f'SET LOCAL search_path = "{self._address.schema}", pg_temp'
         patience = f"SET LOCAL lock_timeout = {round(config.busy_timeout_s * 1_000)}"
         self._begin_read = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {path}; {patience}"
@@ -288,9 +290,14 @@ class PostgresEngine:
     async def scrub(self, *, at_once: bool = False) -> bool:
         """Rewrite all tables, if *at_once*; else look whether nothing erased is left."""
         self._opened()
-        if at_once:
-            return await anyio.to_thread.run_sync(self._scrub)
-        return await self.reading(is_clean)
+        if not at_once:
+            return await self.reading(is_clean)
+        # Not at the same time: the caches' machines read and write tables that are rewritten.
+        left = await self.unswept()
+        return await anyio.to_thread.run_sync(self._scrub) and not left
+
+    async def unswept(self) -> tuple[str, ...]:
+        return await caches.unswept(self, self._woken)
 
     def _scrub(self) -> bool:
         with translated("scrubbing the store"):
@@ -302,7 +309,7 @@ class PostgresEngine:
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         """Listen for jobs, which no pooler lets through; the server vacuums by itself."""
-        writer = self._opened()
+        writer, self._woken = self._opened(), woken
         if self._is_pooled:
             await anyio.sleep_forever()
 

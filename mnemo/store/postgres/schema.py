@@ -85,6 +85,13 @@ _STAMPED = """
 SELECT v.name, v.value FROM "{0}".meta v JOIN "{0}".meta s ON s.name = 'salt'
 WHERE v.name IN ('version', 'schema')
 """
+# Folders that keep copies of segments, on any machine: see ``caches``.
+_CACHES = """
+CREATE TABLE caches (
+    id TEXT PRIMARY KEY, machine TEXT NOT NULL, lease_until DOUBLE PRECISION NOT NULL,
+    asked BIGINT NOT NULL DEFAULT 0, swept BIGINT NOT NULL DEFAULT 0
+);
+"""
 _TAKEN = (errors.DuplicateTable, errors.DuplicateObject, errors.DuplicateFunction)
 _STAMP = "UPDATE meta SET value = %s WHERE name = 'version'"
 
@@ -181,6 +188,7 @@ def _make(connection: Connection) -> None:
         _TEXTS,
         _NUMBERS,
         _JSON_SINCE_16 if since_16 else _JSON,
+        _CACHES,
     ):
         connection.execute(script)
     for name in _NUMBERED:

@@ -43,7 +43,8 @@ SELECT count(*) FROM (
 _TABLES = """
 SELECT format('%%I.%%I', n.nspname, c.relname), pg_has_role(c.relowner, 'USAGE')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relkind = 'r' AND c.relname NOT IN ('locks', 'commits', 'meta', 'owners')
+WHERE n.nspname = %s AND c.relkind = 'r'
+  AND c.relname NOT IN ('locks', 'commits', 'caches', 'meta', 'owners')
 ORDER BY c.relname
 """
 

@@ -161,6 +161,10 @@ class SqliteEngine:
         async with self.snapshot() as held:
             await held.copy(path)
 
+    async def unswept(self) -> tuple[str, ...]:
+        """Nobody: a file is of one machine."""
+        return ()
+
     async def scrub(self, *, at_once: bool = False) -> bool:
         self._writer()
         return await self._scrubber.scrub(at_once=at_once)
