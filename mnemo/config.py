@@ -29,7 +29,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from mnemo.errors import ConfigError
-from mnemo.runtime.validation import MOST_NUMBER
+from mnemo.runtime.validation import MOST_NUMBER, checked_path
 from mnemo.values.counting import IMAGE_TOKENS, Counter
 from mnemo.values.messages import MOST_TOKENS
 from mnemo.values.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
@@ -494,14 +494,27 @@ class NotesConfig(Settings):
     """Whether secrets are taken out of what is written; off for tests only."""
 
 
+def _folder(text: str) -> str:
+    checked_path("folder", text)
+    return text
+
+
 class IndexConfig(Settings):
-    """What recalls search, in memory, of all repositories of a service (``config.index``)."""
+    """What recalls search, of all repositories of a service (``config.index``)."""
 
     memory_mb: Annotated[int, Field(ge=1)] = 512
     """
     Megabytes (10⁶ bytes, estimated) that they hold together; above it those used longest ago let
     go of theirs, and read it again at their next use. The one in use may hold more (S).
     """
+    folder: Annotated[str, AfterValidator(_folder)] | None = None
+    """
+    Where files lie that are mapped to search large repositories, in a folder for each store; the
+    same for all its processes. ``None``: in ``FILE.index`` beside a file, and of a store on
+    PostgreSQL in the user's cache. What is missing there is made anew from the store.
+    """
+    folder_mb: Annotated[int, Field(ge=100)] = 10_000
+    """Megabytes of these files, at most, of a store on PostgreSQL; those used last stay (S)."""
 
 
 class StoreConfig(Settings):

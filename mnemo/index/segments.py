@@ -363,22 +363,14 @@ def unpacked(segment: Buffer, *, at_once: bool = True) -> tuple[Head, Batches]:
     *Raises* ``ValueError``: it is damaged, or of another version.
     """
     try:
-        whole = memoryview(segment).toreadonly()
-        magic, checksum, said, size = _HEAD.unpack_from(whole)
-        sums = -(-size // _BLOCK)
-        begin = _HEAD.size + said + sums * 4 + -sums * 4 % _ALIGNED
-        if magic != _MAGIC or len(whole) != begin + size:
-            raise ValueError("of another length or kind")
-        if zlib.crc32(whole[_HEAD.size : begin]) != checksum:
-            raise ValueError("another checksum")
-        body = Body(whole[begin:], np.frombuffer(whole, "<u4", sums, _HEAD.size + said))
+        said, body = opened(segment)
         if at_once:
-            body.check(0, size)
-        head, parts = json.loads(_decoded(whole[_HEAD.size : _HEAD.size + said]))
+            body.check(0, len(body.bytes))
+        head, parts = json.loads(_decoded(said))
         head |= {end: FeedCursor(**head[end]) for end in ("after", "until")}
         head["tongues"] = tuple(head["tongues"])
         return Head(**head), _batches(body, parts)
-    except (*UNDECODABLE, struct.error) as error:
+    except UNDECODABLE as error:
         raise ValueError(f"a damaged segment: {error}") from error
 
 
@@ -386,6 +378,20 @@ def is_findable(batches: Batches) -> bool:
     """Whether they were packed so."""
     ids = (batch.names["ids"] for batch in batches.values())
     return any(isinstance(some, Names) and some.is_findable for some in ids)
+
+
+def opened(segment: Buffer) -> tuple[memoryview, Body]:
+    """What it says, and its arrays. *Raises* ``ValueError``: of another kind, length or head."""
+    whole = memoryview(segment).toreadonly()
+    magic, checksum, said, size = _HEAD.unpack(whole[: _HEAD.size].tobytes().ljust(_HEAD.size))
+    sums = -(-size // _BLOCK)
+    begin = _HEAD.size + said + sums * 4 + -sums * 4 % _ALIGNED
+    if magic != _MAGIC or len(whole) != begin + size:
+        raise ValueError("of another length or kind")
+    if zlib.crc32(whole[_HEAD.size : begin]) != checksum:
+        raise ValueError("another checksum")
+    body = Body(whole[begin:], np.frombuffer(whole, "<u4", sums, _HEAD.size + said))
+    return whole[_HEAD.size : _HEAD.size + said], body
 
 
 def _batches(body: Body, parts: Mapping[str, Any]) -> Batches:
