@@ -601,6 +601,11 @@ class Totals:
             observed=frozenset(steps.actors[n] for n in np.flatnonzero(speaking).tolist()),
         )
 
+    def both(self, agents: frozenset[str]) -> bool:
+        """Whether *agents*, which every actor of an action is, and others speak."""
+        an_agent = self.acted or not agents.isdisjoint(self.observed)
+        return an_agent and not self.observed <= agents
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:

@@ -25,6 +25,7 @@ from mnemo.index.pieces import places
 from mnemo.values.filters import Where
 from mnemo.values.graph import NodeType
 
+T = TypeVar("T")
 V = TypeVar("V", bound=DocumentsView)
 
 Part: TypeAlias = tuple[CorpusView, Mapping[NodeType, Ints]]
@@ -141,7 +142,7 @@ def _some(views: Iterable[tuple[V, Ints | None]]) -> list[_Some[V]]:
 
 def _fields(some: Sequence[_Some[V]]) -> dict[str, Any]:
     """The fields of their view; each document has a number of its own for its metadata."""
-    ids = [one.view.ids[number] for one in some for number in one.chosen.tolist()]
+    ids = [id for one in some for id in _named(one.view.ids, one.chosen)]
     documents = dict[str, tuple[int, ...]]()
     for number, id in enumerate(ids):
         documents[id] = (*documents.get(id, ()), number)
@@ -159,10 +160,11 @@ def _fields(some: Sequence[_Some[V]]) -> dict[str, Any]:
     return columns | {
         "count": len(ids),
         "ids": ids,
-        "nodes": [one.view.nodes[number] for one in some for number in one.chosen.tolist()],
+        "nodes": [node for one in some for node in _named(one.view.nodes, one.chosen)],
         "origins": {
             number: one.view.origins[before]
             for one in some
+            if one.view.origins
             for number, before in enumerate(one.chosen.tolist(), one.first)
             if before in one.view.origins
         },
@@ -225,7 +227,8 @@ def _steps(some: Sequence[_Some[StepsView]], centre: Floats) -> StepsView:
         pairs = pairs[pairs[:, 1] >= 0]
         pairs[:, 0] = _renumbered(pairs[:, 0], chains, view.chain_names)
         joined.append(pairs)
-        repeats |= {id: view.repeats[id] for id in given["ids"][here] if id in view.repeats}
+        if view.repeats:
+            repeats |= {id: view.repeats[id] for id in given["ids"][here] if id in view.repeats}
     given["aliases"] = {step: id for id, steps in repeats.items() for step in steps}
     return StepsView(
         **given,
@@ -238,8 +241,8 @@ def _steps(some: Sequence[_Some[StepsView]], centre: Floats) -> StepsView:
     )
 
 
-def _named(names: Sequence[str], numbers: Ints) -> list[str]:
-    return [names[number] for number in numbers.tolist()]
+def _named(names: Sequence[T], numbers: Ints) -> list[T]:
+    return [*map(names.__getitem__, numbers.tolist())]
 
 
 def _renumbered(

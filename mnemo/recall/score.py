@@ -24,12 +24,21 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.english.asked import without_scaffolding
 from mnemo.english.words import index_terms
-from mnemo.index.corpus import ROLES, CorpusView, DocumentsView, StepsView, Whole, thread_chain
+from mnemo.index.corpus import (
+    ROLES,
+    CorpusView,
+    DocumentsView,
+    Floats,
+    Ints,
+    Mask,
+    StepsView,
+    Whole,
+    thread_chain,
+)
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces
 from mnemo.index.shares import held, of_pieces, shares, with_previous
@@ -75,9 +84,9 @@ class RecallQuestion:
     texts: tuple[str, ...]
     about: Literal["agent", "asker"] | None = None
     has_context: bool = False
-    vectors: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
+    vectors: Floats | None = field(default=None, compare=False, repr=False)
 
-    def embedded(self, rows: NDArray[np.float32]) -> RecallQuestion:
+    def embedded(self, rows: Floats) -> RecallQuestion:
         """This question with the vectors of its ``texts``."""
         if self.has_context:
             leading = rows[0] + np.float32(CONTEXT_VECTOR_WEIGHT) * rows[-1]
@@ -107,9 +116,6 @@ def ask(
 
 # ── Documents ───────────────────────────────────────────────────────────────────────────
 
-
-Floats = NDArray[np.float32]
-Mask = NDArray[np.bool_]
 
 WEIGHTS: dict[str, dict[int, float]] = {
     "cosine": {NOTE: 3.0, CHAT: 0.3, DOCUMENT: 1.0},
@@ -287,7 +293,7 @@ class Scorer:
         weights = [scale * WEIGHTS[name].get(k, 0.0) for k in (NOTE, CHAT, DOCUMENT)]
         return np.asarray(np.asarray(weights, np.float32)[self.pieces.kind] * values, np.float32)
 
-    def with_steps(self, nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> tuple[Hits, Floats]:
+    def with_steps(self, nodes: Hits, steps: Hits, pairs: Ints) -> tuple[Hits, Floats]:
         """
         Score nodes as the steps behind them, and by what they say better; what each gains. A fact
         says what a turn means by "it" or "tomorrow": of what its cosine or its words are better, a
@@ -320,10 +326,7 @@ class Scorer:
         view, query, about = self.steps, fold(self.question.query), self.question.about
         agents = [name in self.agents for name in view.actors]
         agent = view.acted | np.asarray(agents, np.bool_)[view.actor]
-        speak = self.whole.totals
-        both = (speak.acted or not speak.observed.isdisjoint(self.agents)) and bool(
-            speak.observed - self.agents
-        )
+        both = self.whole.totals.both(self.agents)
         named = self.question.named - ROLES
         speakers = [not named.isdisjoint(name.split()) for name in view.actors]
         spoken = np.asarray(speakers, np.bool_)[view.actor]
