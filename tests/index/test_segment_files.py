@@ -283,6 +283,15 @@ def test_what_cannot_be_deleted_now_is_deleted_later(folder, monkeypatch):
     assert folder.sweep(())
 
 
+def test_where_folders_cannot_be_locked_files_are_mapped_and_swept(folder, monkeypatch):
+    """As on Windows, where an open file is not deleted."""
+    monkeypatch.setattr(files, "_ON_WINDOWS", True)
+    assert is_mapped(folder.mapped(NAME, Made()))
+    (folder.path / LEFT).write_text("x")
+    assert folder.sweep(())
+    assert names_in(folder) == []
+
+
 def test_a_cache_is_bounded(tmp_path):
     """What was mapped last stays."""
     contents = [segment(f"s{number}") for number in range(4)]
@@ -319,6 +328,24 @@ def test_each_store_has_a_folder_of_its_own(tmp_path, monkeypatch):
     assert one != other
     assert one.parent == tmp_path / "cache" / "mnemo"
     assert path("one at host", given).parent == tmp_path / "given"
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        ("linux", ".cache/mnemo"),
+        ("darwin", "Library/Caches/mnemo"),
+        ("win32", "AppData/Local/mnemo"),
+    ],
+)
+def test_the_cache_is_where_the_system_has_it(system, expected, tmp_path, monkeypatch):
+    """Of the user."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(files, "_ON_WINDOWS", system == "win32")
+    assert SegmentFolder.of("a store", IndexConfig()).path.parent == tmp_path / expected
 
 
 @pytest.mark.parametrize("folder", ["", " ", "a\0b", "x" * 300])
