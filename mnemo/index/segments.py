@@ -435,7 +435,8 @@ def absorbed(sizes: Sequence[int], documents: int) -> int:
 
 
 def _magnitude(documents: int) -> int:
-    return (max(documents // SEALED_FROM, 1).bit_length() - 1) // (MERGED.bit_length() - 1)
+    # Those that lost up to half of their documents are still of a size with their neighbours.
+    return (max(2 * documents // SEALED_FROM, 1).bit_length() - 1) // (MERGED.bit_length() - 1)
 
 
 # ── Segments as rows ──────────────────────────────────────────────────────────────────

@@ -146,13 +146,8 @@ class Schedule:
             await store.writing(lambda tx: tx.erase(thread, seqs))
 
 
-BEGUN = (
-    ("tell", 5, "t"),
-    ("hear", 1, "t"),
-    ("learn", 2, "hive"),
-    ("know", 3, "moss"),
-    ("seal", 0, ""),
-)
+BEGUN = [("tell", 5, "t"), ("hear", 1, "t"), ("learn", 2, "hive"), ("know", 3, "moss")]
+BEGUN += [("seal", 0, ""), ("feed", 0, "t"), ("collect", 2, ""), ("seal", 0, "")]
 ERASING = ("unite", "purge", "withdraw", "expire", "delete", "forget")
 
 

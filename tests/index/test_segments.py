@@ -448,6 +448,14 @@ def test_a_document_is_written_again_once_per_eightfold_size():
     assert len(sizes) <= documents / (64 * SEALED_FROM) + 2 * MERGED
 
 
+def test_segments_that_lost_documents_are_merged_all_the_same():
+    """Else each of them would keep those beside it apart."""
+    size = MERGED**2 * segments.SEALED_FROM
+    lost = size * 3 // 5
+    assert absorbed([size, lost, size, lost, size, lost, size], size) == MERGED - 1
+    assert absorbed([size, *[segments.SEALED_FROM] * (MERGED - 2)], segments.SEALED_FROM) == 0
+
+
 SAID = (
     "We've moved the launch to Friday 14 May 2023, haven't we?",
     "She's in the hospital's café.",
