@@ -29,7 +29,6 @@ import numpy as np
 import unit_costs
 from numpy.typing import NDArray
 
-from mnemo import Config
 from mnemo.index.segments import SEALED_FROM, absorbed
 
 KEPT = Path(__file__).with_name("simulation.json")
@@ -216,8 +215,7 @@ class Day:
         spent = np.where(missed, cold, recall) + MESSAGES * append + once * opening
         spent += always + np.array(costs["job"])
         is_open = np.cumsum(np.bincount(self.hours[self.first], minlength=24))[:, None]
-        looks = np.array(costs["look"]) / Config().jobs.poll_s
-        by_hour = HOUR_S * (looks + is_open * np.array(costs["idle"]))
+        by_hour = HOUR_S * (np.array(costs["rest"]) + is_open * np.array(costs["idle"]))
         np.add.at(by_hour, self.hours, spent)
         return np.asarray(by_hour.max(axis=0) / 1_000 / HOUR_S * [1, self.fleet.services])
 

@@ -2,7 +2,8 @@
 Unit costs for ``simulate_scale``, measured on small stores of ``scale_store`` that this run makes.
 
 Costs are pairs of processor milliseconds: of the service, and of the PostgreSQL server (0 in a
-file). The embedder of ``scale_store`` costs nothing; MiniLM is measured by itself.
+file); of ``rest`` and ``idle``, of a service and an open repository that nobody asks, in a second.
+The embedder of ``scale_store`` costs nothing; MiniLM is measured by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import anyio
 import bench_kit as kit
 import numpy as np
 from answers_kit import read_talks
-from bench_scale import CONFIG, READERS, REST_S, Ground, memory_bytes, service
+from bench_scale import READERS, REST_S, Ground, memory_bytes, service
 from scale_store import repo_name
 
 from mnemo import Message, Mnemo
@@ -172,7 +173,7 @@ async def rest(ground: Ground) -> dict[str, Any]:
         few, many, connections = json.loads(await child.line())
     each = np.maximum(np.array(many) - few, 0) / (OPENED[1] - OPENED[0])
     return {
-        "look": [CONFIG.jobs.poll_s * ms for ms in few[:2]],
+        "rest": few[:2],
         "idle": each[:2].tolist(),
         "base_bytes": few[2],
         "open_bytes": float(each[2]),
