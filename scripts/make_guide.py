@@ -300,7 +300,8 @@ def _unit_costs(costs: dict[str, Any]) -> dict[str, str]:
         if what != "append" or size == costs["documents"][1]
     }
     pairs |= {title: costs[what] for what, title in once.items()}
-    return {
+    a_turn = {"texts embedded in a turn": f"{costs['texts']:.1f}"}
+    return a_turn | {
         title: f"{own:.1f}" + (f" + {server:.1f}" if server else "")
         for title, (own, server) in pairs.items()
     }

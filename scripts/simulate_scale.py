@@ -177,10 +177,10 @@ class Day:
 
     def __init__(self, costs: Costs, fleet: Fleet, seed: int = 0) -> None:
         self.costs, self.fleet, activity = costs, fleet, Activity(fleet)
-        self.is_served, self.a_turn = costs["engine"] == "postgres", MESSAGES + costs["facts"]
+        self.is_served = costs["engine"] == "postgres"
         self.users, self.times = turns(fleet, activity, np.random.default_rng(seed))
         self.hours = np.minimum(self.times // HOUR_S, 23).astype(np.int64)
-        kept = fleet.days * self.a_turn
+        kept = fleet.days * (MESSAGES + costs["facts"])
         strata = min(STRATA, fleet.users)
         places = (np.arange(strata) + 0.5) * fleet.users / strata
         self.everyone = kept * activity.rate(places)
@@ -211,9 +211,9 @@ class Day:
         recall, cold, append, opening = (
             at(costs, what, self._documents) for what in ("recall", "cold", "append", "open")
         )
-        always = np.array(costs["question"]) + self.a_turn * np.array(costs["embed"])
         spent = np.where(missed, cold, recall) + MESSAGES * append + once * opening
-        spent += always + np.array(costs["job"])
+        spent += costs["texts"] * np.array(costs["embed"]) + costs["question"]
+        spent += costs["job"]
         is_open = np.cumsum(np.bincount(self.hours[self.first], minlength=24))[:, None]
         by_hour = HOUR_S * (np.array(costs["rest"]) + is_open * np.array(costs["idle"]))
         np.add.at(by_hour, self.hours, spent)

@@ -14,16 +14,16 @@ from contextlib import AsyncExitStack, ExitStack
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from time import process_time
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import bench_kit as kit
 import numpy as np
 from answers_kit import read_talks
-from bench_scale import READERS, REST_S, Ground, memory_bytes, service
-from scale_store import repo_name
+from bench_scale import CONFIG, READERS, REST_S, Ground, memory_bytes, service
+from scale_store import Given, repo_name
 
 from mnemo import Message, Mnemo
 from mnemo.models.local import MiniLMEmbedder
@@ -32,9 +32,9 @@ PEOPLE = Path(__file__).parents[1] / "tests" / "data" / "everyday"
 FULL = {50: 8, 500: 6, 5_000: 3, 20_000: 2}
 """Texts of a repository → how many such repositories are measured."""
 QUICK = {30: 2, 90: 2}
-ASKED, SAID, TURNS, BATCH, IDLE_S = 5, 16, 12, 32, 10.0
-OPENED = (1, 4_000)
-"""Repositories that are open and idle, with nothing in them."""
+ASKED, SAID, TURNS, BATCH, IDLE_S = 5, 16, 12, 4, 10.0
+TEXTS, OPENED = 128, (1, 4_000)
+"""Texts that are embedded; repositories that are open and idle, with nothing in them."""
 
 Pair = list[float]
 
@@ -120,9 +120,22 @@ async def by_size(ground: Ground, each: int, repos: int, empty: int) -> dict[str
     }
 
 
+class Counting(Given):
+    """Counts the texts, but questions, that it is asked for."""
+
+    count = 0
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> Any:
+        self.count += len(texts) if kind == "document" else 0
+        return await super().embed(texts, kind=kind)
+
+
 async def turns(ground: Ground, each: int, appended: Pair) -> dict[str, Any]:
-    """Jobs: what a person said, and a reply, are extracted; and how many facts that gave."""
-    meter, pairs, facts = Meter(ground), list[Any](), list[float]()
+    """Jobs: what a person said, and a reply, are extracted; what that embeds and adds."""
+    meter, pairs, texts = Meter(ground), list[Any](), list[float]()
+    facts = list[float]()
     said = [
         step
         for path in sorted(PEOPLE.glob("*.json"))
@@ -130,19 +143,21 @@ async def turns(ground: Ground, each: int, appended: Pair) -> dict[str, Any]:
         for step in talk.turns
     ][: 2 * TURNS]
     url = await ground.store(range(2), each)
-    async with service(url, ground.source.questions(0, each, 1)) as memory:
+    embedder = Counting(ground.source.questions(0, each, 1))
+    async with Mnemo(url, config=CONFIG, embedder=embedder) as memory:
         for n, some in enumerate(kit.batches(said, TURNS)):
             repo = await memory.open_repo(repo_name(n))
             await repo.recall("What was said?")
-            before = (await repo.statistics()).index.documents
+            before, embedder.count = (await repo.statistics()).index.documents, 0
             talk = repo.conversation("remembered", remember=True)
             for turn in some:
                 both = [Message("user", turn.text), Message("assistant", "I see, thank you.")]
                 pairs.append(await meter.of(talk.append(both), repo.settle()))
             after = (await repo.statistics()).index.documents
             facts.append((after - before) / len(some) - 2)
-    job = np.maximum(np.array(middle(pairs)) - 2 * np.array(appended), 0)
-    return {"job": job.tolist(), "facts": max(0.0, median(facts))}
+            texts.append(embedder.count / len(some))
+    job = np.maximum(np.mean(pairs, axis=0) - 2 * np.array(appended), 0).tolist()
+    return {"job": job, "facts": max(0.0, mean(facts)), "texts": mean(texts)}
 
 
 async def resting(folder: str, engine: str, url: str) -> None:
@@ -199,11 +214,11 @@ def embedding() -> dict[str, Any]:
     """A text in a batch, and a question, by the default embedder."""
     embedder = MiniLMEmbedder.load()
     talks = [talk for path in sorted(PEOPLE.glob("*.json")) for talk in read_talks(path)]
-    texts = [turn.text for talk in talks for turn in talk.turns][: 4 * BATCH]
+    texts = [turn.text for talk in talks for turn in talk.turns][:TEXTS]
     took: dict[str, list[float]] = {"embed": [], "question": []}
     for what, size in (("embed", BATCH), ("question", 1)):
         embedder.embed(texts[:size])
-        for some in [*kit.batches(texts, size)][:BATCH]:
+        for some in kit.batches(texts, size):
             began = process_time()
             embedder.embed(some)
             took[what].append(1_000 * (process_time() - began) / len(some))
