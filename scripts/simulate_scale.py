@@ -227,7 +227,9 @@ class Day:
     def segments(self) -> float:
         """Of all users."""
         counts = np.array(segments(int(self.everyone.max()) // SEALED_FROM))
-        return float(counts[(self.everyone // SEALED_FROM).astype(int)].mean()) * self.fleet.users
+        said = MESSAGES / (MESSAGES + self.costs["facts"])  # messages and facts lie apart
+        sealed = [(part * self.everyone // SEALED_FROM).astype(int) for part in (said, 1 - said)]
+        return sum(float(counts[times].mean()) for times in sealed) * self.fleet.users
 
     def of_machine(self) -> dict[str, float]:
         """Resource of a machine → share of it that is used."""
