@@ -359,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         made = table(one["costs"], fleet)
         print(f"\n{engine}, unit costs of {one['costs']['day']}, {one['costs']['machine']}")
         for name, cells in made["rows"].items():
-            print(f"  {name:<62}" + "".join(f"{cell:>14}" for cell in cells))
+            print(f"  {name:<62}" + "".join(f"{cell:>16}" for cell in cells))
         for what, limits in made["first"].items():
             told = ", ".join(f"{name} at {users} users" for name, users in limits.items())
             print(f"  {what} breaks by: {told}")
