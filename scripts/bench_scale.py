@@ -70,7 +70,7 @@ def _schema(engine: str) -> dict[str, str]:
         from mnemo.store.postgres import dialect, schema
 
         source = "".join(map(inspect.getsource, (dialect, schema)))
-        found[next(iter(FILLED))] += sha256(source.encode()).hexdigest()
+        found[min(FILLED & found.keys())] += sha256(source.encode()).hexdigest()
     return found
 
 

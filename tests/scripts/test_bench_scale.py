@@ -82,6 +82,15 @@ def test_bare_files_answer_as_all_vectors_and_the_full_text_do(large, folder):
     assert (by_vectors[0], by_words[0][0] - 1) == (first, first)
 
 
+def test_what_an_engine_adds_is_of_one_table_in_every_process(large):
+    """A kept store on PostgreSQL is made anew when that changes, and not for another reason."""
+    schema = import_module("bench_scale")._schema
+    own, theirs = schema("sqlite"), schema("postgres")
+    assert [table for table in own if own[table] != theirs[table]] == [
+        min(large.FILLED & own.keys())
+    ]
+
+
 @pytest.mark.long
 def test_every_row_of_scale_gives_its_figures(folder):
     """Those with a goal say whether it is met."""
