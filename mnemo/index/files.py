@@ -32,6 +32,7 @@ log = logging.getLogger("mnemo")
 
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 _UNFINISHED = re.compile(rf"\.{_DIGEST.pattern}\.[0-9]+\.[0-9a-f]+\.tmp")
+_IDENTITY: Final = "identity"
 _READ: Final = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
@@ -63,6 +64,8 @@ class SegmentFolder:
         self._like = like
         self._most_bytes = most_bytes
         self._has_failed = False
+        self.may_serve: Callable[[], bool] = lambda: True
+        """Whether files may be used now; asked in worker threads. Else bytes are not mapped."""
 
     @classmethod
     def of(cls, place: Path | str, config: IndexConfig) -> SegmentFolder:
@@ -87,6 +90,8 @@ class SegmentFolder:
         """
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"no digest of a segment: {digest[:80]!r}")
+        if not self.may_serve():
+            return memoryview(_made(digest, make))
         with suppress(OSError, ValueError):
             return self._map(digest)
         made: bytes | None = None
@@ -100,6 +105,14 @@ class SegmentFolder:
                 log.warning("segments are read into memory, not mapped: %s", error)
             self._has_failed = True
             return memoryview(made if made is not None else _made(digest, make))
+
+    def identity(self) -> str:
+        """Names the folder among those of all machines, for all its processes. *Raises* OSError."""
+        with self._locked(alone=False):
+            with suppress(FileNotFoundError):
+                return (self.path / _IDENTITY).read_text("ascii")
+            self._write(_IDENTITY, token_hex(16).encode())
+            return (self.path / _IDENTITY).read_text("ascii")
 
     def discard(self, digest: str) -> None:
         """Remove a file, e.g. as a part of it turned out to be damaged; it is made anew."""

@@ -69,6 +69,24 @@ def test_a_segment_is_written_once_and_mapped(folder):
     assert names_in(folder) == [NAME]
 
 
+def test_all_processes_know_a_folder_by_the_same_name(tmp_path):
+    """It has one from the first time that somebody asks; a sweep leaves it."""
+    one, other, another = (SegmentFolder(tmp_path / name) for name in ("a", "a", "b"))
+    assert one.identity() == other.identity() != another.identity()
+    other.mapped(NAME, Made())
+    assert one.sweep([])
+    assert names_in(other) == ["identity"]
+    with pytest.raises(OSError, match="exists"):
+        SegmentFolder(tmp_path / "a" / "identity").identity()
+
+
+def test_a_folder_that_may_not_serve_is_left_alone(folder):
+    """What is made is given as it is, and not written."""
+    folder.may_serve, make = (lambda: False), Made()
+    assert bytes(folder.mapped(NAME, make)) == bytes(folder.mapped(NAME, make)) == GOOD
+    assert (make.times, folder.path.exists()) == (2, False)
+
+
 def test_without_a_database_files_are_the_users_alone(tmp_path):
     """Those of a cache."""
     folder = SegmentFolder(tmp_path / "a" / "b")

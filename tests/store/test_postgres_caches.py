@@ -4,13 +4,17 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.from_thread
+import anyio.to_thread
 import pytest
 import pytest_asyncio
+from index.killed_writer import GOOD
 
 from mnemo import Mnemo
+from mnemo.index.files import SegmentFolder, digest_of
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.postgres import caches
 from mnemo.store.postgres.caches import CONFIRM_S, CacheLease
@@ -18,6 +22,8 @@ from mnemo.testing import HashingEmbedder
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
+NAME = digest_of(GOOD)
+_MACHINES = "SELECT machine FROM caches ORDER BY machine"
 KEPT = ["kept"]
 """The digests that the store holds."""
 
@@ -47,20 +53,22 @@ class Machine:
 
     def __init__(self, name: str, memory: Mnemo, folder: Folder, lease_s: float) -> None:
         assert memory._store is not None
-        self.memory, self.folder, self.store = memory, folder, memory._store
+        self.memory, self.store = memory, memory._store
+        self.folder: Any = folder
         self.lease = self.of(name, lease_s)
 
     def of(self, name: str, lease_s: float) -> CacheLease:
-        return CacheLease(
+        lease = CacheLease(
             self.store.engine,
             SystemClock(),
-            id=f"folder of {name}",
-            machine=name,
-            lease_s=lease_s,
+            identity=lambda: f"folder of {name}",
             sweep=self.folder.sweep,
             listed=lambda tx: KEPT,
-            begun=partial(self.memory._slots.pace, 0.05),
+            machine=name,
+            lease_s=lease_s,
         )
+        lease.begun = partial(self.memory._slots.pace, 0.05)
+        return lease
 
     async def forget(self) -> tuple[str, ...]:
         """Say something and forget it; which machines may hold it still."""
@@ -195,11 +203,37 @@ async def test_who_enters_late_does_not_confirm_for_another_process(shared):
     assert await engine.reading(late.asked) is None
 
 
+async def test_a_folder_of_segments_serves_while_its_lease_runs(shared, tmp_path):
+    """Two services of a machine are one cache; of what is over, nothing is mapped again."""
+    one, other = await shared.machine("one"), await shared.machine("other")
+    made = list[bytes]()
+
+    def make() -> bytes:
+        made.append(GOOD)
+        return GOOD
+
+    async def mapped(machine: Machine) -> bytes:
+        return bytes(await anyio.to_thread.run_sync(machine.folder.mapped, NAME, make))
+
+    for machine in (one, other):
+        machine.folder = folder = SegmentFolder(tmp_path / "segments")
+        machine.lease = machine.store.cache = machine.of("both", 30.0)
+        folder.may_serve = partial(anyio.from_thread.run, machine.lease.ready)
+        machine.lease._identity = folder.identity
+    assert [await mapped(one), await mapped(other), len(made)] == [GOOD, GOOD, 1]
+    machines = await one.store.engine.reading(lambda tx: tx.run(_MACHINES).fetchall())
+    assert [*machines] == [("both",), ("one",), ("other",)]
+    await one.store.engine.writing(lambda tx: tx.run("UPDATE caches SET lease_until = 0"))
+    await other.lease.renew()
+    assert not (other.folder.path / NAME).exists()
+    assert [await mapped(other), len(made)] == [GOOD, 2]
+
+
 async def test_a_cache_of_long_ago_is_not_named_any_more(shared):
-    """A month after its lease, when another one enters."""
+    """A day after its lease."""
     one, gone = await shared.machine("one"), await shared.machine("gone", looks=False)
-    long_ago = "UPDATE caches SET lease_until = lease_until - 40 * 86400 WHERE machine = 'gone'"
-    await gone.store.engine.writing(lambda tx: tx.run(long_ago))
+    ago = "UPDATE caches SET lease_until = lease_until - 3600 * ? WHERE machine = 'gone'"
+    await gone.store.engine.writing(lambda tx: tx.run(ago, (23,)))
     assert await one.forget() == ("gone",)
-    await shared.machine("new")
+    await gone.store.engine.writing(lambda tx: tx.run(ago, (2,)))
     assert await one.forget() == ()

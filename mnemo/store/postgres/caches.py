@@ -25,7 +25,7 @@ CONFIRM_S = 3.0
 _BETWEEN_LOOKS_S = 0.05
 _SWEEPS = 5
 """Tries to sweep a folder in which others write, at each look."""
-FORGOTTEN_S = 30 * 86_400
+FORGOTTEN_S = 86_400
 """Seconds after its lease for which a cache is known, and named as one that may hold something."""
 
 _NOW = "extract(epoch FROM clock_timestamp())"
@@ -56,10 +56,14 @@ class CacheLease:
     The right of a folder on this machine to serve what the store holds.
 
     Args:
-        id: Of the folder, the same for all processes that share it; *machine* is for messages.
-        lease_s: Seconds for which it serves without a ``renew``.
+        identity: Names the folder for all processes that share it. *Raises* ``OSError``: it cannot
+            be used. Blocks.
         sweep: Deletes what is not among the digests; False: something is left. Blocks.
         listed: The digests of what the store holds.
+        machine: Its name, for people.
+        lease_s: Seconds for which it serves without a ``renew``.
+
+    Attributes:
         begun: Called when it is taken for the first time: ``asked`` is to be looked at from then.
     """
 
@@ -68,18 +72,18 @@ class CacheLease:
         engine: Engine,
         clock: Clock,
         *,
-        id: str,
-        machine: str,
-        lease_s: float,
+        identity: Callable[[], str],
         sweep: Callable[[Collection[str]], bool],
         listed: Callable[[Tx], Collection[str]],
-        begun: Callable[[], None],
+        machine: str,
+        lease_s: float,
     ) -> None:
         self._engine, self._clock = engine, clock
-        self._id, self._machine, self._lease_s = id, machine, lease_s
-        self._sweep, self._listed, self._begun = sweep, listed, begun
+        self._identity, self._sweep, self._listed = identity, sweep, listed
+        self._machine, self._lease_s = machine, lease_s
+        self.begun: Callable[[], None] = lambda: None
+        self._id: str | None = None
         self._until: float | None = None
-        self._has_begun = False
         self._renewing = anyio.Lock()
 
     @property
@@ -102,29 +106,32 @@ class CacheLease:
         """
         Prolong the lease, if it was ever taken. *Raises* ``StoreError``. *Cancellation*: safe.
         """
-        if self._has_begun:
+        if self._id is not None:
             async with self._renewing:
                 await self._renew()
 
     async def _renew(self) -> None:
-        began, lease_s = self._clock.monotonic(), self._lease_s
+        id, is_first = self._id, self._id is None
+        if id is None:
+            try:
+                id = await anyio.to_thread.run_sync(self._identity)
+            except OSError as error:
+                log.warning("segments are read into memory, not mapped: %s", error)
+                return
+        began, values = self._clock.monotonic(), (self._lease_s, id)
         prolonged = await self._engine.writing(
-            lambda tx: tx.run(_PROLONG, (lease_s, self._id)).rowcount, locks=OWNERS
+            lambda tx: tx.run(_PROLONG, values).rowcount, locks=OWNERS
         )
         if not prolonged:
             self._until = None
             if not await self._swept(()):
                 return
             began = self._clock.monotonic()
-            await self._engine.writing(self._enter, locks=OWNERS)
-        self._until = began + lease_s
-        if not self._has_begun:
-            self._has_begun = True
-            self._begun()
-
-    def _enter(self, tx: Tx) -> None:
-        tx.run(_FORGET)
-        tx.run(_ENTER, (self._id, self._machine, self._lease_s))
+            entry = (id, self._machine, self._lease_s)
+            await self._engine.writing(lambda tx: tx.run(_ENTER, entry), locks=OWNERS)
+        self._id, self._until = id, began + self._lease_s
+        if is_first:
+            self.begun()
 
     async def _swept(self, keep: Collection[str]) -> bool:
         for _ in range(_SWEEPS):
@@ -137,7 +144,7 @@ class CacheLease:
 
     def asked(self, tx: Tx) -> int | None:
         """Up to where it is to sweep; ``None``: it has, or never held anything."""
-        row = tx.run(_ASKED, (self._id,)).fetchone() if self._has_begun else None
+        row = None if self._id is None else tx.run(_ASKED, (self._id,)).fetchone()
         return None if row is None else int(row[0])
 
     async def confirm(self, asked: int) -> None:
@@ -161,7 +168,7 @@ async def unswept(engine: Engine, woken: Callable[[], None]) -> tuple[str, ...]:
     """
     if not await engine.reading(lambda tx: tx.run(_ANY).fetchone()):
         return ()
-    await engine.writing(lambda tx: tx.run(_ASK), locks=OWNERS)
+    await engine.writing(_ask, locks=OWNERS)
     woken()
     left: list[tuple[str, int]] = []
     with anyio.move_on_after(CONFIRM_S):
@@ -171,3 +178,8 @@ async def unswept(engine: Engine, woken: Callable[[], None]) -> tuple[str, ...]:
                 break
             await anyio.sleep(_BETWEEN_LOOKS_S)
     return tuple(dict.fromkeys(machine for machine, _ in left))
+
+
+def _ask(tx: Tx) -> None:
+    tx.run(_FORGET)
+    tx.run(_ASK)
