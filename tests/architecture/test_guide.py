@@ -5,6 +5,7 @@ When a page is stale, write it anew: ``scripts/make_guide``.
 """
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -52,6 +53,30 @@ def test_the_generated_parts_are_those_of_the_code(generator, page):
     stale = text.replace(f"<!-- {name} -->\n", f"<!-- {name} -->\nobsolete\n")
     assert stale != text
     assert generator.renewed(page, stale) == text
+
+
+def test_figures_that_are_kept_show_in_the_tables_and_plots(generator, tmp_path, monkeypatch):
+    """Those of a number of texts in a column of their own, one that misses its goal as missed."""
+    names = {"2,000 texts: open and first recall": 2.0, "10,000 texts: open, to a tenth": 3.0}
+    figures = [
+        {"name": name, "value": value, "unit": "s", "least": None, "most": 2.5, "met": value < 2.5}
+        for name, value in names.items()
+    ]
+    settings, told = {"engine": "postgres"}, {"day": "2026-01-01", "machine": "one, load 1.5, new"}
+    run = {"row": "scale-open", "settings": settings, **told, "figures": figures}
+    monkeypatch.setattr(generator, "KEPT", tmp_path / "kept.jsonl")
+    generator.KEPT.write_text(json.dumps(run))
+    assert generator.scale().splitlines()[-6:] == [
+        "| texts | PostgreSQL, 2,000 | PostgreSQL, 10,000 |",
+        "|---|---|---|",
+        "| open and first recall | 2 s (≤ 2.5) | – |",
+        "| open, to a tenth | – | 3 s (missed: ≤ 2.5) |",
+        "",
+        "Measured 2026-01-01 on one, new; load 1.5 to 1.5.",
+    ]
+    title = "Opening and the first recall, seconds of processor time, PostgreSQL"
+    bar = f"{'2,000':>11} {'█' * generator.BAR} 2"
+    assert generator.plots().splitlines() == ["```text", title, bar, "```"]
 
 
 @pytest.mark.slow
