@@ -281,11 +281,11 @@ def machine_bears(costs: Costs, fleet: Fleet) -> dict[str, float]:
     return dict(sorted(borne.items(), key=lambda one: one[1]))
 
 
-def table(costs: Costs, fleet: Fleet) -> dict[str, Any]:
-    """The sizing table, with as few machines as bear the users, and what breaks first where."""
+def table(costs: Costs, fleet: Fleet, numbers: Sequence[int]) -> dict[str, Any]:
+    """The sizing table of *numbers* of users, with as few machines as bear them; what breaks."""
     first, rows = {"a machine": machine_bears(costs, fleet)}, dict[str, list[str]]()
     borne = min(first["a machine"].values())
-    for users in USERS:
+    for users in numbers:
         fleet = replace(fleet, users=users, machines=math.ceil(users / borne))
         day, strewn = Day(costs, fleet), Day(costs, replace(fleet, routing="random"))
         for name, cell in column(day, strewn):
@@ -296,7 +296,7 @@ def table(costs: Costs, fleet: Fleet) -> dict[str, Any]:
     breaks = {
         what: {name: shown(users) for name, users in one.items()} for what, one in first.items()
     }
-    return {"users": USERS, "rows": rows, "first": breaks}
+    return {"users": numbers, "rows": rows, "first": breaks}
 
 
 def column(day: Day, strewn: Day) -> Iterator[tuple[str, str]]:
@@ -327,7 +327,7 @@ def shown(number: float) -> str:
     return f"{scaled:.{digits}f}" + ("", " k", " M", " G", " T", " P")[power]
 
 
-KINDS = {field.name: type(field.default) for field in fields(Fleet)}
+KINDS = {field.name: type(field.default) for field in fields(Fleet)[3:]}
 
 
 def setting(word: str) -> tuple[str, Any]:
@@ -343,6 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/simulate_scale", description=__doc__)
     add = parser.add_argument
     add("settings", nargs="*", metavar="SETTING=VALUE", help=f"of {', '.join(KINDS)}")
+    add("--users", type=int, nargs="+", default=USERS)
     add("--measure", action="append", choices=("sqlite", "postgres"), help="unit costs first")
     add("--quick", action="store_true", help="on stores so small that costs say little")
     add("--file", type=Path, default=KEPT, help="where unit costs are, and what is kept")
@@ -356,7 +357,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept[engine] = {"costs": costs}
         given.file.write_text(json.dumps(kept) + "\n", "utf-8")
     for engine, one in kept.items():
-        made = table(one["costs"], fleet)
+        made = table(one["costs"], fleet, given.users)
         print(f"\n{engine}, unit costs of {one['costs']['day']}, {one['costs']['machine']}")
         for name, cells in made["rows"].items():
             print(f"  {name:<62}" + "".join(f"{cell:>16}" for cell in cells))

@@ -165,16 +165,15 @@ def test_costs_lie_on_lines_between_the_sizes(simulate):
     assert simulate.at(known, "recall", np.array([550.0])).tolist() == [[5.5, 4.5]]
 
 
-def test_what_is_printed_is_kept(simulate, tmp_path, capsys, monkeypatch):
+def test_what_is_printed_is_kept(simulate, tmp_path, capsys):
     """The table of each engine that was measured, and what breaks first."""
-    monkeypatch.setattr(simulate, "USERS", (1_000, 4_000))
     file = tmp_path / "kept.json"
     dear = [[30.0, 9.0]] * 2
     measured = {
         name: {"costs": costs(name, recall=dear, cold=dear)} for name in ("sqlite", "postgres")
     }
     file.write_text(json.dumps(measured))
-    assert simulate.main(["--file", str(file), "--keep", "cores=2", "disk_gb=100"]) == 0
+    assert simulate.main(["--file", str(file), "cores=2", "--keep", "--users", "1000", "4000"]) == 0
     out = capsys.readouterr().out
     kept = json.loads(file.read_text())
     for engine in measured:
@@ -193,7 +192,7 @@ def test_what_is_printed_is_kept(simulate, tmp_path, capsys, monkeypatch):
 
 def test_an_unknown_setting_is_refused(simulate):
     """With those that there are."""
-    with pytest.raises(SystemExit, match="no setting 'user'; known: users, machines"):
+    with pytest.raises(SystemExit, match="no setting 'user'; known: mean, most"):
         simulate.main(["user=3"])
 
 
