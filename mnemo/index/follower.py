@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -51,7 +51,8 @@ from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS, step_of
-from mnemo.values.graph import NodeType, Vector
+from mnemo.values.graph import Node, NodeType, Vector, wording_owner
+from mnemo.values.steps import Step
 from mnemo.values.vectors import VectorCache, unit_rows
 
 log = logging.getLogger("mnemo")
@@ -60,8 +61,10 @@ PORTION_S = 0.25
 """Seconds that one call in the background is to take: a writer or a question waits no longer."""
 UNKNOWN_PORTION = 16
 """Texts of the first call, of an embedder whose pace is not known yet."""
+TURN_S = 1.0
+"""Seconds after which it is seen whether a job goes on with it (S)."""
 WINDOW = 256
-"""Debts that are taken at once, to be embedded by length."""
+"""Debts that are taken at once, to be embedded by length; of more one process takes a job."""
 MOST_WANTED = 1_024
 """Texts that a recall considers embedding: a static embedder does no more in its time."""
 LOOKED_AT = 64
@@ -80,6 +83,9 @@ FIRST_S = 0.3
 """Seconds of embedding before the first answer, beside loading: thirty short messages (S)."""
 HUNG_S = 0.25
 """Seconds after which a recall leaves an embedder that does not answer to the background."""
+START = FeedCursor()
+NOBODYS: Mapping[str, Debt] = {}
+"""What is owed, where the documents are not in memory."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -94,6 +100,8 @@ class RepositoryIndex:
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
         advise: Called once with ``IndexStatistics.advice``, when there is some.
         wake: Has ``run`` embed in the background; called where vectors are owed.
+        owe: Owes more than ``WINDOW`` texts to a job, maybe of another process; gives whether it
+            is being done. ``None``: there are no jobs.
         budget: Says when to let go.
     """
 
@@ -105,6 +113,7 @@ class RepositoryIndex:
     owed_s: float = 0.03
     advise: Callable[[str], None] | None = None
     wake: Callable[[], None] = lambda: None
+    owe: Callable[[], Awaitable[bool]] | None = None
     budget: MemoryBudget = field(default_factory=MemoryBudget)
 
     def __post_init__(self) -> None:
@@ -118,7 +127,8 @@ class RepositoryIndex:
         self._number = 0
         self._users = self._bytes = 0
         self._pace = Pace()
-        self._held, self._view, self._cursor = NOTHING, EMPTY, FeedCursor()
+        self._held, self._view, self._cursor = NOTHING, EMPTY, START
+        self._paid = self.embedder.space, START
         self._stood = IndexStatistics(self._cursor, 0, 0, 0, None)
 
     def _start_again(self) -> None:
@@ -147,6 +157,8 @@ class RepositoryIndex:
         if self._users:
             return False
         self._stood = stood = replace(self.statistics(), bytes=0)
+        if self.is_held and not self._corpus.owed:
+            self._paid = self.embedder.space, self._cursor
         self._view = replace(EMPTY, revision=stood.revision, owed=stood.waiting)
         self._held, self._bytes = NOTHING, 0
         for made in ("_embedding", "_threads"):
@@ -479,14 +491,44 @@ class RepositoryIndex:
     async def run(self) -> None:
         """Embed what has no vector, at a pause; failures are waited out. *Cancellation*: safe."""
         await self._traffic.pause(PATIENCE_S)
-        while not await self._attempt():
+        while not await self._attempt(self._embed_own):
             # Also while appends go on: each of them would ask a server that is down.
-            await anyio.sleep(min(MAX_RETRY_S, RETRY_S * 2 ** (self._failures - 1)))
+            await anyio.sleep(self.patience_s)
             await self._traffic.pause(PATIENCE_S)
 
-    async def _attempt(self) -> bool:
+    @property
+    def patience_s(self) -> float:
+        """Seconds until an embedder that failed is asked again."""
+        return min(MAX_RETRY_S, RETRY_S * 2 ** (self._failures - 1)) if self._failures else 0.0
+
+    async def _embed_own(self) -> None:
+        """Embed what is owed; of more than a window, no more than until a job does it."""
+        if self.owe is None:
+            await self._embed_all()
+            return
+        # What was left by an earlier run is no reason to read all into memory.
+        while not await self._embed_all(WINDOW, unread=not self._own) and not await self.owe():
+            await self._embed_all(goes_on=partial(_is_before, elapsed() + TURN_S), unread=True)
+
+    async def work_off(
+        self, since: FeedCursor, *, goes_on: Callable[[], bool]
+    ) -> FeedCursor | None:
+        """
+        Embed what has no vector, as a job, as long as *goes_on*; without the documents in memory,
+        where they are not, it reads what came behind *since*. A failure is noted.
+
+        Give the cursor up to which all have their vectors, or ``None``. *Cancellation*: safe.
+        """
+        space = self.embedder.space
+        if self._paid[0] != space or self._paid[1].step < since.step:
+            self._paid = space, since
+        embed = partial(self._embed_all, goes_on=goes_on, unread=True)
+        done = await self._attempt(embed) and goes_on() and self._paid[0] == space
+        return self._paid[1] if done else None
+
+    async def _attempt(self, embed: Callable[[], Awaitable[object]]) -> bool:
         try:
-            await self.embed_waiting()
+            await embed()
             most = max(MOST_REMOVED, self._corpus.documents)
             if self._corpus.steps.has_heirs or self._corpus.removed > most:
                 await self.renew()
@@ -501,7 +543,8 @@ class RepositoryIndex:
             self._failures = min(self._failures + 1, 32)
             return False
         self._failing, self._failures = None, 0
-        await self._try_to_seal()
+        if self.is_held:
+            await self._try_to_seal()
         return True
 
     async def _try_to_seal(self) -> None:
@@ -518,19 +561,79 @@ class RepositoryIndex:
 
         *Raises* ``ModelError``, ``StoreError``; what was saved before stays.
         """
+        await self._embed_all()
+
+    async def _embed_all(
+        self,
+        most: int | None = None,
+        *,
+        goes_on: Callable[[], bool] = lambda: True,
+        unread: bool = False,
+    ) -> bool:
+        """
+        As ``embed_waiting``; False: *most* are fewer than there were, or it does not go on. What
+        was let go is not read into memory for it, nor, *unread*, what was not read yet.
+        """
         with self._in_use():
+            if not self.is_held and (unread or self._cursor != FeedCursor()):
+                return await self._embed_unread(most, goes_on)
             await self._follow()
-            while len(self._corpus.owed):
+            if most is not None and len(self._corpus.owed) > most:
+                return False
+            going = True
+            while len(self._corpus.owed) and going:
                 async with self._embedding:
                     async with self._lock:
                         debts = self._corpus.owed.oldest(WINDOW)
                     texts = await self._texts_of(debts)
                     # What is gone from the store never comes back with the feed.
                     self._corpus.owed.pay({key: debts[key] for key in debts.keys() - texts.keys()})
-                    await self._embed_window(debts, texts)
+                    going = await self._embed_window(texts, self._held.recent, goes_on, debts)
+            if not len(self._corpus.owed):
+                self._paid = self.embedder.space, self._cursor
+                self._pace.refused = frozenset()
+            return not len(self._corpus.owed)
 
-    async def _embed_window(self, debts: Mapping[str, Debt], texts: Mapping[str, str]) -> None:
-        left = sorted(texts, key=lambda key: (key in self._held.refused, len(texts[key])))
+    async def _embed_unread(self, most: int | None, goes_on: Callable[[], bool]) -> bool:
+        """As ``_embed_all``, of what came since all had their vectors, read page by page."""
+        space, start = self.embedder.space, FeedCursor(vector=NO_VECTORS)
+        since = replace(self._paid[1], vector=NO_VECTORS) if self._paid[0] == space else start
+        recent, refused, more = VectorCache[bytes](RECENT), dict[str, str](), True
+        while more:
+            async with self._embedding:
+                changes = await self.feed.changes(since)
+                if self._number not in (0, changes.repo):
+                    self._number, self._cursor, since = changes.repo, FeedCursor(), start
+                    continue
+                self._number = changes.repo
+                texts = await self._threads.run(self._texts_in, changes)
+                owed = await self.feed.without_vectors(texts)
+                if most is not None and (changes.more or len(owed) > most):
+                    return False
+                refused |= {key: texts[key] for key in owed & self._pace.refused}
+                fresh = {key: texts[key] for key in owed - self._pace.refused}
+                last = {} if changes.more else refused
+                for some in (fresh, last):
+                    if not await self._embed_window(some, recent, goes_on):
+                        return False
+            since, more = changes.cursor, changes.more
+            if not more or not refused:
+                self._paid = space, replace(since, vector=0)
+        self._pace.refused = frozenset()
+        if not self.is_held:
+            self._stood = replace(self._stood, waiting=0)
+            self._view = replace(self._view, owed=0)
+        return True
+
+    async def _embed_window(
+        self,
+        texts: Mapping[str, str],
+        recent: VectorCache[bytes],
+        goes_on: Callable[[], bool],
+        debts: Mapping[str, Debt] = NOBODYS,
+    ) -> bool:
+        """Embed *texts*, those of like lengths together; False: it went on no longer."""
+        left = sorted(texts, key=lambda key: (key in self._pace.refused, len(texts[key])))
         while left:
             portion = self._pace.fitting(
                 left[: self._pace.batch], texts, PORTION_S, UNKNOWN_PORTION
@@ -540,23 +643,29 @@ class RepositoryIndex:
             async with self._traffic.beside():
                 self._in_hand = anyio.Event()
                 try:
-                    await self._save(debts, await self._embedded(portion, texts))
-                    await self._follow()
+                    await self._save(await self._embedded(portion, texts, recent), debts)
+                    if self.is_held:
+                        await self._follow()
                 finally:
                     self._in_hand.set()
                     self._in_hand = None
+            if not goes_on():
+                return False
+        return True
 
-    async def _save(self, debts: Mapping[str, Debt], rows: Mapping[str, Vector]) -> None:
+    async def _save(self, rows: Mapping[str, Vector], debts: Mapping[str, Debt]) -> None:
         """Save what was owed, and owe it no more, unless it is owed anew since."""
         await self.feed.save_vectors(self.embedder.space, rows)
         async with self._lock:
-            self._corpus.owed.pay({key: debts[key] for key in rows})
+            self._corpus.owed.pay({key: debts[key] for key in rows if key in debts})
 
-    async def _embedded(self, keys: Iterable[str], texts: Mapping[str, str]) -> dict[str, Vector]:
+    async def _embedded(
+        self, keys: Iterable[str], texts: Mapping[str, str], recent: VectorCache[bytes]
+    ) -> dict[str, Vector]:
         """The vectors of *keys*; a text that several of them have is embedded once."""
         space = self.embedder.space
         digests = {key: _digest(space.name, texts[key]) for key in keys}
-        known = self._held.recent.found(digests.values())
+        known = recent.found(digests.values())
         if fresh := {d: texts[key] for key, d in digests.items() if d not in known}:
             try:
                 with self._pace.noted(fresh.values()):
@@ -565,12 +674,11 @@ class RepositoryIndex:
             except Exception:
                 # What is refused stays alone, and goes last.
                 if len(digests) == 1:
-                    refused = (*self._held.refused, *digests)
-                    self._held.refused = {*self._corpus.owed.among(refused)}
+                    self._pace.refused |= digests.keys()
                 raise
             known |= zip(fresh, rows, strict=True)
         self._pace.batch = min(BATCH, self._pace.batch * 2)
-        self._held.recent.keep(known)
+        recent.keep(known)
         return {key: known[digest] for key, digest in digests.items()}
 
     # ── Before an answer ─────────────────────────────────────────────────────────────
@@ -592,13 +700,13 @@ class RepositoryIndex:
             left = list(texts)
             while some := self._pace.fitting(left, texts, deadline - elapsed(), 1):
                 loading = not self._pace.is_loaded
-                rows |= await self._embedded(some, texts)
+                rows |= await self._embedded(some, texts, self._held.recent)
                 deadline = elapsed() + allowed if loading else deadline
                 left = left[len(some) :]
             if left:
                 break
         if rows:
-            await self._save(debts, rows)
+            await self._save(rows, debts)
 
     def _wanted(self, query: str) -> dict[str, Debt]:
         """Debts in the order in which they are worth paying: the newest and the best by turns."""
@@ -619,10 +727,22 @@ class RepositoryIndex:
             for id, (message, _) in (await self.feed.messages(ids)).items():
                 steps.append(step_of(id, message, default_actor=self.default_actor))
             nodes = [node for node in owners.values() if node is not None]
-            space, name = self.embedder.space, self.agent_name
-            cut = partial(passages_of, agent_name=name, passage_tokens=space.passage_tokens)
-            held |= await self._threads.run(cut, steps, nodes)
+            held |= await self._threads.run(self._cut, steps, nodes)
         return {key: held[key] for key in debts if key in held}
+
+    def _cut(self, steps: Iterable[Step], nodes: Iterable[Node]) -> dict[str, str]:
+        """What vectors are made of, by their keys."""
+        tokens = self.embedder.space.passage_tokens
+        return passages_of(steps, nodes, agent_name=self.agent_name, passage_tokens=tokens)
+
+    def _texts_in(self, changes: FeedChanges) -> dict[str, str]:
+        """Likewise, of the documents of *changes*; wordings have their vectors in their nodes."""
+        texts = self._cut(steps_in(changes, default_actor=self.default_actor), changes.nodes)
+        return {key: text for key, text in texts.items() if wording_owner(key) == key}
+
+
+def _is_before(until: float) -> bool:
+    return elapsed() < until
 
 
 def _digest(space: str, text: str) -> bytes:

@@ -46,13 +46,12 @@ class IndexStatistics:
 class Held:
     """What an index holds of its repository in memory, to be let go together."""
 
-    __slots__ = ("corpus", "damaged", "early", "recent", "refused", "sealed", "tongues", "unseen")
+    __slots__ = ("corpus", "damaged", "early", "recent", "sealed", "tongues", "unseen")
 
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
         self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
         self.unseen = False
         self.sealed: dict[Chain, int] = {}
-        self.refused: set[str] = set()
         self.recent = VectorCache[bytes](RECENT)
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
         self.early: dict[str, Vector] = {}

@@ -21,18 +21,20 @@ class Pace:
     Attributes:
         is_loaded: Whether a first call has loaded the model; of that the pace is not noted.
         batch: Texts of the next call, at most.
+        refused: Keys of texts that it did not take alone: they go last.
     """
 
-    __slots__ = ("_seconds", "batch", "is_loaded")
+    __slots__ = ("_seconds", "batch", "is_loaded", "refused")
 
     def __init__(self) -> None:
         self._seconds: float | None = None
         self.is_loaded = False
         self.batch = BATCH
+        self.refused = frozenset[str]()
 
     def forget(self) -> None:
         """Begin again, with another embedder."""
-        self._seconds, self.is_loaded = None, False
+        self._seconds, self.is_loaded, self.refused = None, False, frozenset()
 
     def fitting(
         self, keys: Sequence[str], texts: Mapping[str, str], seconds: float, unknown: int

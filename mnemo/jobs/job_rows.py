@@ -175,7 +175,7 @@ WHERE repo = ? AND state IN ('waiting', 'running') AND state <> 'done' LIMIT 1
 """
 _COUNTS = """
 SELECT state, count(*) FROM jobs $by(jobs_pending)
-WHERE repo = ? AND state <> 'done' GROUP BY state
+WHERE repo = ? AND state <> 'done' AND kind <> 'embed' GROUP BY state
 """
 _OWING = """
 SELECT r.id, j.owner, j.kind, min(j.due_at) AS first FROM jobs j $by(jobs_due)
@@ -256,5 +256,8 @@ def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
 
 
 def job_counts(tx: Tx, repo: int) -> dict[JobState, int]:
-    """How many jobs there are in each state, those that are done and damaged ones aside."""
+    """
+    How many jobs there are in each state, those that are done and damaged ones aside, and those
+    that embed: of these the index counts the texts.
+    """
     return dict(_LEVELS.intact(tx.run(_COUNTS, (repo,))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -164,6 +164,10 @@ class StoredFeed(OfRepository):
         """The messages behind ids of documents; expired ones are among them."""
         numbers = [no for id in ids if (no := document_number(id)) is not None]
         return await self._named(_MESSAGES_BY_NUMBER, numbers, _by_document)
+
+    async def without_vectors(self, keys: Collection[str]) -> set[str]:
+        """Those of *keys* under which no vector is stored."""
+        return {*keys} - await self._named(_WITH_VECTORS, keys, lambda rows: {k for (k,) in rows})
 
     async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
         """The goals of episodes; unknown ones are absent."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import alive_since
+from mnemo.values.feed import FeedCursor
 from mnemo.values.jobs import Intake, Job, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import StoredMessage
@@ -191,6 +192,42 @@ def demand_session(tx: TranscriptWriter, session_id: str, needs: Mapping[str, An
     known = tx.job("session", session_id)
     job = known or Job(kind="session", subject=session_id, due_at=tx.lease_now)
     tx.put_job(replace(job, needs=needs).retried(tx.lease_now))
+
+
+def demand_embedding(
+    tx: TranscriptWriter, owner: Owner, needs: Mapping[str, Any], *, claims: bool
+) -> tuple[Job, bool]:
+    """
+    Have what has no vector embedded, and give the job and whether *owner* has just claimed it;
+    *claims*: It is to, if the job is due and nobody does it.
+    """
+    job = tx.job("embed", "")
+    if job is None or job.needs.get("space") != needs["space"]:
+        token = 0 if job is None else job.token
+        job = Job(kind="embed", subject="", due_at=tx.lease_now, token=token, needs=needs)
+    elif job.state is JobState.RUNNING and _is_at_work(tx, job, owner):
+        if "again" not in job.needs:
+            tx.put_job(replace(job, needs={**job.needs, "again": True}))
+        return job, False
+    elif job.state is JobState.WAITING and not (claims and job.due_at <= tx.lease_now):
+        return job, False
+    job = job.retried(tx.lease_now)
+    job = job.claimed(owner.token) if claims else job
+    tx.put_job(job)
+    return job, claims
+
+
+def _is_at_work(tx: TranscriptReader, job: Job, me: Owner) -> bool:
+    return job.owner == me.token or tx.is_owned_elsewhere(job.owner, me)
+
+
+def finish_embedding(tx: TranscriptWriter, job: Job, until: FeedCursor) -> None:
+    """Finish *job*, if the claim still holds: up to *until* all that is there has its vectors."""
+    present = held_job(tx, job)
+    if present is not None:
+        needs = {name: need for name, need in present.needs.items() if name != "again"}
+        done = replace(present, needs={**needs, "until": astuple(until)})
+        tx.put_job(done.finished(more="again" in present.needs))
 
 
 def finish_job(tx: TranscriptWriter, job: Job) -> None:

@@ -87,7 +87,7 @@ class Jobs:
         self._nap = CancelHandle()
         self._beat: anyio.Event | None = None
         self._traffic = traffic()
-        self._stopped = False
+        self.stopped = False
 
     def renew(self) -> None:
         """Take up the embedder's present space; a plain call."""
@@ -120,13 +120,13 @@ class Jobs:
 
     def poke(self) -> None:
         """Look for jobs now; a plain call."""
-        if self._work and not self._stopped:
+        if self._work and not self.stopped:
             self._nap.cancel()
             self._claiming.poke()
 
     async def end(self, grace_s: float) -> float:
         """Claim no more, wait up to *grace_s* s, give what still runs. *Cancellation*: safe."""
-        self._stopped = True
+        self.stopped = True
         self._slots.leave(self._parts.repo_id, self.poke)
         self.pulse()
         until = anyio.current_time() + grace_s
@@ -179,12 +179,33 @@ class Jobs:
         self.pulse()
         return tuple(cancelled)
 
+    async def embed(self) -> bool:
+        """
+        Owe what has no vector to a job, which begins here, without a place, if it may; False: it
+        waits for somebody to do it.
+        """
+        kinds = self._slots.kinds
+        claims = bool(self._work) and not self.stopped and (kinds is None or "embed" in kinds)
+        demand = partial(
+            rules.demand_embedding, owner=self._parts.owner, needs=self._here, claims=claims
+        )
+        try:
+            with anyio.CancelScope(shield=True):
+                job, is_ours = await self._store.writing(demand)
+                if is_ours:
+                    self._slots.running += 1
+                    await self._start(job)
+        except MnemoError as error:
+            log.info("texts to embed are owed to no job: %s", error)
+            return False
+        return job.state is JobState.RUNNING
+
     # ── The worker ───────────────────────────────────────────────────────────────────
 
     async def _claim_due(self) -> None:
         """Claim and start what is due, or will be before the service looks again."""
         try:
-            while not self._stopped:
+            while not self.stopped:
                 self._nap, began = CancelHandle(), self._clock.monotonic()
                 pause_s = await self._round()
                 if pause_s >= self._config.poll_s:
@@ -212,7 +233,7 @@ class Jobs:
     async def _let_writes_go_first(self) -> None:
         """Wait while very much is being written: extraction would take its callers' time."""
         for _ in range(MOST_LOOKS):
-            if self._stopped or not self._traffic.is_busy:
+            if self.stopped or not self._traffic.is_busy:
                 return
             await anyio.sleep(LOOK_S)
 
@@ -250,7 +271,7 @@ class Jobs:
         return max(0.0, (first[0].due_at - tx.lease_now).total_seconds()) if first else math.inf
 
     async def _start(self, job: Job) -> None:
-        if self._stopped or self._tasks.ended:
+        if self.stopped or self._tasks.ended:
             await self._note(partial(rules.postpone_job, job=job, due_at=job.due_at))
             self._slots.give_back(1)
             return
@@ -281,7 +302,7 @@ class Jobs:
         backoff_s = self._config.retry_backoff_s
         if self._is_put_back(error):
             log.info("the %s job of %r is put back: %s", job.kind, job.subject, error)
-            return partial(rules.defer_job, job=job, pause_s=0.0 if self._stopped else backoff_s)
+            return partial(rules.defer_job, job=job, pause_s=0.0 if self.stopped else backoff_s)
         trace = traceback_of(error)
         log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
         return partial(
@@ -295,7 +316,7 @@ class Jobs:
 
     def _is_put_back(self, error: Exception) -> bool:
         """Whether *error* is no failure of the job: others have its session, or all is closing."""
-        if self._stopped and isinstance(error, UsageError):
+        if self.stopped and isinstance(error, UsageError):
             return True
         return isinstance(error, SessionBusy) and error.reason == "owned_elsewhere"
 

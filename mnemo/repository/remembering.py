@@ -17,7 +17,7 @@ from typing import Any
 from mnemo.config import Config
 from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
-from mnemo.log.job_rules import finish_extraction, finish_job, held_job
+from mnemo.log.job_rules import finish_embedding, finish_extraction, finish_job, held_job
 from mnemo.log.record_rows import LAST_SEQ
 from mnemo.log.transcript import TranscriptReader
 from mnemo.repository.jobs import Jobs, Work, config_of
@@ -28,6 +28,7 @@ from mnemo.runtime.validation import portions, stored_time
 from mnemo.session.episode import step_drafts
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
+from mnemo.values.feed import FeedCursor
 from mnemo.values.jobs import Intake, Job, JobKind, JobState
 from mnemo.values.journal import SessionState
 from mnemo.values.messages import Message, Role, StoredMessage
@@ -157,6 +158,7 @@ class Remembering:
         self.work: dict[JobKind, Work] = {
             "extract": self._extract,
             "session": self._work_off_session,
+            "embed": self._embed,
         }
 
     async def extracted(self, thread_id: str, messages: Sequence[StoredMessage]) -> tuple[str, ...]:
@@ -193,6 +195,16 @@ class Remembering:
             finally:
                 await session.aclose()
         await self.parts.transcript.writing(partial(finish_job, job=job))
+        return None
+
+    async def _embed(self, job: Job) -> datetime | None:
+        """Make the vectors that are owed; see ``Work``. A failure is no try: texts stay owed."""
+        index, parts = self.parts.index, self.parts
+        since = FeedCursor(*job.needs.get("until", ()))
+        until = await index.work_off(since, goes_on=lambda: not self.jobs.stopped)
+        if until is None:
+            return parts.clock.now() + timedelta(seconds=index.patience_s)
+        await parts.transcript.writing(partial(finish_embedding, job=job, until=until))
         return None
 
     async def _extract(self, job: Job) -> datetime | None:

@@ -162,9 +162,12 @@ class Repository(MemoryCalls):
                 self._items._begin()
             if config.jobs.background:
                 index.wake = Errand(self._spawn_apart, index.run).poke
+                index.owe = self._jobs.embed
                 if found.owes_vectors:
                     index.wake()
                 self._jobs.begin(self._remembering.work, now=found.has_jobs)
+            else:
+                index.wake = Errand(self._spawn_apart, self._jobs.embed).poke
 
     @property
     def id(self) -> str:

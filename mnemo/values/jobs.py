@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias, get_args
 MOST_DOUBLINGS = 16
 """Retries after which the pause between two of them does not grow any more (S)."""
 
-JobKind: TypeAlias = Literal["extract", "session"]
+JobKind: TypeAlias = Literal["extract", "session", "embed"]
 """
 What is to be done about the subject: ``extract`` takes in what a thread has new, ``session``
-extracts the closed episode of a session whose process leaves that to others.
+extracts the closed episode of a session whose process leaves that to others, ``embed`` makes the
+vectors of what has none.
 """
 
 JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)
@@ -37,7 +38,8 @@ class Job:
     A claim is a lease: it holds as long as the lease of the service that is ``owner``.
 
     Attributes:
-        subject: What it is about: of ``extract``, a thread's id, of ``session``, a session's.
+        subject: What it is about: of ``extract``, a thread's id, of ``session``, a session's;
+            of ``embed``, which a repository has one of, ``""``.
         due_at: When it may be claimed; of a running one, when what came meanwhile may be.
         tries: Claims since the last success; one that was given back is not counted.
         token: Raised by every claim. A write of the job's worker names it, and is refused
@@ -46,7 +48,9 @@ class Job:
         error: Why the last try failed.
         needs: What a worker must have: ``space`` of embeddings, ``profile`` by name, and
             ``config``, the fields that it works with; of ``session`` also ``home``, the token
-            of the service that waits for it. What is not named is the worker's own.
+            of the service that waits for it, of ``embed`` ``until``, the feed's cursor up to which
+            all had vectors, and ``again``, if more came since. What is not named is the worker's
+            own.
     """
 
     kind: JobKind

@@ -3,7 +3,7 @@
 import gc
 import logging
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -76,6 +76,10 @@ class Feed:
     async def messages(self, ids: Sequence[str]) -> dict[str, Any]:
         """None."""
         return {}
+
+    async def without_vectors(self, keys: Collection[str]) -> set[str]:
+        """Those that have none."""
+        return {*keys}.difference(key for key, _ in self.vectors)
 
     async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
         """Keep them."""

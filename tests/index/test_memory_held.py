@@ -2,7 +2,7 @@
 
 import gc
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -79,6 +79,10 @@ class Source:
             vectors=vectors,
             more=numbers.stop < self.said or facts.stop < self.facts,
         )
+
+    async def without_vectors(self, keys: Collection[str]) -> set[str]:
+        """Those that have none."""
+        return {*keys} - self.vectors.keys()
 
     async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
         """Keep them."""
