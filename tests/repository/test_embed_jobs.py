@@ -1,0 +1,264 @@
+"""Jobs that embed: whichever process makes the vectors, each is made, and none of what is gone."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from engines import change, emptied, rows_of
+from helpers import until
+from postgres_server import ON_POSTGRES, execute
+
+from mnemo import Config, Mnemo, Repository
+from mnemo.errors import ModelUnavailable
+from mnemo.testing import HashingEmbedder
+from mnemo.values.messages import Message
+
+pytestmark = pytest.mark.slow
+
+MANY = 600
+"""More than a process embeds without a job."""
+
+
+class Noting(HashingEmbedder):
+    """It notes the documents, and can be held back from a text on, or fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.documents: list[str] = []
+        self.held_at: str | None = None
+        self.is_held, self.go_on = anyio.Event(), anyio.Event()
+        self.broken = False
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> Any:
+        """Embed *texts*, once it may."""
+        if self.broken:
+            raise ModelUnavailable("no vectors today")
+        if kind == "document":
+            if self.held_at is not None and self.held_at in texts:
+                self.is_held.set()
+                await self.go_on.wait()
+            self.documents += texts
+        return await super().embed(texts, kind=kind)
+
+
+@pytest.fixture(params=["file", ON_POSTGRES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Where a store begins empty."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    return emptied(url, tmp_path)
+
+
+def service(place: Any, embedder: Noting, *, background: bool = True, **options: Any) -> Mnemo:
+    jobs = {"poll_s": 0.02, "quiet_s": 3_600, "background": background}
+    config = Config(jobs=jobs, session={"lease_s": 600})
+    return Mnemo(place, embedder=embedder, config=config, **options)
+
+
+@asynccontextmanager
+async def working(memory: Mnemo) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(memory.work, kinds=["embed"]))
+        yield
+        group.cancel_scope.cancel()
+
+
+def text(number: int) -> str:
+    return f"number {number:04} of the bees"
+
+
+async def say(repo: Repository, numbers: range, said: Callable[[int], str] = text) -> None:
+    await repo.conversation("t").append([Message(role="user", content=said(n)) for n in numbers])
+
+
+def vectors(place: Any) -> int:
+    return int(rows_of(place, "SELECT count(*) FROM vectors")[0][0])
+
+
+def states(place: Any) -> list[str]:
+    return [state for (state,) in rows_of(place, "SELECT state FROM jobs WHERE kind = 'embed'")]
+
+
+def declare_dead(place: Any, memory: Mnemo) -> None:
+    """Have everybody take the service for one of a machine that is gone."""
+    token = memory._owner.token  # type: ignore[union-attr]
+    dead = f"UPDATE owners SET lease_until = 0, host = 'gone' WHERE token = '{token}'"
+    if not isinstance(place, str):
+        change(place, dead)
+        return
+    server, _, schema = place.partition("&schema=")
+    execute(server, f"SET search_path = {schema}; {dead}")
+
+
+async def test_a_worker_makes_the_vectors_that_a_service_leaves(place):
+    """Each text once, and the documents are in the memory of neither."""
+    mine, its = Noting(), Noting()
+    async with service(place, mine, background=False) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await say(repo, range(MANY))
+        async with working(other):
+            await until(lambda: (vectors(place), states(place)) == (MANY, ["done"]))
+            assert not other.repo("r")._parts.index.is_held
+            await say(repo, range(MANY, MANY + 3))
+            await until(lambda: (vectors(place), states(place)) == (MANY + 3, ["done"]))
+        assert not repo._parts.index.is_held
+        assert mine.documents == []
+        assert sorted(its.documents) == [text(n) for n in range(MANY + 3)]
+        assert (await repo.statistics()).on_its_way == {}
+
+
+async def test_a_worker_reads_what_came_since_the_last_job_alone(place):
+    """A process that opens the repository anew does not look at what has its vectors."""
+    mine, its = Noting(), Noting()
+    async with service(place, mine, background=False) as app:
+        repo = await app.open_repo("r")
+        for numbers in (range(MANY), range(MANY, MANY + 3)):
+            await say(repo, numbers)
+            async with service(place, its) as other, working(other):
+                await until(lambda end=numbers.stop: vectors(place) == end)
+                await until(lambda: states(place) == ["done"])
+                read = await other.repo("r")._parts.feed.changes(
+                    other.repo("r")._parts.index._paid[1]
+                )
+                assert read.messages == {}
+        ((until_,),) = rows_of(place, "SELECT needs FROM jobs WHERE kind = 'embed'")
+        assert str(MANY + 3) in str(until_)
+
+
+async def test_equal_texts_are_embedded_once(place):
+    """Also those of different pages and windows."""
+    mine, its = Noting(), Noting()
+    async with service(place, mine, background=False) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await say(repo, range(MANY), lambda n: text(n % 7))
+        async with working(other):
+            await until(lambda: vectors(place) == MANY)
+    assert sorted(its.documents) == [text(n) for n in range(7)]
+
+
+async def test_who_embeds_is_relieved_by_a_worker(place):
+    """A service without workers embeds what nobody takes, until somebody does."""
+    mine, its = Noting(), Noting()
+    mine.held_at = text(0)
+    async with service(place, mine, workers=0) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await say(repo, range(MANY))
+        await mine.is_held.wait()
+        async with working(other):
+            await until(lambda: (vectors(place), states(place)) == (MANY, ["done"]))
+        assert set(its.documents) == {text(n) for n in range(MANY)}
+        mine.go_on.set()
+        await until(lambda: not repo._parts.index.statistics().waiting)
+        await repo._parts.index.catch_up()
+    assert vectors(place) == MANY
+    assert len(mine.documents) < MANY
+
+
+async def test_two_that_have_it_open_do_not_make_vectors_twice(place):
+    """One takes the job; the other sees that, and leaves it to it."""
+    mine, its = Noting(), Noting()
+    mine.held_at = text(0)
+    async with service(place, mine) as app, service(place, its) as other:
+        repo, same = await app.open_repo("r"), await other.open_repo("r")
+        await say(repo, range(MANY))
+        await mine.is_held.wait()
+        await same._parts.index.catch_up()
+        same._parts.index.poke()
+        await until(lambda: "again" in str(rows_of(place, "SELECT needs FROM jobs")))
+        mine.go_on.set()
+        await until(lambda: (vectors(place), states(place)) == (MANY, ["done"]))
+    assert its.documents == []
+    assert sorted(mine.documents) == [text(n) for n in range(MANY)]
+
+
+async def test_what_a_dead_worker_left_is_embedded_by_another(place):
+    """What it saved stays, nothing is lost, and what it writes later is the same again."""
+    mine, its, third = Noting(), Noting(), Noting()
+    its.held_at = text(MANY - 1)
+    async with (
+        service(place, mine, background=False) as app,
+        service(place, its) as other,
+        service(place, third) as heir,
+    ):
+        repo = await app.open_repo("r")
+        await say(repo, range(MANY))
+        async with working(other):
+            await its.is_held.wait()
+            before = vectors(place)
+            declare_dead(place, other)
+            async with working(heir):
+                await until(lambda: (vectors(place), states(place)) == (MANY, ["done"]))
+            its.go_on.set()
+            await until(lambda: len(its.documents) == MANY)
+    assert 0 < before < MANY
+    assert len(third.documents) == MANY - before
+    assert (vectors(place), states(place)) == (MANY, ["done"])
+
+
+async def test_what_is_forgotten_meanwhile_gets_no_vector(place):
+    """Its text was read and embedded; nothing of it is kept."""
+    mine, its = Noting(), Noting()
+    its.held_at = text(17)
+    async with service(place, mine, background=False) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await say(repo, range(20))
+        async with working(other):
+            await its.is_held.wait()
+            messages = await repo.conversation("t").history()
+            await repo.forget(message_ids=[messages[17].stored_id])
+            its.go_on.set()
+            await until(lambda: (vectors(place), states(place)) == (19, ["done"]))
+        assert (await app.check()).problems == ()
+    assert text(17) in its.documents
+
+
+@pytest.mark.parametrize("number", [3, MANY])
+async def test_an_index_that_was_let_go_stays_let_go(place, number):
+    """What is appended gets its vectors, and recall finds it afterwards."""
+    mine = Noting()
+    async with service(place, mine) as memory:
+        repo = await memory.open_repo("r")
+        await say(repo, range(5))
+        await repo.conversation("t").settle()
+        index = repo._parts.index
+        await until(index.let_go)
+        await say(repo, range(5, 5 + number))
+        await until(lambda: vectors(place) == 5 + number)
+        assert not index.is_held
+        assert (await index.corpus()).owed == 0
+    assert sorted(mine.documents) == [text(n) for n in range(5 + number)]
+
+
+async def test_what_an_earlier_run_left_is_embedded_without_reading_all(place):
+    """A repository that opens makes it up; its documents are read when somebody asks."""
+    mine = Noting()
+    async with service(place, Noting(), background=False) as app:
+        await say(await app.open_repo("r"), range(40))
+    async with service(place, mine) as memory:
+        repo = await memory.open_repo("r")
+        await until(lambda: vectors(place) == 40)
+        assert not repo._parts.index.is_held
+    assert sorted(mine.documents) == [text(n) for n in range(40)]
+
+
+async def test_an_embedder_that_fails_leaves_the_job_to_others(place):
+    """It is put back, and never dead; another worker does it."""
+    mine, its, third = Noting(), Noting(), Noting()
+    its.broken = True
+    async with (
+        service(place, mine, background=False) as app,
+        service(place, its) as other,
+        service(place, third) as able,
+    ):
+        repo = await app.open_repo("r")
+        await say(repo, range(MANY))
+        async with working(other):
+            await until(lambda: other._repos and other.repo("r")._parts.index.statistics().failing)
+            async with working(able):
+                await until(lambda: (vectors(place), states(place)) == (MANY, ["done"]))
+    assert sorted(third.documents) == [text(n) for n in range(MANY)]
