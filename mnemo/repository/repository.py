@@ -106,8 +106,7 @@ class Repository(MemoryCalls):
 
     @cached_property
     def _checkpoints(self) -> Checkpoints:
-        rows = guarded(self._parts.checkpoints, self._check_usable)
-        return Checkpoints(rows, self._parts.scrub)
+        return Checkpoints(guarded(self._parts.checkpoints, self._check_usable), self._parts.scrub)
 
     @cached_property
     def _conversations(self) -> RepositoryConversations:
@@ -160,14 +159,12 @@ class Repository(MemoryCalls):
                 self._conversations.open()
             if found.expires_items:
                 self._items._begin()
+            embed = index.run if config.jobs.background else self._jobs.embed
+            index.wake, index.owe = Errand(self._spawn_apart, embed).poke, self._jobs.embed
+            if found.owes_vectors:
+                index.wake()
             if config.jobs.background:
-                index.wake = Errand(self._spawn_apart, index.run).poke
-                index.owe = self._jobs.embed
-                if found.owes_vectors:
-                    index.wake()
                 self._jobs.begin(self._remembering.work, now=found.has_jobs)
-            else:
-                index.wake = Errand(self._spawn_apart, self._jobs.embed).poke
 
     @property
     def id(self) -> str:
