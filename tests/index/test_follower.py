@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from world import a_step
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.index import corpus_writer, follower, pace
-from mnemo.index.follower import BATCH, RepositoryIndex
+from mnemo.index import corpus_writer, embedding, follower, pace
+from mnemo.index.follower import RepositoryIndex
+from mnemo.index.pace import BATCH
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime import traffic
 from mnemo.runtime.flights import Errand
@@ -260,8 +261,8 @@ async def test_a_failing_embedder_is_one_line_of_the_log(error, traced, caplog):
 
 async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch):
     """Batches shrink until it stands alone, and then the others have their turn."""
-    monkeypatch.setattr(follower, "RETRY_S", 0.0001)
-    monkeypatch.setattr(follower, "MAX_RETRY_S", 0.001)
+    monkeypatch.setattr(embedding, "RETRY_S", 0.0001)
+    monkeypatch.setattr(embedding, "MAX_RETRY_S", 0.001)
     feed = Feed()
     feed.said = [step(n) for n in range(40)]
     feed.said[3] = step(3, "this one is refused")
@@ -431,7 +432,7 @@ async def test_a_renewed_index_holds_nothing_of_what_was_removed(feed):
 
 async def test_what_others_remove_is_dropped_from_memory(monkeypatch):
     """An index that only follows holds what lives, and not for ever what does not."""
-    monkeypatch.setattr(follower, "MOST_REMOVED", 4)
+    monkeypatch.setattr(embedding, "MOST_REMOVED", 4)
     feed = Feed()
     index = index_of(feed)
     for number in range(20):
@@ -627,8 +628,8 @@ async def test_what_is_owed_is_owed_by_an_index_that_was_let_go(feed):
 
 async def test_what_a_failing_embedder_owes_outlives_letting_go(monkeypatch):
     """Nothing keeps it in memory until then; once it is mended, all get their vectors."""
-    monkeypatch.setattr(follower, "RETRY_S", 0.001)
-    monkeypatch.setattr(follower, "MAX_RETRY_S", 0.001)
+    monkeypatch.setattr(embedding, "RETRY_S", 0.001)
+    monkeypatch.setattr(embedding, "MAX_RETRY_S", 0.001)
     feed, embedder = Feed(), Flaky()
     feed.said = [step(n) for n in range(3)]
     index = index_of(feed, embedder)
@@ -702,7 +703,7 @@ class Counting:
         self.space = replace(self.inner.space, passage_tokens=20)
         self.calls: list[list[str]] = []
         self.now, self.ms = 0.0, ms
-        for module in (follower, pace):
+        for module in (embedding, pace):
             monkeypatch.setattr(module, "elapsed", lambda: self.now)
 
     @property
@@ -729,7 +730,7 @@ async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch):
     feed.said = [same_length(n) for n in range(200)]
     feed.said[7] = step(7, "the linker is out of it now")
     index = index_of(feed, embedder)
-    monkeypatch.setattr(follower, "FIRST_S", 0.0)
+    monkeypatch.setattr(embedding, "FIRST_S", 0.0)
     view = await index.corpus(embedded=True, query="What happened to the linker?")
     told = {text.partition("] ")[2] or text for text in embedder.texts}
     assert len(told) == 4  # the first call loads the model, which does not count
@@ -822,7 +823,7 @@ async def test_in_another_space_a_text_is_embedded_anew(monkeypatch):
 async def test_further_passages_come_last(monkeypatch):
     """First every document has its first one, in calls of texts of like length."""
     embedder = Counting(monkeypatch)
-    monkeypatch.setattr(follower, "WINDOW", 8)
+    monkeypatch.setattr(embedding, "WINDOW", 8)
     feed = Feed()
     feed.said = [step(n, f"hive {n} " + "of many bees " * (1 + 20 * (n % 2))) for n in range(16)]
     index = index_of(feed, embedder)

@@ -31,7 +31,7 @@ from segments_kit import (
 
 from mnemo import StoreError, StoreReadOnly
 from mnemo.english.words import ANALYSER, index_terms
-from mnemo.index import at_rest, follower, segments
+from mnemo.index import at_rest, embedding, follower, segments
 from mnemo.index.documents import form_of
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.segments import MERGED, SEALED_FROM, Batch, Head, absorbed, packed, unpacked
@@ -256,7 +256,7 @@ async def test_a_repository_of_the_same_name_takes_nothing_over(place):
 
 async def test_replaced_nodes_are_not_taken_up(place, monkeypatch):
     """Else an index would be renewed to be rid of them, and have them again."""
-    monkeypatch.setattr(follower, "MOST_REMOVED", 5)
+    monkeypatch.setattr(embedding, "MOST_REMOVED", 5)
     async with opened(place) as (memory, repo):
         await tell(repo, 0, 4)
         facts = [await repo.add_memory(f"Zoë keeps {word}") for word in WORDS]

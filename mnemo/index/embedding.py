@@ -1,0 +1,399 @@
+"""How an index has its documents embedded: in the background, and before an answer."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property, partial
+from hashlib import blake2b
+from itertools import islice, zip_longest
+
+import anyio
+
+from mnemo.english.words import index_terms
+from mnemo.errors import StoreReadOnly
+from mnemo.index.corpus import CorpusView, sharing_words
+from mnemo.index.corpus_writer import Corpus, Debt
+from mnemo.index.documents import passages_of, steps_in
+from mnemo.index.held import NOTHING, RECENT, Held, IndexStatistics
+from mnemo.index.pace import BATCH, Pace
+from mnemo.log.feed import StoredFeed
+from mnemo.protocols import Embedder, EmbeddingSpace, FeedChanges, FeedCursor
+from mnemo.runtime.clock import elapsed
+from mnemo.runtime.tasks import Places, Threads
+from mnemo.runtime.traffic import Traffic
+from mnemo.runtime.user_code import traceback_of
+from mnemo.values.feed import NO_VECTORS, step_of
+from mnemo.values.graph import Node, Vector, wording_owner
+from mnemo.values.steps import Step
+from mnemo.values.vectors import VectorCache, unit_rows
+
+log = logging.getLogger("mnemo")
+
+PORTION_S = 0.25
+"""Seconds that one call in the background is to take: a writer or a question waits no longer."""
+UNKNOWN_PORTION = 16
+"""Texts of the first call, of an embedder whose pace is not known yet."""
+TURN_S = 1.0
+"""Seconds after which it is seen whether a job goes on with it (S)."""
+WINDOW = 256
+"""Debts that are taken at once, to be embedded by length; of more one process takes a job."""
+MOST_WANTED = 1_024
+"""Texts that a recall considers embedding: a static embedder does no more in its time."""
+LOOKED_AT = 64
+"""Of these, how many it reads at once."""
+MOST_REMOVED = 1_000
+"""Removed texts that may be held in memory while fewer than these live (S)."""
+PATIENCE_S = 5.0
+"""Seconds after which it begins although writes go on."""
+RETRY_S = 0.1
+"""Seconds until a failed embedder is asked again; doubled by each further failure."""
+MAX_RETRY_S = 60.0
+"""Seconds beyond which that pause does not grow."""
+LOADING_S = 5.0
+"""Seconds that the first call may take, which loads the model: a question waits for that too."""
+FIRST_S = 0.3
+"""Seconds of embedding before the first answer, beside loading: thirty short messages (S)."""
+HUNG_S = 0.25
+"""Seconds after which a recall leaves an embedder that does not answer to the background."""
+START = FeedCursor()
+NOBODYS: Mapping[str, Debt] = {}
+"""What is owed, where the documents are not in memory."""
+
+
+class Embedding(ABC):
+    """What an index does that its documents get their vectors; what it holds is the index's."""
+
+    feed: StoredFeed
+    embedder: Embedder
+    agent_name: str
+    default_actor: str
+    owed_s: float
+    wake: Callable[[], None]
+    owe: Callable[[], Awaitable[bool]] | None
+    _lock: Places
+    _in_hand: anyio.Event | None
+    _own: int
+    _traffic: Traffic
+    _failing: str | None
+    _failures: int
+    _number: int
+    _users: int
+    _pace: Pace
+    _held: Held
+    _view: CorpusView
+    _cursor: FeedCursor
+    _paid: tuple[EmbeddingSpace, FeedCursor]
+    _stood: IndexStatistics
+
+    @abstractmethod
+    async def _follow(self, *, held: bool = False) -> None:
+        """Catch up; *held*: with the documents in memory also where nothing is new."""
+
+    @abstractmethod
+    async def renew(self) -> None:
+        """Read everything anew."""
+
+    @abstractmethod
+    async def _try_to_seal(self) -> None:
+        """Keep the columns of what is new, if that can be."""
+
+    @property
+    def _corpus(self) -> Corpus:
+        return self._held.corpus
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the documents are in memory; if not, nothing is known but where it stood."""
+        return self._held is not NOTHING
+
+    @cached_property
+    def _embedding(self) -> anyio.Lock:
+        return anyio.Lock()
+
+    @cached_property
+    def _threads(self) -> Threads:
+        return Threads(2)
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Do not let go meanwhile."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+
+    # ── Embedding in the background ──────────────────────────────────────────────────
+
+    async def is_behind(self, thread_id: str) -> bool:
+        """Catch up as ``catch_up``, and tell whether vectors of the thread are to be made."""
+        with self._in_use():
+            await self._follow()
+            self.wake()
+            async with self._lock:
+                waits = await self._threads.run(self._corpus.waits_in, thread_id)
+            return waits and self._failing is None
+
+    def poke(self, *, by_job: bool = False) -> None:
+        """Say that something was written; *by_job*: by what other such work gives no way to."""
+        self._own += 1
+        if not by_job:
+            self._traffic.passed()
+        self.wake()
+
+    async def run(self) -> None:
+        """Embed what has no vector, at a pause; failures are waited out. *Cancellation*: safe."""
+        await self._traffic.pause(PATIENCE_S)
+        while not await self._attempt(self._embed_own):
+            # Also while appends go on: each of them would ask a server that is down.
+            await anyio.sleep(self.patience_s)
+            await self._traffic.pause(PATIENCE_S)
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds until an embedder that failed is asked again."""
+        return min(MAX_RETRY_S, RETRY_S * 2 ** (self._failures - 1)) if self._failures else 0.0
+
+    async def _embed_own(self) -> None:
+        """Embed what is owed; of more than a window, no more than until a job does it."""
+        if self.owe is None:
+            await self._embed_all()
+            return
+        # What was left by an earlier run is no reason to read all into memory.
+        while not await self._embed_all(WINDOW, unread=not self._own) and not await self.owe():
+            await self._embed_all(goes_on=partial(_is_before, elapsed() + TURN_S), unread=True)
+
+    async def work_off(
+        self, since: FeedCursor, *, goes_on: Callable[[], bool]
+    ) -> FeedCursor | None:
+        """
+        Embed what has no vector, as a job, as long as *goes_on*; without the documents in memory,
+        where they are not, it reads what came behind *since*. A failure is noted.
+
+        Give the cursor up to which all have their vectors, or ``None``. *Cancellation*: safe.
+        """
+        space = self.embedder.space
+        if self._paid[0] != space or self._paid[1].step < since.step:
+            self._paid = space, since
+        embed = partial(self._embed_all, goes_on=goes_on, unread=True)
+        done = await self._attempt(embed) and goes_on() and self._paid[0] == space
+        return self._paid[1] if done else None
+
+    async def _attempt(self, embed: Callable[[], Awaitable[object]]) -> bool:
+        try:
+            await embed()
+            most = max(MOST_REMOVED, self._corpus.documents)
+            if self._corpus.steps.has_heirs or self._corpus.removed > most:
+                await self.renew()
+        except StoreReadOnly as error:
+            log.info("documents are not embedded: %s", error)
+        except Exception as error:
+            # Whatever an embedder or the store may raise: recall goes on by keywords.
+            if self._failing is None:
+                trace = traceback_of(error)
+                log.warning("documents wait for their vectors: %s", error, exc_info=trace)
+            self._failing = f"{error.__class__.__name__}: {error}"
+            self._failures = min(self._failures + 1, 32)
+            return False
+        self._failing, self._failures = None, 0
+        if self.is_held:
+            await self._try_to_seal()
+        return True
+
+    async def embed_waiting(self) -> None:
+        """
+        Catch up, and embed every document that has no vector. *Cancellation*: safe.
+
+        *Raises* ``ModelError``, ``StoreError``; what was saved before stays.
+        """
+        await self._embed_all()
+
+    async def _embed_all(
+        self,
+        most: int | None = None,
+        *,
+        goes_on: Callable[[], bool] = lambda: True,
+        unread: bool = False,
+    ) -> bool:
+        """
+        As ``embed_waiting``; False: *most* are fewer than there were, or it does not go on. What
+        was let go is not read into memory for it, nor, *unread*, what was not read yet.
+        """
+        with self._in_use():
+            if not self.is_held and (unread or self._cursor != FeedCursor()):
+                return await self._embed_unread(most, goes_on)
+            await self._follow()
+            if most is not None and len(self._corpus.owed) > most:
+                return False
+            going = True
+            while len(self._corpus.owed) and going:
+                async with self._embedding:
+                    async with self._lock:
+                        debts = self._corpus.owed.oldest(WINDOW)
+                    texts = await self._texts_of(debts)
+                    # What is gone from the store never comes back with the feed.
+                    self._corpus.owed.pay({key: debts[key] for key in debts.keys() - texts.keys()})
+                    going = await self._embed_window(texts, self._held.recent, goes_on, debts)
+            if not len(self._corpus.owed):
+                self._paid = self.embedder.space, self._cursor
+                self._pace.refused = frozenset()
+            return not len(self._corpus.owed)
+
+    async def _embed_unread(self, most: int | None, goes_on: Callable[[], bool]) -> bool:
+        """As ``_embed_all``, of what came since all had their vectors, read page by page."""
+        space, start = self.embedder.space, FeedCursor(vector=NO_VECTORS)
+        since = replace(self._paid[1], vector=NO_VECTORS) if self._paid[0] == space else start
+        recent, refused, more = VectorCache[bytes](RECENT), dict[str, str](), True
+        while more:
+            async with self._embedding:
+                changes = await self.feed.changes(since)
+                if self._number not in (0, changes.repo):
+                    self._number, self._cursor, since = changes.repo, FeedCursor(), start
+                    continue
+                self._number = changes.repo
+                texts = await self._threads.run(self._texts_in, changes)
+                owed = await self.feed.without_vectors(texts)
+                if most is not None and (changes.more or len(owed) > most):
+                    return False
+                refused |= {key: texts[key] for key in owed & self._pace.refused}
+                fresh = {key: texts[key] for key in owed - self._pace.refused}
+                last = {} if changes.more else refused
+                for some in (fresh, last):
+                    if not await self._embed_window(some, recent, goes_on):
+                        return False
+            since, more = changes.cursor, changes.more
+            if not more or not refused:
+                self._paid = space, replace(since, vector=0)
+        self._pace.refused = frozenset()
+        if not self.is_held:
+            self._stood = replace(self._stood, waiting=0)
+            self._view = replace(self._view, owed=0)
+        return True
+
+    async def _embed_window(
+        self,
+        texts: Mapping[str, str],
+        recent: VectorCache[bytes],
+        goes_on: Callable[[], bool],
+        debts: Mapping[str, Debt] = NOBODYS,
+    ) -> bool:
+        """Embed *texts*, those of like lengths together; False: it went on no longer."""
+        left = sorted(texts, key=lambda key: (key in self._pace.refused, len(texts[key])))
+        while left:
+            portion = self._pace.fitting(
+                left[: self._pace.batch], texts, PORTION_S, UNKNOWN_PORTION
+            )
+            portion = portion or left[:1]
+            left = left[len(portion) :]
+            async with self._traffic.beside():
+                self._in_hand = anyio.Event()
+                try:
+                    await self._save(await self._embedded(portion, texts, recent), debts)
+                    if self.is_held:
+                        await self._follow()
+                finally:
+                    self._in_hand.set()
+                    self._in_hand = None
+            if not goes_on():
+                return False
+        return True
+
+    async def _save(self, rows: Mapping[str, Vector], debts: Mapping[str, Debt]) -> None:
+        """Save what was owed, and owe it no more, unless it is owed anew since."""
+        await self.feed.save_vectors(self.embedder.space, rows)
+        async with self._lock:
+            self._corpus.owed.pay({key: debts[key] for key in rows if key in debts})
+
+    async def _embedded(
+        self, keys: Iterable[str], texts: Mapping[str, str], recent: VectorCache[bytes]
+    ) -> dict[str, Vector]:
+        """The vectors of *keys*; a text that several of them have is embedded once."""
+        space = self.embedder.space
+        digests = {key: _digest(space.name, texts[key]) for key in keys}
+        known = recent.found(digests.values())
+        if fresh := {d: texts[key] for key, d in digests.items() if d not in known}:
+            try:
+                with self._pace.noted(fresh.values()):
+                    reply = await self.embedder.embed(list(fresh.values()))
+                    rows = unit_rows(reply, rows=len(fresh), dimensions=space.dimensions)
+            except Exception:
+                # What is refused stays alone, and goes last.
+                if len(digests) == 1:
+                    self._pace.refused |= digests.keys()
+                raise
+            known |= zip(fresh, rows, strict=True)
+        self._pace.batch = min(BATCH, self._pace.batch * 2)
+        recent.keep(known)
+        return {key: known[digest] for key, digest in digests.items()}
+
+    # ── Before an answer ─────────────────────────────────────────────────────────────
+
+    async def _pay_for(self, query: str) -> None:
+        """Embed what may answer *query*, for ``owed_s``; for ``FIRST_S`` beside loading a model."""
+        cold = not self._pace.is_loaded
+        allowed = max(FIRST_S, self.owed_s) if cold and self.owed_s else self.owed_s
+        deadline = elapsed() + allowed
+        if self._in_hand is not None:
+            with anyio.move_on_after(LOADING_S if cold else self.owed_s):
+                await self._in_hand.wait()
+            deadline = elapsed() + allowed if cold else deadline
+        async with self._lock:
+            debts = await self._threads.run(self._wanted, query)
+        rows, waiting = dict[str, Vector](), iter(debts.items())
+        while some_debts := dict(islice(waiting, LOOKED_AT)):
+            texts = await self._texts_of(some_debts)
+            left = list(texts)
+            while some := self._pace.fitting(left, texts, deadline - elapsed(), 1):
+                loading = not self._pace.is_loaded
+                rows |= await self._embedded(some, texts, self._held.recent)
+                deadline = elapsed() + allowed if loading else deadline
+                left = left[len(some) :]
+            if left:
+                break
+        if rows:
+            await self._save(rows, debts)
+
+    def _wanted(self, query: str) -> dict[str, Debt]:
+        """Debts in the order in which they are worth paying: the newest and the best by turns."""
+        newest = self._corpus.owed.newest(MOST_WANTED)
+        if len(newest) == len(self._corpus.owed) <= LOOKED_AT:
+            return newest
+        best = self._corpus.owed.among(sharing_words(self._view, index_terms(query), WINDOW))
+        pairs = zip_longest(newest.items(), best.items())
+        return dict(debt for pair in pairs for debt in pair if debt is not None)
+
+    async def _texts_of(self, debts: Mapping[str, Debt]) -> dict[str, str]:
+        """What the vectors of *debts* are made of, in their order, without what is gone."""
+        held = {key: text for key, debt in debts.items() if (text := debt.text) is not None}
+        if missing := [debt for key, debt in debts.items() if key not in held]:
+            owners = {debt.node_id: debt.group.nodes[debt.number] for debt in missing}
+            ids = [id for id, node in owners.items() if node is None]
+            steps = list((await self.feed.steps(ids)).values())
+            for id, (message, _) in (await self.feed.messages(ids)).items():
+                steps.append(step_of(id, message, default_actor=self.default_actor))
+            nodes = [node for node in owners.values() if node is not None]
+            held |= await self._threads.run(self._cut, steps, nodes)
+        return {key: held[key] for key in debts if key in held}
+
+    def _cut(self, steps: Iterable[Step], nodes: Iterable[Node]) -> dict[str, str]:
+        """What vectors are made of, by their keys."""
+        tokens = self.embedder.space.passage_tokens
+        return passages_of(steps, nodes, agent_name=self.agent_name, passage_tokens=tokens)
+
+    def _texts_in(self, changes: FeedChanges) -> dict[str, str]:
+        """Likewise, of the documents of *changes*; wordings have their vectors in their nodes."""
+        texts = self._cut(steps_in(changes, default_actor=self.default_actor), changes.nodes)
+        return {key: text for key, text in texts.items() if wording_owner(key) == key}
+
+
+def _is_before(until: float) -> bool:
+    return elapsed() < until
+
+
+def _digest(space: str, text: str) -> bytes:
+    """Of a text's vector: a repository may move to another space."""
+    return blake2b(f"{space}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
