@@ -11,7 +11,7 @@ from mnemo.config import StoreConfig
 from mnemo.erasure.erase import scrubbed
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
-from mnemo.index.erased import leave_segments
+from mnemo.index.erased import leave_put_off, leave_segments
 from mnemo.index.segments import StoredSegments
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
@@ -28,7 +28,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import clean
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
-from mnemo.store.engine import OWNERS, ManagedEngine, OfRepository
+from mnemo.store.engine import OWNERS, PUT_OFF, ManagedEngine, OfRepository
 from mnemo.store.postgres.caches import CacheLease
 from mnemo.store.rows import repo_row
 from mnemo.store.tx import Tx
@@ -38,6 +38,7 @@ from mnemo.values.journal import Opening, Owner, RepositoryRecord
 
 P = TypeVar("P", bound=OfRepository)
 LEAVING.append(leave_segments)
+PUT_OFF.append(leave_put_off)
 
 
 class Part(Generic[P]):

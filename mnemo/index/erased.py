@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress, groupby
 from operator import itemgetter
@@ -28,7 +28,7 @@ from mnemo.index.segments import (
 from mnemo.store.codec import decode_object
 from mnemo.store.rows import UNDECODABLE, listed
 from mnemo.store.tx import Tx
-from mnemo.values.feed import FeedCursor, message_document
+from mnemo.values.feed import FeedCursor, document_number, message_document
 
 log = logging.getLogger("mnemo")
 
@@ -39,6 +39,9 @@ MOST_REWRITTEN = 131_072
 Documents of the segments that one call writes again, 20 µs each, while other writers wait; what is
 behind them is made anew of rows, which takes a hundred times as long, in the background.
 """
+
+MOST_WAITING = 64
+"""Expired messages that may wait in segments: at each append one expires, or several."""
 
 # ── Without some documents ────────────────────────────────────────────────────────────
 
@@ -121,8 +124,24 @@ def _resting_on(batch: Batch, ids: Collection[str]) -> set[str]:
 # ── In the transaction in which it leaves ─────────────────────────────────────────────
 
 _SEGMENTS = """
-SELECT chain, no, documents, until, named FROM segments WHERE repo = ? AND part = 0
-ORDER BY chain, no
+SELECT chain, no, documents, until, named FROM segments
+WHERE repo = ? AND chain IN ('nodes', 'steps') AND part = 0 ORDER BY chain, no
+"""
+_WAIT = """
+INSERT INTO segments (repo, chain, no, part, documents, until, named, bytes)
+SELECT repo, 'expired', seq - 1, 0, 0, '', ?, ? FROM removals
+WHERE repo = ? ORDER BY seq DESC LIMIT 1 OFFSET ?
+"""
+_WAITING = """
+SELECT r.node_id FROM segments s $join removals r ON r.repo = s.repo AND r.seq > s.no
+WHERE s.repo = ? AND s.chain = 'expired'
+"""
+_DONE = "DELETE FROM segments WHERE repo = ? AND chain = 'expired'"
+_OWED = "SELECT repo FROM segments WHERE chain = 'expired' LIMIT 64"
+_HAVE_STEPS = """
+SELECT 1 FROM messages m JOIN threads t ON t.no = m.thread
+JOIN steps p ON p.repo = m.repo AND p.thread = t.id AND p.message = m.id AND p.gone = 0
+WHERE m.repo = ? AND m.no IN $numbers LIMIT 1
 """
 _BYTES = "SELECT bytes FROM segments WHERE repo = ? AND chain = ? AND no = ? ORDER BY part"
 _DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no = ?"
@@ -137,19 +156,42 @@ $join messages m ON m.thread = q.no AND m.id = p.message WHERE p.repo = ? AND p.
 """
 
 
-def leave_segments(tx: Tx, repo: int, ids: Sequence[str]) -> None:
+def leave_segments(tx: Tx, repo: int, ids: Sequence[str], expired: bool = False) -> None:
     """
     Take *ids* out of the segments of a repository, in the transaction in which they leave recall:
     those that name one are written again without it, the others stay. Where that would not be what
     reading anew gives, those from there on go, and are made anew.
 
     What such a transaction changes of other nodes it gives a new revision: they go, too, and come
-    back with the feed.
+    back with the feed. Messages that are *expired* wait for others: until then whoever takes up
+    the segments reads of them from the log.
     """
     rows = tx.run(_SEGMENTS, (repo,)).fetchall()
-    leaving = _Leaving(tx, repo, {*ids})
+    waiting = [id for (id,) in tx.run(_WAITING, (repo,))]  # with *ids*, if there are others
+    may_wait = expired and bool(rows) and max(len(ids), len(waiting)) < MOST_WAITING
+    if may_wait and not _have_steps(tx, repo, ids):
+        if not waiting:
+            tx.run(_WAIT, (b"", b"", repo, len(ids) - 1))
+        return
+    if waiting:
+        tx.run(_DONE, (repo,))
+    leaving = _Leaving(tx, repo, {*ids, *waiting})
     for chain, of_chain in groupby(rows, itemgetter(0)):
         leaving.leave(chain, [row[1:] for row in of_chain])
+
+
+def leave_put_off(tx: Tx) -> bool:
+    """Take what waits out of the segments of some repositories; whether more may wait."""
+    repos = tx.run(_OWED).fetchall()
+    for (repo,) in repos:
+        leave_segments(tx, repo, ())
+    return bool(repos)
+
+
+def _have_steps(tx: Tx, repo: int, ids: Iterable[str]) -> bool:
+    """Whether steps repeat one of these messages, which would take its place."""
+    numbers = listed(no for id in ids if (no := document_number(id)) is not None)
+    return tx.run(_HAVE_STEPS, (repo, numbers)).fetchone() is not None
 
 
 class _Leaving:

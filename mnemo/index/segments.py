@@ -464,6 +464,11 @@ _DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
 # Whoever lets something leave recall holds the repository's row as well, and then rewrites.
 _HOLD = "UPDATE repos SET revision = revision WHERE no = ?"
 _LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
+# A row of its own says behind which removal messages went that had only expired (``erased``).
+_LEFT = """
+SELECT coalesce((SELECT no FROM segments WHERE repo = :repo AND chain = 'expired'),
+                (SELECT max(seq) FROM removals WHERE repo = :repo), 0)
+"""
 _ROWS = Rows("segments", "i i s", lambda row: Kept(row[0], row[1], _cursor(row[2])))
 
 
@@ -472,8 +477,8 @@ class StoredSegments(OfRepository):
 
     async def read(self) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node], int]:
         """
-        By chain and number the bytes of each, all nodes, and the number of the last removal, with
-        which ids have left them. *Cancellation*: safe.
+        By chain and number the bytes of each, all nodes, and the number of the last removal whose
+        ids have left them. *Cancellation*: safe.
         """
         return await self._engine.reading(partial(_read, repo_id=self._repo_id))
 
@@ -517,7 +522,7 @@ def _read(tx: Tx, repo_id: str) -> tuple[dict[Chain, dict[int, bytes]], dict[str
             for no, of_one in parts
         }
     nodes = NODES.whole.intact(tx.run(_NODES, (repo,))) if found["nodes"] else ()
-    (removal,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
+    (removal,) = tx.run(_LEFT, {"repo": repo}).fetchone()
     return found, {node.id: node for node in nodes}, removal
 
 

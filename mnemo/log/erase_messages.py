@@ -95,12 +95,15 @@ def by_thread(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     return seqs
 
 
-def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasureReport:
+def erase_messages(
+    tx: Tx, repo: int, places: Iterable[tuple[int, int]], *, expired: bool = False
+) -> ErasureReport:
     """Erase the messages at these places (thread's number, seq), those that are there."""
     erased, wanted = ErasureReport(), by_thread(places)
     rows = {no: tx.run(_MESSAGES, (no, listed(seqs))).fetchall() for no, seqs in wanted.items()}
     # Of all threads at once: what is kept of them is looked through for each call.
-    leave_recall(tx, repo, [message_document(row[0]) for some in rows.values() for row in some])
+    documents = [message_document(row[0]) for some in rows.values() for row in some]
+    leave_recall(tx, repo, documents, expired=expired)
     for thread, messages in rows.items():
         if messages:
             held = {table: _held(tx, table, thread, wanted[thread]) for table in _RANGES}

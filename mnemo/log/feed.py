@@ -457,20 +457,28 @@ _HIDDEN = f"SELECT node_id {_UNCOMMITTED} ORDER BY ordinal"
 _HIDE = f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})"
 
 
-LEAVING: list[Callable[[Tx, int, Sequence[str]], None]] = []
+LEAVING: list[Callable[[Tx, int, Sequence[str], bool], None]] = []
 """What else leaves with ids, in their transaction; rooms above this one keep it."""
 
 
-def leave_recall(tx: Tx, repo: int, ids: Sequence[str], *, changesets: Sequence[str] = ()) -> None:
+def leave_recall(
+    tx: Tx,
+    repo: int,
+    ids: Sequence[str],
+    *,
+    changesets: Sequence[str] = (),
+    expired: bool = False,
+) -> None:
     """
     Log that *ids* are gone from recall, in the order in which followers read them; *changesets*
-    are gone with them. What was made of them goes as well (``LEAVING``).
+    are gone with them. What was made of them goes as well (``LEAVING``); of messages that are
+    *expired* it may stay until the next scrub.
     """
     if ids:
         tx.run(_ADD, (repo, listed(ids)))
         # After the insert, which takes the repository's row where writers run side by side.
         for leave in LEAVING:
-            leave(tx, repo, [*ids, *changesets])
+            leave(tx, repo, [*ids, *changesets], expired)
         # Not before: whoever adds holds the repository's row, and nobody else drops.
         tx.run(_DROP_OLD, (repo, repo, KEPT + len(ids)))
 

@@ -423,9 +423,9 @@ class TranscriptWriter(TranscriptReader):
             table_of(type(value)).drop(self._out, thread, value)
 
     def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasureReport:
-        """Delete messages with all that tells of them; their ids are remembered as erased."""
+        """Delete expired messages with all that tells of them; their ids stay as erased ones."""
         places = [(self._number(thread_id), seq) for seq in seqs]
-        erased = erase_messages(self._out, self._repo, places)
+        erased = erase_messages(self._out, self._repo, places, expired=True)
         if erased.messages:
             self._out.dialect.note_expired(self._out)
         return erased

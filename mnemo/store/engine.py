@@ -101,6 +101,10 @@ class Staging(Protocol):
         """Run *work* as ``Engine.writing`` does, with the staged tables in sight."""
 
 
+PUT_OFF: list[Callable[[Tx], bool]] = []
+"""What rooms above this one do not erase at once, but before a scrub; True: call it again."""
+
+
 class Engine(Protocol):
     """Runs *work*, which is plain code and may run twice: it changes nothing but its ``Tx``."""
 

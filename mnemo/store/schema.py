@@ -76,6 +76,7 @@ _GRAPH = (
        repo INTEGER NOT NULL, chain TEXT NOT NULL, no INTEGER NOT NULL, part INTEGER NOT NULL,
        documents INTEGER NOT NULL, until TEXT NOT NULL, named BLOB NOT NULL, bytes BLOB NOT NULL,
        PRIMARY KEY (repo, chain, no, part))""",
+    "CREATE INDEX segments_waiting ON segments (repo) WHERE chain = 'expired'",
     tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
 )

@@ -29,7 +29,7 @@ from segments_kit import (
 )
 
 from mnemo.index import at_rest, erased, follower, segments
-from mnemo.index.erased import without
+from mnemo.index.erased import leave_put_off, without
 from mnemo.index.segments import Batch
 from mnemo.log import feed
 
@@ -164,9 +164,12 @@ async def test_whatever_is_erased_segments_say_what_the_rows_say(acts):
         for act in (*BEGUN, *acts):
             await schedule.do(*act)
             if act[0].startswith(ERASING):
-                await check_segments(memory)
                 await same_as_anew(memory)
+                if act[0] != "expire":
+                    await memory._store.engine.writing(leave_put_off)
+                    await check_segments(memory)
         await seal(memory)
+        await memory._store.engine.writing(leave_put_off)
         await check_segments(memory)
         await same_as_anew(memory)
 
@@ -246,6 +249,36 @@ async def test_what_cannot_be_read_is_made_anew(place, change):
         await repo.forget(message_ids=[ids[8]], thread_id="t")
         left = [(1, 7)] if change.startswith("bytes") else [(1, 7), (2, 4), (3, 6)]
         assert [row[:2] for row in segments_in(place)] == left
+        await same_as_anew(memory)
+
+
+async def test_what_expires_at_each_append_waits_for_more(place, monkeypatch):
+    """Nobody finds it meanwhile; it is gone with the next erasure, or at the latest a scrub."""
+    monkeypatch.setattr(erased, "MOST_WAITING", 5)
+
+    async def expire(*seqs: int) -> None:
+        await memory._store.transcript("r").writing(lambda tx: tx.erase("t", seqs))
+
+    async with opened(place) as (memory, repo):
+        ids = await sealed(memory, repo, 9, 9, 9, 9)
+        before, index = segments_in(place), index_of(memory, kept=True)
+        for first in (0, 2):
+            await expire(first, first + 1)
+            assert [row for row in segments_in(place) if row[1]] == before
+            await same_as_anew(memory)
+        await tell(repo, 40, 44)
+        await index.run()
+        await same_as_anew(memory)
+        await expire(4)
+        assert [row[1] for row in segments_in(place)] == [4, 9, 9, 9, 4]
+        await check_segments(memory)
+        await expire(10)
+        await repo.forget(message_ids=[ids[20]], thread_id="t")
+        assert [row[1] for row in segments_in(place)] == [4, 8, 8, 9, 4]
+        await expire(30)
+        await memory.scrub()
+        assert [row[1] for row in segments_in(place)] == [4, 8, 8, 8, 4]
+        await check_segments(memory)
         await same_as_anew(memory)
 
 

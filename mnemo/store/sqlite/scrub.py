@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.protocols import Clock
-from mnemo.store.engine import GroupWriter
+from mnemo.store.engine import PUT_OFF, GroupWriter
 from mnemo.store.sqlite.dialect import merge_words
 from mnemo.store.tx import Tx
 
@@ -101,6 +101,9 @@ class Scrubber:
         noted = await writer.run(_noted)
         if noted is None:
             return True
+        for put_off in PUT_OFF:
+            while await writer.run(put_off):
+                pass
         if self._path is None:
             await writer.run(merge_words)
         else:
