@@ -41,6 +41,7 @@ KEYS = {
 """Likewise, of tables that stand aside."""
 SMALL = {
     "owners": "a row for each service that is open",
+    "caches": "a row for each folder of a machine",
     "meta": "a few rows of the store's own",
     "sqlite_sequence": "a row for each table",
     "erased": "only whether there is a row",
