@@ -1,5 +1,6 @@
 """What leaves recall leaves the segments that hold it; what they hold then is what the rows say."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Where a store begins empty."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
     return emptied(url, tmp_path)
+
+
+@pytest.fixture(params=["memory", ON_POSTGRES])
+def begun(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Gives where a store begins empty, again and again."""
+    if request.param == "memory":
+        return lambda: "memory:"
+    url = request.getfixturevalue("postgres_url")
+    return lambda: str(emptied(url, ""))
 
 
 @pytest.fixture(autouse=True)
@@ -157,9 +167,9 @@ ERASING = ("unite", "purge", "withdraw", "expire", "delete", "forget")
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
-async def test_whatever_is_erased_segments_say_what_the_rows_say(acts):
+async def test_whatever_is_erased_segments_say_what_the_rows_say(begun, acts):
     """At once, for who begins and for who goes on; nothing that is gone is named in them."""
-    async with opened("memory:") as (memory, repo):
+    async with opened(begun()) as (memory, repo):
         schedule = Schedule(memory, repo)
         for act in (*BEGUN, *acts):
             await schedule.do(*act)
