@@ -76,8 +76,8 @@ def segments_in(place: Any) -> list[tuple[Any, ...]]:
     return rows_of(place, query)
 
 
-async def told(index: RepositoryIndex) -> Any:
-    """Everything that an answer can depend on, whatever numbers it has."""
+async def told(index: RepositoryIndex, *, origins: bool = True) -> Any:
+    """Everything that an answer can depend on, whatever numbers it has; maybe of no changeset."""
     await index.embed_waiting()
     view = await index.corpus()
     steps = view.steps
@@ -109,7 +109,12 @@ async def told(index: RepositoryIndex) -> Any:
     nodes = {
         type: sorted(
             (
-                *(part.ids[d], repr(part.nodes[d]), part.origins.get(d), terms_of(part, d)),
+                *(
+                    part.ids[d],
+                    repr(part.nodes[d]),
+                    part.origins.get(d) if origins else None,
+                    terms_of(part, d),
+                ),
                 *(float(part.first[d]), float(part.last[d]), float(part.valid_to[d])),
                 *(float(part.lengths[d]), float(part.log_words[d]), bool(part.by_hand[d])),
                 *(part.facets.texts[part.metadata[d]], int(part.passages[d])),
@@ -136,7 +141,7 @@ async def told(index: RepositoryIndex) -> Any:
             terms,
             joined,
             dict(steps.aliases),
-            dict(steps.repeats),
+            {id: steps_of for id, steps_of in steps.repeats.items() if steps_of},
             nodes,
             behind,
             sorted(wordings),
