@@ -136,12 +136,7 @@ async def turns(ground: Ground, each: int, appended: Pair) -> dict[str, Any]:
     """Jobs: what a person said, and a reply, are extracted; what that embeds and adds."""
     meter, pairs, texts = Meter(ground), list[Any](), list[float]()
     facts = list[float]()
-    said = [
-        step
-        for path in sorted(PEOPLE.glob("*.json"))
-        for talk in read_talks(path)
-        for step in talk.turns
-    ][: 2 * TURNS]
+    said = real_texts()[: 2 * TURNS]
     url = await ground.store(range(2), each)
     embedder = Counting(ground.source.questions(0, each, 1))
     async with Mnemo(url, config=CONFIG, embedder=embedder) as memory:
@@ -150,14 +145,39 @@ async def turns(ground: Ground, each: int, appended: Pair) -> dict[str, Any]:
             await repo.recall("What was said?")
             before, embedder.count = (await repo.statistics()).index.documents, 0
             talk = repo.conversation("remembered", remember=True)
-            for turn in some:
-                both = [Message("user", turn.text), Message("assistant", "I see, thank you.")]
-                pairs.append(await meter.of(talk.append(both), repo.settle()))
+            for text in some:
+                pairs.append(await meter.of(talk.append(spoken(text)), repo.settle()))
             after = (await repo.statistics()).index.documents
             facts.append((after - before) / len(some) - 2)
             texts.append(embedder.count / len(some))
     job = np.maximum(np.mean(pairs, axis=0) - 2 * np.array(appended), 0).tolist()
     return {"job": job, "facts": max(0.0, mean(facts)), "texts": mean(texts)}
+
+
+async def whole(ground: Ground, each: int) -> Pair:
+    """A turn from the question to the last fact, with the default embedder, the mean of some."""
+    meter, pairs = Meter(ground), list[Any]()
+    questions = ground.source.questions(1, each, TURNS)
+    async with Mnemo(await ground.store(range(2), each), config=CONFIG) as memory:
+        repo = await memory.open_repo(repo_name(1))
+        await repo.recall("What was said?")
+        talk = repo.conversation("whole", remember=True)
+        for text, question in zip(real_texts()[-TURNS:], questions, strict=True):
+            calls = repo.recall(question.text), talk.append(spoken(text)), repo.settle()
+            pairs.append(await meter.of(*calls))
+    mean_of: Pair = np.mean(pairs, axis=0).tolist()
+    return mean_of
+
+
+def real_texts() -> list[str]:
+    """Messages of people."""
+    talks = [talk for path in sorted(PEOPLE.glob("*.json")) for talk in read_talks(path)]
+    return [turn.text for talk in talks for turn in talk.turns]
+
+
+def spoken(text: str) -> list[Message]:
+    """A message of a turn, and the reply."""
+    return [Message("user", text), Message("assistant", "I see, thank you.")]
 
 
 async def resting(folder: str, engine: str, url: str) -> None:
@@ -213,8 +233,7 @@ WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 def embedding() -> dict[str, Any]:
     """A text in a batch, and a question, by the default embedder."""
     embedder = MiniLMEmbedder.load()
-    talks = [talk for path in sorted(PEOPLE.glob("*.json")) for talk in read_talks(path)]
-    texts = [turn.text for talk in talks for turn in talk.turns][:TEXTS]
+    texts = real_texts()[:TEXTS]
     took: dict[str, list[float]] = {"embed": [], "question": []}
     for what, size in (("embed", BATCH), ("question", 1)):
         embedder.embed(texts[:size])
@@ -239,6 +258,7 @@ async def measure(folder: Path, engine: str, quick: bool) -> dict[str, Any]:
         costs = {what: [size[what] for size in sizes] for what in sizes[0]}
         usual = costs["documents"][1]
         costs |= await turns(ground, usual, costs["append"][1]) | await rest(ground) | embedding()
+        costs["whole"] = await whole(ground, usual)
     return costs | {"engine": engine, "day": f"{date.today()}", "machine": kit.headline(facts)}
 
 
