@@ -829,7 +829,8 @@ def store_maker(
     def make() -> EngineStore:
         from mnemo.stores import SqliteStore
 
-        return SqliteStore(path, config=config.store, clock=clock, lease_s=config.session.lease_s)
+        lease_s, index = config.session.lease_s, config.index
+        return SqliteStore(path, config=config.store, clock=clock, lease_s=lease_s, index=index)
 
     return make
 

@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from mnemo.config import StoreConfig
+from mnemo.config import IndexConfig, StoreConfig
 from mnemo.erasure.erase import scrubbed
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.erased import leave_put_off, leave_segments
+from mnemo.index.files import SegmentFolder
 from mnemo.index.segments import StoredSegments
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
@@ -63,7 +64,6 @@ class EngineStore:
 
     graph = Part(StoredGraph)
     feed = Part(StoredFeed)
-    segments = Part(StoredSegments)
     records = Part(StoredRecords)
     overhaul = Part(StoredOverhaul)
     archive = Part(StoredArchive)
@@ -86,10 +86,18 @@ class EngineStore:
         self._given = engine, clock, self._lease_time
         self._lease_s = lease_s
         self._opened: job_rows.OpenService | None = None
+        self.folder: SegmentFolder | None = None
+        """Where large segments are mapped from."""
         self.cache: CacheLease | None = None
         """Of the folder with copies of what is stored, where machines share the store."""
         # One object: the writer runs consecutive units of the same function together.
         self._append_steps = partial(append_steps, clock=clock)
+
+    def segments(self, repo_id: str) -> StoredSegments:
+        """What is kept of one repository's index."""
+        stored = StoredSegments(repo_id, *self._given)
+        stored.mapped = self.folder.mapped if self.folder else None
+        return stored
 
     def sessions(self, repo_id: str) -> StoredSessions:
         """The journal of one repository's sessions."""
@@ -200,13 +208,29 @@ class SqliteStore(EngineStore):
     """A store in one SQLite database; *path* is as of ``SqliteEngine``."""
 
     def __init__(
-        self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
+        self,
+        path: str | Path | None,
+        *,
+        config: StoreConfig,
+        clock: Clock,
+        lease_s: float,
+        index: IndexConfig | None = None,
     ) -> None:
         from mnemo.store.sqlite.engine import SqliteEngine
 
         found = None if path is None else Path(path)
         engine = SqliteEngine(found, config=config, clock=clock)
         super().__init__(engine, clock=clock, lease_s=lease_s)
+        if found is not None:
+            self.folder = folder = SegmentFolder.of(found, index or IndexConfig())
+            engine.sweep = folder.sweep
+
+    async def open(self) -> Owner:
+        """As of every store; files that nothing lists were left by a process that died."""
+        owner = await super().open()
+        if self.folder is not None and self.folder.path.is_dir():
+            await self.engine.unswept()
+        return owner
 
 
 class PostgresStore(EngineStore):

@@ -179,7 +179,7 @@ async def stored_ids(memory: Any) -> set[str]:
 
 async def check_segments(memory: Any) -> None:
     """Check that segments name nothing that is gone, and no more than they use."""
-    known, chains = await stored_ids(memory), (await memory._store.segments("r").read())[0]
+    known, chains = await stored_ids(memory), (await memory._store.segments("r").read()).small
     assert {"steps", "nodes"} == {*chains}
     for chain, kept in chains.items():
         end = FeedCursor()

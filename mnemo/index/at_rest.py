@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.index.corpus import Document, Ints, Mask, thread_chain
-from mnemo.index.corpus_writer import NODE, Corpus, Debt, Documents, Steps
+from mnemo.index.corpus_writer import NODE, Corpus, Documents, Steps
 from mnemo.index.erased import those
+from mnemo.index.large import EXACT, LARGE, Sealed, with_vectors
+from mnemo.index.owed import Debt
 from mnemo.index.segments import (
     MOST_DOCUMENTS,
     NAMED,
@@ -49,6 +51,7 @@ _OF_SIDES = {"valid_to": math.inf, "by_hand": False, "last": 0.0}
 Made: TypeAlias = tuple[Head, bytes, Sequence[Kept]]
 """A segment, and which of those kept before stay before it; the others are in it."""
 _START = FeedCursor()
+_LAST = 2**62
 
 
 # ── What is to be kept ────────────────────────────────────────────────────────────────
@@ -64,7 +67,8 @@ def segment(
     new = sum(map(len, _since(corpus, chain, kept[-1].until if kept else _START).values()))
     if new < SEALED_FROM:
         return new, None
-    stay = kept[: len(kept) - absorbed([one.documents for one in kept], new)]
+    sizes = [one.documents for one in kept if one.digest is None]
+    stay = kept[: len(kept) - absorbed(sizes, new)]
     after, until = stay[-1].until if stay else _START, replace(cursor, vector=0)
     numbers = _since(corpus, chain, after)
     if chain == "nodes":
@@ -83,6 +87,44 @@ def segment(
     documents = sum(map(len, batches.values()))
     head = Head(chain=chain, after=after, until=until, documents=documents, **known)
     return new, (head, packed(head, batches), stay)
+
+
+def large_segment(
+    corpus: Corpus, stay: Sequence[Kept], cursor: FeedCursor, **known: Any
+) -> Made | None:
+    """The large segment that is to be put behind those that *stay*, if there is enough for one."""
+    steps = corpus.steps
+    if steps.living < LARGE or sum(one.documents for one in stay) + steps.living <= EXACT:
+        return None
+    after = stay[-1].until if stay else _START
+    owing = (debt.number for _, debt in corpus.owed.items() if debt.group is steps)
+    numbers = _since(corpus, "steps", after)["steps"]
+    numbers = numbers[numbers < min(owing, default=steps.count)]
+    if len(numbers) < LARGE:
+        return None
+    numbers = _first(steps, numbers, LARGE)
+    until = replace(cursor, vector=0, revision=0)
+    until = _reached(steps, numbers, after, until)
+    rows, owners, passages = steps.view().vectors_of(numbers)
+    order = np.lexsort((passages, owners))
+    counts = np.bincount(np.searchsorted(numbers, owners), minlength=len(numbers))
+    batch = with_vectors(_steps(corpus, numbers, after, until), counts, rows[order])
+    head = Head(chain="steps", after=after, until=until, documents=len(numbers), **known)
+    return head, packed(head, {"steps": batch}, findable=True), stay
+
+
+def shed(corpus: Corpus, large: Sequence[Sealed], until: FeedCursor) -> None:
+    """Keep of the steps and messages those alone that came after *until*, where *large* ends."""
+    steps, numbers = corpus.steps, _since(corpus, "steps", until)["steps"]
+    batch = _steps(corpus, numbers, until, replace(until, step=_LAST))
+    rows, owners, passages = steps.view().vectors_of(numbers)
+    known = {}
+    for row, number, passage in zip(rows, owners.tolist(), passages.tolist(), strict=True):
+        side = PARTS[int(steps.columns["acted"].view()[number])]
+        known[passage_key(f"{steps.ids[number]}/{side}", passage)] = row
+    corpus.renew_steps([one.centre for one in large])
+    _restore_steps(corpus, batch)
+    corpus.add_vectors(known)
 
 
 def _since(corpus: Corpus, chain: Chain, after: FeedCursor) -> dict[Any, Numbers]:
@@ -186,11 +228,16 @@ def _with_origins(corpus: Corpus, kind: Any, batch: Batch, numbers: Numbers) -> 
 
 
 def take_up(
-    corpus: Corpus, stored: Sequence[bytes], nodes: Mapping[str, Node], reading: str
+    corpus: Corpus,
+    stored: Sequence[bytes],
+    nodes: Mapping[str, Node],
+    reading: str,
+    after: FeedCursor,
 ) -> tuple[Head | None, int]:
     """
     Append the documents of *stored* segments, which owe their vectors, as far as they follow on
-    one another and were made by this *reading*; the last one's head, and how many they were.
+    *after* and one another and were made by this *reading*; the last one's head, and how many
+    they were.
     """
     heads, all_batches = list[Head](), list[Batches]()
     for one in stored:
@@ -200,7 +247,7 @@ def take_up(
         except ValueError as error:
             log.warning("a part of the index is read anew: %s", error)
             break
-        if head.reading != reading or head.after != (heads[-1].until if heads else _START):
+        if head.reading != reading or head.after != (heads[-1].until if heads else after):
             break
         heads.append(head)
         all_batches.append(batches)
@@ -213,15 +260,21 @@ def take_up(
     return heads[-1] if heads else None, len(heads)
 
 
-def reached(ends: Sequence[FeedCursor], removal: int) -> FeedCursor:
+def lies_between(after: FeedCursor, one: FeedCursor, until: FeedCursor) -> bool:
+    """Whether the steps and messages up to *one* are those up to *after*, or more up to *until*."""
+    ends = [(end.step, end.message) for end in (after, one, until)]
+    return all(a <= b <= c for a, b, c in zip(*ends, strict=True))
+
+
+def reached(ends: Sequence[FeedCursor], removal: int, vector: int) -> FeedCursor:
     """
     Where the feed is to be read on from behind what chains hold that end at *ends*, of which
-    everything is gone up to *removal*.
+    everything is gone up to *removal*, and vectors up to *vector* are known.
     """
     whole = {
         field.name: max(getattr(end, field.name) for end in ends) for field in fields(FeedCursor)
     }
-    return FeedCursor(**whole | {"removal": removal})
+    return FeedCursor(**whole | {"removal": removal, "vector": vector})
 
 
 def _check_nodes(batches: Batches, nodes: Mapping[str, Node]) -> None:

@@ -24,7 +24,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import ScalarKind, Where, kind_of, members
-from mnemo.values.graph import MOST_WORDINGS, Node, NodeType, Vector
+from mnemo.values.graph import Node, NodeType, Vector
 from mnemo.values.steps import PARTS
 
 K = TypeVar("K")
@@ -216,7 +216,7 @@ class Postings:
         """Add documents from number *first* on: how many *terms* each has, and these end to end."""
         if not len(terms):
             return
-        owners, codes = _coded(first, lengths, terms)
+        owners, codes = coded(first, lengths, terms)
         if not len(self._first[1]):
             self._first = (np.searchsorted(owners, np.arange(owners[-1] + 2)), codes)
             return
@@ -242,10 +242,15 @@ class Postings:
             codes = codes[: int(np.searchsorted(codes, documents << _TF_BITS))]
         if not len(codes):
             return None
-        return codes >> _TF_BITS, (codes & _MAX_TF).astype(np.float32)
+        return parted(codes)
 
 
-def _coded(first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> tuple[Codes, Codes]:
+def parted(codes: Codes) -> tuple[Codes, Floats]:
+    """The documents and counts of postings."""
+    return codes >> _TF_BITS, (codes & _MAX_TF).astype(np.float32)
+
+
+def coded(first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> tuple[Codes, Codes]:
     """Each pair of term and document once: the term, ascending, and the posting."""
     pairs = terms.astype(np.int64)
     pairs <<= _DOCUMENT_BITS
@@ -314,7 +319,7 @@ class Facets:
         """By number, whether *where* holds; shape ``(n,)``, n all that are numbered by now."""
         asked, breather = repr(where), Breather()  # Not by equality: 1 equals True.
         with self._lock:
-            answers = _kept(self._answers, asked, lambda: Column(np.bool_))
+            answers = lately(self._answers, asked, lambda: Column(np.bool_))
             # Counted once: the writer goes on meanwhile.
             asking = range(answers.count, len(self._objects))
             new = np.zeros(len(asking), np.bool_)
@@ -329,7 +334,7 @@ class Facets:
         named = next((one for one in where.conditions if one.any_of is not None), None)
         if named is None or named.any_of is None:
             return asking
-        holders = _kept(self._holders, named.path, _Holders)
+        holders = lately(self._holders, named.path, _Holders)
         holders.follow(self._objects, named.path)
         found = (holders.get((kind_of(value), value), ()) for value in named.any_of)
         return {number for numbers in found for number in numbers if number in asking}
@@ -350,7 +355,7 @@ class _Holders(dict[tuple[ScalarKind | None, Any], list[int]]):
             breather.breathe()
 
 
-def _kept(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
+def lately(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
     """The value under *key*, made where there is none; the last ``MOST_ASKED`` keys are kept."""
     value = cache[key] = cache.pop(key) if key in cache else make()
     if len(cache) > MOST_ASKED:
@@ -435,7 +440,7 @@ class DocumentsView:
         """In index terms, of the living documents."""
         return mean(self.lengths[self.alive])
 
-    def vectors_of(self, numbers: Ints) -> tuple[Floats, Ints, NDArray[np.uint8]]:
+    def vectors_of(self, numbers: NDArray[Any]) -> tuple[Floats, Ints, NDArray[np.uint8]]:
         """The vectors of documents *numbers*, first ones first; of which each is, and passages."""
         first = self.rows[numbers]
         further = np.flatnonzero(self.vector_passages)
@@ -641,44 +646,3 @@ def sharing_words(view: CorpusView, terms: Iterable[str], most: int) -> list[str
             side = f"/{PARTS[int(part.acted[at])]}" if isinstance(part, StepsView) else ""
             found.append((float(scores[at]), f"{part.ids[at]}{side}"))
     return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
-
-
-# ── Nearness ──────────────────────────────────────────────────────────────────────────
-
-
-_TOGETHER = 16
-_MULTIPLIED = 2**14
-"""Numbers of rows per product, so few that BLAS starts no threads: they spin for one another."""
-
-
-def nearest(
-    views: Sequence[DocumentsView], vectors: Floats, threshold: float, limit: int
-) -> list[list[tuple[str, float]]]:
-    """For each of *vectors* the best of all *views*, each id once."""
-    breather, found = Breather(), []
-    known = [view for view in views if view.vectors.shape[1] == vectors.shape[1]]
-    for at in range(0, len(vectors), _TOGETHER):
-        some = vectors[at : at + _TOGETHER]
-        cosines = [_products(view.vectors, some) for view in known]
-        for number in range(len(some)):
-            near: list[tuple[str, float]] = []
-            for view, columns in zip(known, cosines, strict=True):
-                column, documents = columns[number], view.vector_documents
-                rows = np.flatnonzero((column >= threshold) & view.alive[documents])
-                best = rows[np.lexsort((documents[rows], -column[rows]))][: MOST_WORDINGS * limit]
-                near += [(view.ids[documents[row]], float(column[row])) for row in best]
-            # Several rows may speak for one step or intent: the best one counts.
-            by_id: dict[str, float] = {}
-            for id, cosine in sorted(near, key=lambda pair: -pair[1]):
-                by_id.setdefault(id, cosine)
-            found.append(list(by_id.items())[:limit])
-            breather.breathe()
-    return found
-
-
-def _products(rows: Floats, vectors: Floats) -> Floats:
-    """The cosines of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
-    found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // rows.shape[1] or 1
-    for at in range(0, len(rows), step):
-        found[at : at + step] = rows[at : at + step] @ vectors.T
-    return found.T

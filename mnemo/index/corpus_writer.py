@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import chain, islice
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from sys import getsizeof
 from typing import Any
 
@@ -29,7 +28,9 @@ from mnemo.index.corpus import (
     thread_chain,
     weight,
 )
+from mnemo.index.large import LargeView, Sealed
 from mnemo.index.lexicon import Lexicon
+from mnemo.index.owed import Debt, Group, Owed
 from mnemo.index.segments import Chain
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold
@@ -39,7 +40,6 @@ from mnemo.values.steps import Step
 from mnemo.values.vectors import (
     keyed_passages,
     passage_key,
-    passage_place,
     vector_keys,
 )
 
@@ -227,10 +227,11 @@ class Steps(Documents):
         heirs: dict[str, str] = {}
         for id in ids:
             steps = self.repeats.pop(id, ())
+            self.has_heirs = self.has_heirs or bool(steps)
             if not steps or id not in self.documents:
                 continue
             heir, *others = steps
-            heirs[id], self.has_heirs = heir, True
+            heirs[id] = heir
             del self.aliases[heir], self.repeating[heir]
             self.documents[heir] = self.documents.pop(id)
             for number in self.documents[heir]:
@@ -254,6 +255,11 @@ class Steps(Documents):
         rows = self.columns["linked"].view()[gone]
         self._count(self.vectors.view()[rows[rows >= 0]], -1)
         super().remove(ids)
+
+    def count_elsewhere(self, sum: NDArray[np.float64], count: int) -> None:
+        """Count so many vectors of this *sum* as well, which are not here."""
+        self._sum += np.rint(sum * _FINENESS).astype(np.int64)
+        self._summed += count
 
     def _count(self, vectors: NDArray[np.float32], sign: int) -> None:
         """Add *vectors* to the sum of all, or take them off it: in whole numbers, so exact."""
@@ -291,40 +297,51 @@ class _Behind:
 
     def __init__(self) -> None:
         self.pairs = Column(np.int32, 2)
-        self._waiting: dict[str, list[int]] = {}
+        self.waiting: dict[str, list[int]] = {}
+        self.awaited: dict[int, list[str]] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.pairs.nbytes + weight(self._waiting, TEXT + 2 * LISTED)
+        waiting = weight(self.waiting, TEXT + 2 * LISTED) + weight(self.awaited, 2 * LISTED)
+        return self.pairs.nbytes + waiting
 
     def add(self, node: int, steps: Iterable[str], known: Steps) -> None:
         for step in (known.aliases.get(step, step) for step in steps):
             for document in known.documents.get(step, ()):
                 self.pairs.append((node, document))
             if step not in known.documents:
-                self._waiting.setdefault(step, []).append(node)
+                self._wait(node, step)
+
+    def _wait(self, node: int, step: str) -> None:
+        if step not in (awaited := self.awaited.setdefault(node, [])):
+            awaited.append(step)
+            self.waiting.setdefault(step, []).append(node)
 
     def steps_of(self, nodes: Collection[int], known: Steps) -> dict[int, set[str]]:
         """The ids of the steps behind documents of *nodes*."""
-        found: defaultdict[int, set[str]] = defaultdict(set)
+        found = {node: {*self.awaited.get(node, ())} for node in nodes}
         pairs = self.pairs.view()
         for node, document in pairs[np.isin(pairs[:, 0], [*nodes])].tolist():
             found[node].add(known.ids[document])
-        for step, waiting in self._waiting.items():
-            for node in waiting:
-                found[node].add(step)
         return found
 
     def arrived(self, step: str, document: int) -> None:
         # Kept: the step's other side may follow.
-        for node in self._waiting.get(step, ()):
+        for node in self.waiting.get(step, ()):
             self.pairs.append((node, document))
 
     def repeated(self, step: str, message: str, known: Steps) -> None:
         """*step* is found as *message*: hand over the nodes that wait for it."""
-        for node in self._waiting.pop(step, ()):
+        for node in self.waiting.pop(step, ()):
+            self.awaited[node].remove(step)
             self.add(node, (message,), known)
+
+    def wait_for_all(self, known: Steps) -> None:
+        """Wait for all steps, whose documents are to have other numbers."""
+        for node, document in self.pairs.view().tolist():
+            self._wait(node, known.ids[document])
+        self.pairs = Column(np.int32, 2)
 
 
 class Corpus:
@@ -340,10 +357,29 @@ class Corpus:
             kind: Documents(dimensions, lexicon, facets) for kind in kinds
         }
         self._wordings = Documents(dimensions, lexicon, facets)
-        self._findable = (self.steps, *self.nodes.values())
-        self._groups = (*self._findable, self._wordings)
         self.owed = Owed()
         self.behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
+
+    @property
+    def _findable(self) -> tuple[Documents, ...]:
+        return (self.steps, *self.nodes.values())
+
+    @property
+    def _groups(self) -> tuple[Documents, ...]:
+        return (*self._findable, self._wordings)
+
+    def renew_steps(self, sums: Iterable[tuple[NDArray[np.float64], int]]) -> None:
+        """
+        Begin the steps and messages anew, behind large segments; *sums*: of the first vectors that
+        each of these holds, and how many they are.
+        """
+        for behind in self.behind.values():
+            behind.wait_for_all(self.steps)
+        for key in [key for key, debt in self.owed.items() if debt.group is self.steps]:
+            self.owed.take(key)
+        self.steps = Steps(self.dimensions, Lexicon(), Facets())
+        for vectors, count in sums:
+            self.steps.count_elsewhere(vectors, count)
 
     def count_of(self, chain: Chain) -> int:
         """How many documents of steps, or of nodes, there are and were."""
@@ -355,7 +391,9 @@ class Corpus:
         """Bytes in memory, with those of a view; within a quarter from 1,000 documents on."""
         columns = sum(group.nbytes for group in self._groups)
         columns += sum(behind.nbytes for behind in self.behind.values())
-        return EMPTY + columns + self._lexicon.nbytes + self._facets.nbytes + self.owed.nbytes
+        shared = {id(one): one.nbytes for one in (self._lexicon, self.steps.lexicon)}
+        shared |= {id(one): one.nbytes for one in (self._facets, self.steps.facets)}
+        return EMPTY + columns + sum(shared.values()) + self.owed.nbytes
 
     @property
     def documents(self) -> int:
@@ -429,7 +467,7 @@ class Corpus:
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
         """Give documents their vectors, by key; give the keys that none waited for."""
         debts = {key: self.owed.take(key) for key in vectors}
-        found: defaultdict[Documents, list[tuple[int, int, Vector]]] = defaultdict(list)
+        found: defaultdict[Group, list[tuple[int, int, Vector]]] = defaultdict(list)
         for key, debt in debts.items():
             if debt is not None:
                 found[debt.group].append((debt.number, debt.passage, vectors[key]))
@@ -457,104 +495,22 @@ class Corpus:
             elif debt.node_id in gone:
                 self.owed.take(key)
 
-    def view(self, revision: Revision, breather: Breather) -> CorpusView:
-        """Everything as it is now; call it while nobody writes."""
+    def view(
+        self, revision: Revision, breather: Breather, large: tuple[Sealed, ...] = ()
+    ) -> CorpusView:
+        """Everything as it is now, behind *large* segments; call it while nobody writes."""
         for group in self._groups:
             group.publish()
             breather.breathe()
         nodes = {kind: DocumentsView(**group.fields()) for kind, group in self.nodes.items()}
         wordings = DocumentsView(**self._wordings.fields())
         behind = {kind: behind.pairs.view() for kind, behind in self.behind.items()}
-        return CorpusView(revision, self.steps.view(), nodes, behind, wordings)
-
-
-# ── What is owed ────────────────────────────────────────────────────────────────────────
-
-
-MOST_CHARACTERS = 4_000_000
-"""Of the texts that are held; those of other keys are read again when their turn comes."""
-
-
-@dataclass(slots=True, eq=False)
-class Debt:
-    """A vector that a document waits for; *paid*: it was made, and is to come with the feed."""
-
-    group: Documents
-    number: int
-    passage: int
-    text: str | None
-    paid: bool = False
-
-    @property
-    def node_id(self) -> str:
-        """The node that the document speaks for."""
-        return self.group.ids[self.number]
-
-
-class Owed:
-    """Key of a vector → its debt, in order of arrival, first passages before further ones."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, Debt] = {}
-        self._further: dict[str, Debt] = {}
-        self._unpaid = 0
-        self._characters = 0
-
-    def __len__(self) -> int:
-        return self._unpaid
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        each = 2 * TEXT + LISTED  # a key, the debt, its text's head
-        return self._characters + weight(self._first, each) + weight(self._further, each)
-
-    def items(self) -> Iterator[tuple[str, Debt]]:
-        """All that wait, paid or not."""
-        return chain(self._first.items(), self._further.items())
-
-    def add(self, key: str, debt: Debt) -> None:
-        """Owe the vector of *key*."""
-        self.take(key)
-        if debt.text is not None and self._characters + len(debt.text) > MOST_CHARACTERS:
-            debt.text = None
-        self._characters += len(debt.text or "")
-        self._unpaid += 1
-        self._of(key)[key] = debt
-
-    def take(self, key: str) -> Debt | None:
-        """Wait for *key* no more, if anything did; give what waited."""
-        if (debt := self._of(key).get(key)) is not None:
-            self.pay({key: debt})
-            del self._of(key)[key]
-        return debt
-
-    def rename(self, key: str, other: str) -> None:
-        """Owe *other* what was owed to *key*."""
-        self._of(other)[other] = self._of(key).pop(key)
-
-    def oldest(self, most: int) -> dict[str, Debt]:
-        """At most so many unpaid debts, those of first passages before all others."""
-        return dict(islice(((k, d) for k, d in self.items() if not d.paid), most))
-
-    def newest(self, most: int) -> dict[str, Debt]:
-        """Likewise, the last ones first."""
-        debts = chain(reversed(self._first.items()), reversed(self._further.items()))
-        return dict(islice(((k, d) for k, d in debts if not d.paid), most))
-
-    def among(self, keys: Iterable[str]) -> dict[str, Debt]:
-        """The unpaid debts among *keys*, in their order."""
-        debts = ((key, self._of(key).get(key)) for key in keys)
-        return {key: debt for key, debt in debts if debt is not None and not debt.paid}
-
-    def pay(self, debts: Mapping[str, Debt]) -> None:
-        """Owe *debts* no more, but for what is owed anew since."""
-        for key, debt in debts.items():
-            if self._of(key).get(key) is debt and not debt.paid:
-                debt.paid = True
-                self._unpaid -= 1
-                self._characters -= len(debt.text or "")
-                debt.text = None
-
-    def _of(self, key: str) -> dict[str, Debt]:
-        return self._further if passage_place(key)[1] else self._first
+        if not large:
+            return CorpusView(revision, self.steps.view(), nodes, behind, wordings)
+        return LargeView(
+            *(revision, self.steps.view(), nodes, behind, wordings),
+            sealed=large,
+            waiting={kind: one.waiting for kind, one in self.behind.items()},
+            awaited={kind: one.awaited for kind, one in self.behind.items()},
+            repeating=self.steps.repeating,
+        )

@@ -16,9 +16,10 @@ import anyio
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus import CorpusView, sharing_words
-from mnemo.index.corpus_writer import Corpus, Debt
+from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import passages_of, steps_in
 from mnemo.index.held import NOTHING, RECENT, Held, IndexStatistics
+from mnemo.index.owed import Debt
 from mnemo.index.pace import BATCH, Pace
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, EmbeddingSpace, FeedChanges, FeedCursor

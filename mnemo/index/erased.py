@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import compress, groupby
 from operator import itemgetter
@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.index.large import DERIVED, derived
 from mnemo.index.segments import (
     NAMED,
     Batch,
     Batches,
     Chain,
     Head,
-    is_findable,
+    digest_of,
     marks_of,
     names_in,
     packed,
@@ -49,15 +50,6 @@ _COUNTS = {"terms": "lengths", "codes": "vectors", "scales": "vectors"}
 """Columns that lie end to end → how many rows of them each document has."""
 
 
-DERIVED: frozenset[str] = frozenset()
-"""Columns that ``derived`` makes of the others."""
-
-
-def derived(batch: Batch) -> Mapping[str, NDArray[Any]]:
-    """The columns of large segments that are made of the others."""
-    return {}
-
-
 def without(batches: Batches, ids: Collection[str]) -> Batches:
     """
     *batches* without the documents of *ids*, which may be changesets, too: no name, word or vector
@@ -82,9 +74,8 @@ def _without(batch: Batch, ids: Collection[str]) -> Batch:
 def those(batch: Batch, kept: Mask) -> Batch:
     """The documents of *batch* that are *kept*, with the names that these have."""
     columns = dict[str, NDArray[Any]]()
-    for name, values in batch.columns.items():
-        if name in DERIVED:
-            continue
+    for name in batch.columns.keys() - DERIVED:
+        values = batch.columns[name]
         counts = batch.columns[_COUNTS[name]] if name in _COUNTS else None
         columns[name] = values[kept if counts is None else _each(kept, counts)]
     chosen = {"ids": kept, "origins": kept}
@@ -105,9 +96,7 @@ def those(batch: Batch, kept: Mask) -> Batch:
             of_kind = list(batch.names[kind])
             names[kind] = [of_kind[number - 1] for number in used[1:].tolist()]
     left = replace(batch, columns=columns, names=names)
-    if DERIVED.isdisjoint(batch.columns):
-        return left
-    return replace(left, columns={**columns, **derived(left)})
+    return derived(left) if "codes" in columns else left
 
 
 def _each(kept: Mask, counts: NDArray[Any]) -> Mask:
@@ -124,7 +113,7 @@ def _resting_on(batch: Batch, ids: Collection[str]) -> set[str]:
 # ── In the transaction in which it leaves ─────────────────────────────────────────────
 
 _SEGMENTS = """
-SELECT chain, no, documents, until, named FROM segments
+SELECT chain, no, documents, until, named, digest FROM segments
 WHERE repo = ? AND chain IN ('nodes', 'steps') AND part = 0 ORDER BY chain, no
 """
 _WAIT = """
@@ -205,7 +194,7 @@ class _Leaving:
         wanted = self._wanted(chain, rows)
         marks = marks_of(wanted)
         begin: FeedCursor | None = None
-        for no, documents, _, named in rows:
+        for no, documents, _, named, digest in rows:
             if begin is None and not _may_name(named, marks):
                 continue
             try:
@@ -225,8 +214,10 @@ class _Leaving:
             if any(len(batch) or batch.repeats for batch in left.values()):
                 documents = sum(map(len, left.values()))
                 head, begin = replace(head, after=begin, documents=documents), None
-                segment = packed(head, left, findable=is_findable(batches))
-                put_segment(self._tx, self._repo, no, head, segment, names_in(left))
+                large = digest is not None
+                segment = packed(head, left, findable=large)
+                digest = digest_of(segment) if large else None
+                put_segment(self._tx, self._repo, no, head, segment, names_in(left), digest)
 
     def _wanted(self, chain: Chain, rows: Sequence[Sequence[Any]]) -> set[str]:
         """Ids of which something may have to go."""

@@ -23,7 +23,7 @@ from secrets import token_hex
 from typing import Final
 
 from mnemo.config import IndexConfig
-from mnemo.index.segments import opened
+from mnemo.index.segments import digest_of, opened
 
 if sys.platform != "win32":
     import fcntl
@@ -41,11 +41,6 @@ _READ: Final = (
 )
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _ON_WINDOWS: Final = sys.platform == "win32"
-
-
-def digest_of(segment: bytes) -> str:
-    """The name of the file that holds *segment*."""
-    return blake2b(segment, digest_size=20).hexdigest()
 
 
 class SegmentFolder:

@@ -15,7 +15,6 @@ from bisect import bisect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import anyio
 import numpy as np
@@ -23,21 +22,14 @@ from numpy.typing import NDArray
 
 from mnemo.english.letters import is_foreign
 from mnemo.errors import StoreError
-from mnemo.index import at_rest
-from mnemo.index.corpus import CorpusView, nearest
+from mnemo.index.corpus import CorpusView
 from mnemo.index.documents import node_document, step_sides, steps_in
 from mnemo.index.embedding import HUNG_S, LOADING_S, START, Embedding
 from mnemo.index.held import EMPTY, JUDGED, NOTHING, RECENT, Held, IndexStatistics
+from mnemo.index.keeper import Keeper
+from mnemo.index.nearest import nearest
 from mnemo.index.pace import Pace
-from mnemo.index.segments import (
-    CHAINS,
-    SEALED_FROM,
-    Chain,
-    Head,
-    Kept,
-    StoredSegments,
-    reading,
-)
+from mnemo.index.segments import CHAINS, StoredSegments
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget
@@ -45,12 +37,16 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Places
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
+from mnemo.store.rows import chunks
 from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS
-from mnemo.values.graph import NodeType
+from mnemo.values.graph import NodeType, Vector
 from mnemo.values.vectors import VectorCache
 
 log = logging.getLogger("mnemo")
+
+KEYS = 5_000
+"""Vectors that are read by their keys at once."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -82,7 +78,7 @@ class RepositoryIndex(Embedding):
     budget: MemoryBudget = field(default_factory=MemoryBudget)
 
     def __post_init__(self) -> None:
-        self._lock = Places()
+        self._lock, self._sealing = Places(), Places()
         self._in_hand: anyio.Event | None = None
         self._own = self._asked = self._served = 0
         self._traffic = traffic()
@@ -134,7 +130,7 @@ class RepositoryIndex(Embedding):
         return IndexStatistics(
             self._cursor,
             self._view.revision,
-            self._corpus.documents,
+            self._held.documents,
             # What serves while all is read anew gets no vectors: it is not settled.
             max(len(self._corpus.owed), int(self._renewing)),
             self._failing,
@@ -245,17 +241,31 @@ class RepositoryIndex(Embedding):
                     if not begins:
                         continue
                 await self._threads.run(self._absorb, changes)
+                if changes.removed and not await self._follow_large(changes.removed):
+                    continue
             # Not those that are read again since they were let go.
             known = bisect(changes.steps, self._stood.cursor.step, key=lambda step: step.ordinal)
             self._traffic.elsewhere += max(0, len(changes.steps) - known - self._own)
             self._own = 0
             more = changes.more
+        if self._held.by_key:
+            await self._read_vectors()
         if self._view is not before or not self._bytes:
             self._count()
         if self.advise is not None and (advice := self._advice) is not None:
             log.warning("%s", advice)
             self.advise(advice)
             self.advise = None
+
+    async def _follow_large(self, removed: Sequence[str]) -> bool:
+        """Hold large segments as they are without what was erased; False: begin anew."""
+        if self._keeper is None or not self._held.large:
+            return True
+        if not await self._keeper.follow(self._held, self._cursor, self._threads, removed):
+            self._start_again()
+            return False
+        await self._threads.run(self._show, self._view.revision)
+        return True
 
     def _count(self) -> None:
         """Count what is held, where something is."""
@@ -266,69 +276,56 @@ class RepositoryIndex(Embedding):
     # ── At rest ──────────────────────────────────────────────────────────────────────
 
     @property
-    def _reading(self) -> str:
-        return reading(
-            agent=self.agent_name,
-            speaker=self.default_actor,
-            passages=self.embedder.space.passage_tokens,
-        )
+    def _keeper(self) -> Keeper | None:
+        if self.segments is None:
+            return None
+        space = self.embedder.space
+        texts = {"agent": self.agent_name, "speaker": self.default_actor}
+        return Keeper(self.segments, {**texts, "passages": space.passage_tokens}, space.name)
 
     async def _restore(self) -> None:
-        """Begin with the columns that the store keeps, without the vectors and nodes."""
-        if self.segments is None:
-            return
-        stored, nodes, removal = await self.segments.read()
-        if not any(stored.values()):
+        """Begin with what the store keeps, but for vectors that are not in large segments."""
+        if self._keeper is None:
             return
         if not self.is_held:
             self._start_again()
-        heads, useless = dict[Chain, Head](), dict[Chain, int]()
         try:
-            for chain, parts in stored.items():
-                found = [*parts.values()]
-                take_up = partial(at_rest.take_up, self._corpus, found, nodes, self._reading)
-                head, used = await self._threads.run(take_up)
-                heads |= {chain: head} if head is not None else {}
-                if used < len(parts):
-                    useless[chain] = [*parts][used]
+            self._cursor = await self._keeper.take_up(self._held, self._threads)
+        except StoreError:
+            raise
         except Exception as error:
             log.warning("the index is read anew: %s", error, exc_info=traceback_of(error))
+            for chain in CHAINS:
+                await self._keeper.drop(chain, 0)
             self._start_again()
-            heads, useless = {}, dict.fromkeys(stored, 0)
-        if heads:
-            ends = [head.until for head in heads.values()]
-            self._cursor, self._held.unseen = at_rest.reached(ends, removal), True
-            self._held.tongues.extend(heads["steps"].tongues if "steps" in heads else ())
-            self._held.sealed = {chain: self._corpus.count_of(chain) for chain in CHAINS}
-        for chain, no in useless.items():
-            try:
-                await self.segments.drop(chain, no)
-            except StoreError as error:
-                log.info("what is of no use stays in the store: %s", error)
 
     async def seal(self) -> None:
         """
         Catch up, and keep the columns of what is new, if it is enough and nothing is damaged: what
         is put right is read again. *Raises* ``StoreError``. *Cancellation*: safe.
         """
-        if self.segments is None or self._held.damaged:
+        if self._keeper is None or self._held.damaged:
             return
-        with self._in_use():
-            await self._follow()
-            for chain in CHAINS:
-                await self._seal(chain, self.segments)
+        async with self._sealing:
+            with self._in_use():
+                await self._seal(self._keeper)
 
-    async def _seal(self, chain: Chain, segments: StoredSegments) -> None:
-        while self._unsealed(chain) >= SEALED_FROM:
-            kept = await segments.kept(chain)
-            async with self._lock:
-                new, made = await self._threads.run(self._segment, chain, kept)
-            self._held.sealed[chain] = self._corpus.count_of(chain) - new
-            if made is None or not await segments.put(*made):
-                break
+    async def _seal(self, keeper: Keeper) -> None:
+        await self._follow()
+        held, large = self._held, self._held.large
+        known = self._number, self._lock, self._threads
+        goes_on = await keeper.keep(held, lambda: self._cursor, *known)
+        async with self._lock:
+            if self._held is held and not goes_on:
+                self._start_again()
+            elif self._held is held and held.large is not large:
+                await self._threads.run(self._show, self._view.revision)
 
-    def _unsealed(self, chain: Chain) -> int:
-        return self._corpus.count_of(chain) - self._held.sealed.get(chain, 0)
+    def _show(self, revision: Revision) -> None:
+        """Let readers find what is new."""
+        held, owed = self._held, len(self._corpus.owed)
+        view = self._corpus.view(revision, Breather(), held.large)
+        self._view = replace(view, damaged=tuple(sorted(held.damaged)), owed=owed)
 
     async def _try_to_seal(self) -> None:
         try:
@@ -338,10 +335,16 @@ class RepositoryIndex(Embedding):
             self._held.sealed = {chain: self._corpus.count_of(chain) for chain in CHAINS}
             log.info("columns are not kept: %s", error, exc_info=traceback_of(error))
 
-    def _segment(self, chain: Chain, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
-        known = {"repo": self._number, "reading": self._reading}
-        known |= {"tongues": tuple(self._held.tongues)}
-        return at_rest.segment(self._corpus, chain, kept, self._cursor, **known)
+    async def _read_vectors(self) -> None:
+        """Read the vectors that are owed, of what is not in large segments."""
+        owed = [key for key, debt in self._corpus.owed.items() if not debt.paid]
+        known = dict[str, Vector]()
+        for keys in chunks(owed, KEYS):
+            known |= await self.feed.vectors(keys)
+        fitting = {k: v for k, v in known.items() if len(v) == self._corpus.dimensions}
+        await self._threads.run(self._corpus.add_vectors, fitting)
+        self._held.by_key = False
+        await self._threads.run(self._show, self._view.revision)
 
     def _absorb(self, changes: FeedChanges) -> None:
         breather = Breather()
@@ -350,9 +353,7 @@ class RepositoryIndex(Embedding):
             # Put in order once, not page by page: of a million texts that takes a second.
             self._held.unseen = changes.more
             if not changes.more:
-                view = self._corpus.view(changes.revision, breather)
-                damaged = tuple(sorted(self._held.damaged))
-                self._view = replace(view, damaged=damaged, owed=len(self._corpus.owed))
+                self._show(changes.revision)
             self._cursor = changes.cursor
         except BaseException:
             self._start_again()

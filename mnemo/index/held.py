@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from mnemo.index.corpus import OBJECT
 from mnemo.index.corpus_writer import Corpus
-from mnemo.index.segments import Chain
+from mnemo.index.large import Sealed
+from mnemo.index.segments import Chain, Kept
 from mnemo.protocols import FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
@@ -16,6 +17,8 @@ from mnemo.values.vectors import VectorCache
 
 RECENT = 2_048
 """Vectors of texts embedded last that are remembered, for texts that are said again."""
+OF_LARGE = 40_000
+"""Bytes of a large segment beside those that are mapped."""
 JUDGED = 50
 """Messages whose language is looked at, the last ones; more than half of them decide."""
 
@@ -46,12 +49,21 @@ class IndexStatistics:
 class Held:
     """What an index holds of its repository in memory, to be let go together."""
 
-    __slots__ = ("corpus", "damaged", "early", "recent", "sealed", "tongues", "unseen")
+    __slots__ = (
+        *("by_key", "corpus", "damaged", "early", "gone", "large", "listed", "recent"),
+        *("sealed", "tongues", "unseen"),
+    )
 
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
         self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
         self.unseen = False
         self.sealed: dict[Chain, int] = {}
+        self.large: tuple[Sealed, ...] = ()
+        self.listed: tuple[Kept, ...] = ()
+        self.gone: set[str] = set()
+        """What has left recall, and may still be in large segments."""
+        self.by_key = False
+        """Whether vectors up to the cursor are to be read that are owed."""
         self.recent = VectorCache[bytes](RECENT)
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
         self.early: dict[str, Vector] = {}
@@ -59,9 +71,20 @@ class Held:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Bytes in memory, of large segments but what is mapped."""
         rows = len(self.recent) + len(self.early)
-        return self.corpus.nbytes + rows * (4 * self.corpus.dimensions + 2 * OBJECT)
+        rows_bytes = rows * (4 * self.corpus.dimensions + 2 * OBJECT)
+        return self.corpus.nbytes + rows_bytes + OF_LARGE * len(self.large)
+
+    @property
+    def end(self) -> FeedCursor:
+        """Up to which steps and messages are in large segments."""
+        return self.listed[-1].until if self.listed else FeedCursor()
+
+    @property
+    def documents(self) -> int:
+        """How many can be found."""
+        return self.corpus.documents + sum(map(len, self.large))
 
 
 NOTHING = Held(0, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +98,7 @@ class Pieces:
         )
         return cls(exists, piece, int(numbers[-1]) + 1, previous, following, kind, long)
 
-    def among(self, chosen: Ints) -> Pieces:
+    def among(self, chosen: NDArray[Any]) -> Pieces:
         """The same of the documents *chosen* alone, ascending; neighbours are those among them."""
         previous, following = (places(chosen, one[chosen]) for one in (self.previous, self.next))
         exists, piece, kind, long = self.exists, self.piece, self.kind, self.long
@@ -112,7 +113,7 @@ class Pieces:
         )
 
 
-def places(chosen: Ints, numbers: Ints) -> Ints:
+def places(chosen: NDArray[Any], numbers: NDArray[Any]) -> Ints:
     """Where *numbers* stand among *chosen*, which ascend; -1 where they do not."""
     at = np.searchsorted(chosen, numbers)
     there = np.append(chosen, -1)[at] == numbers

@@ -416,6 +416,11 @@ def _batches(body: Body, parts: Mapping[str, Any]) -> Batches:
     return batches
 
 
+def digest_of(segment: bytes) -> str:
+    """The name of the file that holds *segment*."""
+    return blake2b(segment, digest_size=20).hexdigest()
+
+
 # ── Which are merged ──────────────────────────────────────────────────────────────────
 
 
@@ -444,21 +449,50 @@ def _magnitude(documents: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A segment that the store holds: its number, how many documents, up to which cursor."""
+    """
+    A segment that the store holds: its number, how many documents, up to which cursor, and of a
+    large one the digest, by which a file is named.
+    """
 
     no: int
     documents: int
     until: FeedCursor
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AtRest:
+    """
+    What is kept of a repository at one moment.
+
+    Attributes:
+        small: By chain and number the bytes of each segment that is not large.
+        large: The others, which come first in the chain of steps.
+        nodes: All nodes, if any segment of nodes is kept.
+        removal: The number of the last removal, with which ids have left them.
+        vector: The number of the last vector.
+    """
+
+    small: dict[Chain, dict[int, bytes]]
+    large: list[Kept]
+    nodes: dict[str, Node]
+    removal: int
+    vector: int
 
 
 _KEPT = """
-SELECT no, documents, until FROM segments WHERE repo = ? AND chain = ? AND part = 0 ORDER BY no
+SELECT no, documents, until, digest FROM segments
+WHERE repo = ? AND chain = ? AND part = 0 ORDER BY no
 """
-_PARTS = "SELECT no, bytes FROM segments WHERE repo = ? AND chain = ? ORDER BY no, part"
+_PARTS = """
+SELECT no, bytes FROM segments WHERE repo = ? AND chain = ? AND digest IS NULL ORDER BY no, part
+"""
+_BYTES = "SELECT bytes FROM segments WHERE repo = ? AND chain = 'steps' AND no = ? ORDER BY part"
+_LAST_VECTOR = "SELECT coalesce(max(seq), 0) FROM vectors WHERE repo = ?"
 _NODES = """
 SELECT id, type, body, NULL FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
 """
-_COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "named", "bytes")
+_COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "named", "digest", "bytes")
 _IDS = ("ids", "behind", "origins")
 _DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
 # Whoever lets something leave recall holds the repository's row as well, and then rewrites.
@@ -469,17 +503,21 @@ _LEFT = """
 SELECT coalesce((SELECT no FROM segments WHERE repo = :repo AND chain = 'expired'),
                 (SELECT max(seq) FROM removals WHERE repo = :repo), 0)
 """
-_ROWS = Rows("segments", "i i s", lambda row: Kept(row[0], row[1], _cursor(row[2])))
+_ROWS = Rows("segments", "i i s s?", lambda row: Kept(row[0], row[1], _cursor(row[2]), row[3]))
 
 
 class StoredSegments(OfRepository):
-    """The segments of one repository, in order."""
+    """
+    The segments of one repository, in order.
 
-    async def read(self) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node], int]:
-        """
-        By chain and number the bytes of each, all nodes, and the number of the last removal whose
-        ids have left them. *Cancellation*: safe.
-        """
+    *mapped* gives large ones as files by their digest, and what reads the bytes of one that is
+    not there yet; ``None``: they are held in memory.
+    """
+
+    mapped: Callable[[str, Callable[[], bytes]], Buffer] | None = None
+
+    async def read(self) -> AtRest:
+        """What is kept; damaged rows are left out. *Cancellation*: safe."""
         return await self._engine.reading(partial(_read, repo_id=self._repo_id))
 
     async def kept(self, chain: Chain) -> list[Kept]:
@@ -488,14 +526,27 @@ class StoredSegments(OfRepository):
             lambda tx: _kept(tx, repo_row(tx, self._repo_id)[0], chain)
         )
 
-    async def put(self, head: Head, segment: bytes, stay: Sequence[Kept]) -> bool:
+    async def bytes_of(self, no: int) -> bytes:
+        """Those of the segment of steps *no*; none: it is gone. *Cancellation*: safe."""
+
+        def read(tx: Tx) -> bytes:
+            rows = tx.run(_BYTES, (repo_row(tx, self._repo_id)[0], no)).fetchall()
+            return b"".join(part for (part,) in rows if isinstance(part, bytes))
+
+        return await self._engine.reading(read)
+
+    async def put(
+        self, head: Head, segment: bytes, stay: Sequence[Kept], *, large: bool = False
+    ) -> bool:
         """
         Put a segment behind those that *stay*, in the place of what follows them. ``False``: it
-        holds less than that, others stand there now, or something left recall.
-        *Cancellation*: completes.
+        holds less than that, unless it is *large*; others stand there now, or something left
+        recall. *Cancellation*: completes.
         """
-        named = await compute(lambda: names_in(unpacked(segment)[1]))
-        put = partial(_put, head=head, segment=segment, named=named, stay=[*stay])
+        named, digest = await compute(
+            lambda: (names_in(unpacked(segment)[1]), digest_of(segment) if large else None)
+        )
+        put = partial(_put, head=head, segment=segment, named=named, digest=digest, stay=[*stay])
         return await self._writing(put)
 
     async def drop(self, chain: Chain, first: int) -> None:
@@ -511,7 +562,7 @@ class StoredSegments(OfRepository):
         return await self._engine.writing(held, locks=[("segments", self._repo_id)])
 
 
-def _read(tx: Tx, repo_id: str) -> tuple[dict[Chain, dict[int, bytes]], dict[str, Node], int]:
+def _read(tx: Tx, repo_id: str) -> AtRest:
     repo = repo_row(tx, repo_id)[0]
     found: dict[Chain, dict[int, bytes]] = {}
     for chain in CHAINS:
@@ -523,7 +574,9 @@ def _read(tx: Tx, repo_id: str) -> tuple[dict[Chain, dict[int, bytes]], dict[str
         }
     nodes = NODES.whole.intact(tx.run(_NODES, (repo,))) if found["nodes"] else ()
     (removal,) = tx.run(_LEFT, {"repo": repo}).fetchone()
-    return found, {node.id: node for node in nodes}, removal
+    (vector,) = tx.run(_LAST_VECTOR, (repo,)).fetchone()
+    large = [one for one in _kept(tx, repo, "steps") if one.digest]
+    return AtRest(found, large, {node.id: node for node in nodes}, removal, vector)
 
 
 def _kept(tx: Tx, repo: int, chain: Chain) -> list[Kept]:
@@ -531,26 +584,37 @@ def _kept(tx: Tx, repo: int, chain: Chain) -> list[Kept]:
 
 
 def _put(
-    tx: Tx, repo: int, *, head: Head, segment: bytes, named: bytes, stay: Sequence[Kept]
+    tx: Tx,
+    repo: int,
+    *,
+    head: Head,
+    segment: bytes,
+    named: bytes,
+    digest: str | None,
+    stay: Sequence[Kept],
 ) -> bool:
     kept = _kept(tx, repo, head.chain)
     (removal,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
     if kept[: len(stay)] != stay or (repo, removal) != (head.repo, head.until.removal):
         return False
-    if kept and not _is_behind(kept[-1].until, head.until):
+    if any(one.digest for one in kept[len(stay) :]):
+        return False
+    if not digest and kept and not _is_behind(kept[-1].until, head.until):
         return False
     no = kept[-1].no + 1 if kept else 1
     tx.run(_DROP, (repo, head.chain, stay[-1].no + 1 if stay else 0))
-    put_segment(tx, repo, no, head, segment, named)
+    put_segment(tx, repo, no, head, segment, named, digest)
     return True
 
 
-def put_segment(tx: Tx, repo: int, no: int, head: Head, segment: bytes, named: bytes) -> None:
-    """Insert the rows of one; *named*: ``names_in`` it."""
+def put_segment(
+    tx: Tx, repo: int, no: int, head: Head, segment: bytes, named: bytes, digest: str | None
+) -> None:
+    """Insert the rows of one; *named*: ``names_in`` it; *digest*: of a large one."""
     until = json.dumps(asdict(head.until))
     of_first, of_others = (head.documents, until, named), (0, until, b"")
     rows = [
-        (repo, head.chain, no, part, *(of_others if part else of_first), piece)
+        (repo, head.chain, no, part, *(of_others if part else of_first), digest, piece)
         for part, piece in enumerate(chunks(segment, MOST_BYTES))
     ]
     tx.insert("segments", _COLUMNS, rows)

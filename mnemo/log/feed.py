@@ -72,6 +72,7 @@ _NEWEST = (
     """SELECT id FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
        ORDER BY revision DESC, no DESC LIMIT 32""",
 )
+_VECTORS_OF = "SELECT seq, key, vector FROM vectors WHERE repo = ? AND key IN $texts"
 _WITH_VECTORS = "SELECT key FROM vectors WHERE repo = ? AND key IN $texts"
 _TAGS = """
 SELECT f.id, $field(t.body, label) FROM nodes f
@@ -147,6 +148,19 @@ class StoredFeed(OfRepository):
             partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows),
             locks=[(kind, self._repo_id) for kind in kinds],
         )
+
+    async def vectors(self, keys: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of *keys*, as far as there are any. *Cancellation*: safe."""
+
+        def read(tx: Tx) -> dict[str, Vector]:
+            repo, _, _, dimensions = repo_row(tx, self._repo_id)
+            passed: Passed = []
+            rows = tx.run(_VECTORS_OF, (repo, listed(keys))).fetchall()
+            vectors = _vectors(rows, dimensions, passed) if rows else {}
+            log_passed(passed)
+            return vectors
+
+        return await self._engine.reading(read)
 
     async def space(self) -> EmbeddingSpace | None:
         """What the repository is stamped with; ``None`` before the first vector."""

@@ -375,19 +375,23 @@ class _Nearness:
         if asked is None or not len(vectors) or vectors.shape[1] != asked.shape[1]:
             none = np.zeros(view.count, np.float32)
             return cls(np.zeros(len(vectors), np.float32), none, none, None)
-        # Not BLAS: its threads spin for one another, and on a busy machine a product that
-        # takes 2 ms took 50. Memory is the limit, not arithmetic.
-        plain = np.stack([np.einsum("ij,j->i", vectors, row) for row in asked], axis=1)
-        counted = np.full(len(asked), TAG_WEIGHT, np.float32)
-        counted[:1] = 1.0
-        off = np.einsum("ij,j->i", vectors, centre)[:, np.newaxis]
-        whole = centre @ centre
-        lengths = np.sqrt(np.maximum(1 - 2 * off + whole, 1e-6))
-        about = asked - centre
-        shifted = (plain - off - asked @ centre + whole) / (lengths * _lengths(about))
-        rows = (shifted * counted).max(axis=1)
-        bare = (plain * counted).max(axis=1)
-        return cls(rows, view.best_of(rows), view.best_of(bare), _unit(about[0]))
+        rows, bare = cosines(vectors, asked, centre)
+        return cls(rows, view.best_of(rows), view.best_of(bare), _unit(asked[0] - centre))
+
+
+def cosines(vectors: Floats, asked: Floats, centre: Floats) -> tuple[Floats, Floats]:
+    """The best cosine of each of *vectors* with a row of *asked*: all less *centre*, and as is."""
+    # Not BLAS: its threads spin for one another, and on a busy machine a product that
+    # takes 2 ms took 50. Memory is the limit, not arithmetic.
+    plain = np.stack([np.einsum("ij,j->i", vectors, row) for row in asked], axis=1)
+    counted = np.full(len(asked), TAG_WEIGHT, np.float32)
+    counted[:1] = 1.0
+    off = np.einsum("ij,j->i", vectors, centre)[:, np.newaxis]
+    whole = centre @ centre
+    lengths = np.sqrt(np.maximum(1 - 2 * off + whole, 1e-6))
+    about = asked - centre
+    shifted = (plain - off - asked @ centre + whole) / (lengths * _lengths(about))
+    return (shifted * counted).max(axis=1), (plain * counted).max(axis=1)
 
 
 def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) -> Floats:

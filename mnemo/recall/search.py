@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 
 import anyio
@@ -19,11 +20,13 @@ from mnemo.english.asked import asked_in
 from mnemo.english.letters import is_gibberish
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.corpus import CorpusView
+from mnemo.index.large import LargeView
 from mnemo.index.shares import rarity_of
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
 from mnemo.recall import score
+from mnemo.recall.gather import GatheredView, gathered
 from mnemo.recall.request import ROUTES, RecallRun
 from mnemo.recall.result import Phase
 from mnemo.recall.score import Hits
@@ -144,7 +147,10 @@ def hop_zero(
     rarity = rarity_of(question.terms, whole.totals)
     if not rarity and is_gibberish(question.query):
         return HopZero({}, abstained=True)
-    steps = score.eligible_steps(corpus.steps, filters)
+    if isinstance(corpus, GatheredView):
+        steps = corpus.eligible
+    else:
+        steps = score.eligible_steps(corpus.steps, filters)
     agents = frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
     scorer = score.Scorer(question, rarity, corpus.steps, whole, agents, run.dense_weight)
     said = scorer.of_steps(steps) if corpus.steps.count else None
@@ -252,6 +258,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._asked = asked_in(self.run.request.query)
+        self._stored = self.corpus
         self._value_of = score.value_function(self.config.scoring)
         # Edges are read once. Those to what the corpus does not hold are left out: it is of one
         # revision, the store may have moved on.
@@ -267,14 +274,26 @@ class Search:
             question = await self._embedded(
                 score.ask(request.query, run.trace.tags, request.context)
             )
+        self._question = question
         with run.phase("score"):
-            zero = await self.threads.run(hop_zero, self.corpus, question, run, self.config)
+            zero = await self._scored(question)
         self.hits = zero.hits
         run.trace.evidence, run.trace.abstained = zero.evidence, zero.abstained
         if not zero.abstained:
             run.trace.found["initial"] = len(zero.found)
             with run.phase("load"):
                 await self._take(zero.found)
+
+    async def _scored(self, question: score.RecallQuestion) -> HopZero:
+        """Score what is stored; of a large repository what is gathered for *question*."""
+        all_of_it, filters = self._stored, self.run.request.filters
+        if isinstance(all_of_it, LargeView):
+            known = self.corpus.steps.documents if self.hits else ()
+            self.corpus = await self.threads.run(gathered, all_of_it, question, filters, known)
+            if self.hits:
+                again = partial(hop_zero, self.corpus, self._question, self.run, self.config)
+                self.hits = (await self.threads.run(again)).hits
+        return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
 
     async def _embedded(self, question: score.RecallQuestion) -> score.RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""
@@ -346,7 +365,7 @@ class Search:
         A candidate has the greater of its own relevance and half of that for the tags.
         """
         question = await self._embedded(score.ask(", ".join(tags), tags))
-        zero = await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
+        zero = await self._scored(question)
         known = {(f.type, f.id) for f in self.ranked}
         found = [f for f in zero.found if (f.type, f.id) not in known]
         for f in found:

@@ -116,6 +116,8 @@ def log_passed(passed: Passed) -> None:
 # Bound parameters per statement; SQLite takes 32,766, and few sizes keep statements cached.
 _CHUNK = 500
 
+_DIGESTS = "SELECT DISTINCT digest FROM segments WHERE digest IS NOT NULL"
+
 NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 _REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
 _REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
@@ -178,3 +180,8 @@ def thread_number(tx: Tx, repo: int, id: str) -> int | None:
     """The thread's row number; ``None``: nobody wrote to it yet."""
     row = tx.run(_FIND_THREAD, (repo, id)).fetchone()
     return None if row is None else int(row[0])
+
+
+def digests(tx: Tx) -> frozenset[str]:
+    """Of the segments of all repositories that machines may keep as files."""
+    return frozenset(digest for (digest,) in tx.run(_DIGESTS).fetchall())

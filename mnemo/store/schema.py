@@ -74,9 +74,11 @@ _GRAPH = (
     # What was read as columns, which can be made anew: see ``index``.
     """CREATE TABLE segments (
        repo INTEGER NOT NULL, chain TEXT NOT NULL, no INTEGER NOT NULL, part INTEGER NOT NULL,
-       documents INTEGER NOT NULL, until TEXT NOT NULL, named BLOB NOT NULL, bytes BLOB NOT NULL,
+       documents INTEGER NOT NULL, until TEXT NOT NULL, named BLOB NOT NULL, digest TEXT,
+       bytes BLOB NOT NULL,
        PRIMARY KEY (repo, chain, no, part))""",
     "CREATE INDEX segments_waiting ON segments (repo) WHERE chain = 'expired'",
+    "CREATE INDEX segments_files ON segments (digest) WHERE digest IS NOT NULL",
     tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
 )

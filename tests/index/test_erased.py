@@ -1,6 +1,7 @@
 """What leaves recall leaves the segments that hold it; what they hold then is what the rows say."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ from segments_kit import (
     told,
 )
 
-from mnemo.index import at_rest, erased, follower, segments
+from mnemo.index import at_rest, erased, keeper, segments
 from mnemo.index.erased import leave_put_off, without
+from mnemo.index.large import DERIVED, derived
 from mnemo.index.segments import Batch
 from mnemo.log import feed
 
@@ -55,7 +57,7 @@ def begun(request: pytest.FixtureRequest) -> Callable[[], str]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are made of few documents."""
-    for module in (follower, at_rest, segments):
+    for module in (keeper, at_rest, segments):
         monkeypatch.setattr(module, "SEALED_FROM", 4)
 
 
@@ -191,7 +193,7 @@ async def test_whatever_is_erased_segments_say_what_the_rows_say(begun, acts):
 
 async def stored_bytes(memory: Any) -> dict[tuple[str, int], bytes]:
     """What segments are, by chain and number."""
-    chains = (await memory._store.segments("r").read())[0]
+    chains = (await memory._store.segments("r").read()).small
     return {(chain, no): stored for chain, kept in chains.items() for no, stored in kept.items()}
 
 
@@ -355,16 +357,27 @@ def test_a_large_batch_loses_what_is_of_a_document():
         "vectors": np.array([1, 2, 0], np.uint8),
         "codes": np.array([[1, 2], [3, 4], [5, 6]], np.int8),
         "scales": np.array([0.5, 0.25, 0.125], np.float32),
+        "first": np.array([1.0, 2.0, 3.0]),
+        "actor": np.array([1, 1, 1], np.uint8),
+        "asks": np.array([False, True, False]),
+        "log_words": np.array([1.0, 0.0, 0.5], np.float32),
     }
     names = {"ids": ["a", "b", "c"], "terms": ["x", "y", "z"], "chains": ["\0t", "\0u", "\0v"]}
     repeats = [("s", "a", "one", 1), ("r", "b", "two", 2), ("q", "c", "three", 3)]
-    given = {"steps": Batch(columns, names, repeats)}
+    given = {"steps": derived(Batch(columns, names, repeats))}
     assert without(given, {"d"})["steps"] is given["steps"]
     left = without(given, {"a", "q"})["steps"]
-    assert {name: column.tolist() for name, column in left.columns.items()} == {
+    kept = {name: left.columns[name].tolist() for name in left.columns if name not in DERIVED}
+    assert kept == {
+        "first": [2.0, 3.0], "actor": [1, 1], "asks": [True, False], "log_words": [0.0, 0.5],
         "born": [4, 7], "lengths": [0.0, 1.0], "terms": [1], "session": [1, 1], "thread": [2, 1],
         "vectors": [2, 0], "codes": [[3, 4], [5, 6]], "scales": [0.25, 0.125],
     }  # fmt: skip
+    anew = derived(replace(left, columns={name: left.columns[name] for name in kept}))
+    for name in DERIVED:
+        assert left.columns[name].tolist() == anew.columns[name].tolist()
+    assert left.columns["documents"].tolist() == [1]
+    assert left.columns["owners"].tolist() == [0, 0]
     assert left.names == {"ids": ["b", "c"], "terms": ["z"], "chains": ["\0u", "\0v"]}
     assert left.repeats == [("r", "b", "two", 2)]
     assert without(given, {"a", "b", "c"})["steps"].names == {"ids": [], "terms": [], "chains": []}

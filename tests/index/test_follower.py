@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from world import a_step
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.index import corpus_writer, embedding, follower, pace
+from mnemo.index import embedding, follower, owed, pace
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.pace import BATCH
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
@@ -839,7 +839,7 @@ async def test_further_passages_come_last(monkeypatch):
 
 async def test_texts_beyond_a_bound_are_read_again(monkeypatch):
     """In memory are keys; what is embedded is the same."""
-    monkeypatch.setattr(corpus_writer, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(owed, "MOST_CHARACTERS", 100)
     feed = Feed()
     feed.said = [same_length(n) for n in range(30)]
     feed.nodes = [Semantic("Ana keeps bees.", id="semantic-1")]
@@ -849,7 +849,7 @@ async def test_texts_beyond_a_bound_are_read_again(monkeypatch):
     assert index.statistics().waiting == 0
     other = Feed()
     other.said, other.nodes = feed.said, feed.nodes
-    monkeypatch.setattr(corpus_writer, "MOST_CHARACTERS", 4_000_000)
+    monkeypatch.setattr(owed, "MOST_CHARACTERS", 4_000_000)
     await index_of(other, embedder).embed_waiting()
     mine, whole = dict(feed.vectors), dict(other.vectors)
     assert mine.keys() == whole.keys()

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from mnemo.index.corpus import DocumentsView, nearest
+from mnemo.index.corpus import DocumentsView
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
+from mnemo.index.nearest import nearest
 from mnemo.runtime.clock import Breather
 from mnemo.values.graph import Semantic
 

@@ -31,7 +31,7 @@ from segments_kit import (
 
 from mnemo import StoreError, StoreReadOnly
 from mnemo.english.words import ANALYSER, index_terms
-from mnemo.index import at_rest, embedding, follower, segments
+from mnemo.index import at_rest, embedding, keeper, segments
 from mnemo.index.documents import form_of
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.segments import MERGED, SEALED_FROM, Batch, Head, absorbed, packed, unpacked
@@ -50,9 +50,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are made of few documents."""
-    for module in (follower, at_rest):
+    for module in (keeper, at_rest):
         monkeypatch.setattr(module, "SEALED_FROM", 4)
     monkeypatch.setattr(segments, "SEALED_FROM", 4)
+
+
+def made_of(index: Any) -> at_rest.Made:
+    """The segment of all steps that *index* holds."""
+    known = {"repo": index._number, "reading": index._keeper._reading}
+    _, made = at_rest.segment(index._corpus, "steps", [], index._cursor, **known)
+    assert made is not None
+    return made
 
 
 async def test_what_was_read_once_is_not_tokenised_again(place, monkeypatch):
@@ -120,8 +128,7 @@ async def test_what_leaves_recall_meanwhile_is_in_no_segment(place):
         await tell(repo, 0, 12)
         index = index_of(memory, kept=True)
         await index.catch_up()
-        _, made = index._segment("steps", [])
-        assert made is not None
+        made = made_of(index)
         await repo.conversation("t").purge()
         assert not await memory._store.segments("r").put(*made)
         assert not segments_in(place)
@@ -134,8 +141,7 @@ async def test_two_that_keep_columns_at_once_keep_each_document_once(place):
         one, other = index_of(memory, kept=True), index_of(memory, kept=True)
         await one.catch_up()
         await other.catch_up()
-        _, late = other._segment("steps", [])
-        assert late is not None
+        late = made_of(other)
         await one.seal()
         assert not await memory._store.segments("r").put(*late)
         await tell(repo, 12, 20)
@@ -247,7 +253,7 @@ async def test_a_repository_of_the_same_name_takes_nothing_over(place):
         await memory.close_repo("r")
         await memory.delete_repo("r")
         await tell(await memory.open_repo("r"), 50, 70)
-        assert not await memory._store.segments("r").put(*index._segment("steps", [])[1])
+        assert not await memory._store.segments("r").put(*made_of(index))
         await index.seal()
         assert [row[1] for row in segments_in(place)] == [20]
         assert (await index.corpus()).steps.count == 20

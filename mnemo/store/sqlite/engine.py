@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from time import perf_counter
 from typing import Any, Never, TypeVar
 
@@ -19,6 +20,7 @@ from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
 from mnemo.store.engine import Bulk, GroupWriter, Locks, Unit
+from mnemo.store.rows import digests
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
     FileReaders,
@@ -45,6 +47,10 @@ T = TypeVar("T")
 # Files up to this size are read whole at open (some 100 ms); ``check`` does it for any size.
 _CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
 
+_SWEEPS = 5
+"""Tries to remove files while other processes write some."""
+_BETWEEN_SWEEPS_S = 0.05
+
 
 class SqliteEngine:
     """
@@ -65,6 +71,8 @@ class SqliteEngine:
         self._renewals = 0
         self._scrubber = Scrubber(self._path, self._writer, self._writes, clock)
         self._importing = anyio.Lock()
+        self.sweep: Callable[[Collection[str]], bool] | None = None
+        """Removes all copies of segments but those with these digests; False: some are left."""
         self.synchronous: str = "none" if path is None else config.synchronous
 
     async def reading(self, work: Callable[[Tx], T]) -> T:
@@ -162,8 +170,14 @@ class SqliteEngine:
             await held.copy(path)
 
     async def unswept(self) -> tuple[str, ...]:
-        """Nobody: a file is of one machine."""
-        return ()
+        """This machine, if copies of segments beside the file could not be removed."""
+        if (sweep := self.sweep) is None:
+            return ()
+        for tried in range(_SWEEPS):
+            await anyio.sleep(_BETWEEN_SWEEPS_S * tried)
+            if await anyio.to_thread.run_sync(sweep, await self.reading(digests)):
+                return ()
+        return (gethostname(),)
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         self._writer()

@@ -1,0 +1,203 @@
+"""What an index has read, kept in its store as segments, and taken up again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio.from_thread
+
+from mnemo.errors import StoreError
+from mnemo.index import at_rest
+from mnemo.index.held import Held
+from mnemo.index.large import Sealed
+from mnemo.index.segments import (
+    CHAINS,
+    SEALED_FROM,
+    Chain,
+    Kept,
+    StoredSegments,
+    reading,
+    unpacked,
+)
+from mnemo.runtime.tasks import Places, Threads
+from mnemo.values.feed import FeedCursor
+
+log = logging.getLogger("mnemo")
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """
+    Keeps the segments of one repository.
+
+    Attributes:
+        made_by: Settings by which texts become columns.
+        space: The name of the embedding space, by which vectors are made.
+    """
+
+    segments: StoredSegments
+    made_by: dict[str, Any]
+    space: str
+
+    @property
+    def _reading(self) -> str:
+        return reading(**self.made_by)
+
+    @property
+    def _large_reading(self) -> str:
+        return reading(**self.made_by, space=self.space)
+
+    # ── Taken up ─────────────────────────────────────────────────────────────────────
+
+    async def take_up(self, held: Held, threads: Threads) -> FeedCursor:
+        """
+        Have *held*, which is new, hold what is kept, and give up to where of the feed that is; the
+        vectors of what is not in large segments are not in it.
+
+        *Raises* ``StoreError``. *Cancellation*: begin anew.
+        """
+        rest = await self.segments.read()
+        useless: dict[Chain, int] = {}
+        large = await self._opened(rest.large, held, threads)
+        if len(large) < len(rest.large):
+            useless["steps"] = rest.large[len(large)].no
+        if large:
+            await threads.run(self._set, held, large, rest.large[: len(large)])
+            held.tongues.extend(large[-1].head.tongues)
+        ends = [one.until for one in held.listed[-1:]]
+        for chain, parts in rest.small.items():
+            if chain in useless:
+                continue
+            after = held.end if chain == "steps" else FeedCursor()
+            found = [*parts.values()]
+            reading = partial(at_rest.take_up, held.corpus, found, rest.nodes, self._reading, after)
+            head, used = await threads.run(reading)
+            if head is not None:
+                ends.append(head.until)
+                held.tongues.extend(head.tongues)
+            if used < len(parts):
+                useless[chain] = [*parts][used]
+        held.sealed = {chain: held.corpus.count_of(chain) for chain in CHAINS}
+        for chain, no in useless.items():
+            await self.drop(chain, no)
+        if not ends:
+            return FeedCursor()
+        held.unseen, held.by_key = True, bool(large)
+        return at_rest.reached(ends, rest.removal, rest.vector if large else 0)
+
+    async def drop(self, chain: Chain, first: int) -> None:
+        """Drop what is of no use, if the store can be written."""
+        try:
+            await self.segments.drop(chain, first)
+        except StoreError as error:
+            log.info("what is of no use stays in the store: %s", error)
+
+    async def _opened(self, listed: Sequence[Kept], held: Held, threads: Threads) -> list[Sealed]:
+        """Large segments as far as they can be used; those that are open already stay open."""
+        known = {one.digest: sealed for one, sealed in zip(held.listed, held.large, strict=True)}
+        opened: list[Sealed] = []
+        for one in listed:
+            sealed = known.get(one.digest)
+            if sealed is None:
+                try:
+                    sealed = await threads.run(self._sealed, one)
+                except ValueError as error:
+                    log.warning("a part of the index is read anew: %s", error)
+                    break
+                after = opened[-1].head.until if opened else FeedCursor()
+                if sealed.head.reading != self._large_reading or sealed.head.after != after:
+                    break
+                sealed = sealed.without([*held.gone])
+            opened.append(sealed)
+        return opened
+
+    def _sealed(self, one: Kept) -> Sealed:
+        """*Raises* ``ValueError``: it is damaged."""
+        # In the loop, from here: what is erased meanwhile is not written to a file.
+        read = partial(anyio.from_thread.run, self.segments.bytes_of, one.no)
+        mapped = self.segments.mapped
+        segment = mapped(one.digest or "", read) if mapped else read()
+        head, batches = unpacked(segment, at_once=False)
+        return Sealed(head, batches["steps"])
+
+    def _remove(self, held: Held, removed: Sequence[str]) -> None:
+        held.large = tuple(one.without(removed) for one in held.large)
+
+    def _set(self, held: Held, large: Sequence[Sealed], listed: Sequence[Kept]) -> None:
+        at_rest.shed(held.corpus, large, large[-1].head.until)
+        held.large, held.listed = (*large,), (*listed,)
+        held.sealed.pop("steps", None)
+
+    # ── Kept ─────────────────────────────────────────────────────────────────────────
+
+    async def keep(
+        self, held: Held, at: Callable[[], FeedCursor], repo: int, lock: Places, threads: Threads
+    ) -> bool:
+        """
+        Keep what *held*, which has come to where *at* says, has read and is not kept, if it is
+        enough. False: others have kept what it holds in another way, it is to be made anew.
+
+        *Raises* ``StoreError``. *Cancellation*: safe.
+        """
+        known = {"repo": repo, "tongues": tuple(held.tongues)}
+
+        def small(chain: Chain, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
+            return at_rest.segment(held.corpus, chain, kept, at(), reading=self._reading, **known)
+
+        def large() -> at_rest.Made | None:
+            return at_rest.large_segment(
+                held.corpus, held.listed, at(), reading=self._large_reading, **known
+            )
+
+        made: at_rest.Made | None
+        while True:
+            async with lock:
+                if not await self.follow(held, at(), threads):
+                    return False
+                made = await threads.run(large)
+            if made is None or not await self.segments.put(*made, large=True):
+                break
+        for chain in CHAINS:
+            while held.corpus.count_of(chain) - held.sealed.get(chain, 0) >= SEALED_FROM:
+                kept = await self.segments.kept(chain)
+                async with lock:
+                    if chain == "steps" and _large(kept) != held.listed:
+                        break  # What is held lies behind others: see there first.
+                    new, made = await threads.run(small, chain, kept)
+                held.sealed[chain] = held.corpus.count_of(chain) - new
+                if made is None or not await self.segments.put(*made):
+                    break
+        return True
+
+    async def follow(
+        self, held: Held, cursor: FeedCursor, threads: Threads, removed: Sequence[str] = ()
+    ) -> bool:
+        """
+        Hold the large segments as they are now: rewritten without what was erased, or more of them;
+        and without *removed*, which may stand in them for a while. False: what *held* holds does
+        not follow on them.
+
+        *Raises* ``StoreError``. *Cancellation*: safe.
+        """
+        if removed:
+            held.gone.update(removed)
+            await threads.run(self._remove, held, removed)
+        listed = _large(await self.segments.kept("steps"))
+        if listed == held.listed:
+            return True
+        end = listed[-1].until if listed else FeedCursor()
+        if not at_rest.lies_between(held.end, end, cursor):
+            return False
+        large = await self._opened(listed, held, threads)
+        if len(large) < len(listed):
+            return False
+        await threads.run(self._set, held, large, listed)
+        return True
+
+
+def _large(kept: Iterable[Kept]) -> tuple[Kept, ...]:
+    return tuple(one for one in kept if one.digest)

@@ -1,0 +1,48 @@
+"""The documents that are nearest to given vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mnemo.index.corpus import DocumentsView, Floats
+from mnemo.runtime.clock import Breather
+from mnemo.values.graph import MOST_WORDINGS
+
+_TOGETHER = 16
+_MULTIPLIED = 2**14
+"""Numbers of rows per product, so few that BLAS starts no threads: they spin for one another."""
+
+
+def nearest(
+    views: Sequence[DocumentsView], vectors: Floats, threshold: float, limit: int
+) -> list[list[tuple[str, float]]]:
+    """For each of *vectors* the best of all *views*, each id once."""
+    breather, found = Breather(), []
+    known = [view for view in views if view.vectors.shape[1] == vectors.shape[1]]
+    for at in range(0, len(vectors), _TOGETHER):
+        some = vectors[at : at + _TOGETHER]
+        cosines = [_products(view.vectors, some) for view in known]
+        for number in range(len(some)):
+            near: list[tuple[str, float]] = []
+            for view, columns in zip(known, cosines, strict=True):
+                column, documents = columns[number], view.vector_documents
+                rows = np.flatnonzero((column >= threshold) & view.alive[documents])
+                best = rows[np.lexsort((documents[rows], -column[rows]))][: MOST_WORDINGS * limit]
+                near += [(view.ids[documents[row]], float(column[row])) for row in best]
+            # Several rows may speak for one step or intent: the best one counts.
+            by_id: dict[str, float] = {}
+            for id, cosine in sorted(near, key=lambda pair: -pair[1]):
+                by_id.setdefault(id, cosine)
+            found.append(list(by_id.items())[:limit])
+            breather.breathe()
+    return found
+
+
+def _products(rows: Floats, vectors: Floats) -> Floats:
+    """The cosines of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
+    found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // rows.shape[1] or 1
+    for at in range(0, len(rows), step):
+        found[at : at + step] = rows[at : at + step] @ vectors.T
+    return found.T

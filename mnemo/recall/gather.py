@@ -1,0 +1,471 @@
+"""
+Repositories of more than 20,000 steps and messages: what one question is answered from.
+
+Of each kind of text the best by words and by vectors among what the filters leave, the best
+pieces of talk whole, what the best facts rest on, and the neighbours of all of these are gathered
+from the large segments and from the tail behind them; then they are scored as ever, with the
+totals of the whole store. Where the filters leave no more than 20,000, all of them are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.index.corpus import (
+    Codes,
+    CorpusView,
+    Facets,
+    Floats,
+    Ints,
+    Mask,
+    Postings,
+    StepsView,
+    Totals,
+    Whole,
+)
+from mnemo.index.large import EXACT, LargeView, Sealed, Sums
+from mnemo.index.pieces import CHAT, Pieces, places
+from mnemo.index.segments import hashes
+from mnemo.index.shares import held, of_pieces, rarity_of, shares
+from mnemo.recall.score import RecallQuestion, cosines, eligible_steps
+from mnemo.values.filters import Filters
+from mnemo.values.graph import NodeType
+
+BEST = 200
+"""Texts of each kind that are gathered by their words, and as many by their vectors."""
+COARSE = 4_000
+"""Vectors with the fewest other signs, of which the best are found by their codes."""
+TALKS = 10
+"""Pieces of talk, the best by words, that are gathered whole."""
+AROUND = 2
+"""Neighbours on either side."""
+_CLAIMS: tuple[NodeType, ...] = ("semantic", "procedural")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatheredView(CorpusView):
+    """
+    A repository of whose steps and messages only those gathered for a question are here.
+
+    Attributes:
+        scored_with: What they are scored with.
+        eligible: Which of them match the filters.
+        rests: Type → facts or instructions that have steps behind them, gathered or not.
+    """
+
+    scored_with: Whole
+    eligible: Mask
+    rests: Mapping[NodeType, Mask]
+
+    def whole(self, terms: Iterable[str], end: float) -> Whole:
+        """What they were gathered with."""
+        return self.scored_with
+
+    def resting(self, kind: NodeType) -> Mask:
+        """As of every view."""
+        return self.rests[kind]
+
+
+def gathered(
+    corpus: LargeView, question: RecallQuestion, filters: Filters, more: Iterable[str] = ()
+) -> GatheredView:
+    """Gather what *question* is answered from; *more*: ids that are gathered whatever it says."""
+    gathering = _Gathering(corpus, question, filters)
+    gathering.choose()
+    gathering.add(more)
+    gathering.add_neighbours()
+    return gathering.view()
+
+
+@dataclass(slots=True)
+class _Part:
+    """A segment, or the tail: what its texts and pieces have of the words, and what is chosen."""
+
+    view: StepsView
+    pieces: Pieces
+    sealed: Sealed | None
+    ok: Mask
+    sums: Sums
+    words: Floats = field(init=False)
+    talk: Floats = field(init=False)
+    chosen: list[NDArray[Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, corpus: LargeView, sealed: Sealed | None, filters: Filters) -> _Part:
+        """As of the filters' end."""
+        view = corpus.steps if sealed is None else sealed.view
+        ok, end = eligible_steps(view, filters), filters.until
+        if sealed is not None and end is None:
+            return cls(view, sealed.pieces, sealed, ok, sealed.sums)
+        if sealed is not None and end is not None:
+            pieces = replace(sealed.pieces, exists=view.first <= end.timestamp())
+        else:
+            pieces = view.pieces if end is None else view.pieces_until(end.timestamp())
+        return cls(view, pieces, sealed, ok, Sums.of(view, pieces))
+
+    def read(self, rarity: Mapping[str, float], means: Mapping[str, float]) -> None:
+        """Note what its texts and pieces have of the question's words."""
+        own = held(self.view, rarity, self.pieces.exists)
+        self.words = shares(own, means["episodic"])
+        self.talk = shares(of_pieces(own, self.pieces), means["piece"])
+
+    def vectors_of(self, chosen: NDArray[Any]) -> tuple[Floats, Ints, NDArray[np.uint8]]:
+        """As of a view, by the places of documents among those *chosen*."""
+        if self.sealed is None:
+            rows, owners, passages = self.view.vectors_of(chosen)
+            return rows, places(chosen, owners), passages
+        numbers, at = self.sealed.rows_of(chosen)
+        passage = np.arange(len(at)) - np.searchsorted(at, at)
+        return self.sealed.vectors(numbers), at.astype(np.int32), passage.astype(np.uint8)
+
+    def ids_of(self, numbers: NDArray[Any]) -> list[str]:
+        if self.sealed is not None:
+            return self.sealed.ids.some(numbers)
+        return [self.view.ids[number] for number in numbers.tolist()]
+
+
+class _Gathering:
+    """Chooses documents of all parts, and puts them together."""
+
+    def __init__(self, corpus: LargeView, question: RecallQuestion, filters: Filters) -> None:
+        self._corpus, self._question, self._filters = corpus, question, filters
+        self._parts = [_Part.of(corpus, one, filters) for one in (*corpus.sealed, None)]
+        if filters.session_id is not None:
+            self._admit_repeated(filters)
+        end = math.inf if filters.until is None else filters.until.timestamp()
+        self._totals = self._totals_until(end)
+        self._rarity = rarity_of(question.terms, self._totals)
+        for part in self._parts:
+            part.read(self._rarity, self._totals.means)
+
+    def _totals_until(self, end: float) -> Totals:
+        """Of all parts, and of the facts and instructions."""
+        tail = self._corpus.whole(self._question.terms, end).totals
+        sealed = self._parts[:-1]
+        holding = dict(tail.holding)
+        for term, part in ((term, part) for term in holding for part in sealed):
+            if (read := part.view.postings.read(term, part.view.count)) is not None:
+                holding[term] += int(np.count_nonzero(part.pieces.exists[read[0]]))
+        sums = Sums.together(part.sums for part in self._parts)
+        lengths = {"episodic": sums.lengths / max(sums.said, 1)}
+        lengths |= {"joined": sums.joined / max(sums.said, 1)}
+        lengths |= {"piece": sums.lengths / max(sums.pieces, 1)}
+        return Totals(
+            population=tail.population + sum(part.sums.said for part in sealed),
+            holding=holding,
+            living=dict(tail.living)
+            | {"episodic": tail.living["episodic"] + sum(part.view.count for part in sealed)},
+            means=dict(tail.means) | {name: max(mean, 1e-9) for name, mean in lengths.items()},
+            acted=tail.acted or sums.acted,
+            observed=tail.observed | sums.observed,
+        )
+
+    def _admit_repeated(self, filters: Filters) -> None:
+        """Messages that steps of the session repeat match as well."""
+        open_to_all = replace(filters, session_id=None)
+        for part, numbers in self._places(self._corpus.repeated_in(filters.session_id or "")):
+            part.ok[numbers] = eligible_steps(part.view, open_to_all)[numbers]
+
+    # ── Choosing ─────────────────────────────────────────────────────────────────────
+
+    def choose(self) -> None:
+        """Choose the candidates of all parts."""
+        if sum(int(np.count_nonzero(part.ok)) for part in self._parts) <= EXACT:
+            for part in self._parts:
+                part.chosen.append(np.flatnonzero(part.ok))
+            return
+        self._choose_best(
+            (part, np.flatnonzero(part.ok & (part.words > 0)), part.words) for part in self._parts
+        )
+        vectors = self._question.vectors
+        centre = self._corpus.steps.centre
+        if vectors is not None and vectors.shape[1] == len(centre):
+            for asked in vectors:
+                self._choose_best(self._near(asked, centre))
+        self._choose_talks()
+        self.add(self._behind_best(vectors, centre))
+
+    def _choose_best(self, scored: Iterable[tuple[_Part, NDArray[Any], Floats]]) -> None:
+        """Choose the best of each kind of text; *scored*: documents, and values of all."""
+        found: list[tuple[_Part, NDArray[Any], Floats, NDArray[np.uint8]]] = []
+        for part, documents, values in scored:
+            kinds = part.pieces.kind[documents]
+            for kind in np.unique(kinds):
+                some = _best(documents[kinds == kind], values, BEST)
+                found.append((part, some, values[some], part.pieces.kind[some]))
+        if not found:
+            return
+        kinds = np.concatenate([kinds for *_, kinds in found])
+        values = np.concatenate([values for _, _, values, _ in found])
+        chosen = np.zeros(len(values), np.bool_)
+        for kind in np.unique(kinds):
+            chosen[_best(np.flatnonzero(kinds == kind), values, BEST)] = True
+        at = 0
+        for part, some, *_ in found:
+            part.chosen.append(some[chosen[at : at + len(some)]])
+            at += len(some)
+
+    def _near(self, asked: Floats, centre: Floats) -> Iterator[tuple[_Part, NDArray[Any], Floats]]:
+        """The documents that are the nearest to *asked*, with the cosines of all that were seen."""
+        coarse = _coarse(self._parts[:-1], asked)
+        for part, rows in coarse:
+            assert part.sealed is not None
+            cosine, _ = cosines(part.sealed.vectors(rows), asked[np.newaxis], centre)
+            yield part, *_by_document(part, part.sealed.owners[rows].astype(np.int64), cosine)
+        tail = self._parts[-1]
+        if len(tail.view.vectors):
+            cosine, _ = cosines(tail.view.vectors, asked[np.newaxis], centre)
+            yield tail, *_by_document(tail, tail.view.vector_documents, cosine)
+
+    def _choose_talks(self) -> None:
+        found = []
+        for part in self._parts:
+            pieces = _best(np.flatnonzero(part.talk > 0), part.talk, TALKS)
+            found += [(float(part.talk[piece]), part, piece) for piece in pieces.tolist()]
+        found.sort(key=lambda one: -one[0])
+        for _, part, piece in found[:TALKS]:
+            talk = (part.pieces.piece == piece) & (part.pieces.kind == CHAT)
+            part.chosen.append(np.flatnonzero(talk))
+
+    def _behind_best(self, vectors: Floats | None, centre: Floats) -> set[str]:
+        """The steps behind the facts and instructions that are the best by themselves."""
+        steps, corpus, tail = set[str](), self._corpus, self._corpus.steps
+        for kind in _CLAIMS:
+            view = corpus.nodes[kind]
+            if not view.count:
+                continue
+            alive = np.flatnonzero(view.alive)
+            words = shares(held(view, self._rarity, view.alive), self._totals.means[kind])
+            best = [_best(alive[words[alive] > 0], words, BEST)]
+            if vectors is not None and view.vectors.shape[1:] == centre.shape:
+                near = view.best_of(cosines(view.vectors, vectors, centre)[0])
+                best.append(_best(alive, near, BEST))
+            facts = np.unique(np.concatenate(best))
+            for fact in facts.tolist():
+                steps.update(corpus.awaited[kind].get(fact, ()))
+            pairs = corpus.behind[kind]
+            documents = pairs[np.isin(pairs[:, 0], facts), 1].tolist()
+            steps.update(tail.ids[document] for document in documents)
+        return steps
+
+    # ── By id ────────────────────────────────────────────────────────────────────────
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Choose the documents of *ids* as well."""
+        for part, numbers in self._places({*ids}):
+            part.chosen.append(numbers)
+
+    def _places(self, ids: Iterable[str]) -> Iterator[tuple[_Part, NDArray[Any]]]:
+        """Where the documents of *ids* are, of steps that repeat a message those of this."""
+        wanted = self._corpus.found_as(ids)
+        hashed, tail = hashes(wanted), self._parts[-1]
+        for part in self._parts[:-1]:
+            assert part.sealed is not None
+            yield part, part.sealed.ids.find_all(wanted, hashed)[1]
+        yield tail, np.array([d for id in wanted for d in tail.view.of(id)], np.int64)
+
+    def add_neighbours(self) -> None:
+        """Choose the neighbours of what is chosen, and let go of what does not exist."""
+        for part in self._parts:
+            chosen = np.unique(np.concatenate([np.zeros(0, np.int64), *part.chosen]))
+            for _ in range(AROUND):
+                around = (part.pieces.previous[chosen], part.pieces.next[chosen])
+                chosen = np.unique(np.concatenate((chosen, *around)))
+                chosen = chosen[chosen >= 0]
+            part.chosen = [chosen[part.pieces.exists[chosen]]]
+
+    # ── Putting together ─────────────────────────────────────────────────────────────
+
+    def view(self) -> GatheredView:
+        """The chosen documents as a view of their own."""
+        corpus = self._corpus
+        ids = [id for part in self._parts for id in part.ids_of(part.chosen[0])]
+        steps = self._steps(ids)
+        session = [part.talk[part.pieces.piece[part.chosen[0]]] for part in self._parts]
+        whole = Whole(self._totals, self._pieces(), np.concatenate(session))
+        behind = {kind: self._pairs(kind, steps) for kind in corpus.behind}
+        rests = {}
+        for kind in behind:
+            rests[kind] = corpus.resting(kind)
+            known = [n for n in list(corpus.awaited[kind]) if n < len(rests[kind])]
+            rests[kind][known] = True
+        given = {one.name: getattr(corpus, one.name) for one in fields(CorpusView)}
+        return GatheredView(
+            **given | {"steps": steps, "behind": behind},
+            scored_with=whole,
+            eligible=np.concatenate([part.ok[part.chosen[0]] for part in self._parts]),
+            rests=rests,
+        )
+
+    def _steps(self, ids: list[str]) -> StepsView:
+        corpus, count = self._corpus, len(ids)
+        documents: dict[str, tuple[int, ...]] = {}
+        for number, id in enumerate(ids):
+            documents[id] = (*documents.get(id, ()), number)
+        aliases, repeats = corpus.repeats_of(list(documents))
+        vectors, owners, passages = self._vectors()
+        linked = np.full(count, -1, np.int32)
+        first = np.flatnonzero(passages == 0)
+        linked[owners[first]] = first
+        actors: dict[str, int] = {}
+        none = np.zeros(count, np.int32)
+        kept = ("lengths", "log_words", "first", "last", "valid_to", "alive", "by_hand", "born")
+        columns = (*kept, "passages", "acted", "asks", "form")
+        return StepsView(
+            count=count,
+            ids=ids,
+            nodes=[None] * count,
+            origins={},
+            # The filters were asked where they lay.
+            facets=Facets(),
+            metadata=none,
+            session=none,
+            thread=none,
+            chains={},
+            joined=np.zeros((0, 2), np.int32),
+            actor=self._actors("actor", actors),
+            told_by=self._actors("told_by", actors),
+            actor_numbers=actors,
+            actors=list(actors),
+            vectors=vectors,
+            vector_documents=owners,
+            vector_passages=passages,
+            linked=linked,
+            postings=_Read(self._postings()),
+            documents=documents,
+            aliases=aliases,
+            repeats=repeats,
+            centre=corpus.steps.centre,
+            **{name: self._column(name) for name in columns},
+        )
+
+    def _column(self, name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(part.view, name)[part.chosen[0]] for part in self._parts])
+
+    def _actors(self, name: str, known: dict[str, int]) -> Ints:
+        """The column *name* with numbers of *known*, which gets names that are new."""
+        columns = []
+        for part in self._parts:
+            numbers = getattr(part.view, name)[part.chosen[0]]
+            used, back = np.unique(numbers, return_inverse=True)
+            names = (part.view.actors[number] for number in used.tolist())
+            ours = [known.setdefault(actor, len(known)) for actor in names]
+            columns.append(np.array(ours, np.int32)[back])
+        return np.concatenate(columns)
+
+    def _vectors(self) -> tuple[Floats, Ints, NDArray[np.uint8]]:
+        found, at = [], 0
+        for part in self._parts:
+            rows, owners, passages = part.vectors_of(part.chosen[0])
+            found.append((rows, owners + np.int32(at), passages))
+            at += len(part.chosen[0])
+        vectors, owners, passages = (np.concatenate(one) for one in zip(*found, strict=True))
+        return vectors, owners, passages
+
+    def _postings(self) -> dict[str, tuple[Codes, Floats]]:
+        """Of the question's terms, as far as what is chosen holds them."""
+        postings = {}
+        for term in self._rarity:
+            documents, counts, at = [], [], 0
+            for part in self._parts:
+                chosen = part.chosen[0]
+                read = part.view.postings.read(term, part.view.count)
+                if read is not None:
+                    where = places(read[0], chosen)
+                    documents.append(np.flatnonzero(where >= 0) + at)
+                    counts.append(read[1][where[where >= 0]])
+                at += len(chosen)
+            if documents:
+                postings[term] = np.concatenate(documents), np.concatenate(counts)
+        return postings
+
+    def _pieces(self) -> Pieces:
+        parts, at, count = [], 0, 0
+        for part in self._parts:
+            one = part.pieces.among(part.chosen[0])
+            previous, following = (np.where(n >= 0, n + at, -1) for n in (one.previous, one.next))
+            moved = replace(one, piece=one.piece + count, previous=previous, next=following)
+            parts.append(moved)
+            at, count = at + len(part.chosen[0]), count + one.count
+        names = ("exists", "piece", "previous", "next", "kind", "long")
+        columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
+        return Pieces(**columns, count=count)
+
+    def _pairs(self, kind: NodeType, steps: StepsView) -> Ints:
+        """Facts or instructions, and documents among *steps* that are behind them."""
+        corpus, tail = self._corpus, self._parts[-1]
+        pairs = corpus.behind[kind]
+        at = places(tail.chosen[0], pairs[:, 1])
+        ours = at >= 0
+        known = [
+            *zip(
+                pairs[ours, 0].tolist(),
+                (at[ours] + steps.count - len(tail.chosen[0])).tolist(),
+                strict=True,
+            )
+        ]
+        waiting = corpus.waiting[kind]
+        for id, documents in steps.documents.items():
+            for name in (id, *steps.repeats.get(id, ())):
+                known += [(node, d) for node in list(waiting.get(name, ())) for d in documents]
+        found = np.array(sorted({*known}), np.int32).reshape(-1, 2)
+        return found[found[:, 0] < corpus.nodes[kind].count]
+
+
+class _Read(Postings):
+    """Postings of the terms of one question."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Mapping[str, tuple[Codes, Floats]]) -> None:
+        super().__init__({})
+        self._read = read
+
+    def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
+        return self._read.get(term)
+
+
+def _coarse(parts: Sequence[_Part], asked: Floats) -> list[tuple[_Part, NDArray[Any]]]:
+    """The about ``COARSE`` vectors of eligible documents with the fewest signs not of *asked*."""
+    seen: list[tuple[_Part, NDArray[Any] | None, NDArray[np.uint16]]] = []
+    counts = np.zeros(len(asked) + 1, np.int64)
+    for part in parts:
+        assert part.sealed is not None
+        distances, rows = part.sealed.distances(asked), None
+        if not part.ok.all():
+            rows = np.flatnonzero(part.ok[part.sealed.owners])
+            distances = distances[rows]
+        counts += np.bincount(distances, minlength=len(counts))
+        seen.append((part, rows, distances))
+    least = int(np.searchsorted(np.cumsum(counts), COARSE))
+    # Of those that are equally far the last ones, so that many of one text are no more.
+    spare, found = COARSE - int(counts[:least].sum()), []
+    for part, rows, distances in reversed(seen):
+        near = np.flatnonzero(distances < least)
+        last = np.flatnonzero(distances == least)
+        last = last[max(len(last) - spare, 0) :]
+        spare -= len(last)
+        chosen = np.union1d(near, last)
+        found.append((part, chosen if rows is None else rows[chosen]))
+    return found
+
+
+def _by_document(part: _Part, owners: NDArray[Any], cosine: Floats) -> tuple[NDArray[Any], Floats]:
+    """The eligible documents among *owners*, and the best cosine of each, 0 of all others."""
+    values = np.full(part.view.count, -np.inf, np.float32)
+    np.maximum.at(values, owners, cosine)
+    documents = np.unique(owners)
+    return documents[part.ok[documents]], values
+
+
+def _best(numbers: NDArray[Any], values: Floats, most: int) -> NDArray[Any]:
+    """At most so many of *numbers*, those with the greatest of *values*."""
+    if len(numbers) <= most:
+        return numbers
+    return numbers[np.argpartition(-values[numbers], most)[:most]]

@@ -1,0 +1,125 @@
+"""Repositories of many steps are searched in segments, and answer as if all were in memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from engines import emptied
+from postgres_server import ON_POSTGRES
+from segments_kit import opened
+
+from mnemo.index import at_rest
+from mnemo.recall import gather
+
+
+@pytest.fixture(params=["file", ON_POSTGRES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Where a store begins empty."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    return emptied(url, tmp_path)
+
+
+@contextmanager
+def few() -> Iterator[None]:
+    """A few documents are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in ((at_rest, "LARGE", 72), (at_rest, "EXACT", 100)):
+            patch.setattr(module, name, value)
+        patch.setattr(gather, "EXACT", 100)
+        yield
+
+
+WORDS = [
+    f"{a}{b}"
+    for a in ("ba", "do", "fi", "lu", "me", "no", "pu", "ra")
+    for b in ("lon", "mir", "tak")
+]
+
+
+def say(chance: Random) -> str:
+    """A sentence of words of which some are rare."""
+    rare = (WORDS[min(int(chance.expovariate(0.15)), len(WORDS) - 1)] for _ in range(7))
+    return " ".join(rare) + chance.choice((".", ".", "?"))
+
+
+async def filled(repo: Any, threads: int = 30) -> None:
+    """Talks of two, sessions of their own, sessions that repeat messages, and facts."""
+    chance, day = Random(5), datetime(2024, 3, 1, 12, tzinfo=UTC)
+    for number in range(threads):
+        at = day + timedelta(days=number)
+        said = [
+            {"role": "user", "content": say(chance), "actor": ("Ana", "Bo")[turn % 2]}
+            | {"at": at + timedelta(minutes=turn), "metadata": {"n": number % 3}}
+            for turn in range(12)
+        ]
+        talk = repo.conversation(f"t{number}")
+        await talk.append(said)
+        if number % 5 == 0:
+            await talk.feed(await repo.start_session("look", session_id=f"fed{number}"), from_seq=0)
+        if number % 4 == 0:
+            session = await repo.start_session("work", session_id=f"s{number}")
+            for turn in range(5):
+                await session.append(say(chance), say(chance), at=at + timedelta(hours=1 + turn))
+            await session.append(f"I live in {WORDS[number % 24]}town.", "Noted.", at=at)
+            await session.close_and_commit()
+
+
+async def sealed(repo: Any) -> list[int]:
+    """Keep what there is; give the sizes of the large segments."""
+    index = repo._parts.index
+    await index.embed_waiting()
+    await index.seal()
+    return [len(one) for one in index._held.large]
+
+
+FILTERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"session_id": "s8"},
+    {"session_id": "fed10"},
+    {"thread_id": "t3"},
+    {"actor": "Ana"},
+    {"where": {"n": 2}},
+    {"until": datetime(2024, 3, 9, tzinfo=UTC)},
+    {"since": datetime(2024, 3, 20, tzinfo=UTC)},
+)
+
+
+async def answers(repo: Any) -> list[list[tuple[Any, ...]]]:
+    """What is found for some questions and filters, and whose words it is."""
+    chance, found = Random(8), list[Any]()
+    for question in [*(say(chance) for _ in range(12)), "Where do you live?"]:
+        for filters in FILTERS:
+            result = await repo.recall(question, k=10, **filters)
+            found.append([(c.node.id, *map(_place, c.sources)) for c in result.candidates])
+    return found
+
+
+def _place(source: Any) -> tuple[Any, ...]:
+    return source.session_id, source.thread_id, source.message_id, source.step_index, source.text
+
+
+def agreement(found: list[Any], expected: list[Any]) -> float:
+    """The share of what was expected that was found."""
+    both = sum(len({*one} & {*other}) for one, other in zip(found, expected, strict=True))
+    assert [*map(len, found)] == [*map(len, expected)]
+    return both / sum(map(len, expected))
+
+
+async def test_a_large_repository_answers_as_a_small_one(place):
+    """Whatever the filters, of steps, messages, steps that repeat messages, and facts."""
+    async with opened(place) as (_, repo):
+        await filled(repo)
+        expected = await answers(repo)
+        assert await sealed(repo) == []
+    with few():
+        async with opened(place) as (_, repo):
+            await answers(repo)
+            assert len(await sealed(repo)) >= 4
+            assert agreement(await answers(repo), expected) >= 0.97
+        async with opened(place) as (_, repo):
+            assert agreement(await answers(repo), expected) >= 0.97
+            assert len(repo._parts.index._held.large) >= 4
