@@ -158,6 +158,8 @@ class Mnemo:
         self._poller = Poller(
             clock=self._clock, slots=self._slots, owing=owing, is_told=lambda: store.engine.is_told
         )
+        if store.cache is not None:
+            store.cache.begun = partial(self._slots.pace, self._config.jobs.poll_s)
         self._root.spawn(self._poller.run)
 
     async def aclose(self) -> None:
@@ -818,28 +820,24 @@ def store_maker(
     if clean(name) != name:
         raise ConfigError("the store's path cannot hold U+0000 or half a surrogate pair")
     if name.startswith(("postgres://", "postgresql://")):
-        return lambda: _postgres_store(name, config, clock)
+        return partial(_store_at, name, config, clock)
     if name.removeprefix("sqlite:").lstrip("/") == ":memory:":
         raise ConfigError("a store that nothing is kept of is 'memory:', without the first colon")
     if "://" in name.removeprefix("sqlite:///"):
         kind = name.partition("://")[0]  # what follows may hold a password
         raise ConfigError(f"no {kind}:// store: give a path, memory:, sqlite:/// or postgresql://")
     path = None if name == "memory:" else Path(name.removeprefix("sqlite:///"))
-
-    def make() -> EngineStore:
-        from mnemo.stores import SqliteStore
-
-        lease_s, index = config.session.lease_s, config.index
-        return SqliteStore(path, config=config.store, clock=clock, lease_s=lease_s, index=index)
-
-    return make
+    return partial(_store_at, path, config, clock)
 
 
-def _postgres_store(url: str, config: Config, clock: Clock) -> EngineStore:
-    from mnemo.stores import PostgresStore
+def _store_at(place: str | Path | None, config: Config, clock: Clock) -> EngineStore:
+    """Of a URL, a file, or in memory."""
+    from mnemo.stores import PostgresStore, SqliteStore
 
+    make: Callable[..., EngineStore] = PostgresStore if isinstance(place, str) else SqliteStore
+    lease_s, index = config.session.lease_s, config.index
     try:
-        return PostgresStore(url, config=config.store, clock=clock, lease_s=config.session.lease_s)
+        return make(place, config=config.store, clock=clock, lease_s=lease_s, index=index)
     except ImportError as error:
         raise ImportError(
             'PostgreSQL wants an extra: pip install "mnemo-sessions[postgres]"'

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import Generic, TypeVar
+
+import anyio.from_thread
 
 from mnemo.config import IndexConfig, StoreConfig
 from mnemo.erasure.erase import scrubbed
@@ -31,7 +34,7 @@ from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
 from mnemo.store.engine import OWNERS, PUT_OFF, ManagedEngine, OfRepository
 from mnemo.store.postgres.caches import CacheLease
-from mnemo.store.rows import repo_row
+from mnemo.store.rows import digests, repo_row
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind
@@ -240,10 +243,29 @@ class PostgresStore(EngineStore):
     *Raises* ``ImportError``: the extra ``[postgres]`` is not installed.
     """
 
-    def __init__(self, url: str, *, config: StoreConfig, clock: Clock, lease_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        config: StoreConfig,
+        clock: Clock,
+        lease_s: float,
+        index: IndexConfig | None = None,
+    ) -> None:
         from mnemo.store.postgres.engine import PostgresEngine, server_time
 
         engine = PostgresEngine(url, config=config)
         # A clock that a test moves goes before that of the server.
         lease_time = server_time if isinstance(clock, SystemClock) else None
         super().__init__(engine, clock=clock, lease_s=lease_s, lease_time=lease_time)
+        self.folder = folder = SegmentFolder.of(engine.name, index or IndexConfig())
+        self.cache = CacheLease(
+            engine,
+            clock,
+            identity=folder.identity,
+            sweep=folder.sweep,
+            listed=digests,
+            machine=gethostname(),
+            lease_s=lease_s,
+        )
+        folder.may_serve = partial(anyio.from_thread.run, self.cache.ready)

@@ -42,8 +42,10 @@ settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a PostgreSQL server, started once in each process that asks for it."""
+    # Where copies of segments are kept of such stores.
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     with running_server() as server:
         yield server.url
 

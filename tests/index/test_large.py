@@ -1,19 +1,21 @@
 """Repositories of many steps are searched in segments, and answer as if all were in memory."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from engines import emptied
+from engines import emptied, rows_of
 from postgres_server import ON_POSTGRES
 from segments_kit import opened
 
+from mnemo import Config, Mnemo
 from mnemo.index import at_rest
 from mnemo.recall import gather
+from mnemo.testing import HashingEmbedder
 
 
 @pytest.fixture(params=["file", ON_POSTGRES])
@@ -123,3 +125,42 @@ async def test_a_large_repository_answers_as_a_small_one(place):
         async with opened(place) as (_, repo):
             assert agreement(await answers(repo), expected) >= 0.97
             assert len(repo._parts.index._held.large) >= 4
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+async def test_machines_map_segments_of_a_server_and_drop_what_was_erased(postgres_url, tmp_path):
+    """Each from a folder of its own; when an erasure returns, neither holds what nothing lists."""
+    place = emptied(postgres_url, tmp_path)
+    marked = {"role": "user", "content": "A wombat ate it."}
+    async with opened(place) as (_, repo):
+        await repo.conversation("t0").append(marked)
+        await filled(repo, 12)
+    with few():
+        config = Config(jobs={"poll_s": 0.1}, recall={"record_access": False})
+        async with AsyncExitStack() as stack:
+            repos, folders = [], [tmp_path / "one", tmp_path / "other"]
+            for folder in folders:
+                config = config.overlaid(Config(index={"folder": str(folder)}))
+                memory = Mnemo(place, embedder=HashingEmbedder(), config=config)
+                await stack.enter_async_context(memory)
+                repos.append(await memory.open_repo("r"))
+                await answers(repos[-1])
+                assert len(await sealed(repos[-1])) >= 2
+            assert all(_files_with(b"wombat", folder) for folder in folders)
+            report = await repos[0].forget(thread_id="t0")
+            assert (report.messages, report.unconfirmed) == (13, ())
+            assert not any(_files_with(b"wombat", folder) for folder in folders)
+            listed = {digest for (digest,) in rows_of(place, "SELECT digest FROM segments")}
+            assert all(file.name in listed for folder in folders for file in _files(folder))
+            assert await answers(repos[0]) == await answers(repos[1])
+            assert all(_files(folder) for folder in folders)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The segments in it."""
+    return [file for file in folder.rglob("*") if len(file.name) == 40]
+
+
+def _files_with(word: bytes, folder: Path) -> list[Path]:
+    return [file for file in _files(folder) if word in file.read_bytes()]

@@ -46,11 +46,15 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A schema of a database; *shown* is without the password, which *conninfo* holds."""
+    """
+    A schema of a database; *shown* is without the password, which *conninfo* holds; *name* tells it
+    from others.
+    """
 
     conninfo: str
     schema: str
     shown: str
+    name: str
 
     @classmethod
     def of(cls, url: str) -> Address:
@@ -75,7 +79,8 @@ class Address:
         except psycopg.ProgrammingError as error:
             raise ConfigError(f"not a PostgreSQL URL of {host!r}: {_first_line(error)}") from None
         database = parts.path.lstrip("/") or "the default database"
-        return cls(conninfo, schema, f"{database} at {host}")
+        shown, port = f"{database} at {host}", parts.port or options.get("port", "")
+        return cls(conninfo, schema, shown, f"{shown}:{port}, {schema}")
 
 
 class _IntLoader(Loader):

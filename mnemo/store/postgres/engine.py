@@ -160,6 +160,11 @@ class PostgresEngine:
         return self._address.shown
 
     @property
+    def name(self) -> str:
+        """Tells it from other stores, also of one database."""
+        return self._address.name
+
+    @property
     def waiting(self) -> int:
         return self._writing.waiting if self._writing is not None else 0
 
