@@ -20,16 +20,17 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from time import process_time
 from typing import Any
 
+import answers_kit
 import anyio
 import anyio.to_thread
 import bench_kit as kit
@@ -52,6 +53,7 @@ from scale_store import (
 )
 
 from mnemo import Config, Message, Mnemo
+from mnemo.models.named import named_embedder
 
 CONFIG = Config(recall={"record_access": False})
 REST_S, SETTLED_S, READERS = 2.0, 5.0, 16
@@ -61,6 +63,8 @@ kept; searches that have all connections opened.
 """
 MANY, LARGEST, SHARES = 10_000, 1_000_000, {100_000: 0.5, 1_000_000: 0.15}
 """Repositories and texts for which figures have goals; goals of recall, to NumPy with FTS5."""
+TEN, LABELLED = 10, 300
+"""Candidates that are compared; questions of a file that are asked, about."""
 
 
 def _schema(engine: str) -> dict[str, str]:
@@ -111,10 +115,7 @@ class Ground:
 
     async def large(self, documents: int) -> str:
         """A store of so many texts in one repository, whose index is kept."""
-        url = await self.store([0], documents)
-        async with AsyncExitStack() as stack:
-            await (await Child.begin(stack, keep_index, url)).line()
-        return url
+        return await kept_whole(await self.store([0], documents))
 
     def bare(self, documents: int) -> Path:
         """The folder of bare files of so many texts, which are made unless they are there."""
@@ -153,6 +154,13 @@ async def service(url: str | Path, questions: Sequence[Question]) -> AsyncIterat
         await kit.at_once(nobody.search, ["said"] * READERS)
         await memory.close_repo("nobody")
         yield memory
+
+
+async def kept_whole(url: str) -> str:
+    """The same store, when its index is kept."""
+    async with AsyncExitStack() as stack:
+        await (await Child.begin(stack, keep_index, url)).line()
+    return url
 
 
 async def keep_index(url: str) -> None:
@@ -319,6 +327,87 @@ async def recall(
     )
 
 
+@contextmanager
+def all_scored() -> Iterator[None]:
+    """Within this block all documents of a repository are scored, however many these are."""
+    rooms = [m for n, m in sys.modules.items() if n.startswith("mnemo.index") and hasattr(m, _MOST)]
+    shipped = [getattr(room, _MOST) for room in rooms]
+    assert rooms, "nothing says up to how many documents are scored"
+    for room in rooms:
+        setattr(room, _MOST, sys.maxsize)
+    try:
+        yield
+    finally:
+        for room, most in zip(rooms, shipped, strict=True):
+            setattr(room, _MOST, most)
+
+
+_MOST = "EXACT"
+
+
+async def agreeing(
+    folder: Path, *, documents: int, queries: int, file: str, engine: str, stores: str
+) -> Figures:
+    """The ten best of questions beside those of exact scoring, also of a FILE of dialogues."""
+    ground, name = Ground(folder, engine, stores), f"{documents:,} texts"
+    goal = 0.97 if documents >= MANY else None
+    questions = ground.source.questions(0, documents, queries)
+    found = list[list[list[str]]]()
+    for scoring in (nullcontext(), all_scored()):
+        with scoring:
+            async with service(await ground.large(documents), questions) as memory:
+                repo = await memory.open_repo(repo_name(0))
+                results = [await repo.recall(question.text, k=TEN) for question in questions]
+                found.append([[one.node.id for one in result.candidates] for result in results])
+    pairs = [pair for pair in zip(*found, strict=True) if pair[1]]
+    shared = [len({*ours} & {*theirs}) / len(theirs) for ours, theirs in pairs]
+    first = [ours[:1] == theirs[:1] for ours, theirs in pairs]
+    figures = [
+        Figure(f"{name}: of the ten best, exactly scored, found", mean(shared), "", least=goal),
+        Figure(f"{name}: of the best, exactly scored, first", mean(first), ""),
+    ]
+    if file:
+        figures += await labelled(ground, folder / "said.db", Path(file), documents)
+    return figures
+
+
+async def labelled(ground: Ground, store: Path, file: Path, documents: int) -> Figures:
+    """Recall of the evidence of the dialogues of *file*, which were said before so many texts."""
+    embedder, found = answers_kit.OnceEmbedder(named_embedder("minilm")), list[float]()
+    talks = answers_kit.read_talks(file)
+    step = max(1, sum(len(talk.questions) for talk in talks) // LABELLED)
+    asked = [(talk.id, question) for talk in talks for question in talk.questions][::step]
+    async with Mnemo(store, config=CONFIG, embedder=embedder) as memory:
+        repo = await memory.open_repo(repo_name(0))
+        for talk in talks:
+            for session, turns in talk.sessions():
+                said = [
+                    Message("user", t.text, id=f"{talk.id}:{t.id}", at=t.at, actor=t.speaker)
+                    for t in turns
+                    if t.text.strip()
+                ]
+                await repo.remember(said, thread_id=f"{talk.id}:{session}")
+        await repo.settle()
+    await fill(file_store(store), ground.source, [0], documents)
+    await kept_whole(str(store))
+    for scoring in (nullcontext(), all_scored()):
+        with scoring:
+            async with Mnemo(store, config=CONFIG, embedder=embedder) as memory:
+                repo, recalls = await memory.open_repo(repo_name(0)), list[float]()
+                for id, question in asked:
+                    sources = (await repo.recall(question.text, k=TEN)).sources
+                    ids = dict.fromkeys(source.message_id or "" for source in sources)
+                    wanted = frozenset(f"{id}:{turn}" for turn in question.evidence)
+                    recalls.append(answers_kit.measures([*ids], wanted)["recall@10"])
+        found.append(100 * mean(recalls))
+    name = f"{file.stem} before {documents:,} texts: recall@10"
+    return [
+        Figure(name, found[0], "%"),
+        Figure(f"{name}: exactly scored", found[1], "%"),
+        Figure(f"{name}: what is lost", found[1] - found[0], "%", most=1),
+    ]
+
+
 async def append(folder: Path, *, documents: int, count: int, stores: str) -> Figures:
     """
     Appends to a copy of a file, beside the reading of its index, and after it.
@@ -356,6 +445,7 @@ ROWS = {
     ),
     "scale-open": Row(opening, documents=_SIZES, **_PLACE),
     "scale-recall": Row(recall, documents=_SIZES, queries=(100, 3), **_PLACE),
+    "scale-agree": Row(agreeing, documents=_SIZES, queries=(100, 3), file="", **_PLACE),
     "scale-append": Row(append, documents=_SIZES, count=(500, 20), stores=""),
 }
 
