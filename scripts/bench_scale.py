@@ -5,11 +5,12 @@ All is processor time, of the PostgreSQL server too: other work on the machine c
 Embedding is left out. Stores are those of ``scale_store``, and ``stores`` names a folder that keeps
 them for the next run. ``scale-first`` compares recall in some of many repositories with the same
 ones alone in a store; ``scale-idle`` opens many and leaves them alone; ``scale-open`` has
-two processes open a store, and one map bare files of the same texts; ``scale-recall`` asks mnemo
-and NumPy with FTS5 in turns; ``scale-agree`` compares the ten best with those of exact scoring, and
-does the same with labelled questions about the dialogues of ``file``, which are said among all the
-others; ``scale-append`` appends beside the making of the index, and after it. Ten minutes of
-appends, forgets and recalls with kills in between are ``scripts/soak sqlite --documents 200000``.
+two processes open a store, and one map its large segments and ask them what is least;
+``scale-recall`` asks mnemo and NumPy with FTS5 in turns; ``scale-agree`` compares the ten best with
+those of exact scoring, also for labelled questions about the dialogues of ``file``, which were said
+before all the others; ``scale-append`` appends beside the making of the index, and after it. Ten
+minutes of appends, forgets and recalls with kills in between are another program:
+``scripts/soak sqlite --documents 200000``.
 """
 
 from __future__ import annotations
@@ -45,16 +46,18 @@ from scale_store import (
     Given,
     Question,
     Source,
-    ask_bare,
+    ask_segments,
     definitions,
     fill,
     make_again,
     repo_name,
-    write_bare,
+    write_exact,
+    write_segments,
 )
 
 from mnemo import Config, Message, Mnemo
 from mnemo.models.named import named_embedder
+from mnemo.runtime.text import terms
 
 CONFIG = Config(recall={"record_access": False})
 REST_S, READERS = 2.0, 16
@@ -115,14 +118,14 @@ class Ground:
         """A store of so many texts in one repository, whose index is kept."""
         return await kept_whole(await self.store([0], documents))
 
-    def bare(self, documents: int) -> Path:
-        """The folder of bare files of so many texts, which are made unless they are there."""
-        folder = self.folder / f"bare_{documents}"
-        if not (folder / "bits.npy").exists():
+    def exact(self, documents: int) -> Exact:
+        """Vectors and full text of so many texts, which are made unless they are there."""
+        folder = self.folder / f"exact_{documents}"
+        if not (folder / "vectors.npy").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            write_bare(folder, self.source, documents)
-        return folder
+            write_exact(folder, self.source, documents)
+        return Exact(folder)
 
     def used_s(self) -> float:
         """Processor time of this process, and of the processes of the server, if one runs."""
@@ -261,10 +264,10 @@ async def open_and_ask(folder: str, url: str, words: list[str], row: Sequence[fl
     kit.tell(*(after[kind] - before[kind] for kind in ("Private", "Shared")))
 
 
-async def map_and_ask(folder: str, terms: list[int], row: Sequence[float]) -> None:
-    """In a process of its own: tell what mapping bare files and asking once took."""
+async def map_and_ask(folder: str, words: list[str], row: Sequence[float]) -> None:
+    """In a process of its own: tell what mapping segments and asking once took."""
     began = process_time()
-    ask_bare(Path(folder), terms, np.array(row, np.float32))
+    ask_segments(Path(folder), [*dict.fromkeys(terms(" ".join(words)))], np.array(row, np.float32))
     kit.tell(process_time() - began)
 
 
@@ -283,26 +286,28 @@ async def opening(folder: Path, *, documents: int, engine: str, stores: str) -> 
             await both[0].say("all are open")
             held, shared = json.loads(await both[0].line())
             on_disk = kit.kept(url)[1]
-    async with AsyncExitStack() as stack:
-        terms = [ground.source.numbers[word] for word in words]
-        files = str(ground.bare(documents))
-        mapped = await Child.begin(stack, map_and_ask, files, terms, row.tolist())
-        (bare_s,) = json.loads(await mapped.line())
-    smaller, _, larger, second = opened
-    name = f"{documents:,} texts"
+    name, (smaller, _, larger, second) = f"{documents:,} texts", opened
 
-    def goal(most: float) -> float | None:
-        return most if documents >= LARGEST else None
+    def figure(what: str, value: float, unit: str, most: float | None = None) -> Figure:
+        return Figure(f"{name}: {what}", value, unit, most=most if documents >= LARGEST else None)
 
+    bare = []
+    if write_segments(folder, url):
+        async with AsyncExitStack() as stack:
+            mapped = await Child.begin(stack, map_and_ask, str(folder), words, row.tolist())
+            (bare_s,) = json.loads(await mapped.line())
+        bare = [
+            figure("mapping bare segments and one query", bare_s, "s"),
+            figure("open, to bare segments", larger / bare_s, "x", 5),
+        ]
     return [
-        Figure(f"{name}: open and first recall", larger, "s"),
-        Figure(f"{name}: mapping bare files and one query", bare_s, "s"),
-        Figure(f"{name}: open, to bare files", larger / bare_s, "x", most=goal(5)),
-        Figure(f"{name}: open, to a tenth", larger / smaller, "x", most=goal(1.5)),
-        Figure(f"{name}: open by a second process", second, "s", most=goal(0.2)),
-        Figure(f"{name}: private memory, each", held / documents, "B", most=goal(30)),
-        Figure(f"{name}: shared memory, each", shared / documents, "B", most=goal(700)),
-        Figure(f"{name}: index on disk, each", on_disk / documents, "B", most=goal(1_500)),
+        figure("open and first recall", larger, "s"),
+        *bare,
+        figure("open, to a tenth", larger / smaller, "x", 1.5),
+        figure("open by a second process", second, "s", 0.2),
+        figure("private memory, each", held / documents, "B", 30),
+        figure("shared memory, each", shared / documents, "B", 700),
+        figure("index on disk, each", on_disk / documents, "B", 1_500),
     ]
 
 
@@ -313,7 +318,7 @@ async def recall(
     ground, theirs = Ground(folder, engine, stores), "NumPy and FTS5"
     took: dict[str, list[float]] = {"mnemo": [], theirs: []}
     questions = ground.source.questions(0, documents, queries)
-    exact = Exact(ground.bare(documents))
+    exact = ground.exact(documents)
     async with service(await ground.large(documents), questions) as memory:
         repo = await memory.open_repo(repo_name(0))
         await repo.recall(questions[0].text)

@@ -1,6 +1,6 @@
 """
-Large stores, written by the rooms' own functions, for ``scripts/bench scale``; files of bare arrays
-of the same texts, as an index at rest could be at best.
+Large stores, written by the rooms' own functions, for ``scripts/bench scale``; their segments,
+asked what is least; vectors and a full text of the same texts, asked exactly.
 
 Words follow Zipf's law, lengths are log-normal around twenty words, times cover two years; one text
 in five is a fact, the others are messages of four speakers in threads. A vector is the weighted sum
@@ -11,6 +11,7 @@ has those of the one ``DISTINCT`` before it, so that many are copies of some, ma
 
 from __future__ import annotations
 
+import mmap
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +19,13 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from bench_kit import Words, at_once, batches
+from bench_kit import Words, at_once, batches, rows_of
 from numpy.typing import NDArray
 
 import mnemo
@@ -30,6 +33,8 @@ from mnemo import Config, Message, Semantic
 from mnemo.conversation.log import append_drafts, drafts_of
 from mnemo.conversation.scope import ThreadScope
 from mnemo.graph.apply import apply_write, prepare
+from mnemo.index.large import derived, sign_bits
+from mnemo.index.segments import packed, unpacked
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.models.local import MiniLMEmbedder
 from mnemo.protocols import GraphWrite
@@ -66,11 +71,10 @@ class ManyWords(Words):
 
 
 class Drawn(NamedTuple):
-    """Texts, the numbers of their words end to end, and a vector for each."""
+    """Texts, how many words they have, and a vector for each."""
 
     texts: list[str]
     lengths: NDArray[np.int64]
-    words: NDArray[np.int64]
     vectors: Rows
 
 
@@ -80,7 +84,6 @@ class Source:
     def __init__(self, folder: Path) -> None:
         self._bank = _bank(folder / "bank.npy")
         words = ManyWords().commonest(ManyWords.VOCABULARY)
-        self.numbers = {word: number for number, word in enumerate(words)}
         self._spelled = np.array(words, object)
         shares = np.cumsum(1 / np.arange(1, len(words) + 1))
         self._shares = shares / shares[-1]
@@ -100,7 +103,7 @@ class Source:
         one, other = chance.integers(len(self._bank), size=(2, count))
         share = chance.uniform(0.3, 0.7, (count, 1)).astype(np.float32)
         mixed = share * self._bank[one] + (1 - share) * self._bank[other]
-        return Drawn(texts, lengths, words, noisy(mixed, NOISE, chance))
+        return Drawn(texts, lengths, noisy(mixed, NOISE, chance))
 
     def questions(self, repo: int, count: int, most: int) -> list[Question]:
         """At most so many questions about texts of a repository's first part."""
@@ -318,58 +321,91 @@ def _copy(tx: Tx, times: Sequence[int]) -> None:
         tx.run(statement, (listed(times), DISTINCT))
 
 
-# ── Bare files ───────────────────────────────────────────────────────────────────────
+# ── Segments, mapped by what is least ────────────────────────────────────────────────
 
 BEST, NEAR = 200, 4_000
 """Candidates by words and by vectors; by sign bits, of which these are the nearest."""
+_SEGMENTS = "SELECT no, bytes FROM segments WHERE chain = 'steps' ORDER BY repo, no, part"
+
+
+def write_segments(folder: Path, store: str) -> int:
+    """Write the large segments of a store as files that can be mapped; give how many."""
+    count = 0
+    for number, rows in groupby(rows_of(store, _SEGMENTS), key=itemgetter(0)):
+        head, batches = unpacked(b"".join(bytes(row[1]) for row in rows))
+        if "codes" in batches["steps"].columns:
+            whole = {"steps": derived(batches["steps"])}
+            (folder / f"{number}.segment").write_bytes(packed(head, whole, findable=True))
+            count += 1
+    return count
+
+
+class Mapped:
+    """A segment in a file, nothing of which is checked."""
+
+    def __init__(self, file: Path) -> None:
+        with file.open("rb") as opened:
+            data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        self.batch: Any = unpacked(data, at_once=False)[1]["steps"]
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        array: NDArray[Any] = self.batch.columns.stored[column]._array
+        return array
+
+    def holding(self, term: int) -> slice:
+        """Where the postings of a term are; -1: of none."""
+        return slice(*self["begins"][term + 1 : term + 3].tolist()) if term >= 0 else slice(0)
+
+
+def ask_segments(folder: Path, terms: Sequence[str], row: Rows) -> list[str]:
+    """Map them, and give the ten best: BM25, and sign bits before eight bits a number."""
+    parts = [Mapped(file) for file in sorted(folder.glob("*.segment"))]
+    ends = np.cumsum([0, *map(len, parts)])
+    lengths = np.concatenate([part["lengths"] for part in parts]).astype(np.float32)
+    found = [part.batch.names["terms"].find(terms).tolist() for part in parts]
+    scores, usual = np.zeros(len(lengths), np.float32), float(lengths.mean())
+    for numbers in zip(*found, strict=True):
+        places = [part.holding(term) for part, term in zip(parts, numbers, strict=True)]
+        holding = sum(len(part["documents"][at]) for part, at in zip(parts, places, strict=True))
+        idf = np.log(1 + (len(lengths) - holding + 0.5) / (holding + 0.5))
+        for part, at, end in zip(parts, places, ends.tolist(), strict=False):
+            documents = part["documents"][at].astype(np.int64) + end
+            tf = part["counts"][at].astype(np.float32)
+            scores[documents] += idf * tf * 2.2 / (tf + 0.3 + 0.9 * lengths[documents] / usual)
+    away = [
+        np.bitwise_count(part["signs"] ^ sign_bits((row - part["middle"])[None])).sum(0, np.uint16)
+        for part in parts
+    ]
+    near = np.sort(best(-np.concatenate(away).astype(np.int16), NEAR))
+    begins = np.cumsum([0, *map(len, away)])
+    for part, begin, end, first in zip(parts, begins, begins[1:], ends.tolist(), strict=False):
+        rows = near[(near >= begin) & (near < end)] - begin
+        cosines = part["scales"][rows] * (part["codes"][rows].astype(np.float32) @ row)
+        np.maximum.at(of_vectors := np.zeros(len(part), np.float32), part["owners"][rows], cosines)
+        scores[first : first + len(part)] += of_vectors
+    where = [(n, np.searchsorted(ends, n, "right") - 1) for n in best(scores, 10).tolist()]
+    return [parts[part].batch.names["ids"][n - int(ends[part])] for n, part in where]
+
+
+# ── Exact ────────────────────────────────────────────────────────────────────────────
+
 _FULL_TEXT = """
 CREATE VIRTUAL TABLE texts USING fts5(text, content = '', tokenize = 'porter unicode61')
 """
 _BY_WORDS = f"SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT {BEST}"
 
 
-def write_bare(folder: Path, source: Source, count: int) -> None:
-    """Write arrays, vectors, and a full text, of the first *count* texts of the repository 0."""
+def write_exact(folder: Path, source: Source, count: int) -> None:
+    """Write vectors, and a full text, of the first *count* texts of the repository 0."""
     parts = list(source.parts(0, count))
-    rows = np.concatenate([drawn.vectors for drawn in parts])
-    words = np.concatenate([drawn.words for drawn in parts])
-    lengths = np.concatenate([drawn.lengths for drawn in parts])
     told = ((text,) for drawn in parts for text in drawn.texts)
     with closing(sqlite3.connect(folder / "texts.db")) as texts, texts:
         texts.execute(_FULL_TEXT)
         texts.executemany("INSERT INTO texts (text) VALUES (?)", told)
-    pairs = words << 32 | np.repeat(np.arange(count), lengths)
-    pairs, times = np.unique(pairs, return_counts=True)
-    arrays = {
-        "begins": np.searchsorted(pairs >> 32, np.arange(len(source.numbers) + 1)),
-        "holding": (pairs & 0xFFFFFFFF).astype(np.int32),
-        "times": np.minimum(times, 255).astype(np.uint8),
-        "lengths": lengths.astype(np.float32),
-        "small": np.rint(rows * 127).astype(np.int8),
-        "bits": np.ascontiguousarray(np.packbits(rows > 0, axis=1).view(np.uint64).T),
-        "vectors": rows,
-    }
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array)
-
-
-def ask_bare(folder: Path, terms: Sequence[int], row: Rows) -> list[int]:
-    """Map the arrays, and give the ten best: BM25, and sign bits before eight bits a number."""
-    names = ("begins", "holding", "times", "lengths", "small", "bits")
-    begins, holding, times, lengths, small, bits = (
-        np.load(folder / f"{name}.npy", mmap_mode="r") for name in names
-    )
-    scores, usual = np.zeros(len(lengths), np.float32), float(lengths.mean())
-    for term in terms:
-        place = slice(begins[term], begins[term + 1])
-        documents, tf = holding[place], times[place].astype(np.float32)
-        idf = np.log(1 + (len(lengths) - len(tf) + 0.5) / (len(tf) + 0.5))
-        scores[documents] += idf * tf * 2.2 / (tf + 0.3 + 0.9 * lengths[documents] / usual)
-    asked = np.packbits(row > 0).view(np.uint64)
-    away = sum(np.bitwise_count(column ^ part) for column, part in zip(bits, asked, strict=True))
-    near = best(-away.astype(np.int16), NEAR)
-    scores[near] += small[near].astype(np.float32) @ row / 127
-    return best(scores, 10).tolist()
+    np.save(folder / "vectors.npy", np.concatenate([drawn.vectors for drawn in parts]))
 
 
 class Exact:

@@ -14,6 +14,7 @@ from postgres_server import ON_POSTGRES, postgres_store
 from mnemo import Mnemo
 from mnemo.config import StoreConfig
 from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.text import terms
 from mnemo.stores import SqliteStore
 
 pytestmark = pytest.mark.slow
@@ -70,16 +71,26 @@ async def test_nothing_is_wrong_with_a_generated_store(
         assert (await repo.statistics()).index.waiting == 0
 
 
-def test_bare_files_answer_as_all_vectors_and_the_full_text_do(large, folder):
+def test_all_vectors_and_the_full_text_find_what_is_asked_about_first(large, folder):
     """A question about a text finds it first."""
     source = large.Source(folder)
-    large.write_bare(folder, source, EACH)
+    large.write_exact(folder, source, EACH)
     (question,) = source.questions(0, EACH, 1)
-    terms = [source.numbers[word] for word in question.words]
-    (first, *_) = large.ask_bare(folder, terms, question.row)
-    assert set(question.words) <= set(next(source.parts(0, EACH)).texts[first][:-1].split())
     by_vectors, by_words = large.Exact(folder).ask(*question)
-    assert (by_vectors[0], by_words[0][0] - 1) == (first, first)
+    assert (by_vectors[0], by_words[0][0] - 1) == (0, 0)
+
+
+@pytest.mark.long
+async def test_segments_are_asked_what_is_least(large, folder):
+    """Those of a store of 30,000 texts, of which 16,384 are in one, find the first text first."""
+    bench, place = import_module("bench_scale"), folder / "m.db"
+    source = large.Source(folder)
+    await large.fill(store_in(place), source, [0], 30_000)
+    await bench.keep_index(str(place))
+    assert large.write_segments(folder, str(place)) == 1
+    (question,) = source.questions(0, 30_000, 1)
+    words = [*terms(" ".join(question.words))]
+    assert large.ask_segments(folder, words, question.row)[0] == "message-1"
 
 
 def test_what_an_engine_adds_is_of_one_table_in_every_process(large):
@@ -98,7 +109,8 @@ def test_every_row_of_scale_gives_its_figures(folder):
     done = ran(SCRIPTS / "bench.py", *words, env=child_environment())
     assert done.returncode == 0, done.stderr
     phases = json.loads(done.stdout)["phases"]
-    assert set(phases) == {f"scale-{row}" for row in ("first", "idle", "open", "recall", "append")}
+    rows = ("first", "idle", "open", "recall", "agree", "append")
+    assert set(phases) == {f"scale-{row}" for row in rows}
     assert all(phases.values())
     goals = [figure["met"] for figure in phases["scale-first"] if figure["unit"] == "x"]
     assert goals.count(None) == 0

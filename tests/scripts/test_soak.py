@@ -34,8 +34,8 @@ def test_processes_that_are_killed_and_paused_lose_nothing():
 
 @pytest.mark.long
 def test_a_large_repository_loses_nothing_and_keeps_nothing_that_is_forgotten():
-    """Of 25,000 texts some are forgotten, while processes are killed: their words are nowhere."""
-    sized = {"--documents": 25_000, "--live": 2, "--minutes": 1}
+    """Of 30,000 texts some are forgotten, while processes are killed: their words are nowhere."""
+    sized = {"--documents": 30_000, "--live": 2, "--minutes": 1}
     options = (word for pair in sized.items() for word in pair)
     values = soaked("sqlite", *options, wrongs=WRONGS + 4)
     assert values["texts from before forgotten"] > 0
