@@ -8,7 +8,7 @@ ones alone in a store; ``scale-idle`` opens many and leaves them alone; ``scale-
 two processes open a store, and one map its large segments and ask them what is least;
 ``scale-recall`` asks mnemo and NumPy with FTS5 in turns; ``scale-agree`` compares the ten best with
 those of exact scoring, also for labelled questions about the dialogues of ``file``, which were said
-before all the others; ``scale-append`` appends beside the making of the index, and after it. Ten
+before all the others; ``scale-append`` appends while an index is sealed, and after it. Ten
 minutes of appends, forgets and recalls with kills in between are another program:
 ``scripts/soak sqlite --documents 200000``.
 """
@@ -128,14 +128,18 @@ class Ground:
         return Exact(folder)
 
     def used_s(self) -> float:
-        """Processor time of this process, and of the processes of the server, if one runs."""
+        """Processor time of this process, and of the server."""
+        return process_time() + self.server_s()
+
+    def server_s(self) -> float:
+        """Processor time of the processes of the server, if one runs."""
         try:
             parent = (self.folder / "server/postmaster.pid").read_text("ascii").split()[0]
             children = Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split()
             spent = [Path(f"/proc/{child}/schedstat").read_text("ascii") for child in children]
         except OSError:
-            return process_time()
-        return process_time() + sum(int(line.split()[0]) for line in spent) / 1e9
+            return 0.0
+        return sum(int(line.split()[0]) for line in spent) / 1e9
 
     async def used_ms(self, *calls: Awaitable[object]) -> float:
         """Milliseconds of processor time until all of *calls*, one by one, are done."""
@@ -322,14 +326,23 @@ async def recall(
     async with service(await ground.large(documents), questions) as memory:
         repo = await memory.open_repo(repo_name(0))
         await repo.recall(questions[0].text)
+        before = ground.server_s()
         for question in questions:
             took["mnemo"].append(await ground.used_ms(repo.recall(question.text)))
             began = process_time()
             exact.ask(*question)
             took[theirs].append(1_000 * (process_time() - began))
-    return beside(
-        f"{documents:,} texts: recall", took, "ms", "mnemo to these", most=SHARES.get(documents)
-    )
+        of_server = 1_000 * (ground.server_s() - before) / len(questions)
+        rare = [max(words, key=ground.source.rarity.__getitem__) for words, _ in questions]
+        found = [await ground.used_ms(repo.search(word)) for word in rare]
+    name, most = f"{documents:,} texts: recall", SHARES.get(documents)
+    figures = beside(name, took, "ms", "mnemo to these", most=most)
+    if engine == "postgres":
+        figures.append(Figure(f"{name}: of that by the server", of_server, "ms", most=10))
+    return [
+        *figures,
+        *kit.spread(f"{documents:,} texts: search, a rare word", found, "p95", p95=15),
+    ]
 
 
 @contextmanager
@@ -429,28 +442,26 @@ async def labelled(ground: Ground, folder: Path, file: Path, documents: int) -> 
 
 
 async def append(folder: Path, *, documents: int, count: int, stores: str) -> Figures:
-    """
-    Appends to a copy of a file, beside the reading of its index, and after it.
-
-    Nothing is sealed or merged yet; what is read is what such a job would go through.
-    """
-    ground, copy, rates = Ground(folder, "sqlite", stores), folder / "copy.db", {}
+    """Appends to a copy of a file whose index is read: while all of it is sealed, and after it."""
+    ground, rates = Ground(folder, "sqlite", stores), dict[str, list[float]]()
     (question,) = ground.source.questions(0, documents, 1)
-    shutil.copy(await ground.store([0], documents), copy)
+    copy = without_index(await ground.store([0], documents), folder / "copy.db")
     async with service(copy, [question]) as memory:
         repo = await memory.open_repo(repo_name(0))
+        await repo.recall(question.text)
         talk = repo.conversation("appended")
         said = (partial(talk.append, Message("user", f"It is {n}.")) for n in itertools.count())
-        took, reading = list[float](), asyncio.create_task(repo.recall(question.text))
-        while not reading.done():
+        await kit.timed(islice(said, count))
+        took, sealing = list[float](), asyncio.create_task(repo._parts.index.seal())
+        while not sealing.done():
             took += await kit.timed(islice(said, 1))
-        await reading
-        rates["while the index is read"] = [1_000 / ms for ms in took]
+        await sealing
+        rates["while it is sealed"] = [1_000 / ms for ms in took]
         await talk.settle()
         began = process_time()
-        rates["after it"] = [1_000 / ms for ms in await kit.timed(islice(said, count))]
+        rates["after it"] = [1_000 / ms for ms in await kit.timed(islice(said, len(took)))]
         await talk.settle()
-        spent = 1e6 * (process_time() - began) / count
+        spent = 1e6 * (process_time() - began) / len(took)
     name = f"{documents:,} texts: appends"
     each = Figure(f"{name}: processor time of each, until it is indexed", spent, "µs")
     return [*beside(name, rates, "/s", "the first to the second", least=0.9), each]

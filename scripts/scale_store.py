@@ -84,6 +84,7 @@ class Source:
     def __init__(self, folder: Path) -> None:
         self._bank = _bank(folder / "bank.npy")
         words = ManyWords().commonest(ManyWords.VOCABULARY)
+        self.rarity = {word: number for number, word in enumerate(words)}
         self._spelled = np.array(words, object)
         shares = np.cumsum(1 / np.arange(1, len(words) + 1))
         self._shares = shares / shares[-1]
