@@ -21,7 +21,7 @@ import random
 import sys
 import tempfile
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
@@ -69,6 +69,8 @@ MARKED = 100
 """Of the texts that are there before, every how manieth has a word of its own."""
 CULL_S = 0.5
 """Seconds between two of these that an application forgets."""
+BEGUN = 8
+"""Bytes of a word, or a vector, by which it is looked for in the index."""
 SOUGHT = 100
 """Of these, how many are asked for in the end: of the forgotten, and of the others."""
 TURN_S = (1.0, 4.0)
@@ -315,17 +317,38 @@ def mark(number: int) -> str:
     return "".join(random.Random(number).choices(ascii_lowercase, k=10))
 
 
-async def fill_before(store: str, folder: Path, documents: int) -> None:
+class Filled(NamedTuple):
+    """
+    What is there before.
+
+    Attributes:
+        codes: Number of each text that has a word of its own → how its vector begins in a segment.
+    """
+
+    documents: int = 0
+    codes: Mapping[int, bytes] = {}
+
+
+async def fill_before(store: str, folder: Path, documents: int) -> Filled:
     """Write so many texts to a new store, with vectors that mean nothing."""
     if not documents:
-        return
+        return Filled()
     np.save(folder / "bank.npy", np.random.default_rng(0).standard_normal((BANK, SPACE.dimensions)))
+    source = Marking(folder)
     if store.startswith("postgresql:"):
         from postgres_server import postgres_store
 
-        await fill(postgres_store(store), Marking(folder), [0], documents)
+        await fill(postgres_store(store), source, [0], documents)
     else:
-        await fill(file_store(Path(store)), Marking(folder), [0], documents)
+        await fill(file_store(Path(store)), source, [0], documents)
+    rows = [drawn.vectors for drawn in source.parts(0, documents)]
+    codes = {n: code_of(rows[n // PART][n % PART]) for n in marked(documents)}
+    return Filled(documents, codes)
+
+
+def code_of(row: Any) -> bytes:
+    """How a vector begins, a byte for each number, as a large segment keeps it."""
+    return bytes(np.rint(row / (np.abs(row).max() / 127)).astype(np.int8)[:BEGUN])
 
 
 # ── The ledger ───────────────────────────────────────────────────────────────────────
@@ -500,7 +523,7 @@ def growth(name: str, bytes: Sequence[int], most: float | None) -> Figure:
     return Figure(f"{name}, {shown}: last quarter to the one before", ratio, "x", most=most)
 
 
-async def found_wrong(store: str, ledger: Ledger, documents: int = 0) -> dict[str, int]:
+async def found_wrong(store: str, ledger: Ledger, before: Filled = Filled()) -> dict[str, int]:
     """What is not as it should be, with its number; workers are running."""
     async with service(store, 0) as memory:
         repo = await memory.open_repo(REPO)
@@ -528,11 +551,11 @@ async def found_wrong(store: str, ledger: Ledger, documents: int = 0) -> dict[st
                 if unit.state == "live":
                     missing += len(set(unit.keys.values()) - stored)
         jobs = (await repo.statistics()).jobs
-        filled = await wrong_with_filled(repo, store, ledger, documents)
+        filled = await wrong_with_filled(repo, store, ledger, before)
         problems = (await memory.check()).problems
     for one in (*problems, *ledger.failed):
         print(one, file=sys.stderr)
-    gone = [word_of(unit.id) for unit in ledger.units.values() if unit.state == "forgot"]
+    words = [word_of(u.id).encode() for u in ledger.units.values() if u.state == "forgot"]
     return {
         "messages acknowledged and not there": missing,
         "messages and steps acknowledged and not extracted": sum(not steps[key] for key in live),
@@ -543,13 +566,13 @@ async def found_wrong(store: str, ledger: Ledger, documents: int = 0) -> dict[st
         "jobs left or given up": jobs.waiting + jobs.running + jobs.dead,
         "problems of the check": len(problems),
         "failures of processes": len(ledger.failed),
-        "words of the forgotten in rows and files of the index": words_in_index(store, gone),
-        **(filled if documents else {}),
+        "words of the forgotten in rows and files of the index": found_in_index(store, words),
+        **(filled if before.documents else {}),
     }
 
 
 async def wrong_with_filled(
-    repo: Repository, store: str, ledger: Ledger, documents: int
+    repo: Repository, store: str, ledger: Ledger, before: Filled
 ) -> dict[str, int]:
     """Of the texts that were there before, those that are not as they should be."""
     begun, gone = (
@@ -557,8 +580,8 @@ async def wrong_with_filled(
         for may in (lambda _: True, lambda unit: unit.state == "forgot")
     )
     present = {int(id.split()[1]): text for id, text in rows_of(store, _FILLED)}
-    told = {n for first, size in parts_of(documents) for n in range(first, first + size)}
-    left = [number for number in marked(documents) if number not in begun]
+    told = {n for first, size in parts_of(before.documents) for n in range(first, first + size)}
+    left = [number for number in before.codes if number not in begun]
 
     async def recalled(numbers: Sequence[int]) -> int:
         some = random.sample(numbers, min(SOUGHT, len(numbers)))
@@ -570,6 +593,9 @@ async def wrong_with_filled(
         "texts from before forgotten and there": len(gone & present.keys()),
         "texts from before forgotten and recalled": await recalled(sorted(gone)),
         "texts from before not recalled": min(SOUGHT, len(left)) - await recalled(left),
+        "vectors of texts from before forgotten and in the index": found_in_index(
+            store, [before.codes[number] for number in gone]
+        ),
     }
 
 
@@ -577,21 +603,22 @@ _FILLED = "SELECT id, content FROM messages WHERE id LIKE 'message %'"
 _INDEX = "SELECT bytes FROM segments ORDER BY repo, no, part"
 
 
-def words_in_index(store: str, words: Sequence[str]) -> int:
-    """How many of *words* begin somewhere in the rows and files of the index."""
-    size = np.dtype("<u8").itemsize
-    sought = np.array(sorted({word[:size].encode() for word in words}), f"S{size}").view("<u8")
+def found_in_index(store: str, begun: Iterable[bytes]) -> int:
+    """How many of what is *begun* so are somewhere in the rows and files of the index."""
+    sought = np.array(sorted({one[:BEGUN] for one in begun}), f"S{BEGUN}").view("<u8")
     whole = [b"".join(bytes(row[0]) for row in rows_of(store, _INDEX))]
     whole += [file.read_bytes() for file in index_files(store)]
     found = [
-        np.intersect1d(np.frombuffer(data[at : len(data) - (len(data) - at) % size], "<u8"), sought)
+        np.intersect1d(
+            np.frombuffer(data[at : len(data) - (len(data) - at) % BEGUN], "<u8"), sought
+        )
         for data in whole
-        for at in range(size)
+        for at in range(BEGUN)
     ]
     return len(np.unique(np.concatenate(found)))
 
 
-async def soaked(store: str, given: argparse.Namespace) -> Figures:
+async def soaked(store: str, before: Filled, given: argparse.Namespace) -> Figures:
     """Run for the time that was asked for, then look at everything."""
     ledger, samples = Ledger(), list[Sample]()
     lives = {n: Life(n, ledger, store, given.faults) for n in ("worker 0", "worker 1")}
@@ -611,10 +638,16 @@ async def soaked(store: str, given: argparse.Namespace) -> Figures:
         for name, life in lives.items():
             if name.startswith("application"):
                 await life.kill()
-        wrong = await found_wrong(store, ledger, given.documents)
+        wrong = await found_wrong(store, ledger, before)
         for life in lives.values():
             await life.kill()
-    return [*told(ledger), *held(wrong, samples, given.minutes), outlives(ledger, samples)]
+        living = found_in_index(store, before.codes.values())
+    return [
+        *told(ledger),
+        *held(wrong, samples, given.minutes),
+        outlives(ledger, samples),
+        Figure("vectors of texts from before in the index", living, ""),
+    ]
 
 
 def told(ledger: Ledger) -> Figures:
@@ -665,8 +698,8 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="mnemo-soak-") as folder,
         store_on(given.engine, Path(folder)) as store,
     ):
-        anyio.run(fill_before, store, Path(folder), given.documents)
-        figures = anyio.run(soaked, store, given)
+        before = anyio.run(fill_before, store, Path(folder), given.documents)
+        figures = anyio.run(soaked, store, before, given)
     if given.json:
         told = [figure.as_json() for figure in figures]
         print(json.dumps({"machine": machine(), "figures": told}))
