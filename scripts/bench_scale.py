@@ -63,7 +63,7 @@ CONFIG = Config(recall={"record_access": False})
 REST_S, READERS = 2.0, 16
 """Seconds until what opening left to do is done; searches that have all connections opened."""
 MANY, LARGEST, SHARES = 10_000, 1_000_000, {100_000: 0.5, 1_000_000: 0.15}
-"""Repositories and texts for which figures have goals; goals of recall, to NumPy with FTS5."""
+"""Repositories, and texts, for which figures have goals; goals of recall, to NumPy with FTS5."""
 TEN, LABELLED = 10, 300
 """Candidates that are compared; questions of a file that are asked, about."""
 
@@ -433,7 +433,7 @@ async def labelled(ground: Ground, folder: Path, file: Path, documents: int) -> 
                     wanted = frozenset(f"{id}:{turn}" for turn in question.evidence)
                     recalls.append(answers_kit.measures([*ids], wanted)["recall@10"])
         found.append(100 * mean(recalls))
-    name = f"{file.stem} before {documents:,} texts: recall@10"
+    name = f"{documents:,} texts: recall@10 of {file.stem} before them"
     return [
         Figure(name, found[0], "%"),
         Figure(f"{name}: exactly scored", found[1], "%"),
@@ -467,12 +467,12 @@ async def append(folder: Path, *, documents: int, count: int, stores: str) -> Fi
     return [*beside(name, rates, "/s", "the first to the second", least=0.9), each]
 
 
-_REPOS, _SIZES = (10_000, 20), ([10_000, 100_000, 1_000_000], 200)
+_SIZES = ([10_000, 100_000, 1_000_000], 200)
 _PLACE: dict[str, Any] = {"engine": "sqlite", "stores": ""}
 ROWS = {
-    "scale-first": Row(first, repos=_REPOS, each=50, asked=(15, 2), **_PLACE),
+    "scale-first": Row(first, repos=(100_000, 20), each=50, asked=(15, 2), **_PLACE),
     "scale-idle": Row(
-        idle, repos=_REPOS, each=50, opened=(10_000, 20), seconds=(20.0, 0.5), **_PLACE
+        idle, repos=(10_000, 20), each=50, opened=(10_000, 20), seconds=(20.0, 0.5), **_PLACE
     ),
     "scale-open": Row(opening, documents=_SIZES, **_PLACE),
     "scale-recall": Row(recall, documents=_SIZES, queries=(100, 3), **_PLACE),
