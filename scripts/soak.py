@@ -329,10 +329,13 @@ class Filled(NamedTuple):
     codes: Mapping[int, bytes] = {}
 
 
+EMPTY = Filled()
+
+
 async def fill_before(store: str, folder: Path, documents: int) -> Filled:
     """Write so many texts to a new store, with vectors that mean nothing."""
     if not documents:
-        return Filled()
+        return EMPTY
     np.save(folder / "bank.npy", np.random.default_rng(0).standard_normal((BANK, SPACE.dimensions)))
     source = Marking(folder)
     if store.startswith("postgresql:"):
@@ -523,7 +526,7 @@ def growth(name: str, bytes: Sequence[int], most: float | None) -> Figure:
     return Figure(f"{name}, {shown}: last quarter to the one before", ratio, "x", most=most)
 
 
-async def found_wrong(store: str, ledger: Ledger, before: Filled = Filled()) -> dict[str, int]:
+async def found_wrong(store: str, ledger: Ledger, before: Filled = EMPTY) -> dict[str, int]:
     """What is not as it should be, with its number; workers are running."""
     async with service(store, 0) as memory:
         repo = await memory.open_repo(REPO)

@@ -54,9 +54,9 @@ async def test_words_in_rows_and_files_of_an_index_are_found(tmp_path, monkeypat
     words = [b"qwertyuiop", b"asdfghjkla", b"short"]
     assert soak.found_in_index(str(store), words) == 1
     with closing(sqlite3.connect(store)) as file, file:
-        put = "INSERT INTO segments (repo, chain, no, part, documents, until, bytes) VALUES"
-        file.execute(f"{put} (1, 'steps', 1, 0, 1, '', ?)", (b"an asdfgh",))
-        file.execute(f"{put} (1, 'steps', 1, 1, 0, '', ?)", (b"jkla",))
+        put = "INSERT INTO segments (repo, chain, no, part, documents, until, named, bytes) VALUES"
+        file.execute(f"{put} (1, 'steps', 1, 0, 1, '', '', ?)", (b"an asdfgh",))
+        file.execute(f"{put} (1, 'steps', 1, 1, 0, '', '', ?)", (b"jkla",))
     assert soak.found_in_index(str(store), words) == 2
 
 
