@@ -40,6 +40,8 @@ EXACT = 20_000
 """Steps and messages up to which all are scored for each question (scale.md section 3)."""
 LARGE = 16_384
 """Documents of a large segment."""
+_READ = 8
+"""Terms of a segment whose postings are kept as they were read."""
 _CODE = 127
 """The greatest number of a code."""
 _OF_PIECES = ("piece", "previous", "next", "kind", "long")
@@ -237,13 +239,24 @@ class Sealed:
 class _Held(Postings):
     """The postings of a large segment."""
 
-    __slots__ = ("_batch", "_names")
+    __slots__ = ("_batch", "_known")
 
     def __init__(self, batch: Batch) -> None:
         super().__init__({})
         self._batch = batch
+        self._known: dict[str, tuple[Codes, Floats] | None] = {}
 
     def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
+        # One question reads each of its terms several times.
+        if term not in self._known:
+            found = self._read(term)
+            if len(self._known) >= _READ:
+                self._known.clear()
+            self._known[term] = found
+            return found
+        return self._known[term]
+
+    def _read(self, term: str) -> tuple[Codes, Floats] | None:
         columns, names = self._batch.columns, self._batch.names["terms"]
         assert isinstance(columns, Columns)
         assert isinstance(names, Names)
@@ -356,8 +369,9 @@ class LargeView(CorpusView):
     def repeats_of(self, ids: Sequence[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
         """Step → the document among *ids* that it repeats, and the other way round."""
         repeats: dict[str, tuple[str, ...]] = {}
-        hashed = hashes(ids)
-        for sealed in self._repeats():
+        stored = [*self._repeats()]
+        hashed = hashes(ids if stored else ())
+        for sealed in stored:
             which, places = sealed.messages.find_all(ids, hashed)
             for one, step in zip(which.tolist(), sealed.steps.some(places), strict=True):
                 repeats[ids[one]] = (*repeats.get(ids[one], ()), step)

@@ -98,6 +98,13 @@ class Stored:
         self._body.check(self._at + begin * self._width, self._at + end * self._width)
         return self._array[begin:end]
 
+    def spans(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[Any]:
+        """All rows, of which those from each of *begins* to its end may be read."""
+        size = int((ends - begins).max(initial=0)) * self._width
+        last = self._at + len(self) * self._width - size
+        self._body.check_each(np.minimum(self._at + begins * self._width, last), size)
+        return self._array
+
     def rows(self, numbers: Numbers) -> NDArray[Any]:
         """The rows *numbers*, from 0, copied."""
         numbers = np.asarray(numbers, np.int64)
@@ -191,8 +198,9 @@ class Names(Sequence[str]):
     def some(self, numbers: Numbers) -> list[str]:
         """The names *numbers*, in that order."""
         numbers = np.asarray(numbers, np.int64)
-        ends = self._begins.rows(np.stack((numbers, numbers + 1), axis=1))
-        return [_decoded(self._text.cut(begin, end).data) for begin, end in ends.tolist()]
+        ends = self._begins.rows(np.stack((numbers, numbers + 1), axis=1)).astype(np.int64)
+        text = self._text.spans(ends[:, 0], ends[:, 1]).data
+        return [_decoded(text[begin:end]) for begin, end in ends.tolist()]
 
     def find(self, asked: Sequence[str], hashed: NDArray[np.uint64] | None = None) -> Places:
         """For each of *asked* its first place; -1: it is not there. *hashed*: their ``hashes``."""

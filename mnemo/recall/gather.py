@@ -28,12 +28,13 @@ from mnemo.index.corpus import (
     StepsView,
     Totals,
     Whole,
+    products,
 )
 from mnemo.index.large import EXACT, LargeView, Sealed, Sums
-from mnemo.index.pieces import CHAT, Pieces, places
+from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces, places
 from mnemo.index.segments import hashes
 from mnemo.index.shares import held, of_pieces, rarity_of, shares
-from mnemo.recall.score import RecallQuestion, cosines, eligible_steps
+from mnemo.recall.score import Nearness, RecallQuestion, cosines, eligible_steps
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 
@@ -42,9 +43,12 @@ BEST = 200
 COARSE = 4_000
 """Vectors with the fewest other signs, of which the best are found by their codes."""
 TALKS = 10
-"""Pieces of talk, the best by words, that are gathered whole."""
+"""Pieces of talk, the best by words, that are gathered."""
+TURNS = 64
+"""Turns of each, the best by words."""
 AROUND = 2
 """Neighbours on either side."""
+_KINDS = (NOTE, CHAT, DOCUMENT)
 _CLAIMS: tuple[NodeType, ...] = ("semantic", "procedural")
 
 
@@ -57,11 +61,13 @@ class GatheredView(CorpusView):
         scored_with: What they are scored with.
         eligible: Which of them match the filters.
         rests: Type → facts or instructions that have steps behind them, gathered or not.
+        nearness: Type → of these, where it was looked at.
     """
 
     scored_with: Whole
     eligible: Mask
     rests: Mapping[NodeType, Mask]
+    nearness: Mapping[NodeType, Nearness]
 
     def whole(self, terms: Iterable[str], end: float) -> Whole:
         """What they were gathered with."""
@@ -135,6 +141,7 @@ class _Gathering:
 
     def __init__(self, corpus: LargeView, question: RecallQuestion, filters: Filters) -> None:
         self._corpus, self._question, self._filters = corpus, question, filters
+        self._nearness: dict[NodeType, Nearness] = {}
         self._parts = [_Part.of(corpus, one, filters) for one in (*corpus.sealed, None)]
         if filters.session_id is not None:
             self._admit_repeated(filters)
@@ -189,14 +196,14 @@ class _Gathering:
             for asked in vectors:
                 self._choose_best(self._near(asked, centre))
         self._choose_talks()
-        self.add(self._behind_best(vectors, centre))
+        self.add(self._behind_best(centre))
 
     def _choose_best(self, scored: Iterable[tuple[_Part, NDArray[Any], Floats]]) -> None:
         """Choose the best of each kind of text; *scored*: documents, and values of all."""
         found: list[tuple[_Part, NDArray[Any], Floats, NDArray[np.uint8]]] = []
         for part, documents, values in scored:
             kinds = part.pieces.kind[documents]
-            for kind in np.unique(kinds):
+            for kind in _KINDS:
                 some = _best(documents[kinds == kind], values, BEST)
                 found.append((part, some, values[some], part.pieces.kind[some]))
         if not found:
@@ -204,7 +211,7 @@ class _Gathering:
         kinds = np.concatenate([kinds for *_, kinds in found])
         values = np.concatenate([values for _, _, values, _ in found])
         chosen = np.zeros(len(values), np.bool_)
-        for kind in np.unique(kinds):
+        for kind in _KINDS:
             chosen[_best(np.flatnonzero(kinds == kind), values, BEST)] = True
         at = 0
         for part, some, *_ in found:
@@ -216,11 +223,13 @@ class _Gathering:
         coarse = _coarse(self._parts[:-1], asked)
         for part, rows in coarse:
             assert part.sealed is not None
-            cosine, _ = cosines(part.sealed.vectors(rows), asked[np.newaxis], centre)
+            vectors = part.sealed.vectors(rows)
+            along = products(vectors, centre)
+            cosine, _ = cosines(vectors, asked[np.newaxis], centre, along)
             yield part, *_by_document(part, part.sealed.owners[rows].astype(np.int64), cosine)
         tail = self._parts[-1]
-        if len(tail.view.vectors):
-            cosine, _ = cosines(tail.view.vectors, asked[np.newaxis], centre)
+        if len(vectors := tail.view.vectors):
+            cosine, _ = cosines(vectors, asked[np.newaxis], centre, tail.view.along(centre))
             yield tail, *_by_document(tail, tail.view.vector_documents, cosine)
 
     def _choose_talks(self) -> None:
@@ -231,9 +240,9 @@ class _Gathering:
         found.sort(key=lambda one: -one[0])
         for _, part, piece in found[:TALKS]:
             talk = (part.pieces.piece == piece) & (part.pieces.kind == CHAT)
-            part.chosen.append(np.flatnonzero(talk))
+            part.chosen.append(_best(np.flatnonzero(talk), part.words, TURNS))
 
-    def _behind_best(self, vectors: Floats | None, centre: Floats) -> set[str]:
+    def _behind_best(self, centre: Floats) -> set[str]:
         """The steps behind the facts and instructions that are the best by themselves."""
         steps, corpus, tail = set[str](), self._corpus, self._corpus.steps
         for kind in _CLAIMS:
@@ -243,9 +252,9 @@ class _Gathering:
             alive = np.flatnonzero(view.alive)
             words = shares(held(view, self._rarity, view.alive), self._totals.means[kind])
             best = [_best(alive[words[alive] > 0], words, BEST)]
-            if vectors is not None and view.vectors.shape[1:] == centre.shape:
-                near = view.best_of(cosines(view.vectors, vectors, centre)[0])
-                best.append(_best(alive, near, BEST))
+            self._nearness[kind] = near = Nearness.of(view, self._question, centre)
+            if near.asked is not None:
+                best.append(_best(alive, near.best, BEST))
             facts = np.unique(np.concatenate(best))
             for fact in facts.tolist():
                 steps.update(corpus.awaited[kind].get(fact, ()))
@@ -273,12 +282,14 @@ class _Gathering:
     def add_neighbours(self) -> None:
         """Choose the neighbours of what is chosen, and let go of what does not exist."""
         for part in self._parts:
-            chosen = np.unique(np.concatenate([np.zeros(0, np.int64), *part.chosen]))
+            pieces = part.pieces
+            wanted = np.zeros(part.view.count + 1, np.bool_)  # The last is what is no neighbour.
+            for some in part.chosen:
+                wanted[some] = True
             for _ in range(AROUND):
-                around = (part.pieces.previous[chosen], part.pieces.next[chosen])
-                chosen = np.unique(np.concatenate((chosen, *around)))
-                chosen = chosen[chosen >= 0]
-            part.chosen = [chosen[part.pieces.exists[chosen]]]
+                chosen = np.flatnonzero(wanted[:-1])
+                wanted[pieces.previous[chosen]] = wanted[pieces.next[chosen]] = True
+            part.chosen = [np.flatnonzero(wanted[:-1] & pieces.exists)]
 
     # ── Putting together ─────────────────────────────────────────────────────────────
 
@@ -293,14 +304,15 @@ class _Gathering:
         rests = {}
         for kind in behind:
             rests[kind] = corpus.resting(kind)
-            known = [n for n in list(corpus.awaited[kind]) if n < len(rests[kind])]
-            rests[kind][known] = True
+            known = np.array(list(corpus.awaited[kind]), np.int64)
+            rests[kind][known[known < len(rests[kind])]] = True
         given = {one.name: getattr(corpus, one.name) for one in fields(CorpusView)}
         return GatheredView(
             **given | {"steps": steps, "behind": behind},
             scored_with=whole,
             eligible=np.concatenate([part.ok[part.chosen[0]] for part in self._parts]),
             rests=rests,
+            nearness=self._nearness,
         )
 
     def _steps(self, ids: list[str]) -> StepsView:
@@ -399,23 +411,17 @@ class _Gathering:
 
     def _pairs(self, kind: NodeType, steps: StepsView) -> Ints:
         """Facts or instructions, and documents among *steps* that are behind them."""
-        corpus, tail = self._corpus, self._parts[-1]
-        pairs = corpus.behind[kind]
-        at = places(tail.chosen[0], pairs[:, 1])
-        ours = at >= 0
-        known = [
-            *zip(
-                pairs[ours, 0].tolist(),
-                (at[ours] + steps.count - len(tail.chosen[0])).tolist(),
-                strict=True,
-            )
-        ]
-        waiting = corpus.waiting[kind]
-        for id, documents in steps.documents.items():
-            for name in (id, *steps.repeats.get(id, ())):
-                known += [(node, d) for node in list(waiting.get(name, ())) for d in documents]
-        found = np.array(sorted({*known}), np.int32).reshape(-1, 2)
-        return found[found[:, 0] < corpus.nodes[kind].count]
+        corpus, tail = self._corpus, self._parts[-1].chosen[0]
+        pairs, waiting = corpus.behind[kind], corpus.waiting[kind]
+        at = places(tail, pairs[:, 1])
+        known = np.stack((pairs[:, 0], at + np.int32(steps.count - len(tail))), axis=1)[at >= 0]
+        found = []
+        for name in waiting.keys() & (steps.documents.keys() | steps.aliases.keys()):
+            documents = steps.documents[steps.aliases.get(name, name)]
+            found += [(node, d) for node in list(waiting[name]) for d in documents]
+        both = np.concatenate((known, np.array(found, np.int32).reshape(-1, 2)))
+        both = np.unique(both, axis=0) if found else both
+        return both[both[:, 0] < corpus.nodes[kind].count]
 
 
 class _Read(Postings):
@@ -460,8 +466,7 @@ def _by_document(part: _Part, owners: NDArray[Any], cosine: Floats) -> tuple[NDA
     """The eligible documents among *owners*, and the best cosine of each, 0 of all others."""
     values = np.full(part.view.count, -np.inf, np.float32)
     np.maximum.at(values, owners, cosine)
-    documents = np.unique(owners)
-    return documents[part.ok[documents]], values
+    return np.flatnonzero(part.ok & (values > -np.inf)), values
 
 
 def _best(numbers: NDArray[Any], values: Floats, most: int) -> NDArray[Any]:

@@ -37,6 +37,7 @@ from mnemo.index.corpus import (
     Mask,
     StepsView,
     Whole,
+    products,
     thread_chain,
 )
 from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
@@ -239,21 +240,23 @@ class Scorer:
         """What belongs together among the steps."""
         return self.whole.pieces
 
-    def of_nodes(self, kind: NodeType, view: DocumentsView, ok: Mask) -> Hits:
-        """Score nodes as notes; *ok* are the eligible ones."""
-        near = _Nearness.of(view, self.question, self.steps.centre)
+    def of_nodes(
+        self, kind: NodeType, view: DocumentsView, ok: Mask, near: Nearness | None = None
+    ) -> Hits:
+        """Score nodes as notes; *ok* are the eligible ones, *near* is known of them."""
+        near = near or Nearness.of(view, self.question, self.steps.centre)
         words = shares(held(view, self.rarity, view.alive), self.whole.totals.means[kind])
         parts = self._of_note(near, words)
         return self._hits(view, ok, parts, near, words, np.ones(view.count, np.bool_))
 
-    def _of_note(self, near: _Nearness, words: Floats) -> dict[str, Floats]:
+    def _of_note(self, near: Nearness, words: Floats) -> dict[str, Floats]:
         meaning = np.float32(WEIGHTS["cosine"][NOTE] * self.dense_weight) * near.best
         return {"cosine": meaning, "words": np.float32(WEIGHTS["words"][NOTE]) * words}
 
     def of_steps(self, ok: Mask) -> Hits:
         """Score the sides of steps, each by the weights of its kind; *ok* are the eligible ones."""
         view, pieces, means = self.steps, self.pieces, self.whole.totals.means
-        near = _Nearness.of(view, self.question, view.centre)
+        near = Nearness.of(view, self.question, view.centre)
         own = held(view, self.rarity, pieces.exists)
         words = shares(own, means["episodic"])
         signals = {
@@ -280,7 +283,7 @@ class Scorer:
         view: DocumentsView,
         ok: Mask,
         parts: Mapping[str, Floats],
-        near: _Nearness,
+        near: Nearness,
         words: Floats,
         is_note: Mask,
     ) -> Hits:
@@ -353,7 +356,7 @@ def _total(parts: Mapping[str, Floats]) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Nearness:
+class Nearness:
     """
     How near documents are to the question, by their vectors less the centre.
 
@@ -369,24 +372,25 @@ class _Nearness:
     asked: Floats | None
 
     @classmethod
-    def of(cls, view: DocumentsView, question: RecallQuestion, centre: Floats) -> _Nearness:
+    def of(cls, view: DocumentsView, question: RecallQuestion, centre: Floats) -> Nearness:
         vectors, asked = view.vectors, question.vectors
         # Of another width: asked in another space, while that changes.
         if asked is None or not len(vectors) or vectors.shape[1] != asked.shape[1]:
             none = np.zeros(view.count, np.float32)
             return cls(np.zeros(len(vectors), np.float32), none, none, None)
-        rows, bare = cosines(vectors, asked, centre)
+        rows, bare = cosines(vectors, asked, centre, view.along(centre))
         return cls(rows, view.best_of(rows), view.best_of(bare), _unit(asked[0] - centre))
 
 
-def cosines(vectors: Floats, asked: Floats, centre: Floats) -> tuple[Floats, Floats]:
-    """The best cosine of each of *vectors* with a row of *asked*: all less *centre*, and as is."""
-    # Not BLAS: its threads spin for one another, and on a busy machine a product that
-    # takes 2 ms took 50. Memory is the limit, not arithmetic.
-    plain = np.stack([np.einsum("ij,j->i", vectors, row) for row in asked], axis=1)
+def cosines(vectors: Floats, asked: Floats, centre: Floats, along: Floats) -> tuple[Floats, Floats]:
+    """
+    The best cosine of each of *vectors* with a row of *asked*: all less *centre*, and as is;
+    *along*: their products with *centre*.
+    """
+    plain = np.stack([products(vectors, row) for row in asked], axis=1)
     counted = np.full(len(asked), TAG_WEIGHT, np.float32)
     counted[:1] = 1.0
-    off = np.einsum("ij,j->i", vectors, centre)[:, np.newaxis]
+    off = along[:, np.newaxis]
     whole = centre @ centre
     lengths = np.sqrt(np.maximum(1 - 2 * off + whole, 1e-6))
     about = asked - centre
@@ -394,7 +398,7 @@ def cosines(vectors: Floats, asked: Floats, centre: Floats) -> tuple[Floats, Flo
     return (shifted * counted).max(axis=1), (plain * counted).max(axis=1)
 
 
-def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) -> Floats:
+def _window(view: StepsView, near: Nearness, pieces: Pieces, others: Floats) -> Floats:
     """Cosine with half of each neighbour, of the ``WINDOWED`` best short chat turns; else own."""
     window = near.best.copy()
     known = view.rows >= 0

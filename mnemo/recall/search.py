@@ -160,7 +160,8 @@ def hop_zero(
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
             ok = score.eligible_nodes(corpus, kind, filters, steps)
-            hits[kind] = scorer.of_nodes(kind, view, ok)
+            near = corpus.nearness.get(kind) if isinstance(corpus, GatheredView) else None
+            hits[kind] = scorer.of_nodes(kind, view, ok, near)
             if said is not None and (pairs := corpus.behind.get(kind)) is not None:
                 hits[kind], gain = scorer.with_steps(hits[kind], said, pairs)
                 gains.append(gain)
