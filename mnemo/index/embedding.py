@@ -36,14 +36,20 @@ log = logging.getLogger("mnemo")
 
 PORTION_S = 0.25
 """Seconds that one call in the background is to take: a writer or a question waits no longer."""
+CALM_PORTION_S = 1.0
+"""Likewise while little is written: in calls of 32 short texts MiniLM makes half as many (S)."""
 UNKNOWN_PORTION = 16
 """Texts of the first call, of an embedder whose pace is not known yet."""
 TURN_S = 1.0
 """Seconds after which it is seen whether a job goes on with it (S)."""
-WINDOW = 256
-"""Debts that are taken at once, to be embedded by length; of more one process takes a job."""
+WINDOW = 1_024
+"""Debts that are taken at once, to be embedded by length."""
+MOST_OWN = 256
+"""Texts above which one process embeds for all, by a job (S)."""
 MOST_WANTED = 1_024
 """Texts that a recall considers embedding: a static embedder does no more in its time."""
+MOST_SHARING = 256
+"""Of these, how many for the words that they share with its question."""
 LOOKED_AT = 64
 """Of these, how many it reads at once."""
 MOST_REMOVED = 1_000
@@ -165,7 +171,7 @@ class Embedding(ABC):
             await self._embed_all()
             return
         # What was left by an earlier run is no reason to read all into memory.
-        while not await self._embed_all(WINDOW, unread=not self._own) and not await self.owe():
+        while not await self._embed_all(MOST_OWN, unread=not self._own) and not await self.owe():
             await self._embed_all(goes_on=partial(_is_before, elapsed() + TURN_S), unread=True)
 
     async def work_off(
@@ -285,10 +291,9 @@ class Embedding(ABC):
         """Embed *texts*, those of like lengths together; False: it went on no longer."""
         left = sorted(texts, key=lambda key: (key in self._pace.refused, len(texts[key])))
         while left:
-            portion = self._pace.fitting(
-                left[: self._pace.batch], texts, PORTION_S, UNKNOWN_PORTION
-            )
-            portion = portion or left[:1]
+            seconds = PORTION_S if self._traffic.is_busy else CALM_PORTION_S
+            some = left[: self._pace.batch]
+            portion = self._pace.fitting(some, texts, seconds, UNKNOWN_PORTION) or left[:1]
             left = left[len(portion) :]
             async with self._traffic.beside():
                 self._in_hand = anyio.Event()
@@ -317,6 +322,7 @@ class Embedding(ABC):
         digests = {key: _digest(space.name, texts[key]) for key in keys}
         known = recent.found(digests.values())
         if fresh := {d: texts[key] for key, d in digests.items() if d not in known}:
+            began = elapsed()
             try:
                 with self._pace.noted(fresh.values()):
                     reply = await self.embedder.embed(list(fresh.values()))
@@ -327,6 +333,8 @@ class Embedding(ABC):
                     self._pace.refused |= digests.keys()
                 raise
             known |= zip(fresh, rows, strict=True)
+            self._traffic.embedded += len(fresh)
+            self._traffic.embedding_s += elapsed() - began
         self._pace.batch = min(BATCH, self._pace.batch * 2)
         recent.keep(known)
         return {key: known[digest] for key, digest in digests.items()}
@@ -363,7 +371,7 @@ class Embedding(ABC):
         newest = self._corpus.owed.newest(MOST_WANTED)
         if len(newest) == len(self._corpus.owed) <= LOOKED_AT:
             return newest
-        best = self._corpus.owed.among(sharing_words(self._view, index_terms(query), WINDOW))
+        best = self._corpus.owed.among(sharing_words(self._view, index_terms(query), MOST_SHARING))
         pairs = zip_longest(newest.items(), best.items())
         return dict(debt for pair in pairs for debt in pair if debt is not None)
 

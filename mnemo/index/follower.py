@@ -61,7 +61,7 @@ class RepositoryIndex(Embedding):
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
         advise: Called once with ``IndexStatistics.advice``, when there is some.
         wake: Has ``run`` embed in the background; called where vectors are owed.
-        owe: Owes more than ``WINDOW`` texts to a job, maybe of another process; gives whether it
+        owe: Owes more than ``MOST_OWN`` texts to a job, maybe of another process; gives whether it
             is being done. ``None``: there are no jobs.
         budget: Says when to let go.
     """

@@ -28,14 +28,16 @@ FOREGROUND_SHARE = 4.0
 class Traffic:
     """
     Counts the writes of one event loop, and resolves waiters at a pause in them. *elsewhere*:
-    writes of other processes that were read: they may need the same machine.
+    writes of other processes that were read: they may need the same machine. *embedded*: texts
+    whose vectors were made, and *embedding_s* the seconds that this took.
     """
 
-    __slots__ = ("_last", "_seen", "_waiters", "elsewhere", "writes")
+    __slots__ = ("_last", "_seen", "_waiters", "elsewhere", "embedded", "embedding_s", "writes")
 
     def __init__(self) -> None:
         self.writes = 0
-        self.elsewhere = 0
+        self.elsewhere = self.embedded = 0
+        self.embedding_s = 0.0
         self._last: deque[float] = deque(maxlen=BUSY_WRITES)
         self._seen = 0
         self._waiters: list[tuple[asyncio.Future[None], float]] = []

@@ -13,6 +13,7 @@ from starlette.types import Message, Scope, Send
 
 from mnemo import Mnemo, NotFound, RepositoryStatistics
 from mnemo.runtime.clock import elapsed
+from mnemo.runtime.traffic import traffic
 
 BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 """Upper ends of the classes of durations (S)."""
@@ -120,6 +121,12 @@ class Metrics:
         name = "mnemo_loop_lag_seconds"
         yield from _head(name, "histogram", "Seconds that the event loop went on too late.")
         yield from _histogram(name, LAG_BUCKETS_S, self._lags, self._lag_seconds)
+        name, work = "mnemo_embedded_texts_total", traffic()
+        yield from _head(name, "counter", "Texts whose vectors this process has made.")
+        yield f"{name} {work.embedded}"
+        name = "mnemo_embedding_seconds_total"
+        yield from _head(name, "counter", "Seconds in which it waited for its embedder.")
+        yield f"{name} {work.embedding_s:.6f}"
         for level, count in levels.items():
             yield from _head(f"mnemo_{level}", "gauge", LEVELS[level])
             yield f"mnemo_{level}{_labels(**labels)} {count}"

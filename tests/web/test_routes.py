@@ -1,5 +1,7 @@
 """Conversations, sessions, notes, background work and metrics over HTTP."""
 
+import re
+
 import pytest
 
 
@@ -112,6 +114,10 @@ async def test_background_work_is_settled_and_measured(client):
     )
     text = (await client.get("/metrics")).text
     assert 'mnemo_http_requests_total{route="/v1/remember",status="200"} 1' in text
+    embedded = re.search(r"^mnemo_embedded_texts_total (\d+)$", text, re.MULTILINE)
+    assert embedded is not None
+    assert int(embedded[1]) > 0
+    assert re.search(r"^mnemo_embedding_seconds_total \d+\.\d+$", text, re.MULTILINE)
     assert "mnemo_messages 1" in text.splitlines()
 
 
