@@ -30,10 +30,14 @@ import bench_kit as kit
 from answers_kit import read_talks
 from bench_kit import Figure, Figures, Heartbeat, Row, append_all, at_once, heartbeat, warm_up
 
+import mnemo
 from mnemo import Config, Mnemo
+from mnemo.models.named import named_embedder
+from mnemo.protocols import FeedCursor
 from mnemo.repository.repository import Repository
 from mnemo.runtime import settle_collector
 from mnemo.session.session import Session
+from mnemo.values.messages import Message
 
 IMPORT, IMPORT_S, IDLE_SESSION_KB = "from mnemo import Mnemo", 0.3, 25.0
 LEAST_PER_S = {("normal", 1): 2_500, ("normal", 64): 8_000, ("full", 64): 6_000}
@@ -329,6 +333,58 @@ async def episodes(folder: Path, *, alone: int, sessions: int, steps: int) -> Fi
     return figures
 
 
+# ── Embedding ────────────────────────────────────────────────────────────────────────
+
+
+async def embedding(folder: Path, *, name: str, count: int, least: float | None) -> Figures:
+    """
+    A backlog of texts, without the index and with it in memory, to the bare embedder.
+
+    That is given the same texts sorted by length, in batches of 256. The ratios are of processor
+    time: they hold on a busy machine, too.
+    """
+    pages = sorted((Path(mnemo.__file__).parent / "guide").glob("*.md"))
+    words = [word for page in pages for word in page.read_text("utf-8").split() if word.isalpha()]
+    embedder, chance = named_embedder(name), random.Random(3)
+    lengths = [min(120, max(2, int(chance.lognormvariate(2.6, 0.7)))) for _ in range(count)]
+    texts = [" ".join(chance.choices(words, k=length)) for length in lengths]
+    await embedder.embed(texts[:64])
+
+    async def bare() -> None:
+        ordered = sorted(texts, key=len)
+        for first in range(0, count, 256):
+            await embedder.embed(ordered[first : first + 256])
+
+    took_s = {"bare": await _processor_s(bare)}
+    config = Config(jobs={"background": False})
+    for place in ("by a job", "in memory"):
+        path = folder / f"{place}.db"
+        async with Mnemo(path, config=config, embedder=embedder) as memory:
+            repo = await memory.open_repo("bench")
+            said = [Message(role="user", content=text) for text in texts]
+            for first in range(0, count, 500):
+                await repo.conversation("t").append(said[first : first + 500])
+            index = repo._parts.index
+            if place == "in memory":
+                await index.corpus()
+            work = partial(index.work_off, FeedCursor(), goes_on=lambda: True)
+            took_s[place] = await _processor_s(work)
+            assert (await repo.statistics()).vectors == count
+    called = f"embedding, {name}"
+    rates = [Figure(f"{called}, {place}", count / s, "/s") for place, s in took_s.items()]
+    ratios = {place: took_s["bare"] / took_s[place] for place in took_s if place != "bare"}
+    return [
+        *rates,
+        *(Figure(f"{called}, {place}, to bare", r, "", least) for place, r in ratios.items()),
+    ]
+
+
+async def _processor_s(work: Callable[[], Awaitable[object]]) -> float:
+    began = time.process_time()
+    await work()
+    return time.process_time() - began
+
+
 _APPENDS = {"in_flight": ([1, 8, 64, 256], [1, 64]), "count": (16_000, 128), "alone": (4_000, 20)}
 ROWS = {
     "idle-loop": Row(idle_loop, seconds=(2.0, 0.02)),
@@ -338,5 +394,7 @@ ROWS = {
     "append-full": Row(partial(appends, "full"), **_APPENDS),
     "sustained": Row(sustained, count=(32_000, 256)),
     "turns": Row(sustained_turns, file=None, count=(32_000, 256)),
+    "embed-minilm": Row(embedding, name="minilm", count=(4_000, 100), least=0.9),
+    "embed-static": Row(embedding, name="static", count=(16_000, 300), least=None),
     "episodes": Row(episodes, alone=(7, 1), sessions=(64, 4), steps=(300, 5)),
 }
