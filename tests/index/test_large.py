@@ -12,7 +12,7 @@ from engines import emptied, rows_of
 from postgres_server import ON_POSTGRES
 from segments_kit import opened
 
-from mnemo import Config, Mnemo
+from mnemo import Config, ErasureReport, Mnemo
 from mnemo.index import at_rest
 from mnemo.recall import gather
 from mnemo.testing import HashingEmbedder
@@ -106,8 +106,13 @@ def _place(source: Any) -> tuple[Any, ...]:
 
 def agreement(found: list[Any], expected: list[Any]) -> float:
     """The share of what was expected that was found."""
-    both = sum(len({*one} & {*other}) for one, other in zip(found, expected, strict=True))
     assert [*map(len, found)] == [*map(len, expected)]
+    return shared(found, expected)
+
+
+def shared(found: list[Any], expected: list[Any]) -> float:
+    """Likewise, however much was found for each question."""
+    both = sum(len({*one} & {*other}) for one, other in zip(found, expected, strict=True))
     return both / sum(map(len, expected))
 
 
@@ -164,3 +169,67 @@ def _files(folder: Path) -> list[Path]:
 
 def _files_with(word: bytes, folder: Path) -> list[Path]:
     return [file for file in _files(folder) if word in file.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("erase", "word"),
+    [
+        (lambda memory, repo: repo.forget(thread_id="secret"), "quagga"),
+        (lambda memory, repo: repo.forget(session_id="okapis"), "okapi"),
+        (lambda memory, repo: expired(memory, repo, 6), "quagga"),
+    ],
+    ids=["thread", "session", "expiry"],
+)
+@pytest.mark.slow
+async def test_no_file_holds_what_is_erased(tmp_path, erase, word):
+    """Nor is it found, by whoever erased it or by others; of the other files all stay."""
+    place, files = tmp_path / "m.db", tmp_path / "m.db.index"
+    with few():
+        async with opened(place) as (memory, repo), opened(place) as (_, other):
+            session = await repo.start_session("zoo", session_id="okapis")
+            for number in range(4):
+                await session.append(f"The okapi came {number} times", "Seen.")
+            await filled(repo, 10)
+            await repo.conversation("secret").append(spoken("The quagga said", 6))
+            for number in range(12):
+                talk = repo.conversation(f"later{number}")
+                await talk.append(spoken(f"{number} said balon", 12))
+            assert len(before := await sealed(repo)) >= 4
+            assert await said(repo, word)
+            assert await said(other, word)
+            names = {*files.iterdir()}
+            assert holding(files, word)
+            assert (await erase(memory, repo)).scrubbed
+            assert not holding(tmp_path, word)
+            assert not await said(repo, word)
+            assert not await said(other, word)
+            assert len(await sealed(repo)) == len(before)
+            assert len(names & {*files.iterdir()}) == len(names) - 1
+            found = [await answers(repo), await answers(other)]
+    async with opened(place) as (_, repo):
+        expected = await answers(repo)
+    assert [shared(one, expected) >= 0.97 for one in found] == [True, True]
+
+
+def spoken(words: str, times: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": f"{words} {number}"} for number in range(times)]
+
+
+async def expired(memory: Any, repo: Any, messages: int) -> ErasureReport:
+    """Messages expire, and are found no more; later somebody scrubs."""
+    store = memory._store.transcript("r")
+    await store.writing(lambda tx: tx.erase("secret", range(messages)))
+    assert not await said(repo, "quagga")
+    return ErasureReport(scrubbed=await memory.scrub())
+
+
+async def said(repo: Any, word: str) -> list[str]:
+    """What is found that says *word*."""
+    found = (await repo.recall(word, k=5)).candidates
+    return [source.text for one in found for source in one.sources if word in source.text]
+
+
+def holding(folder: Path, word: str) -> list[str]:
+    """The files that hold *word*."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return [file.name for file in files if word.encode() in file.read_bytes()]

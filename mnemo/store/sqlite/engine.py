@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -163,6 +163,10 @@ class SqliteEngine:
                 # What expired, and what a foreign reader held up; else the next open does it.
                 with anyio.CancelScope(shield=True):
                     await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
+                    if self.sweep is not None:
+                        with suppress(StoreError):
+                            listed = await writing.run(digests)
+                            await anyio.to_thread.run_sync(self.sweep, listed)
             await writing.aclose()
 
     async def backup(self, path: Path) -> None:
@@ -181,7 +185,8 @@ class SqliteEngine:
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         self._writer()
-        return await self._scrubber.scrub(at_once=at_once)
+        is_clean = await self._scrubber.scrub(at_once=at_once)
+        return not (at_once and await self.unswept()) and is_clean
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         await self._scrubber.run()
