@@ -93,12 +93,11 @@ def large_segment(
     corpus: Corpus, stay: Sequence[Kept], cursor: FeedCursor, **known: Any
 ) -> Made | None:
     """The large segment that is to be put behind those that *stay*, if there is enough for one."""
-    steps = corpus.steps
-    if steps.living < LARGE or sum(one.documents for one in stay) + steps.living <= EXACT:
-        return None
-    after = stay[-1].until if stay else _START
-    owing = (debt.number for _, debt in corpus.owed.items() if debt.group is steps)
+    steps, after = corpus.steps, stay[-1].until if stay else _START
     numbers = _since(corpus, "steps", after)["steps"]
+    if sum(one.documents for one in stay) + len(numbers) <= EXACT:
+        return None
+    owing = (debt.number for _, debt in corpus.owed.items() if debt.group is steps)
     numbers = numbers[numbers < min(owing, default=steps.count)]
     if len(numbers) < LARGE:
         return None

@@ -27,6 +27,7 @@ from mnemo.index.documents import node_document, step_sides, steps_in
 from mnemo.index.embedding import HUNG_S, LOADING_S, START, Embedding
 from mnemo.index.held import EMPTY, JUDGED, NOTHING, RECENT, Held, IndexStatistics
 from mnemo.index.keeper import Keeper
+from mnemo.index.large import LARGE
 from mnemo.index.nearest import nearest
 from mnemo.index.pace import Pace
 from mnemo.index.segments import CHAINS, StoredSegments
@@ -45,6 +46,8 @@ from mnemo.values.vectors import VectorCache
 
 log = logging.getLogger("mnemo")
 
+MOST_TAIL = 2 * LARGE
+"""Steps and messages in memory, while many are read, from which large segments are made of them."""
 KEYS = 5_000
 """Vectors that are read by their keys at once."""
 
@@ -243,6 +246,8 @@ class RepositoryIndex(Embedding):
                 await self._threads.run(self._absorb, changes)
                 if changes.removed and not await self._follow_large(changes.removed):
                     continue
+                if changes.more and not await self._keep_large():
+                    continue
             # Not those that are read again since they were let go.
             known = bisect(changes.steps, self._stood.cursor.step, key=lambda step: step.ordinal)
             self._traffic.elsewhere += max(0, len(changes.steps) - known - self._own)
@@ -266,6 +271,21 @@ class RepositoryIndex(Embedding):
             return False
         await self._threads.run(self._show, self._view.revision)
         return True
+
+    async def _keep_large(self) -> bool:
+        """Keep large segments of what a long reading has brought; False: begin anew."""
+        keeper, many = self._keeper, self._corpus.steps.living >= MOST_TAIL
+        if keeper is None or not many or self._held.damaged:
+            return True
+        try:
+            known = self._cursor, self._number, self._threads
+            if await keeper.keep_large(self._held, *known):
+                return True
+        except StoreError as error:
+            log.info("columns are not kept: %s", error)
+            return True
+        self._start_again()
+        return False
 
     def _count(self) -> None:
         """Count what is held, where something is."""

@@ -148,19 +148,9 @@ class Keeper:
         def small(chain: Chain, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
             return at_rest.segment(held.corpus, chain, kept, at(), reading=self._reading, **known)
 
-        def large() -> at_rest.Made | None:
-            return at_rest.large_segment(
-                held.corpus, held.listed, at(), reading=self._large_reading, **known
-            )
-
-        made: at_rest.Made | None
-        while True:
-            async with lock:
-                if not await self.follow(held, at(), threads):
-                    return False
-                made = await threads.run(large)
-            if made is None or not await self.segments.put(*made, large=True):
-                break
+        async with lock:
+            if not await self.keep_large(held, at(), repo, threads):
+                return False
         for chain in CHAINS:
             while held.corpus.count_of(chain) - held.sealed.get(chain, 0) >= SEALED_FROM:
                 kept = await self.segments.kept(chain)
@@ -172,6 +162,23 @@ class Keeper:
                 if made is None or not await self.segments.put(*made):
                     break
         return True
+
+    async def keep_large(self, held: Held, cursor: FeedCursor, repo: int, threads: Threads) -> bool:
+        """
+        Make large segments of what *held*, of which nobody reads on meanwhile, has in memory, as
+        long as there is enough for one. As of ``keep``.
+        """
+        if not await self.follow(held, cursor, threads):
+            return False
+        known = {"repo": repo, "tongues": tuple(held.tongues), "reading": self._large_reading}
+        stay = held.listed
+        while True:
+            large = partial(at_rest.large_segment, held.corpus, stay, cursor, **known)
+            made = await threads.run(large)
+            if made is None or not await self.segments.put(*made, large=True):
+                break
+            stay = _large(await self.segments.kept("steps"))
+        return stay == held.listed or await self.follow(held, cursor, threads)
 
     async def follow(
         self, held: Held, cursor: FeedCursor, threads: Threads, removed: Sequence[str] = ()
