@@ -291,7 +291,7 @@ def _unit_costs(costs: dict[str, Any]) -> dict[str, str]:
     once = {
         "job": "a job of two messages",
         "question": "to embed a question",
-        "embed": "to embed a text",
+        "embed": f"to embed a text, {costs['texts']:.1f} of them in a turn",
     }
     pairs = {
         f"{title}, {size:,} texts": pair
@@ -300,16 +300,6 @@ def _unit_costs(costs: dict[str, Any]) -> dict[str, str]:
         if what != "append" or size == costs["documents"][1]
     }
     pairs |= {title: costs[what] for what, title in once.items()}
-    usual, texts = costs["documents"][1], costs["texts"]
-    parts = {"question": 1, "recall": 1, "append": 2, "job": 1, "embed": texts}
-    pairs[f"a turn, {usual:,} texts: the sum, {texts:.1f} texts embedded"] = [
-        sum(
-            many * (costs[what][1] if what in by_size else costs[what])[side]
-            for what, many in parts.items()
-        )
-        for side in (0, 1)
-    ]
-    pairs[f"a turn, {usual:,} texts: measured as a whole"] = costs["whole"]
     return {
         title: f"{own:.1f}" + (f" + {server:.1f}" if server else "")
         for title, (own, server) in pairs.items()

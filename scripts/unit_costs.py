@@ -3,12 +3,14 @@ Unit costs for ``simulate_scale``, measured on small stores of ``scale_store`` t
 
 Costs are pairs of processor milliseconds: of the service, and of the PostgreSQL server (0 in a
 file); of ``rest`` and ``idle``, of a service and an open repository that nobody asks, in a second.
-The embedder of ``scale_store`` costs nothing; MiniLM is measured by itself.
+Where ``turns`` are measured the default embedder works, elsewhere that of ``scale_store``, which
+costs nothing; a job is what two remembered messages take beyond appending and embedding.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from datetime import date
@@ -23,7 +25,7 @@ import bench_kit as kit
 import numpy as np
 from answers_kit import read_talks
 from bench_scale import CONFIG, READERS, REST_S, Ground, memory_bytes, service
-from scale_store import Given, repo_name
+from scale_store import repo_name
 
 from mnemo import Message, Mnemo
 from mnemo.models.local import MiniLMEmbedder
@@ -32,9 +34,9 @@ PEOPLE = Path(__file__).parents[1] / "tests" / "data" / "everyday"
 FULL = {50: 8, 500: 6, 5_000: 3, 20_000: 2}
 """Texts of a repository → how many such repositories are measured."""
 QUICK = {30: 2, 90: 2}
-ASKED, SAID, TURNS, BATCH, IDLE_S = 5, 16, 12, 4, 10.0
-TEXTS, OPENED = 128, (1, 4_000)
-"""Texts that are embedded; repositories that are open and idle, with nothing in them."""
+ASKED, SAID, TURNS, IDLE_S = 5, 16, 12, 10.0
+OPENED = (1, 4_000)
+"""Repositories that are open and idle, with nothing in them."""
 
 Pair = list[float]
 
@@ -120,64 +122,57 @@ async def by_size(ground: Ground, each: int, repos: int, empty: int) -> dict[str
     }
 
 
-class Counting(Given):
-    """Counts the texts, but questions, that it is asked for."""
-
-    count = 0
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
-    ) -> Any:
-        self.count += len(texts) if kind == "document" else 0
-        return await super().embed(texts, kind=kind)
-
-
-async def turns(ground: Ground, each: int, appended: Pair) -> dict[str, Any]:
-    """Jobs: what a person said, and a reply, are extracted; what that embeds and adds."""
-    meter, pairs, texts = Meter(ground), list[Any](), list[float]()
-    facts = list[float]()
-    said = real_texts()[: 2 * TURNS]
-    url = await ground.store(range(2), each)
-    embedder = Counting(ground.source.questions(0, each, 1))
-    async with Mnemo(url, config=CONFIG, embedder=embedder) as memory:
-        for n, some in enumerate(kit.batches(said, TURNS)):
-            repo = await memory.open_repo(repo_name(n))
-            await repo.recall("What was said?")
-            before, embedder.count = (await repo.statistics()).index.documents, 0
-            talk = repo.conversation("remembered", remember=True)
-            for text in some:
-                pairs.append(await meter.of(talk.append(spoken(text)), repo.settle()))
-            after = (await repo.statistics()).index.documents
-            facts.append((after - before) / len(some) - 2)
-            texts.append(embedder.count / len(some))
-    job = np.maximum(np.mean(pairs, axis=0) - 2 * np.array(appended), 0).tolist()
-    return {"job": job, "facts": max(0.0, mean(facts)), "texts": mean(texts)}
-
-
-async def whole(ground: Ground, each: int) -> Pair:
-    """A turn from the question to the last fact, with the default embedder, the mean of some."""
-    meter, pairs = Meter(ground), list[Any]()
-    questions = ground.source.questions(1, each, TURNS)
-    async with Mnemo(await ground.store(range(2), each), config=CONFIG) as memory:
-        repo = await memory.open_repo(repo_name(1))
-        await repo.recall("What was said?")
-        talk = repo.conversation("whole", remember=True)
-        for text, question in zip(real_texts()[-TURNS:], questions, strict=True):
-            calls = repo.recall(question.text), talk.append(spoken(text)), repo.settle()
-            pairs.append(await meter.of(*calls))
-    mean_of: Pair = np.mean(pairs, axis=0).tolist()
-    return mean_of
-
-
 def real_texts() -> list[str]:
     """Messages of people."""
     talks = [talk for path in sorted(PEOPLE.glob("*.json")) for talk in read_talks(path)]
     return [turn.text for talk in talks for turn in talk.turns]
 
 
-def spoken(text: str) -> list[Message]:
-    """A message of a turn, and the reply."""
-    return [Message("user", text), Message("assistant", "I see, thank you.")]
+class Counting(MiniLMEmbedder):
+    """The default embedder, which counts texts and processor time, of questions apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts, self.spent_ms = Counter[str](), Counter[str]()
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> Any:
+        began = process_time()
+        rows = await super().embed(texts, kind=kind)
+        self.texts[kind] += len(texts)
+        self.spent_ms[kind] += 1_000 * (process_time() - began)
+        return rows
+
+
+async def turns(ground: Ground, each: int) -> dict[str, Any]:
+    """What a person said, and a reply, from appending to the last fact; what that embeds."""
+    meter, pairs, facts, embedder = Meter(ground), list[Any](), list[float](), Counting()
+    url = await ground.store(range(2), each)
+    said = real_texts()[: 2 * TURNS]
+    await embedder.embed(["What was said?"])  # which loads it
+    embedder.texts, embedder.spent_ms = Counter(), Counter()
+    async with Mnemo(url, config=CONFIG, embedder=embedder) as memory:
+        for n, some in enumerate(kit.batches(said, TURNS)):
+            repo = await memory.open_repo(repo_name(n))
+            await repo.recall("What was said?")
+            before = (await repo.statistics()).index.documents
+            talk = repo.conversation("remembered", remember=True)
+            for text in some:
+                both = [Message("user", text), Message("assistant", "I see, thank you.")]
+                pairs.append(await meter.of(talk.append(both), repo.settle()))
+            after = (await repo.statistics()).index.documents
+            facts.append((after - before) / len(some) - 2)
+        for text in said:
+            await embedder.embed([text], kind="query")
+    embed, question = (embedder.spent_ms[k] / embedder.texts[k] for k in ("document", "query"))
+    return {
+        "remembered": np.mean(pairs, axis=0).tolist(),
+        "facts": max(0.0, mean(facts)),
+        "texts": embedder.texts["document"] / len(said),
+        "embed": [embed, 0.0],
+        "question": [question, 0.0],
+    }
 
 
 async def resting(folder: str, engine: str, url: str) -> None:
@@ -230,20 +225,6 @@ WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 """
 
 
-def embedding() -> dict[str, Any]:
-    """A text in a batch, and a question, by the default embedder."""
-    embedder = MiniLMEmbedder.load()
-    texts = real_texts()[:TEXTS]
-    took: dict[str, list[float]] = {"embed": [], "question": []}
-    for what, size in (("embed", BATCH), ("question", 1)):
-        embedder.embed(texts[:size])
-        for some in kit.batches(texts, size):
-            began = process_time()
-            embedder.embed(some)
-            took[what].append(1_000 * (process_time() - began) / len(some))
-    return {what: [median(some), 0.0] for what, some in took.items()}
-
-
 async def measure(folder: Path, engine: str, quick: bool) -> dict[str, Any]:
     """All unit costs of an engine, with where and when they were measured."""
     facts, ground = kit.machine(), Ground(folder, engine)
@@ -257,8 +238,9 @@ async def measure(folder: Path, engine: str, quick: bool) -> dict[str, Any]:
         sizes = [await by_size(ground, n, many, empty) for n, many in repos.items()]
         costs = {what: [size[what] for size in sizes] for what in sizes[0]}
         usual = costs["documents"][1]
-        costs |= await turns(ground, usual, costs["append"][1]) | await rest(ground) | embedding()
-        costs["whole"] = await whole(ground, usual)
+        costs |= await turns(ground, usual) | await rest(ground)
+        parts = 2 * np.array(costs["append"][1]) + costs["texts"] * np.array(costs["embed"])
+        costs["job"] = np.maximum(costs.pop("remembered") - parts, 0).tolist()
     return costs | {"engine": engine, "day": f"{date.today()}", "machine": kit.headline(facts)}
 
 

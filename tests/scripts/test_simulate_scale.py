@@ -33,7 +33,7 @@ def costs(engine: str = "sqlite", **known: Any) -> dict[str, Any]:
     sizes = [100, 1_000]
     free = {what: [FREE, FREE] for what in ("recall", "cold", "append", "open")}
     bytes_ = {f"{what}_bytes": [1_000 * n for n in sizes] for what in ("held", "row", "segment")}
-    once = dict.fromkeys(("question", "embed", "job", "rest", "idle", "whole"), FREE)
+    once = dict.fromkeys(("question", "embed", "job", "rest", "idle"), FREE)
     plain = {"facts": 1.0, "texts": 3.0, "open_bytes": 0.0, "base_bytes": 0.0, "connections": 6}
     told = {"day": "2026-01-01", "machine": "a machine", "engine": engine, "documents": sizes}
     return {**free, **bytes_, **once, **plain, **told, **known}
