@@ -133,13 +133,18 @@ class Ground:
 
     def server_s(self) -> float:
         """Processor time of the processes of the server, if one runs."""
+        return sum(self.served_s().values())
+
+    def served_s(self) -> dict[str, float]:
+        """The same of each; one that has ended, such as one that cleaned up, is left out."""
         try:
             parent = (self.folder / "server/postmaster.pid").read_text("ascii").split()[0]
             children = Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split()
             spent = [Path(f"/proc/{child}/schedstat").read_text("ascii") for child in children]
         except OSError:
-            return 0.0
-        return sum(int(line.split()[0]) for line in spent) / 1e9
+            return {}
+        each = (int(line.split()[0]) / 1e9 for line in spent)
+        return dict(zip(children, each, strict=True))
 
     async def used_ms(self, *calls: Awaitable[object]) -> float:
         """Milliseconds of processor time until all of *calls*, one by one, are done."""

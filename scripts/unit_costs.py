@@ -47,16 +47,14 @@ class Meter:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
 
-    def _now(self) -> Any:
-        own = process_time()
-        return 1_000 * np.array([own, max(0.0, self._ground.used_s() - process_time())])
-
     async def of(self, *calls: Awaitable[object]) -> Any:
         """The pair of all *calls*, one after the other."""
-        began = self._now()
+        began, before = process_time(), self._ground.served_s()
         for call in calls:
             await call
-        return self._now() - began
+        after = self._ground.served_s().items()
+        served = sum(spent - before.get(process, 0.0) for process, spent in after)
+        return 1_000 * np.array([process_time() - began, served])
 
 
 def middle(pairs: Sequence[Any]) -> Pair:
